@@ -1,0 +1,26 @@
+//! Fused tensor operations with hand-written derivatives.
+//!
+//! Burn's CPU backend runs element-wise work as one-thread scalar loops and, under autodiff, takes
+//! GELU, softmax and layer norm apart into primitives that each keep a tensor. On small models that
+//! costs more than the matrix products. The operations here do the same mathematics in one pass, with
+//! threads and SIMD, and give the backward pass in closed form.
+//!
+//! Each operation has three parts: a *plain* version in Burn's own primitives ([`plain`]), which is the
+//! oracle of the tests and what runs on every other backend; a fused forward and backward over `f32`
+//! slices; and the public function that picks one by where the tensor lives. Callers never choose.
+//!
+//! Results do not depend on the number of threads: work is cut into chunks of a fixed size, and sums
+//! over chunks are taken in order.
+
+mod causal_softmax;
+mod gelu;
+mod layer_norm;
+pub mod plain;
+mod simd;
+
+#[cfg(feature = "flex")]
+mod backend;
+
+pub use causal_softmax::causal_softmax;
+pub use gelu::gelu;
+pub use layer_norm::layer_norm;

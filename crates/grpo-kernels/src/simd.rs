@@ -1,0 +1,89 @@
+//! Pieces of the inner loops, written so that the compiler turns them into vector instructions.
+//!
+//! All are `inline(always)`: they take on the instruction set of the `multiversion` function around them.
+
+/// Lanes of an accumulator. Fixed, so that a sum is the same whatever the vector width of the machine.
+pub(crate) const LANES: usize = 16;
+
+/// Elements that one task of the thread pool works on in an element-wise operation.
+pub(crate) const CHUNK: usize = 16 * 1024;
+
+/// `e^x` within 2 ulp for `x` in −87..88, clamped outside.
+///
+/// Cody–Waite range reduction `x = n·ln 2 + r`, `|r| ≤ ½ ln 2`, and the degree-6 polynomial of Cephes'
+/// `expf` for `e^r`.
+#[inline(always)]
+#[expect(clippy::excessive_precision, reason = "the published constants, to be compared digit by digit")]
+pub(crate) fn exp(x: f32) -> f32 {
+    let x = x.clamp(-87.0, 88.0);
+    let n = (x * std::f32::consts::LOG2_E).round_ties_even();
+    let r = x - n * 0.693_359_375 + n * 2.121_944_4e-4;
+    let mut p = 1.987_569_1e-4;
+    p = p * r + 1.398_199_9e-3;
+    p = p * r + 8.333_452e-3;
+    p = p * r + 4.166_579_6e-2;
+    p = p * r + 1.666_666_5e-1;
+    p = p * r + 5.000_000_1e-1;
+    let e = p * (r * r) + r + 1.0;
+    f32::from_bits(((n as i32 + 127) << 23) as u32) * e
+}
+
+/// Sum of `f(i)` over `0..n` with [`LANES`] accumulators in a fixed order.
+#[inline(always)]
+pub(crate) fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let whole = n - n % LANES;
+    let mut start = 0;
+    while start < whole {
+        for (lane, value) in lanes.iter_mut().enumerate() {
+            *value += f(start + lane);
+        }
+        start += LANES;
+    }
+    let mut total = 0.0;
+    for lane in lanes {
+        total += lane;
+    }
+    for i in whole..n {
+        total += f(i);
+    }
+    total
+}
+
+/// Largest of a slice; `−∞` for an empty one.
+#[inline(always)]
+pub(crate) fn max(values: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let mut chunks = values.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            *lane = if value > *lane { value } else { *lane };
+        }
+    }
+    lanes.into_iter().chain(chunks.remainder().iter().copied()).fold(f32::NEG_INFINITY, f32::max)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn exp_is_within_two_ulp() {
+        for i in -870_000..=880_000 {
+            let x = i as f32 * 1e-4;
+            let expected = f64::from(x).exp();
+            let ulp = f64::from(f32::EPSILON) * expected;
+            let got = f64::from(super::exp(x));
+            assert!((got - expected).abs() <= 2.0 * ulp, "exp({x}) = {got}, expected {expected}");
+        }
+    }
+
+    #[test]
+    fn sum_and_max_see_every_element() {
+        for n in 0..70 {
+            let values: Vec<f32> = (0..n).map(|i| i as f32 - 20.0).collect();
+            let expected: f32 = values.iter().sum();
+            assert_eq!(super::sum(n, |i| values[i]), expected);
+            let largest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            assert_eq!(super::max(&values), largest);
+        }
+    }
+}

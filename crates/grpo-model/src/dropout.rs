@@ -1,0 +1,100 @@
+//! Dropout whose mask is a function of (seed, update, place), not of a global generator.
+
+use burn::tensor::{Tensor, TensorData};
+use grpo_data::{CounterRng, Purpose};
+
+/// The dropout of one forward pass. Reinforcement learning and evaluation use [`Dropout::off`].
+#[derive(Debug)]
+pub struct Dropout {
+    source: Option<Source>,
+}
+
+#[derive(Debug)]
+struct Source {
+    rng: CounterRng,
+    update: u32,
+    probability: f32,
+    /// How many masks this pass has used: tells the places in the network apart.
+    place: u32,
+}
+
+impl Dropout {
+    /// Nothing is dropped.
+    pub fn off() -> Self {
+        Self { source: None }
+    }
+
+    /// Drops each element with `probability`, and scales the others so that the mean stays.
+    ///
+    /// # Panics
+    /// Where `probability` is outside `0..1`.
+    pub fn new(seed: u64, update: u32, probability: f32) -> Self {
+        assert!((0.0..1.0).contains(&probability), "a dropout probability of {probability}");
+        let rng = CounterRng::new(seed, Purpose::Dropout);
+        let source = Source { rng, update, probability, place: 0 };
+        Self { source: (probability > 0.0).then_some(source) }
+    }
+
+    /// `x` with elements dropped.
+    pub fn apply<const D: usize>(&mut self, x: Tensor<D>) -> Tensor<D> {
+        let Some(source) = &mut self.source else { return x };
+        let n = x.shape().num_elements();
+        let mask = TensorData::new(source.next_mask(n), x.shape());
+        let device = x.device().inner();
+        x * Tensor::from_data(mask, &device)
+    }
+}
+
+impl Source {
+    fn next_mask(&mut self, n: usize) -> Vec<f32> {
+        let kept = 1.0 / (1.0 - self.probability);
+        // Compared as integers: an element is dropped where its 32 bits are below p · 2³².
+        let threshold = (f64::from(self.probability) * 4_294_967_296.0) as u32;
+        let mask = (0..n.div_ceil(4) as u64)
+            .flat_map(|block| {
+                self.rng.bits([block as u32, (block >> 32) as u32, self.place, self.update])
+            })
+            .take(n)
+            .map(|bits| if bits < threshold { 0.0 } else { kept })
+            .collect();
+        self.place += 1;
+        mask
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+
+    fn masks(seed: u64, update: u32) -> [Vec<f32>; 2] {
+        let mut dropout = Dropout::new(seed, update, 0.25);
+        let ones = Tensor::<2>::ones([100, 101], &Device::flex());
+        [dropout.apply(ones.clone()), dropout.apply(ones)]
+            .map(|dropped| dropped.into_data().iter::<f32>().collect())
+    }
+
+    #[test]
+    fn drops_its_share_and_keeps_the_mean() {
+        let [mask, _] = masks(1, 0);
+        let dropped = mask.iter().filter(|&&m| m == 0.0).count() as f64 / mask.len() as f64;
+        // Five standard errors of a share of 0.25 among 10,100.
+        assert!((dropped - 0.25).abs() < 5.0 * (0.25 * 0.75 / 10_100_f64).sqrt(), "{dropped}");
+        assert!(mask.iter().all(|&m| m == 0.0 || (m - 4.0 / 3.0).abs() < 1e-6));
+    }
+
+    #[test]
+    fn each_place_update_and_seed_has_its_own_mask_and_each_can_be_had_again() {
+        assert_eq!(masks(1, 0), masks(1, 0));
+        let [first, second] = masks(1, 0);
+        assert_ne!(first, second);
+        assert_ne!(first, masks(1, 1)[0]);
+        assert_ne!(first, masks(2, 0)[0]);
+    }
+
+    #[test]
+    fn off_changes_nothing() {
+        let x = Tensor::<1>::from_data([1.0, 2.0], &Device::flex());
+        assert_eq!(Dropout::off().apply(x.clone()).into_data(), x.into_data());
+    }
+}

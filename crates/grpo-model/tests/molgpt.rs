@@ -1,0 +1,333 @@
+//! MolGPT against plain f64 loops, its cache against its full pass, its weights out and in again.
+
+use std::collections::BTreeMap;
+
+use burn::module::Module;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use grpo_model::{
+    CausalLm, Dropout, Frozen, KvCache, ModelError, MolGpt, MolGptConfig, Parameters, named_tensors,
+    to_safetensors,
+};
+
+fn config(vocab_size: usize, block_size: usize, n_layer: usize, n_embd: usize) -> MolGptConfig {
+    let text = format!(
+        r#"{{"architecture": "molgpt", "vocab_size": {vocab_size}, "block_size": {block_size},
+             "n_layer": {n_layer}, "n_head": 4, "n_embd": {n_embd}}}"#
+    );
+    serde_json::from_str::<MolGptConfig>(&text).unwrap().checked().unwrap()
+}
+
+/// A model whose every parameter is away from its first value, so that each one matters.
+fn model(config: &MolGptConfig, device: &Device) -> MolGpt {
+    let random = MolGpt::random(config, 3, device);
+    let mut shaken = BTreeMap::new();
+    for (name, data) in named_tensors(&random) {
+        let values: Vec<f32> = data.iter::<f32>().collect();
+        let mut state = name.bytes().map(u64::from).sum::<u64>() * 7919 + 1;
+        let values: Vec<f32> = values
+            .iter()
+            .map(|value| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                value * 5.0 + ((state >> 40) as f32 / (1 << 24) as f32 - 0.5) * 0.3
+            })
+            .collect();
+        shaken.insert(name, (data.shape().to_vec(), values));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    std::fs::write(&path, safetensors_bytes(&shaken)).unwrap();
+    MolGpt::load(config, &path, device).unwrap()
+}
+
+type Weights = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+fn safetensors_bytes(weights: &Weights) -> Vec<u8> {
+    let bytes: BTreeMap<&str, (Vec<usize>, Vec<u8>)> = weights
+        .iter()
+        .map(|(name, (shape, values))| {
+            (name.as_str(), (shape.clone(), values.iter().flat_map(|v| v.to_le_bytes()).collect()))
+        })
+        .collect();
+    let views = bytes.iter().map(|(name, (shape, bytes))| {
+        use safetensors::tensor::{Dtype, TensorView};
+        (*name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
+    });
+    safetensors::serialize(views, None).unwrap()
+}
+
+fn ids(rows: &[&[i32]], device: &Device) -> Tensor<2, Int> {
+    let flat: Vec<i32> = rows.concat();
+    Tensor::from_data(TensorData::new(flat, [rows.len(), rows[0].len()]), device)
+}
+
+fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+fn logits(model: &MolGpt, rows: &[&[i32]], prefix: Option<Tensor<3>>) -> Vec<f64> {
+    let device = model.device();
+    host(model.logits(model.hidden(ids(rows, &device), prefix, &mut Dropout::off())))
+}
+
+#[track_caller]
+fn assert_close(got: &[f64], expected: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), expected.len());
+    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
+        assert!((g - e).abs() <= tolerance, "element {i}: {g}, expected {e}");
+    }
+}
+
+/// The forward pass by its definition, from the stored tensors, one sequence at a time.
+struct Oracle(BTreeMap<String, Vec<f64>>);
+
+impl Oracle {
+    fn of(model: &MolGpt) -> Self {
+        Self(named_tensors(model).into_iter().map(|(n, d)| (n, d.iter::<f64>().collect())).collect())
+    }
+
+    fn linear(&self, name: &str, x: &[f64], bias: bool) -> Vec<f64> {
+        let weight = &self.0[&format!("{name}.weight")];
+        (0..weight.len() / x.len())
+            .map(|o| {
+                let row = &weight[o * x.len()..(o + 1) * x.len()];
+                let product: f64 = row.iter().zip(x).map(|(w, x)| w * x).sum();
+                product + if bias { self.0[&format!("{name}.bias")][o] } else { 0.0 }
+            })
+            .collect()
+    }
+
+    fn norm(&self, name: &str, x: &[f64]) -> Vec<f64> {
+        let n = x.len() as f64;
+        let mean = x.iter().sum::<f64>() / n;
+        let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+        let (gamma, beta) = (&self.0[&format!("{name}.weight")], &self.0[&format!("{name}.bias")]);
+        (0..x.len())
+            .map(|i| (x[i] - mean) / (variance + 1e-5).sqrt() * gamma[i] + beta[i])
+            .collect()
+    }
+
+    /// Logits of each token; `prefix` are vectors of the model's width.
+    fn logits(&self, tokens: &[i32], prefix: &[Vec<f64>], layers: usize, heads: usize) -> Vec<f64> {
+        let (tok, kind, pos) =
+            (&self.0["tok_emb.weight"], &self.0["type_emb.weight"], &self.0["pos_emb"]);
+        let d = kind.len() / 2;
+        let mut x: Vec<Vec<f64>> =
+            prefix.iter().map(|p| (0..d).map(|i| p[i] + kind[i]).collect()).collect();
+        for (t, &id) in tokens.iter().enumerate() {
+            x.push((0..d).map(|i| tok[id as usize * d + i] + pos[t * d + i] + kind[d + i]).collect());
+        }
+        for layer in 0..layers {
+            let name = |part: &str| format!("blocks.{layer}.{part}");
+            let normal: Vec<_> = x.iter().map(|x| self.norm(&name("ln1"), x)).collect();
+            let part = |p: &str| -> Vec<Vec<f64>> {
+                normal.iter().map(|x| self.linear(&name(p), x, true)).collect()
+            };
+            let (q, k, v) = (part("attn.query"), part("attn.key"), part("attn.value"));
+            let w = d / heads;
+            for t in 0..x.len() {
+                let mut mixed = vec![0.0; d];
+                for head in 0..heads {
+                    let range = head * w..(head + 1) * w;
+                    let dot = |s: usize| -> f64 {
+                        q[t][range.clone()].iter().zip(&k[s][range.clone()]).map(|(a, b)| a * b).sum()
+                    };
+                    let weight: Vec<f64> =
+                        (0..=t).map(|s| (dot(s) / (w as f64).sqrt()).exp()).collect();
+                    let total: f64 = weight.iter().sum();
+                    for s in 0..=t {
+                        for i in range.clone() {
+                            mixed[i] += weight[s] / total * v[s][i];
+                        }
+                    }
+                }
+                let out = self.linear(&name("attn.proj"), &mixed, true);
+                x[t].iter_mut().zip(out).for_each(|(x, o)| *x += o);
+            }
+            for x in &mut x {
+                let up = self.linear(&name("mlp.0"), &self.norm(&name("ln2"), x), true);
+                let gelu: Vec<f64> = up
+                    .iter()
+                    .map(|u| 0.5 * u * (1.0 + libm::erf(u / std::f64::consts::SQRT_2)))
+                    .collect();
+                let out = self.linear(&name("mlp.2"), &gelu, true);
+                x.iter_mut().zip(out).for_each(|(x, o)| *x += o);
+            }
+        }
+        let states = x[prefix.len()..].iter();
+        states.flat_map(|x| self.linear("head", &self.norm("ln_f", x), false)).collect()
+    }
+}
+
+#[test]
+fn logits_are_those_of_the_definition() {
+    let model = model(&config(11, 9, 3, 16), &Device::flex());
+    let rows: [&[i32]; 2] = [&[0, 3, 10, 7, 3], &[5, 5, 1, 2, 9]];
+    let expected: Vec<f64> =
+        rows.iter().flat_map(|row| Oracle::of(&model).logits(row, &[], 3, 4)).collect();
+    assert_close(&logits(&model, &rows, None), &expected, 2e-5);
+}
+
+#[test]
+fn a_prefix_is_seen_by_all_and_left_out_of_the_result() {
+    let device = Device::flex();
+    let model = model(&config(11, 9, 2, 16), &device);
+    let vectors: Vec<Vec<f64>> =
+        (0..2).map(|p| (0..16).map(|i| f64::from((p * 16 + i) % 7) * 0.1 - 0.3).collect()).collect();
+    let flat: Vec<f32> = vectors.concat().iter().map(|&v| v as f32).collect();
+    let prefix = Tensor::from_data(TensorData::new(flat, [1, 2, 16]), &device);
+    let row: &[i32] = &[0, 3, 10, 7];
+    let expected = Oracle::of(&model).logits(row, &vectors, 2, 4);
+    assert_close(&logits(&model, &[row], Some(prefix.clone())), &expected, 2e-5);
+
+    let mut cache = KvCache::new();
+    let first = model.extend(ids(&[&row[..1]], &device), Some(prefix), &mut cache);
+    let rest = model.extend(ids(&[&row[1..]], &device), None, &mut cache);
+    let both = host(model.logits(Tensor::cat(vec![first, rest], 0)));
+    assert_close(&both, &expected, 2e-5);
+}
+
+#[test]
+fn the_cache_gives_what_the_full_pass_gives() {
+    let device = Device::flex();
+    let model = model(&config(11, 9, 3, 16), &device);
+    let rows: [&[i32]; 3] = [&[0, 3, 10, 7, 3, 1], &[5, 5, 1, 2, 9, 0], &[1, 1, 1, 1, 1, 1]];
+    let full = logits(&model, &rows, None);
+    let frozen = Frozen::snapshot(&model);
+    let mut cache = KvCache::new();
+    let mut kept: Vec<usize> = vec![0, 1, 2];
+    for t in 0..6 {
+        if t == 3 {
+            kept = vec![2, 0];
+            cache.select(Tensor::from_data([2, 0], &device));
+        }
+        let column: Vec<Vec<i32>> = kept.iter().map(|&row| vec![rows[row][t]]).collect();
+        let column: Vec<&[i32]> = column.iter().map(Vec::as_slice).collect();
+        let got = host(frozen.logits(frozen.extend(ids(&column, &device), None, &mut cache)));
+        let expected: Vec<f64> = kept
+            .iter()
+            .flat_map(|row| full[(row * 6 + t) * 11..(row * 6 + t + 1) * 11].to_vec())
+            .collect();
+        assert_close(&got, &expected, 1e-5);
+        assert_eq!(cache.positions(), t + 1);
+    }
+}
+
+#[test]
+fn what_stands_to_the_right_changes_nothing() {
+    let model = model(&config(11, 9, 2, 16), &Device::flex());
+    let short = logits(&model, &[&[0, 3, 10]], None);
+    let padded = logits(&model, &[&[0, 3, 10, 6, 6]], None);
+    assert_close(&padded[..short.len()], &short, 1e-6);
+}
+
+#[test]
+fn parameters_are_counted_as_published() {
+    let count = |vocab, block| {
+        MolGpt::random(
+            &MolGptConfig { n_head: 8, ..config(vocab, block, 8, 256) },
+            0,
+            &Device::flex(),
+        )
+        .num_params()
+    };
+    assert_eq!(count(94, 100), 6_392_832);
+    assert_eq!(count(26, 54), 6_346_240);
+}
+
+#[test]
+fn stored_names_and_layouts_are_the_published_ones() {
+    let model = MolGpt::random(&config(11, 9, 1, 16), 0, &Device::flex());
+    let listed: Vec<String> = named_tensors(&model)
+        .iter()
+        .map(|(name, data)| format!("{name} {:?}", data.shape().to_vec()))
+        .collect();
+    let expected = "\
+blocks.0.attn.key.bias [16]
+blocks.0.attn.key.weight [16, 16]
+blocks.0.attn.proj.bias [16]
+blocks.0.attn.proj.weight [16, 16]
+blocks.0.attn.query.bias [16]
+blocks.0.attn.query.weight [16, 16]
+blocks.0.attn.value.bias [16]
+blocks.0.attn.value.weight [16, 16]
+blocks.0.ln1.bias [16]
+blocks.0.ln1.weight [16]
+blocks.0.ln2.bias [16]
+blocks.0.ln2.weight [16]
+blocks.0.mlp.0.bias [64]
+blocks.0.mlp.0.weight [64, 16]
+blocks.0.mlp.2.bias [16]
+blocks.0.mlp.2.weight [16, 64]
+head.weight [11, 16]
+ln_f.bias [16]
+ln_f.weight [16]
+pos_emb [1, 9, 16]
+tok_emb.weight [11, 16]
+type_emb.weight [2, 16]";
+    assert_eq!(listed.join("\n"), expected);
+}
+
+#[test]
+fn weights_survive_the_way_out_and_in() {
+    let device = Device::flex().autodiff();
+    let config = config(11, 9, 2, 16);
+    let model = model(&config, &device);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    std::fs::write(&path, to_safetensors(&model)).unwrap();
+    let again = MolGpt::load(&config, &path, &device).unwrap();
+    assert_eq!(named_tensors(&again), named_tensors(&model));
+    let row: &[i32] = &[0, 3, 10];
+    assert_eq!(logits(&again, &[row], None), logits(&model, &[row], None));
+}
+
+#[test]
+fn seeds_give_models() {
+    let config = config(11, 9, 1, 16);
+    let of = |seed| named_tensors(&MolGpt::random(&config, seed, &Device::flex()));
+    assert_eq!(of(1), of(1));
+    assert_ne!(of(1), of(2));
+    let weights: Vec<f64> = of(1)["blocks.0.mlp.0.weight"].iter::<f64>().collect();
+    let n = weights.len() as f64;
+    let deviation = (weights.iter().map(|w| w * w).sum::<f64>() / n).sqrt();
+    // Five standard errors of a standard deviation.
+    assert!((deviation - 0.02).abs() < 5.0 * 0.02 / (2.0 * n).sqrt(), "{deviation}");
+}
+
+#[test]
+fn a_frozen_model_keeps_its_values_and_is_off_the_tape() {
+    let device = Device::flex().autodiff();
+    let model = MolGpt::random(&config(11, 9, 1, 16), 1, &device);
+    let frozen = Frozen::snapshot(&model);
+    let states = frozen.hidden(ids(&[&[1, 2]], &frozen.device()), None);
+    assert!(!states.is_autodiff());
+}
+
+#[test]
+fn a_file_that_does_not_fit_is_refused_by_name() {
+    let device = Device::flex();
+    let good = config(11, 9, 1, 16);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let bytes = to_safetensors(&MolGpt::random(&good, 1, &device));
+    std::fs::write(&path, &bytes).unwrap();
+    let refusal = |config: &MolGptConfig| MolGpt::load(config, &path, &device).unwrap_err().to_string();
+
+    assert!(refusal(&config(12, 9, 1, 16)).contains("'tok_emb.weight' has shape [11, 16], but config.json asks for [12, 16]"));
+    assert!(refusal(&config(11, 9, 2, 16)).contains("no tensor 'blocks.1.ln1.weight'"));
+    let two = to_safetensors(&MolGpt::random(&config(11, 9, 2, 16), 1, &device));
+    std::fs::write(&path, two).unwrap();
+    assert!(refusal(&good).contains("'blocks.1.attn.key.bias' has no place"));
+    for end in [0, 3, 100, bytes.len() - 1] {
+        std::fs::write(&path, &bytes[..end]).unwrap();
+        assert!(refusal(&good).contains("not a whole safetensors file"), "cut at {end}");
+    }
+    let mut poisoned = bytes.clone();
+    let end = poisoned.len();
+    poisoned[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    std::fs::write(&path, &poisoned).unwrap();
+    assert!(refusal(&good).contains("holds a number that is not finite"));
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(MolGpt::load(&good, &path, &device), Err(ModelError::Read { .. })));
+    assert!(Parameters::from_file(folder.path(), &device).is_err());
+}
