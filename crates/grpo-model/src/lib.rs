@@ -7,6 +7,7 @@
 mod causal;
 mod dropout;
 mod error;
+mod folder;
 mod layers;
 mod molgpt;
 mod weights;
@@ -14,5 +15,6 @@ mod weights;
 pub use causal::{CausalLm, Frozen, KvCache};
 pub use dropout::Dropout;
 pub use error::ModelError;
-pub use molgpt::{MolGpt, MolGptConfig};
-pub use weights::{Parameters, WEIGHTS_FILE, named_tensors, to_safetensors};
+pub use folder::{ModelFolder, ModelFolderError};
+pub use molgpt::{Architecture, MolGpt, MolGptConfig};
+pub use weights::{Parameters, WEIGHTS_FILE, linear_weights, named_tensors, to_safetensors};

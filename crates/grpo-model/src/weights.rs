@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::{CounterRng, Purpose};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -182,9 +182,43 @@ pub fn to_safetensors<M: Module>(model: &M) -> Vec<u8> {
     safetensors::serialize(views, None).expect("names are unique and sizes agree")
 }
 
+/// The matrices of linear layers, which weight decay is for.
+pub fn linear_weights<M: Module>(model: &M) -> Vec<ParamId> {
+    let mut visitor = LinearWeights { path: Vec::new(), ids: Vec::new() };
+    model.visit(&mut visitor);
+    visitor.ids
+}
+
+/// Names and kinds of the modules on the way to a parameter.
+type ModulePath = Vec<(String, String)>;
+
+fn is_linear_weight(path: &ModulePath) -> bool {
+    path.last().is_some_and(|(name, kind)| name == "weight" && kind == "Struct:Linear")
+}
+
+struct LinearWeights {
+    path: ModulePath,
+    ids: Vec<ParamId>,
+}
+
+impl ModuleVisitor for LinearWeights {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.push((name.to_owned(), container_type.to_owned()));
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if is_linear_weight(&self.path) {
+            self.ids.push(param.id);
+        }
+    }
+}
+
 struct Collector {
-    /// Name and kind of each module above the parameter.
-    path: Vec<(String, String)>,
+    path: ModulePath,
     tensors: BTreeMap<String, TensorData>,
 }
 
@@ -199,10 +233,10 @@ impl ModuleVisitor for Collector {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let name = stored_name(self.path.iter().map(|(name, _)| name.as_str()));
-        let in_linear = self.path.iter().rev().nth(1).is_some_and(|(_, kind)| kind.ends_with("Linear"))
-            || self.path.last().is_some_and(|(_, kind)| kind.ends_with("Linear"));
-        let value = param.val().inner();
-        let value = if in_linear && D == 2 { value.swap_dims(0, 1) } else { value };
+        let mut value = param.val().inner();
+        if is_linear_weight(&self.path) {
+            value = value.swap_dims(0, 1);
+        }
         self.tensors.insert(name, value.into_data());
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use grpo_model::{
-    CausalLm, Dropout, Frozen, KvCache, ModelError, MolGpt, MolGptConfig, Parameters, named_tensors,
+    CausalLm, Dropout, Frozen, KvCache, ModelError, MolGpt, MolGptConfig, Parameters, linear_weights, named_tensors,
     to_safetensors,
 };
 
@@ -330,4 +330,11 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
     std::fs::remove_file(&path).unwrap();
     assert!(matches!(MolGpt::load(&good, &path, &device), Err(ModelError::Read { .. })));
     assert!(Parameters::from_file(folder.path(), &device).is_err());
+}
+
+#[test]
+fn weight_decay_is_for_the_matrices_of_linear_layers() {
+    let model = MolGpt::random(&config(11, 9, 2, 16), 0, &Device::flex());
+    // Four of attention and two of the MLP in each block, and the head.
+    assert_eq!(linear_weights(&model).len(), 2 * 6 + 1);
 }

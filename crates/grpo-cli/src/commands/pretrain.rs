@@ -1,0 +1,192 @@
+//! `grpo pretrain`: a new model from a file of molecules.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use grpo_data::{
+    Corpus, CorpusOptions, MoleculeReader, ReadOptions, Vocabulary, smiles_tokens,
+};
+use grpo_model::{MolGpt, MolGptConfig, ModelFolder};
+use grpo_run::{DataFile, Existing, JsonLinesWriter, RunFolder, write_folder_atomically};
+use grpo_train::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError};
+use indicatif::ProgressBar;
+use serde::{Deserialize, Serialize};
+
+use crate::args::RunArguments;
+use crate::output::progress_bar;
+use crate::{config, device};
+
+/// Configuration of `grpo pretrain`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PretrainFile {
+    /// Folder of the run.
+    run: PathBuf,
+    seed: u64,
+    data: DataSection,
+    model: ModelSection,
+    pretrain: PretrainConfig,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DataSection {
+    /// `.smi`, `.smi.gz`, `.csv` or `.csv.gz`.
+    file: PathBuf,
+    /// Column of the SMILES in a CSV file.
+    #[serde(default)]
+    smiles_column: Option<String>,
+    /// A token list (`*_stoi.json`); without it the tokens of the file are taken.
+    #[serde(default)]
+    vocabulary: Option<PathBuf>,
+    #[serde(default = "default_validation_fraction")]
+    validation_fraction: f64,
+    #[serde(default = "default_min_molecules")]
+    min_molecules: usize,
+}
+
+fn default_validation_fraction() -> f64 {
+    0.02
+}
+fn default_min_molecules() -> usize {
+    1000
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModelSection {
+    n_layer: usize,
+    n_head: usize,
+    n_embd: usize,
+    /// Longest sequence in tokens, the beginning mark among them.
+    block_size: usize,
+}
+
+pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
+    let mut file: PretrainFile = config::load(&arguments.config, &arguments.set)?;
+    if let Some(run) = &arguments.run {
+        file.run.clone_from(run);
+    }
+    file.pretrain.check()?;
+    let vocabulary = vocabulary(&file.data)?;
+    let config = MolGptConfig {
+        architecture: grpo_model::Architecture::MolGpt,
+        vocab_size: vocabulary.len(),
+        block_size: file.model.block_size,
+        n_layer: file.model.n_layer,
+        n_head: file.model.n_head,
+        n_embd: file.model.n_embd,
+    }
+    .checked()
+    .context("model")?;
+    let corpus = corpus(&file, &vocabulary)?;
+    println!("{}: {}", file.data.file.display(), corpus.report);
+    for dropped in &corpus.report.examples {
+        println!("  left out: {dropped}");
+    }
+
+    let device = device::device();
+    let model = MolGpt::random(&config, file.seed, &device.autodiff());
+    let data = [("molecules", Some(&file.data.file)), ("vocabulary", file.data.vocabulary.as_ref())]
+        .into_iter()
+        .filter_map(|(role, path)| Some(DataFile::measure(role, path?)))
+        .collect::<Result<_, _>>()?;
+    let info = config::run_info(file.seed, data);
+    let text = config::resolved(&file)?;
+    let (folder, _) = RunFolder::create(&file.run, Existing::Refuse, &text, &info)?;
+    let boundary = vocabulary.boundary();
+    let mut observer = Observer {
+        metrics: JsonLinesWriter::open(&folder.metrics_path())?,
+        bar: None,
+        target: folder.path().join("model"),
+        config,
+        vocabulary,
+        valid_loss: f64::NAN,
+    };
+    grpo_train::pretrain(model, &corpus, boundary, &file.pretrain, file.seed, &mut observer)?;
+    println!("model: {}", observer.target.display());
+    Ok(())
+}
+
+fn vocabulary(data: &DataSection) -> anyhow::Result<Vocabulary> {
+    if let Some(path) = &data.vocabulary {
+        return Ok(Vocabulary::from_json_file(path)?);
+    }
+    let reader = MoleculeReader::open(&data.file, &read_options(data))?;
+    let smiles: Vec<String> =
+        reader.map(|record| Ok(record?.smiles)).collect::<Result<_, grpo_data::DataError>>()?;
+    // A row that is no SMILES gives no tokens; the corpus counts and reports it.
+    let readable = smiles.iter().filter(|smiles| smiles_tokens(smiles).all(|token| token.is_ok()));
+    Ok(Vocabulary::from_smiles(readable.map(String::as_str))?)
+}
+
+fn corpus(file: &PretrainFile, vocabulary: &Vocabulary) -> anyhow::Result<Corpus> {
+    let options = CorpusOptions {
+        // One place is the beginning mark's.
+        max_tokens: file.model.block_size - 1,
+        validation_fraction: file.data.validation_fraction,
+        seed: file.seed,
+        min_molecules: file.data.min_molecules,
+    };
+    Ok(Corpus::read(&file.data.file, &read_options(&file.data), vocabulary, &options)?)
+}
+
+fn read_options(data: &DataSection) -> ReadOptions {
+    ReadOptions { smiles_column: data.smiles_column.clone() }
+}
+
+/// Writes metrics and the best model, and moves the bar.
+struct Observer {
+    metrics: JsonLinesWriter,
+    bar: Option<ProgressBar>,
+    target: PathBuf,
+    config: MolGptConfig,
+    vocabulary: Vocabulary,
+    valid_loss: f64,
+}
+
+impl PretrainObserver<MolGpt> for Observer {
+    fn step(&mut self, step: &PretrainStep, steps: u64) -> Result<(), TrainError> {
+        self.metrics.append(step).map_err(observer_error)?;
+        let bar = self.bar.get_or_insert_with(|| progress_bar(steps));
+        bar.set_message(format!(
+            "loss {:.4}  lr {:.1e}  valid {:.4}",
+            step.step_train_loss, step.learning_rate, self.valid_loss
+        ));
+        bar.inc(1);
+        Ok(())
+    }
+
+    fn epoch(&mut self, epoch: &PretrainEpoch, model: &MolGpt) -> Result<(), TrainError> {
+        self.metrics.append(epoch).map_err(observer_error)?;
+        self.valid_loss = epoch.epoch_valid_loss;
+        if epoch.best {
+            self.save(&self.target, model).map_err(observer_error)?;
+        }
+        let line = format!(
+            "epoch {}: training loss {:.4}, validation loss {:.4}{}",
+            epoch.epoch,
+            epoch.epoch_train_loss,
+            epoch.epoch_valid_loss,
+            if epoch.best { ", saved" } else { "" }
+        );
+        self.bar.as_ref().map_or_else(|| println!("{line}"), |bar| bar.suspend(|| println!("{line}")));
+        Ok(())
+    }
+}
+
+impl Observer {
+    fn save(&self, target: &Path, model: &MolGpt) -> Result<(), grpo_run::RunError> {
+        let files = ModelFolder::files(&self.config, &self.vocabulary, model);
+        write_folder_atomically(target, Existing::Replace, |folder| {
+            for (name, bytes) in &files {
+                grpo_run::atomic_write(&folder.join(name), bytes)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn observer_error(error: impl std::error::Error + Send + Sync + 'static) -> TrainError {
+    TrainError::Observer(Box::new(error))
+}

@@ -1,0 +1,7 @@
+//! Configuration files: layers (`extends`, `--set`), strict keys, errors with file and line.
+
+mod layers;
+mod records;
+
+pub(crate) use layers::load;
+pub(crate) use records::{resolved, run_info};

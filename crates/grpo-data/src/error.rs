@@ -1,0 +1,187 @@
+//! Everything that a user's data can get wrong, as one enum.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A fault in the user's data. The message says what is wrong, where, and how to mend it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// The file does not exist.
+    #[error("`{path}` does not exist; check the path")]
+    MissingFile {
+        /// The path as it was given.
+        path: PathBuf,
+    },
+    /// The operating system refused to open or read the file.
+    #[error("cannot read `{path}`: {source}; check that it is a readable file")]
+    Unreadable {
+        /// The path as it was given.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The name of the file does not tell its format.
+    #[error(
+        "cannot tell the format of `{path}` from its name; expected a name that ends in {expected}"
+    )]
+    UnknownFormat {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The endings that are known.
+        expected: &'static str,
+    },
+    /// A file named `.gz` is not gzip, or is cut off or damaged.
+    #[error(
+        "`{path}` cannot be decompressed after line {line}: {source}; compress the file again, or drop `.gz` from its name if it is plain text"
+    )]
+    BadGzip {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The last line that was read whole (0: none).
+        line: u64,
+        /// What the decompressor said.
+        source: std::io::Error,
+    },
+    /// A line holds bytes that are not UTF-8.
+    #[error(
+        "line {line} of `{path}` is not UTF-8 text; save the file as UTF-8 (a compressed file's name must end in `.gz`)"
+    )]
+    NotUtf8 {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: u64,
+    },
+    /// A CSV file has no column of that name.
+    #[error(
+        "`{path}` has no column {expected}; its columns are {found}; rename one, or name the column that holds the SMILES"
+    )]
+    MissingColumn {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The names that would have done.
+        expected: Names,
+        /// The names in the file's header line.
+        found: Names,
+    },
+    /// A CSV row has more or fewer cells than the header.
+    #[error(
+        "line {line} of `{path}` has {found} cells where the header has {expected}; put cells that contain commas in double quotes"
+    )]
+    RowWidth {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: u64,
+        /// Cells of the header line.
+        expected: usize,
+        /// Cells of this row.
+        found: usize,
+    },
+    /// A vocabulary file is no JSON object from tokens to numbers.
+    #[error(
+        "`{path}` is not a vocabulary: {source}; expected a JSON object from token to index, such as {{\"<\": 0, \"C\": 1}}"
+    )]
+    VocabularyFormat {
+        /// The path as it was given.
+        path: PathBuf,
+        /// What the JSON reader said, with its line and column.
+        source: serde_json::Error,
+    },
+    /// A vocabulary file's indices are not 0 to n − 1, each once.
+    #[error("the vocabulary `{path}` gives token `{token}` the index {found}; the {len} tokens must have the indices 0 to {} each once", .len - 1)]
+    VocabularyIndex {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The first token (in the order of its text) whose index is outside the range or used.
+        token: String,
+        /// Its index.
+        found: u64,
+        /// How many tokens the file has.
+        len: usize,
+    },
+    /// A vocabulary has a token that splitting a SMILES never gives.
+    #[error(
+        "the vocabulary `{path}` has the entry `{token}`, which is not one SMILES token; make the vocabulary from tokens, not from characters"
+    )]
+    VocabularyToken {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The entry.
+        token: String,
+    },
+    /// A vocabulary lacks the padding and end mark.
+    #[error("the vocabulary `{path}` lacks the end mark `<`; add it")]
+    VocabularyBoundary {
+        /// The path as it was given.
+        path: PathBuf,
+    },
+    /// A SMILES has a token that the vocabulary lacks.
+    #[error(transparent)]
+    UnknownToken(#[from] UnknownToken),
+    /// Too few molecules are left to train on.
+    #[error(
+        "{kept} usable training molecules are left of {rows} rows and at least {expected} are needed ({report}); give a larger file, or a vocabulary and a length limit that fit it"
+    )]
+    CorpusTooSmall {
+        /// Training molecules that are left.
+        kept: u64,
+        /// Rows that were read.
+        rows: u64,
+        /// The least number of training molecules.
+        expected: u64,
+        /// What was left out and why, as text.
+        report: String,
+    },
+    /// A saved position lies outside the data that it is applied to.
+    #[error(
+        "the saved position {found} lies outside the {len} items of this data set; resume with the data that the run began with"
+    )]
+    OrderPosition {
+        /// The saved index.
+        found: u64,
+        /// Items of the data set.
+        len: u64,
+    },
+}
+
+/// A part of a SMILES that is no token of the vocabulary, or no token at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{token}` (character {position} of `{}`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token", Shortened(.smiles))]
+pub struct UnknownToken {
+    /// The token, or the single character at which no token begins.
+    pub token: String,
+    /// Where it begins, in characters counted from 1.
+    pub position: usize,
+    /// The whole SMILES.
+    pub smiles: String,
+}
+
+/// Names in a message: `a`, `b`, `c`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names(pub Vec<String>);
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("(none)");
+        }
+        for (i, name) in self.0.iter().enumerate() {
+            write!(f, "{}`{name}`", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+/// The first hundred characters of a text that may be as long as a file.
+struct Shortened<'a>(&'a str);
+
+impl fmt::Display for Shortened<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(100) {
+            Some((end, _)) => write!(f, "{}…", &self.0[..end]),
+            None => f.write_str(self.0),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Reading a user's molecules from `.smi` and CSV files, plain or compressed.
+
+mod csv_rows;
+mod line_ends;
+mod smi_rows;
+
+use crate::DataError;
+use csv_rows::CsvRows;
+use flate2::read::MultiGzDecoder;
+use line_ends::LineEnds;
+use smi_rows::SmiRows;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+/// One molecule of a file. Nothing is checked about its SMILES but that it is not empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoleculeRecord {
+    /// The line of the file that it stands on (or begins on), counted from 1.
+    pub line: u64,
+    /// The SMILES, without blanks around it.
+    pub smiles: String,
+    /// What follows the SMILES on the line of a `.smi` file, or a CSV file's column `name`.
+    pub name: Option<String>,
+    /// A CSV file's column `split` or `source`, such as `train`.
+    pub split: Option<String>,
+}
+
+/// What a file is, whether compressed or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoleculeFormat {
+    /// One molecule a line: the SMILES up to the first blank, then a name.
+    Smi,
+    /// Comma-separated values with a header line.
+    Csv,
+}
+
+/// Choices of reading that the file itself does not settle.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// The CSV column that holds the SMILES, in any case of letters. Without one, the first of
+    /// `smiles`, `canonical_smiles` and `molecule` that there is.
+    pub smiles_column: Option<String>,
+}
+
+/// The molecules of a file, from top to bottom, read as they are asked for. After an error the
+/// iterator ends.
+///
+/// - `.smi`: the SMILES ends at the first space or tab. A first line that begins with the word
+///   `smiles` is a header, kept in [`Self::header`].
+/// - `.csv`: names of columns in any case of letters, cells trimmed.
+/// - Either with `.gz` behind it. Byte order marks and all line ends are fine. Lines without a
+///   SMILES are skipped and counted in [`Self::empty_lines`].
+pub struct MoleculeReader {
+    origin: Origin,
+    rows: Rows,
+    empty_lines: u64,
+    header: Option<String>,
+}
+
+impl MoleculeReader {
+    /// Opens a file whose name ends in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`.
+    ///
+    /// # Errors
+    /// The file is missing or unreadable, its name has another ending, or a CSV file has no column
+    /// of SMILES.
+    pub fn open(path: &Path, options: &ReadOptions) -> Result<Self, DataError> {
+        let name = path.file_name().unwrap_or_default();
+        let name = name.to_string_lossy().to_ascii_lowercase();
+        let plain = name.strip_suffix(".gz").unwrap_or(&name);
+        let format = match plain.rsplit_once('.') {
+            Some((_, "smi")) => MoleculeFormat::Smi,
+            Some((_, "csv")) => MoleculeFormat::Csv,
+            _ => {
+                return Err(DataError::UnknownFormat {
+                    path: path.into(),
+                    expected: "`.smi`, `.smi.gz`, `.csv` or `.csv.gz`",
+                });
+            }
+        };
+        let file = File::open(path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => DataError::MissingFile { path: path.into() },
+            _ => DataError::Unreadable { path: path.into(), source },
+        })?;
+        let compressed = plain.len() < name.len();
+        Self::from_reader(file, format, compressed, path, options)
+    }
+
+    /// Reads from any source of bytes; errors name `path` as its origin.
+    ///
+    /// # Errors
+    /// As [`Self::open`], from the point where the file is open.
+    pub fn from_reader(
+        source: impl Read + Send + 'static,
+        format: MoleculeFormat,
+        compressed: bool,
+        path: &Path,
+        options: &ReadOptions,
+    ) -> Result<Self, DataError> {
+        let origin = Origin { path: path.into(), compressed };
+        let source: Bytes = if compressed {
+            Box::new(LineEnds::new(MultiGzDecoder::new(BufReader::new(source))))
+        } else {
+            Box::new(LineEnds::new(source))
+        };
+        let (rows, header) = match format {
+            MoleculeFormat::Smi => (Rows::Smi(SmiRows::new(source)), None),
+            MoleculeFormat::Csv => {
+                let (rows, header) = CsvRows::new(source, options, &origin)?;
+                (Rows::Csv(rows), Some(header))
+            }
+        };
+        Ok(Self { origin, rows, empty_lines: 0, header })
+    }
+
+    /// Lines without a SMILES so far.
+    pub fn empty_lines(&self) -> u64 {
+        self.empty_lines
+    }
+
+    /// The header line, once it was passed: always there in a CSV file, seldom in a `.smi` file.
+    pub fn header(&self) -> Option<&str> {
+        self.header.as_deref()
+    }
+
+    /// The next record that has a SMILES.
+    fn read(&mut self) -> Result<Option<MoleculeRecord>, DataError> {
+        loop {
+            let record = match &mut self.rows {
+                Rows::Smi(rows) => rows.next(&self.origin)?,
+                Rows::Csv(rows) => rows.next(&self.origin)?,
+                Rows::Ended => None,
+            };
+            let Some(record) = record else {
+                return Ok(None);
+            };
+            if record.smiles.is_empty() {
+                self.empty_lines += 1;
+            } else if self.is_smi_header(&record) {
+                self.header = Some(match record.name {
+                    Some(name) => format!("{} {name}", record.smiles),
+                    None => record.smiles,
+                });
+            } else {
+                return Ok(Some(record));
+            }
+        }
+    }
+
+    /// `smiles` is not a SMILES, so no molecule is lost by taking it for a header.
+    fn is_smi_header(&self, record: &MoleculeRecord) -> bool {
+        matches!(self.rows, Rows::Smi(_))
+            && record.line == 1
+            && record.smiles.eq_ignore_ascii_case("smiles")
+    }
+}
+
+impl Iterator for MoleculeReader {
+    type Item = Result<MoleculeRecord, DataError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let record = self.read().transpose();
+        if !matches!(record, Some(Ok(_))) {
+            self.rows = Rows::Ended;
+        }
+        record
+    }
+}
+
+enum Rows {
+    Smi(SmiRows),
+    Csv(CsvRows),
+    Ended,
+}
+
+type Bytes = Box<dyn Read + Send>;
+
+/// Where bytes come from, for errors.
+struct Origin {
+    path: PathBuf,
+    compressed: bool,
+}
+
+impl Origin {
+    fn text<'a>(&self, bytes: &'a [u8], line: u64) -> Result<&'a str, DataError> {
+        str::from_utf8(bytes).map_err(|_| DataError::NotUtf8 { path: self.path.clone(), line })
+    }
+
+    /// `line` is the last one that was read whole.
+    fn io_error(&self, source: io::Error, line: u64) -> DataError {
+        let path = self.path.clone();
+        // What the decompressor finds wrong has these kinds; the disk's faults have others.
+        let damaged = matches!(
+            source.kind(),
+            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+        );
+        if self.compressed && damaged {
+            DataError::BadGzip { path, line, source }
+        } else {
+            DataError::Unreadable { path, source }
+        }
+    }
+}
+
+fn filled(text: &str) -> Option<String> {
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}

@@ -1,0 +1,105 @@
+//! The rows of a CSV file.
+
+use super::{Bytes, MoleculeRecord, Origin, ReadOptions, filled};
+use crate::DataError;
+use crate::error::Names;
+use std::io;
+
+/// Columns that hold SMILES where the caller names none; the first that there is counts.
+const SMILES_COLUMNS: [&str; 3] = ["smiles", "canonical_smiles", "molecule"];
+
+pub(super) struct CsvRows {
+    csv: csv::Reader<Bytes>,
+    row: csv::ByteRecord,
+    /// Cells of the header line.
+    width: usize,
+    smiles: usize,
+    name: Option<usize>,
+    split: Option<usize>,
+}
+
+impl CsvRows {
+    /// Reads the header line, which is returned too, and finds the columns by it.
+    pub(super) fn new(
+        source: Bytes,
+        options: &ReadOptions,
+        origin: &Origin,
+    ) -> Result<(Self, String), DataError> {
+        let mut csv = csv::ReaderBuilder::new()
+            .has_headers(false)
+            // Widths are checked here, where the line is known.
+            .flexible(true)
+            .buffer_capacity(1 << 16)
+            .from_reader(source);
+        let mut row = csv::ByteRecord::new();
+        csv.read_byte_record(&mut row).map_err(|error| origin.io_error(reading_error(error), 0))?;
+        let line = line_of(&csv, &row);
+        let names = row
+            .iter()
+            .map(|cell| origin.text(cell, line).map(|name| name.trim().to_owned()))
+            .collect::<Result<Vec<String>, _>>()?;
+        let find = |wanted: &str| names.iter().position(|name| name.eq_ignore_ascii_case(wanted));
+        let wanted = match &options.smiles_column {
+            Some(name) => vec![name.trim()],
+            None => SMILES_COLUMNS.to_vec(),
+        };
+        let Some(smiles) = wanted.iter().find_map(|name| find(name)) else {
+            return Err(DataError::MissingColumn {
+                path: origin.path.clone(),
+                expected: Names(wanted.into_iter().map(str::to_owned).collect()),
+                found: Names(names),
+            });
+        };
+        let (name, split) = (find("name"), find("split").or_else(|| find("source")));
+        let rows = Self { csv, row, width: names.len(), smiles, name, split };
+        Ok((rows, names.join(",")))
+    }
+
+    /// The next row; its SMILES may be empty.
+    pub(super) fn next(&mut self, origin: &Origin) -> Result<Option<MoleculeRecord>, DataError> {
+        let before = self.csv.position().line() - 1;
+        let read = self.csv.read_byte_record(&mut self.row);
+        if !read.map_err(|error| origin.io_error(reading_error(error), before))? {
+            return Ok(None);
+        }
+        let line = line_of(&self.csv, &self.row);
+        if self.row.len() != self.width {
+            return Err(DataError::RowWidth {
+                path: origin.path.clone(),
+                line,
+                expected: self.width,
+                found: self.row.len(),
+            });
+        }
+        let cell = |column: usize| origin.text(&self.row[column], line);
+        let optional = |column: Option<usize>| match column {
+            Some(column) => cell(column).map(filled),
+            None => Ok(None),
+        };
+        Ok(Some(MoleculeRecord {
+            line,
+            smiles: cell(self.smiles)?.trim().to_owned(),
+            name: optional(self.name)?,
+            split: optional(self.split)?,
+        }))
+    }
+}
+
+/// The line on which `row`, just read, begins. The position that the csv reader keeps with a row
+/// is that of the blank lines in front of it, so this one is counted back from the row's end.
+fn line_of(csv: &csv::Reader<Bytes>, row: &csv::ByteRecord) -> u64 {
+    let bytes = row.as_slice().iter();
+    let inner = bytes.filter(|&&byte| byte == b'\n').count() as u64;
+    let counted = csv.position().line().saturating_sub(1 + inner);
+    // A quote that is never closed swallows the last line end, and one line too many is taken off.
+    counted.max(row.position().map_or(1, csv::Position::line))
+}
+
+/// What the source said, out of the csv reader's wrapping. Errors of other kinds cannot happen
+/// here: widths and UTF-8 are checked by this file.
+fn reading_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        other => io::Error::other(format!("{other:?}")),
+    }
+}

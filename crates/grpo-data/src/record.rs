@@ -1,0 +1,219 @@
+//! What sampling hands to rewards and losses: prompts, completions and groups.
+
+use crate::{CounterRng, Purpose};
+use serde::{Deserialize, Serialize};
+
+/// The context that a group of completions shares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Prompt {
+    /// Its place in the step's list of prompts; a coordinate of the random numbers.
+    pub index: u32,
+    /// Token ids in front of the first sampled one, the beginning mark among them.
+    pub ids: Vec<u32>,
+    /// What the model is conditioned on besides the ids; `None` for an unconditional model.
+    pub conditions: Option<Conditions>,
+}
+
+/// Conditions that a model sees as a prefix of embeddings, not as tokens of the sequence.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Conditions {
+    /// Wanted property values, in the order that the model was trained with.
+    pub properties: Vec<f32>,
+    /// Token ids of the wanted scaffold.
+    pub scaffold: Option<Vec<u32>>,
+}
+
+/// Why a completion stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// The model gave its end mark, which is the last action.
+    EndToken,
+    /// The limit of tokens was reached first.
+    Length,
+}
+
+/// Which sample of a run a completion is. With a position it names one random number, so the
+/// completion can be drawn again alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SampleKey {
+    /// The run's seed.
+    pub seed: u64,
+    /// The training step, from 0.
+    pub step: u32,
+    /// [`Prompt::index`].
+    pub prompt: u32,
+    /// Its place in the group, from 0.
+    pub sample: u32,
+}
+
+impl SampleKey {
+    /// The number uniform in `[0, 1)` that decides the token at `position` of the sequence.
+    pub fn uniform(&self, purpose: Purpose, position: u32) -> f64 {
+        CounterRng::new(self.seed, purpose).uniform(self.counter(position))
+    }
+
+    /// The counter of `position` for a [`CounterRng`] of [`Self::seed`].
+    pub fn counter(&self, position: u32) -> [u32; 4] {
+        [position, self.sample, self.prompt, self.step]
+    }
+}
+
+/// The distribution that actions were drawn from, which is the one to score them under.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SampledUnder {
+    /// Logits were divided by this; finite and above 0.
+    pub temperature: f32,
+    /// Ids that could not be drawn, at any position.
+    pub forbidden: Vec<u32>,
+    /// With truncated sampling (top-k, top-p): for each action the ids that could be drawn, over
+    /// which the probabilities sum to 1. `None`: all ids that are not forbidden.
+    pub kept: Option<Vec<Vec<u32>>>,
+}
+
+impl Default for SampledUnder {
+    /// The model's own distribution: temperature 1, nothing forbidden, nothing cut.
+    fn default() -> Self {
+        Self { temperature: 1.0, forbidden: Vec::new(), kept: None }
+    }
+}
+
+/// The fields of a [`Completion`], before they are checked and frozen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CompletionParts {
+    /// Token ids `[t]` of the whole sequence, prompt and sampled tokens, without padding.
+    pub ids: Vec<u32>,
+    /// `[t]`, true where the policy chose the token: a suffix, masked positions or several turns.
+    pub action_mask: Vec<bool>,
+    /// Log-probability of each action under [`Self::sampled_under`], in the order of positions.
+    pub sampling_logprobs: Vec<f32>,
+    /// Why it stopped.
+    pub finish: Finish,
+    /// Which sample of the run it is.
+    pub key: SampleKey,
+    /// Optimizer steps that the policy had behind it when it was sampled.
+    pub policy_version: u64,
+    /// The distribution that it was drawn from.
+    pub sampled_under: SampledUnder,
+}
+
+/// A sampled sequence, immutable. Rewards and advantages are kept beside it, never in it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "CompletionParts", try_from = "CompletionParts")]
+pub struct Completion(CompletionParts);
+
+impl Completion {
+    /// Freezes `parts`.
+    ///
+    /// # Panics
+    /// If the mask is not as long as the ids, no token is an action, the log-probabilities or kept
+    /// sets are not one for each action, a log-probability is NaN, infinite or positive, or the
+    /// temperature is not finite and positive: the sampler is wrong. Reading a stored completion
+    /// through serde gives an error instead.
+    pub fn new(parts: CompletionParts) -> Self {
+        Self::try_from(parts).unwrap_or_else(|fault| panic!("{fault}"))
+    }
+
+    /// Token ids `[t]` of the whole sequence, prompt and sampled tokens.
+    pub fn ids(&self) -> &[u32] {
+        &self.0.ids
+    }
+
+    /// `[t]`, true where the policy chose the token.
+    pub fn action_mask(&self) -> &[bool] {
+        &self.0.action_mask
+    }
+
+    /// Log-probability of each action when it was sampled, in the order of positions.
+    pub fn sampling_logprobs(&self) -> &[f32] {
+        &self.0.sampling_logprobs
+    }
+
+    /// The ids that the policy chose, in the order of positions; the end mark is the last one
+    /// where the model gave it.
+    pub fn action_ids(&self) -> impl Iterator<Item = u32> {
+        let chosen = self.0.ids.iter().zip(&self.0.action_mask);
+        chosen.filter_map(|(&id, &action)| action.then_some(id))
+    }
+
+    /// How many tokens the policy chose; at least 1.
+    pub fn actions(&self) -> usize {
+        self.0.sampling_logprobs.len()
+    }
+
+    /// Why it stopped.
+    pub fn finish(&self) -> Finish {
+        self.0.finish
+    }
+
+    /// Which sample of the run it is.
+    pub fn key(&self) -> SampleKey {
+        self.0.key
+    }
+
+    /// Optimizer steps that the policy had behind it when it was sampled.
+    pub fn policy_version(&self) -> u64 {
+        self.0.policy_version
+    }
+
+    /// The distribution that it was drawn from.
+    pub fn sampled_under(&self) -> &SampledUnder {
+        &self.0.sampled_under
+    }
+}
+
+impl TryFrom<CompletionParts> for Completion {
+    type Error = String;
+
+    /// The fault, where [`Completion::new`] would panic.
+    fn try_from(parts: CompletionParts) -> Result<Self, String> {
+        let (tokens, mask) = (parts.ids.len(), parts.action_mask.len());
+        if tokens != mask {
+            return Err(format!("a completion of {tokens} tokens has an action mask of {mask}"));
+        }
+        let actions = parts.action_mask.iter().filter(|&&action| action).count();
+        if actions == 0 {
+            return Err(format!("a completion of {tokens} tokens has no action"));
+        }
+        let logprobs = parts.sampling_logprobs.len();
+        if actions != logprobs {
+            return Err(format!(
+                "a completion of {actions} actions has {logprobs} log-probabilities"
+            ));
+        }
+        let wrong = |logprob: &&f32| !(logprob.is_finite() && **logprob <= 0.0);
+        if let Some(found) = parts.sampling_logprobs.iter().find(wrong) {
+            return Err(format!(
+                "a sampling log-probability is {found}; expected a finite number of at most 0"
+            ));
+        }
+        let under = &parts.sampled_under;
+        if !(under.temperature.is_finite() && under.temperature > 0.0) {
+            return Err(format!(
+                "a completion was sampled at temperature {}; expected a finite number above 0",
+                under.temperature
+            ));
+        }
+        match &under.kept {
+            Some(kept) if kept.len() != actions => {
+                Err(format!("a completion of {actions} actions has {} kept sets", kept.len()))
+            }
+            _ => Ok(Self(parts)),
+        }
+    }
+}
+
+impl From<Completion> for CompletionParts {
+    fn from(completion: Completion) -> Self {
+        completion.0
+    }
+}
+
+/// A prompt and the completions that were sampled for it, which are compared with one another.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// The prompt.
+    pub prompt: Prompt,
+    /// Its completions, in the order of [`SampleKey::sample`].
+    pub completions: Vec<Completion>,
+}

@@ -1,0 +1,174 @@
+//! Splitting a SMILES into tokens.
+//!
+//! The rule is MolGPT's regular expression; its alternatives, tried in this order, are: a bracket
+//! atom `[…]` up to the first `]`; the mark `<`; `B` or `Br`; `C` or `Cl`; one of
+//! `N O S P F I b c n o s p`; one of `( ) . = # - + \ / : ~ @ ? > * $`; `%` and two digits; one
+//! digit. As no alternative is the beginning of a later one, one look at the first byte decides,
+//! and a scanner of our own is several times as fast as the expression, which the tests keep as
+//! its oracle.
+
+use crate::UnknownToken;
+
+/// The tokens of `smiles`, from left to right; after an error the iterator ends.
+///
+/// MolGPT skips characters that match no alternative. Here they are an error, since a molecule
+/// with a hole is another molecule.
+pub fn smiles_tokens(smiles: &str) -> SmilesTokens<'_> {
+    SmilesTokens { smiles, position: 0 }
+}
+
+/// The iterator that [`smiles_tokens`] returns.
+#[derive(Clone, Debug)]
+pub struct SmilesTokens<'a> {
+    smiles: &'a str,
+    position: usize,
+}
+
+impl<'a> Iterator for SmilesTokens<'a> {
+    type Item = Result<&'a str, UnknownToken>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = &self.smiles[self.position..];
+        let first = rest.chars().next()?;
+        let Some(len) = token_len(rest.as_bytes()) else {
+            let error = unknown_token(self.smiles, self.position, first.encode_utf8(&mut [0; 4]));
+            self.position = self.smiles.len();
+            return Some(Err(error));
+        };
+        self.position += len;
+        Some(Ok(&rest[..len]))
+    }
+}
+
+/// The error for `token`, which begins at byte `offset` of `smiles`.
+pub(crate) fn unknown_token(smiles: &str, offset: usize, token: &str) -> UnknownToken {
+    UnknownToken {
+        token: token.to_owned(),
+        position: smiles[..offset].chars().count() + 1,
+        smiles: smiles.to_owned(),
+    }
+}
+
+/// Bytes of the token at the beginning of `text`, if one begins there.
+fn token_len(text: &[u8]) -> Option<usize> {
+    let second = text.get(1).copied();
+    match text[0] {
+        b'[' => match text.iter().position(|&byte| byte == b']')? {
+            1 => None, // `[]` holds no atom
+            end => Some(end + 1),
+        },
+        b'B' => Some(if second == Some(b'r') { 2 } else { 1 }),
+        b'C' => Some(if second == Some(b'l') { 2 } else { 1 }),
+        b'%' => text.get(1..3)?.iter().all(u8::is_ascii_digit).then_some(3),
+        b'<'
+        | b'N'
+        | b'O'
+        | b'S'
+        | b'P'
+        | b'F'
+        | b'I'
+        | b'b'
+        | b'c'
+        | b'n'
+        | b'o'
+        | b's'
+        | b'p'
+        | b'('
+        | b')'
+        | b'.'
+        | b'='
+        | b'#'
+        | b'-'
+        | b'+'
+        | b'\\'
+        | b'/'
+        | b':'
+        | b'~'
+        | b'@'
+        | b'?'
+        | b'>'
+        | b'*'
+        | b'$'
+        | b'0'..=b'9' => Some(1),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use regex::Regex;
+    use std::sync::LazyLock;
+
+    fn check(smiles: &str, expect: &[&str]) {
+        let tokens: Result<Vec<&str>, _> = smiles_tokens(smiles).collect();
+        assert_eq!(tokens.unwrap(), expect);
+    }
+
+    fn check_error(smiles: &str, token: &str, position: usize) {
+        let error = smiles_tokens(smiles).find_map(Result::err).unwrap();
+        assert_eq!((error.token.as_str(), error.position), (token, position));
+        assert_eq!(error.smiles, smiles);
+    }
+
+    #[test]
+    fn tokens_of_two_letters_and_brackets_stay_whole() {
+        check("BrCCl", &["Br", "C", "Cl"]);
+        check("BC[C@@H](N)O", &["B", "C", "[C@@H]", "(", "N", ")", "O"]);
+        check("c1%12[nH]1", &["c", "1", "%12", "[nH]", "1"]);
+        check("F/C=C\\I", &["F", "/", "C", "=", "C", "\\", "I"]);
+        check("C<<", &["C", "<", "<"]);
+        check("[[]C", &["[[]", "C"]);
+        check("", &[]);
+    }
+
+    #[test]
+    fn what_is_no_token_is_named_with_its_place() {
+        check_error("CCX", "X", 3);
+        check_error("C[NH", "[", 2);
+        check_error("C[]", "[", 2);
+        check_error("C%1C", "%", 2);
+        check_error("Cé", "é", 2);
+        check_error("[é]é", "é", 4);
+        check_error("C C", " ", 2);
+    }
+
+    #[test]
+    fn nothing_follows_an_error() {
+        assert_eq!(smiles_tokens("CXC").count(), 2);
+    }
+
+    static MOLGPT: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"^(?:\[[^\]]+\]|<|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|@|\?|>|\*|\$|%[0-9]{2}|[0-9])").unwrap()
+    });
+
+    /// Tokens up to the first place where the expression does not match, and that place.
+    fn oracle(smiles: &str) -> (Vec<&str>, usize) {
+        let (mut tokens, mut at) = (Vec::new(), 0);
+        while let Some(found) = MOLGPT.find(&smiles[at..]) {
+            tokens.push(found.as_str());
+            at += found.len();
+        }
+        (tokens, at)
+    }
+
+    proptest! {
+        #[test]
+        fn the_scanner_is_the_regular_expression(smiles in "([]\\[%0-9<BrClNOSPFIbcnosp().=#+\\\\/:~@?>*$HXé -]|%[0-9]|\\[[a-zA-Z0-9@+]{0,3}]){0,40}") {
+            let (expect, end) = oracle(&smiles);
+            let found: Vec<&str> = smiles_tokens(&smiles).map_while(Result::ok).collect();
+            prop_assert_eq!(found, expect);
+            let error = smiles_tokens(&smiles).find_map(Result::err);
+            prop_assert_eq!(error.is_some(), end < smiles.len());
+            if let Some(error) = error {
+                prop_assert_eq!(error.position, smiles[..end].chars().count() + 1);
+            }
+        }
+
+        #[test]
+        fn any_text_is_split_without_a_panic(smiles: String) {
+            smiles_tokens(&smiles).for_each(drop);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The token list of a molecule model, in MolGPT's file format.
+
+use crate::smiles_tokens::unknown_token;
+use crate::{DataError, UnknownToken, smiles_tokens};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// The mark that ends a molecule, pads a batch, and stands before the first token.
+///
+/// MolGPT's vocabularies have no beginning mark; its models start every molecule with the atom
+/// `C`. Ours start with this mark, so that the format stays MolGPT's and the model learns which
+/// token comes first. One mark can serve both ends because no token follows an end.
+pub const BOUNDARY: &str = "<";
+
+/// Tokens and their ids, `0..len`.
+///
+/// A vocabulary that is made from molecules has its tokens in the order of their bytes; one that
+/// is read from a file has the order that the file says, since a checkpoint's weights follow it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vocabulary {
+    tokens: Vec<String>,
+    ids: BTreeMap<String, u32>,
+    boundary: u32,
+}
+
+impl Vocabulary {
+    /// The tokens that occur in `smiles`, and [`BOUNDARY`].
+    ///
+    /// # Errors
+    /// The first place where a SMILES cannot be split into tokens.
+    pub fn from_smiles<'a>(
+        smiles: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, UnknownToken> {
+        let mut tokens = BTreeSet::from([BOUNDARY.to_owned()]);
+        for smiles in smiles {
+            for_each_token(smiles, |token, _| {
+                if !tokens.contains(token) {
+                    tokens.insert(token.to_owned());
+                }
+                Ok(())
+            })?;
+        }
+        let tokens: Vec<String> = tokens.into_iter().collect();
+        Ok(Self::from_tokens(tokens).expect("the end mark was put in"))
+    }
+
+    /// Reads a JSON object from token to index, such as MolGPT's `moses2_stoi.json`.
+    ///
+    /// # Errors
+    /// The file cannot be read, or [`Self::from_json`] refuses its text.
+    pub fn from_json_file(path: &Path) -> Result<Self, DataError> {
+        let text = std::fs::read_to_string(path).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => DataError::MissingFile { path: path.into() },
+            _ => DataError::Unreadable { path: path.into(), source },
+        })?;
+        Self::from_json(&text, path)
+    }
+
+    /// Reads a JSON object from token to index out of `text`; errors name `path` as its origin.
+    ///
+    /// # Errors
+    /// The text is no such object, an entry is not one SMILES token, the indices are not
+    /// `0..len` each once, or [`BOUNDARY`] is missing.
+    pub fn from_json(text: &str, path: &Path) -> Result<Self, DataError> {
+        let entries: BTreeMap<String, u64> = serde_json::from_str(text)
+            .map_err(|source| DataError::VocabularyFormat { path: path.into(), source })?;
+        let len = entries.len();
+        let mut tokens: Vec<Option<String>> = vec![None; len];
+        for (token, index) in entries {
+            if !is_one_token(&token) {
+                let path = path.into();
+                return Err(DataError::VocabularyToken { path, token });
+            }
+            match usize::try_from(index).ok().and_then(|i| tokens.get_mut(i)) {
+                Some(place) if place.is_none() => *place = Some(token),
+                _ => {
+                    return Err(DataError::VocabularyIndex {
+                        path: path.into(),
+                        token,
+                        found: index,
+                        len,
+                    });
+                }
+            }
+        }
+        // As many entries as places and none twice: every place is taken.
+        Self::from_tokens(tokens.into_iter().flatten().collect())
+            .ok_or_else(|| DataError::VocabularyBoundary { path: path.into() })
+    }
+
+    /// The JSON object from token to index, in the order of the indices; [`Self::from_json`]
+    /// reads it back.
+    pub fn to_json(&self) -> String {
+        let object: serde_json::Map<String, serde_json::Value> =
+            self.tokens.iter().zip(0u32..).map(|(token, id)| (token.clone(), id.into())).collect();
+        serde_json::to_string_pretty(&object).expect("strings and numbers are JSON")
+    }
+
+    /// The ids of `smiles`, without marks at its ends.
+    ///
+    /// # Errors
+    /// The first token outside the vocabulary, or place where no token begins. [`BOUNDARY`] inside
+    /// a molecule counts as such: it would teach a model to stop halfway.
+    pub fn encode(&self, smiles: &str) -> Result<Vec<u32>, UnknownToken> {
+        let mut ids = Vec::with_capacity(smiles.len());
+        for_each_token(smiles, |token, offset| {
+            let id = self.ids.get(token);
+            ids.push(*id.ok_or_else(|| unknown_token(smiles, offset, token))?);
+            Ok(())
+        })?;
+        Ok(ids)
+    }
+
+    /// The text of `ids`; [`BOUNDARY`] gives nothing. It does not stop at an end mark: cutting a
+    /// sampled sequence there is the caller's business.
+    ///
+    /// # Panics
+    /// If an id is not below [`Self::len`].
+    pub fn decode(&self, ids: &[u32]) -> String {
+        ids.iter().filter(|&&id| id != self.boundary).map(|&id| self.token(id)).collect()
+    }
+
+    /// The token of an id.
+    ///
+    /// # Panics
+    /// If `id` is not below [`Self::len`].
+    pub fn token(&self, id: u32) -> &str {
+        self.tokens.get(id as usize).unwrap_or_else(|| {
+            panic!("token id {id} is outside a vocabulary of {} tokens", self.len())
+        })
+    }
+
+    /// The id of a token.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.ids.get(token).copied()
+    }
+
+    /// The tokens in the order of their ids.
+    pub fn tokens(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.tokens.iter().map(String::as_str)
+    }
+
+    /// The id of [`BOUNDARY`].
+    pub fn boundary(&self) -> u32 {
+        self.boundary
+    }
+
+    /// How many tokens there are, [`BOUNDARY`] among them; at least 1.
+    #[expect(clippy::len_without_is_empty, reason = "the end mark is always there")]
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// A fingerprint in 64 hexadecimal digits; equal for vocabularies with the same tokens in the
+    /// same order, however their files are laid out.
+    pub fn sha256(&self) -> String {
+        let mut hash = Sha256::new();
+        for token in &self.tokens {
+            // The length in front keeps ["a", "bc"] apart from ["ab", "c"].
+            hash.update((token.len() as u64).to_le_bytes());
+            hash.update(token);
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// `None` without [`BOUNDARY`]. The tokens are distinct.
+    fn from_tokens(tokens: Vec<String>) -> Option<Self> {
+        let ids: BTreeMap<String, u32> = tokens.iter().cloned().zip(0..).collect();
+        let boundary = *ids.get(BOUNDARY)?;
+        Some(Self { tokens, ids, boundary })
+    }
+}
+
+/// Calls `visit` with each token of a molecule and the byte where it begins.
+fn for_each_token<'a>(
+    smiles: &'a str,
+    mut visit: impl FnMut(&'a str, usize) -> Result<(), UnknownToken>,
+) -> Result<(), UnknownToken> {
+    let mut offset = 0;
+    for token in smiles_tokens(smiles) {
+        let token = token?;
+        if token == BOUNDARY {
+            return Err(unknown_token(smiles, offset, token));
+        }
+        visit(token, offset)?;
+        offset += token.len();
+    }
+    Ok(())
+}
+
+fn is_one_token(text: &str) -> bool {
+    smiles_tokens(text).next().and_then(Result::ok) == Some(text)
+}

@@ -1,0 +1,174 @@
+use grpo_data::{
+    Corpus, CorpusOptions, DropReason, MoleculeRecord, ReadOptions, SplitBy, Vocabulary,
+};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn vocabulary() -> Vocabulary {
+    Vocabulary::from_smiles(["CNO"]).unwrap()
+}
+
+fn options() -> CorpusOptions {
+    CorpusOptions { max_tokens: 20, validation_fraction: 0.0, seed: 1, min_molecules: 1 }
+}
+
+fn records<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<MoleculeRecord> {
+    rows.into_iter()
+        .zip(1..)
+        .map(|((smiles, split), line)| MoleculeRecord {
+            line,
+            smiles: smiles.to_owned(),
+            name: None,
+            split: (!split.is_empty()).then(|| split.to_owned()),
+        })
+        .collect()
+}
+
+fn corpus(rows: &[(&str, &str)]) -> Corpus {
+    Corpus::from_records(records(rows.iter().copied()), &vocabulary(), &options()).unwrap()
+}
+
+fn texts(sequences: &[Vec<u32>]) -> Vec<String> {
+    sequences.iter().map(|ids| vocabulary().decode(ids)).collect()
+}
+
+/// `n` different molecules.
+fn molecules(n: u32) -> Vec<String> {
+    let bit = |i: u32, at: u32| if i >> at & 1 == 1 { 'N' } else { 'C' };
+    (0..n).map(|i| (0..12).map(|at| bit(i, at)).collect()).collect()
+}
+
+#[test]
+fn every_row_is_kept_or_counted() {
+    let rows: Vec<_> =
+        ["C", "CF", "CN", "C", "", "CCCCCCCCCCCCCCCCCCCCC", "C(", "CCCCCCCCCCCCCCCCCCCC"]
+            .map(|smiles| (smiles, ""))
+            .into();
+    let corpus = corpus(&rows);
+    assert_eq!(texts(&corpus.train), ["C", "CN", "CCCCCCCCCCCCCCCCCCCC"]);
+    assert!(corpus.validation.is_empty());
+    let report = corpus.report;
+    assert_eq!(
+        report.to_string(),
+        "8 rows: 3 for training, 0 for validation, 2 with a token outside the vocabulary, 1 too long, 1 written twice, 1 empty"
+    );
+    let reasons: Vec<_> = report.examples.iter().map(|one| (one.line, &one.reason)).collect();
+    assert_eq!(
+        reasons,
+        [
+            (2, &DropReason::UnknownToken("F".into())),
+            (4, &DropReason::Duplicate),
+            (6, &DropReason::TooLong(21)),
+            (7, &DropReason::UnknownToken("(".into())),
+        ]
+    );
+    assert_eq!(report.examples[0].smiles, "CF");
+}
+
+#[test]
+fn only_a_few_examples_are_kept() {
+    let rows = [("C", ""), ("C", ""), ("C", ""), ("C", ""), ("C", ""), ("C", "")];
+    let report = corpus(&rows).report;
+    assert_eq!((report.duplicates, report.examples.len()), (5, 3));
+}
+
+#[test]
+fn a_corpus_without_molecules_is_an_error() {
+    let error = |rows: &[(&str, &str)], min_molecules| {
+        let options = CorpusOptions { min_molecules, ..options() };
+        let records = records(rows.iter().copied());
+        Corpus::from_records(records, &vocabulary(), &options).unwrap_err().to_string()
+    };
+    assert_eq!(
+        error(&[("F", "")], 0),
+        "0 usable training molecules are left of 1 rows and at least 1 are needed (1 rows: 0 for training, 0 for validation, 1 with a token outside the vocabulary); give a larger file, or a vocabulary and a length limit that fit it"
+    );
+    assert!(error(&[], 1).starts_with("0 usable training molecules are left of 0 rows"));
+    assert!(
+        error(&[("C", "")], 2)
+            .starts_with("1 usable training molecules are left of 1 rows and at least 2")
+    );
+}
+
+#[test]
+fn the_column_splits_where_it_has_both_sides() {
+    let check = |rows: &[(&str, &str)], by, train: &[&str], validation: &[&str], held_out| {
+        let corpus = corpus(rows);
+        assert_eq!(texts(&corpus.train), train);
+        assert_eq!(texts(&corpus.validation), validation);
+        assert_eq!((corpus.report.split_by, corpus.report.held_out), (by, held_out));
+    };
+    // MOSES
+    let moses = [("C", "train"), ("N", "test"), ("O", "test_scaffolds"), ("CC", "Train")];
+    check(&moses, SplitBy::Column, &["C", "CC"], &["N"], 1);
+    // GuacaMol
+    let guacamol = [("C", "train"), ("N", "val"), ("O", "test"), ("CC", "")];
+    check(&guacamol, SplitBy::Column, &["C"], &["N"], 2);
+    let valid = [("C", "training"), ("N", "VALID"), ("O", "validation")];
+    check(&valid, SplitBy::Column, &["C"], &["N", "O"], 0);
+    let one_side = [("C", "train"), ("N", "train")];
+    check(&one_side, SplitBy::Hash, &["C", "N"], &[], 0);
+    let for_the_end = [("C", "train"), ("N", "test_scaffolds"), ("O", "")];
+    check(&for_the_end, SplitBy::Hash, &["C"], &[], 2);
+    let no_split = [("C", "zinc"), ("N", "chembl"), ("O", "test")];
+    check(&no_split, SplitBy::Hash, &["C", "N", "O"], &[], 0);
+}
+
+#[test]
+fn the_fraction_is_the_nearest_whole_number_and_never_none_of_several() {
+    let check = |n: u32, validation_fraction: f64, expect: usize| {
+        let options = CorpusOptions { validation_fraction, ..options() };
+        let molecules = molecules(n);
+        let rows = molecules.iter().map(|smiles| (smiles.as_str(), ""));
+        let corpus = Corpus::from_records(records(rows), &vocabulary(), &options).unwrap();
+        assert_eq!(corpus.validation.len(), expect);
+        assert_eq!(corpus.train.len(), n as usize - expect);
+    };
+    check(1000, 0.05, 50);
+    check(1000, 0.0, 0);
+    check(3, 0.1, 1);
+    check(2, 0.9, 1);
+    check(1, 0.5, 0);
+}
+
+#[test]
+fn a_file_is_read_with_its_empty_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.smi");
+    std::fs::write(&path, "C\n\nN\n").unwrap();
+    let corpus = Corpus::read(&path, &ReadOptions::default(), &vocabulary(), &options()).unwrap();
+    assert_eq!(corpus.report.to_string(), "3 rows: 2 for training, 0 for validation, 1 empty");
+    std::fs::write(&path, "C\nN\n\u{7f}\n").unwrap();
+    let corpus = Corpus::read(&path, &ReadOptions::default(), &vocabulary(), &options()).unwrap();
+    assert_eq!(corpus.report.unknown_token, 1);
+    std::fs::write(&path, b"C\n\xff\n").unwrap();
+    assert!(Corpus::read(&path, &ReadOptions::default(), &vocabulary(), &options()).is_err());
+}
+
+proptest! {
+    #[test]
+    fn the_order_of_the_file_does_not_decide_the_split(
+        molecules in Just(molecules(60)).prop_shuffle(), seed in 0u64..3
+    ) {
+        let options = CorpusOptions { validation_fraction: 0.2, seed, ..options() };
+        let split = |molecules: &[String]| {
+            let rows = records(molecules.iter().map(|smiles| (smiles.as_str(), "")));
+            let corpus = Corpus::from_records(rows, &vocabulary(), &options).unwrap();
+            corpus.validation.into_iter().collect::<BTreeSet<_>>()
+        };
+        let mut sorted = molecules.clone();
+        sorted.sort();
+        prop_assert_eq!(split(&molecules), split(&sorted));
+    }
+}
+
+#[test]
+fn another_seed_holds_out_other_molecules() {
+    let held = |seed| {
+        let options = CorpusOptions { validation_fraction: 0.2, seed, ..options() };
+        let molecules = molecules(60);
+        let rows = records(molecules.iter().map(|smiles| (smiles.as_str(), "")));
+        Corpus::from_records(rows, &vocabulary(), &options).unwrap().validation
+    };
+    assert_ne!(held(1), held(2));
+}

@@ -1,0 +1,120 @@
+use grpo_data::{
+    Completion, CompletionParts, CounterRng, Finish, Group, Prompt, Purpose, SampleKey,
+    SampledUnder,
+};
+
+fn parts() -> CompletionParts {
+    CompletionParts {
+        ids: vec![0, 5, 6, 0],
+        action_mask: vec![false, true, true, true],
+        sampling_logprobs: vec![-0.5, -1.25, 0.0],
+        finish: Finish::EndToken,
+        key: SampleKey { seed: 1, step: 2, prompt: 3, sample: 4 },
+        policy_version: 7,
+        sampled_under: SampledUnder::default(),
+    }
+}
+
+/// What [`Completion::new`] would panic with.
+fn fault(change: impl FnOnce(&mut CompletionParts)) -> String {
+    let mut parts = parts();
+    change(&mut parts);
+    Completion::try_from(parts).unwrap_err()
+}
+
+#[test]
+fn a_completion_gives_back_what_it_was_made_of() {
+    let completion = Completion::new(parts());
+    assert_eq!(completion.ids(), [0, 5, 6, 0]);
+    assert_eq!(completion.action_mask(), [false, true, true, true]);
+    assert_eq!(completion.action_ids().collect::<Vec<_>>(), [5, 6, 0]);
+    assert_eq!(completion.sampling_logprobs(), [-0.5, -1.25, 0.0]);
+    assert_eq!(completion.actions(), 3);
+    assert_eq!(completion.finish(), Finish::EndToken);
+    assert_eq!(completion.policy_version(), 7);
+    assert_eq!(completion.key(), parts().key);
+    assert_eq!(completion.sampled_under(), &SampledUnder::default());
+    assert_eq!(CompletionParts::from(completion), parts());
+}
+
+#[test]
+fn actions_need_not_be_a_suffix() {
+    let completion = Completion::new(CompletionParts {
+        ids: vec![9, 5, 6, 8],
+        action_mask: vec![true, false, false, true],
+        sampling_logprobs: vec![-1.0, -2.0],
+        ..parts()
+    });
+    assert_eq!(completion.action_ids().collect::<Vec<_>>(), [9, 8]);
+}
+
+#[test]
+fn parts_that_contradict_each_other_are_refused() {
+    assert_eq!(
+        fault(|parts| parts.ids.push(1)),
+        "a completion of 5 tokens has an action mask of 4"
+    );
+    assert_eq!(
+        fault(|parts| parts.action_mask = vec![false; 4]),
+        "a completion of 4 tokens has no action"
+    );
+    assert_eq!(
+        fault(|parts| parts.action_mask[1] = false),
+        "a completion of 2 actions has 3 log-probabilities"
+    );
+    for wrong in [f32::NAN, f32::NEG_INFINITY, 0.1] {
+        assert_eq!(
+            fault(|parts| parts.sampling_logprobs[1] = wrong),
+            format!("a sampling log-probability is {wrong}; expected a finite number of at most 0")
+        );
+    }
+    for wrong in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        assert_eq!(
+            fault(|parts| parts.sampled_under.temperature = wrong),
+            format!(
+                "a completion was sampled at temperature {wrong}; expected a finite number above 0"
+            )
+        );
+    }
+    assert_eq!(
+        fault(|parts| parts.sampled_under.kept = Some(vec![vec![5]; 2])),
+        "a completion of 3 actions has 2 kept sets"
+    );
+}
+
+#[test]
+#[should_panic(expected = "a completion of 5 tokens has an action mask of 4")]
+fn making_one_of_them_panics() {
+    let mut parts = parts();
+    parts.ids.push(1);
+    Completion::new(parts);
+}
+
+#[test]
+fn a_group_survives_json_and_a_damaged_one_does_not_load() {
+    let prompt = Prompt { index: 3, ids: vec![0], conditions: None };
+    let group = Group { prompt, completions: vec![Completion::new(parts())] };
+    let json = serde_json::to_string(&group).unwrap();
+    assert_eq!(serde_json::from_str::<Group>(&json).unwrap(), group);
+    let damaged = json.replace("-1.25", "1.25");
+    let error = serde_json::from_str::<Group>(&damaged).unwrap_err().to_string();
+    assert!(error.contains("a sampling log-probability is 1.25"), "{error}");
+}
+
+#[test]
+fn each_coordinate_has_a_random_number_of_its_own() {
+    let key = parts().key;
+    let base = key.uniform(Purpose::Sampling, 0);
+    let rng = CounterRng::new(1, Purpose::Sampling);
+    assert_eq!(base, rng.uniform(key.counter(0)));
+    for other in [
+        SampleKey { seed: 9, ..key },
+        SampleKey { step: 9, ..key },
+        SampleKey { prompt: 9, ..key },
+        SampleKey { sample: 9, ..key },
+    ] {
+        assert_ne!(base, other.uniform(Purpose::Sampling, 0));
+    }
+    assert_ne!(base, key.uniform(Purpose::Sampling, 1));
+    assert_ne!(base, key.uniform(Purpose::Evaluation, 0));
+}

@@ -1,0 +1,273 @@
+//! Sampling with a key-value cache, all rows in step, finished rows taken out as they end.
+
+use burn::tensor::{Int, Tensor, TensorData};
+use grpo_data::{
+    Completion, CompletionParts, Finish, Group, Prompt, Purpose, SampleKey, SampledUnder,
+};
+use grpo_logprob::{Draw, SamplingDistribution, draw};
+use grpo_model::{CausalLm, Frozen, KvCache};
+use rayon::prelude::*;
+
+/// How completions are sampled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RolloutSettings {
+    /// Completions of each prompt (k).
+    pub group_size: usize,
+    /// Longest completion, in tokens, its end mark among them.
+    pub max_new_tokens: usize,
+    /// Ids that end a completion.
+    pub end_ids: Vec<u32>,
+    /// What tokens are drawn from.
+    pub distribution: SamplingDistribution,
+    /// Rows sampled at the same time.
+    pub batch_size: usize,
+}
+
+/// Which step of which run is sampled: the coordinates of its random numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepKey {
+    /// The run's seed.
+    pub seed: u64,
+    /// Training or evaluation, which share no random numbers.
+    pub purpose: Purpose,
+    /// The step, from 0.
+    pub step: u32,
+    /// Optimizer steps that the policy has behind it.
+    pub policy_version: u64,
+}
+
+/// Checked settings for one kind of model.
+#[derive(Clone, Debug)]
+pub struct Rollout {
+    settings: RolloutSettings,
+}
+
+impl Rollout {
+    /// Checks the settings against the model and the longest prompt.
+    ///
+    /// # Errors
+    /// Nothing to sample; an end id that the model lacks; a prompt and completion that do not fit into the
+    /// model's context.
+    pub fn new<M: CausalLm>(
+        settings: RolloutSettings,
+        model: &M,
+        longest_prompt: usize,
+    ) -> Result<Self, RolloutError> {
+        let at_least_one = [
+            ("group_size", settings.group_size),
+            ("max_new_tokens", settings.max_new_tokens),
+            ("batch_size", settings.batch_size),
+        ];
+        if let Some((name, _)) = at_least_one.iter().find(|(_, value)| *value == 0) {
+            return Err(RolloutError::Zero { name });
+        }
+        let vocabulary = model.vocabulary_size();
+        if let Some(&id) = settings.end_ids.iter().find(|&&id| id as usize >= vocabulary) {
+            return Err(RolloutError::EndId { id, vocabulary });
+        }
+        // The last token is drawn, but never fed.
+        let needed = longest_prompt + settings.max_new_tokens - 1;
+        let context = model.context_length();
+        if longest_prompt == 0 {
+            return Err(RolloutError::EmptyPrompt);
+        }
+        if needed > context {
+            return Err(RolloutError::TooLong {
+                prompt: longest_prompt,
+                max_new_tokens: settings.max_new_tokens,
+                context,
+            });
+        }
+        Ok(Self { settings })
+    }
+
+    /// Samples a group for each prompt.
+    pub fn sample<M: CausalLm>(
+        &self,
+        policy: &Frozen<M>,
+        prompts: &[Prompt],
+        key: StepKey,
+    ) -> Vec<Group> {
+        let k = self.settings.group_size;
+        let rows: Vec<(&Prompt, u32)> = prompts
+            .iter()
+            .flat_map(|prompt| (0..k as u32).map(move |sample| (prompt, sample)))
+            .collect();
+        // Rows of one batch are of one prompt length; the order of rows is kept.
+        let mut completions: Vec<Completion> = Vec::with_capacity(rows.len());
+        for same_length in rows.chunk_by(|a, b| a.0.ids.len() == b.0.ids.len()) {
+            for batch in same_length.chunks(self.settings.batch_size) {
+                completions.extend(self.sample_batch(policy, batch, key));
+            }
+        }
+        let mut completions = completions.into_iter();
+        prompts
+            .iter()
+            .map(|prompt| Group {
+                prompt: prompt.clone(),
+                completions: completions.by_ref().take(k).collect(),
+            })
+            .collect()
+    }
+
+    fn sample_batch<M: CausalLm>(
+        &self,
+        policy: &Frozen<M>,
+        batch: &[(&Prompt, u32)],
+        key: StepKey,
+    ) -> Vec<Completion> {
+        let device = policy.device();
+        let mut rows: Vec<Row> = batch.iter().map(|&(p, sample)| Row::new(p, sample, key)).collect();
+        let mut active: Vec<usize> = (0..rows.len()).collect();
+        // Rows of the cache; the finished among them are computed until it is worth taking them out.
+        let mut in_cache = active.clone();
+        let mut cache = KvCache::new();
+        let prompt_length = batch[0].0.ids.len();
+        let prompt_ids: Vec<i32> =
+            batch.iter().flat_map(|(prompt, _)| prompt.ids.iter().map(|&id| id as i32)).collect();
+        let mut ids: Tensor<2, Int> =
+            Tensor::from_data(TensorData::new(prompt_ids, [batch.len(), prompt_length]), &device);
+
+        while !active.is_empty() {
+            let logits = last_logits(policy, ids, in_cache.len(), &mut cache);
+            let width = policy.vocabulary_size();
+            let draws: Vec<Draw> = in_cache
+                .par_iter()
+                .zip(logits.par_chunks(width))
+                .map(|(&row, logits)| {
+                    draw(logits, &self.settings.distribution, rows[row].uniform(key.purpose))
+                })
+                .collect();
+            for (&row, draw) in in_cache.iter().zip(draws) {
+                rows[row].push(draw, &self.settings);
+            }
+            active.retain(|&row| rows[row].finish.is_none());
+            if active.len() * 4 <= in_cache.len() * 3 && !active.is_empty() {
+                let kept = (0..in_cache.len()).filter(|&i| rows[in_cache[i]].finish.is_none());
+                let kept: Vec<i32> = kept.map(|i| i as i32).collect();
+                let count = kept.len();
+                cache.select(Tensor::from_data(TensorData::new(kept, [count]), &device));
+                in_cache.clone_from(&active);
+            }
+            let last: Vec<i32> = in_cache.iter().map(|&row| rows[row].last_id()).collect();
+            let count = last.len();
+            ids = Tensor::from_data(TensorData::new(last, [count, 1]), &device);
+        }
+        rows.into_iter().map(|row| row.completion(key, &self.settings)).collect()
+    }
+}
+
+/// Settings that cannot be sampled with.
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RolloutError {
+    /// A count of 0.
+    #[error("{name} = 0 would sample nothing; use 1 or more")]
+    Zero {
+        /// The setting.
+        name: &'static str,
+    },
+    /// There is nothing to continue.
+    #[error("a prompt has no tokens; it needs at least the beginning mark")]
+    EmptyPrompt,
+    /// An end mark that no model can give.
+    #[error("the end id {id} is outside the vocabulary of {vocabulary} tokens")]
+    EndId {
+        /// The id.
+        id: u32,
+        /// Tokens in the vocabulary.
+        vocabulary: usize,
+    },
+    /// More tokens than the model can see.
+    #[error("a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; max_new_tokens may be at most {}", (context + 1).saturating_sub(*prompt))]
+    TooLong {
+        /// Tokens of the longest prompt.
+        prompt: usize,
+        /// The setting.
+        max_new_tokens: usize,
+        /// Tokens that the model can see.
+        context: usize,
+    },
+}
+
+/// Logits after the newest token of each row, `[rows · vocabulary]` on the host.
+fn last_logits<M: CausalLm>(
+    policy: &Frozen<M>,
+    ids: Tensor<2, Int>,
+    rows: usize,
+    cache: &mut KvCache,
+) -> Vec<f32> {
+    let [_, tokens] = ids.dims();
+    let hidden = policy.extend(ids, None, cache); // [b·t, d]
+    let width = hidden.dims()[1];
+    let last = if tokens == 1 {
+        hidden
+    } else {
+        let by_row = hidden.reshape([rows, tokens, width]);
+        by_row.slice([0..rows, tokens - 1..tokens]).reshape([rows, width])
+    };
+    policy.logits(last).into_data().iter::<f32>().collect()
+}
+
+/// A completion while it grows.
+struct Row {
+    ids: Vec<u32>,
+    prompt_length: usize,
+    key: SampleKey,
+    logprobs: Vec<f32>,
+    kept: Vec<Vec<u32>>,
+    finish: Option<Finish>,
+}
+
+impl Row {
+    fn new(prompt: &Prompt, sample: u32, key: StepKey) -> Self {
+        Self {
+            ids: prompt.ids.clone(),
+            prompt_length: prompt.ids.len(),
+            key: SampleKey { seed: key.seed, step: key.step, prompt: prompt.index, sample },
+            logprobs: Vec::new(),
+            kept: Vec::new(),
+            finish: None,
+        }
+    }
+
+    /// The random number of the next token.
+    fn uniform(&self, purpose: Purpose) -> f64 {
+        self.key.uniform(purpose, self.ids.len() as u32)
+    }
+
+    fn push(&mut self, draw: Draw, settings: &RolloutSettings) {
+        if self.finish.is_some() {
+            return;
+        }
+        self.ids.push(draw.id);
+        self.logprobs.push(draw.logprob);
+        self.kept.extend(draw.kept);
+        if settings.end_ids.contains(&draw.id) {
+            self.finish = Some(Finish::EndToken);
+        } else if self.logprobs.len() == settings.max_new_tokens {
+            self.finish = Some(Finish::Length);
+        }
+    }
+
+    fn last_id(&self) -> i32 {
+        *self.ids.last().expect("a prompt has tokens") as i32
+    }
+
+    fn completion(self, key: StepKey, settings: &RolloutSettings) -> Completion {
+        let distribution = &settings.distribution;
+        Completion::new(CompletionParts {
+            action_mask: (0..self.ids.len()).map(|t| t >= self.prompt_length).collect(),
+            ids: self.ids,
+            sampling_logprobs: self.logprobs,
+            finish: self.finish.expect("a row is sampled until it ends"),
+            key: self.key,
+            policy_version: key.policy_version,
+            sampled_under: SampledUnder {
+                temperature: distribution.temperature(),
+                forbidden: distribution.forbidden().to_vec(),
+                kept: distribution.top_k().map(|_| self.kept),
+            },
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! Everything that can go wrong with a run's folder, as one enum.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A fault of files or of what they hold. The message says what is wrong, where, and how to mend
+/// it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// There is something at the place of a new run.
+    #[error(
+        "the run folder `{path}` exists already; give the run another name (`--name`), or have the old folder moved aside (`--force`)"
+    )]
+    RunExists {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A folder that should be moved aside or opened is no run.
+    #[error("`{path}` is not the folder of a run, as it has no `run.json`; check the path")]
+    NotARun {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// There is something at the place of a new folder.
+    #[error("`{path}` exists already; choose another path, or remove it first")]
+    Exists {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A path has no last part that a file or folder could be named by.
+    #[error("`{path}` names no file or folder; give a path that ends in a name")]
+    NoName {
+        /// The path as it was given.
+        path: PathBuf,
+    },
+    /// Writing, syncing or renaming failed.
+    #[error("cannot write `{path}`: {source}; make room or choose a folder that can be written to")]
+    Write {
+        /// The file or folder that was to be written.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Reading failed.
+    #[error("cannot read `{path}`: {source}; check that it is there and readable")]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A JSON file of ours does not hold what it should.
+    #[error("`{path}` is damaged: {source}; restore it from a copy, or start the run anew")]
+    BadJson {
+        /// The file.
+        path: PathBuf,
+        /// What the JSON reader said, with its line and column.
+        source: serde_json::Error,
+    },
+    /// A line of a JSON-lines file does not hold what it should.
+    #[error(
+        "line {line} of `{path}` is damaged: {source}; remove the line, or restore the file from a copy"
+    )]
+    BadLine {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: u64,
+        /// What the JSON reader said.
+        source: serde_json::Error,
+    },
+    /// A folder that should have a manifest has none.
+    #[error("`{path}` has no `manifest.json`, so it is no complete checkpoint; use another one")]
+    NoManifest {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A file of the manifest is not there.
+    #[error("`{path}` is missing though its manifest lists it; use another checkpoint")]
+    FileMissing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that is there is not in the manifest.
+    #[error(
+        "`{path}` is not listed in the manifest beside it; remove it, or use another checkpoint"
+    )]
+    FileUnlisted {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file is longer or shorter than when it was written.
+    #[error(
+        "`{path}` has {found} bytes where its manifest says {expected}; it is damaged, use another checkpoint"
+    )]
+    FileSize {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that were written.
+        expected: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
+    /// A file is not what was written.
+    #[error(
+        "`{path}` has the SHA-256 {found} where its manifest says {expected}; it is damaged, use another checkpoint"
+    )]
+    FileHash {
+        /// The file.
+        path: PathBuf,
+        /// Hash of what was written, in hexadecimal.
+        expected: String,
+        /// Hash of what is there.
+        found: String,
+    },
+    /// A link or a device stands where only files and folders belong.
+    #[error("`{path}` is neither a file nor a folder; put the file itself there")]
+    NotPlain {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+impl RunError {
+    /// For `map_err` after an operation that writes `path`.
+    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Write { path: path.to_owned(), source }
+    }
+
+    /// For `map_err` after an operation that reads `path`.
+    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Read { path: path.to_owned(), source }
+    }
+}

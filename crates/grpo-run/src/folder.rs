@@ -1,0 +1,247 @@
+//! The folder of a run: where its files are, and how they come to be.
+
+use crate::atomic::parent;
+use crate::{
+    CompletionRecord, Existing, JsonLinesWriter, RunError, RunInfo, VerifiedFolder, verify,
+    write_folder_atomically, write_manifest,
+};
+use serde_json::{Map, Value};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// The folder of a run, which exists and has a `config.toml` and a `run.json`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+/// A checkpoint of a run, not yet verified.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Checkpoint {
+    /// Training steps that were done when it was written.
+    pub step: u64,
+    /// Its folder.
+    pub path: PathBuf,
+}
+
+impl Checkpoint {
+    /// Checks every file against the manifest.
+    ///
+    /// # Errors
+    /// As [`verify`].
+    pub fn verify(&self) -> Result<VerifiedFolder, RunError> {
+        verify(&self.path)
+    }
+}
+
+impl RunFolder {
+    /// Makes the folder of a new run, with its missing parents. An empty folder may be there.
+    ///
+    /// With [`Existing::Replace`] an older run steps aside: its folder is renamed by adding
+    /// `.old-1` (or the next free number), and the new name is returned. Nothing is deleted.
+    ///
+    /// # Errors
+    /// The place is taken and not to be replaced, or not by a run; or writing failed, and there is
+    /// then no new folder.
+    pub fn create(
+        path: &Path,
+        existing: Existing,
+        config: &str,
+        info: &RunInfo,
+    ) -> Result<(Self, Option<PathBuf>), RunError> {
+        let taken = is_taken(path)?;
+        if taken && existing == Existing::Refuse {
+            return Err(RunError::RunExists { path: path.to_owned() });
+        }
+        if taken {
+            Self::open(path)?;
+        }
+        let aside = if taken { Some(move_aside(path)?) } else { None };
+        let json = serde_json::to_string_pretty(info).expect("strings and numbers are JSON") + "\n";
+        let made = write_folder_atomically(path, Existing::Replace, |folder| {
+            let write = |name: &str, text: &str| {
+                let path = folder.join(name);
+                fs::write(&path, text).map_err(RunError::write(&path))
+            };
+            write(CONFIG, config)?;
+            write(INFO, &json)?;
+            for name in [CHECKPOINTS, COMPLETIONS] {
+                let path = folder.join(name);
+                fs::create_dir(&path).map_err(RunError::write(&path))?;
+            }
+            Ok(())
+        });
+        if let Err(error) = made {
+            if let Some(aside) = &aside {
+                fs::rename(aside, path).map_err(RunError::write(path))?;
+            }
+            return Err(error);
+        }
+        let path = path.to_owned();
+        Ok((Self { path }, aside))
+    }
+
+    /// Opens the folder of an earlier run.
+    ///
+    /// # Errors
+    /// There is no `run.json` in it.
+    pub fn open(path: &Path) -> Result<Self, RunError> {
+        if !path.join(INFO).is_file() {
+            return Err(RunError::NotARun { path: path.to_owned() });
+        }
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the resolved configuration is.
+    pub fn config_path(&self) -> PathBuf {
+        self.path.join(CONFIG)
+    }
+
+    /// Where [`RunInfo`] is.
+    pub fn info_path(&self) -> PathBuf {
+        self.path.join(INFO)
+    }
+
+    /// Where the metrics of the steps are.
+    pub fn metrics_path(&self) -> PathBuf {
+        self.path.join("metrics.jsonl")
+    }
+
+    /// Where the sampled completions are.
+    pub fn completions_path(&self) -> PathBuf {
+        self.path.join(COMPLETIONS).join("completions.jsonl")
+    }
+
+    /// Reads `config.toml`.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read_config(&self) -> Result<String, RunError> {
+        let path = self.config_path();
+        fs::read_to_string(&path).map_err(RunError::read(&path))
+    }
+
+    /// Reads `run.json`.
+    ///
+    /// # Errors
+    /// It cannot be read or is damaged.
+    pub fn read_info(&self) -> Result<RunInfo, RunError> {
+        let path = self.info_path();
+        let text = fs::read(&path).map_err(RunError::read(&path))?;
+        serde_json::from_slice(&text).map_err(|source| RunError::BadJson { path, source })
+    }
+
+    /// Reads `metrics.jsonl`: an object a step, with its keys in the order of the file.
+    ///
+    /// # Errors
+    /// It cannot be read, or a finished line is no JSON object.
+    pub fn read_metrics(&self) -> Result<Vec<Map<String, Value>>, RunError> {
+        crate::read_json_lines(&self.metrics_path())
+    }
+
+    /// Opens `metrics.jsonl` for the steps from `first_step` on. Lines of that step and later
+    /// ones, which a resumed run writes again, are taken out, and so are lines without a `step`.
+    ///
+    /// # Errors
+    /// It cannot be read or written, or a finished line is no JSON object.
+    pub fn metrics_from(&self, first_step: u64) -> Result<JsonLinesWriter, RunError> {
+        JsonLinesWriter::resume(&self.metrics_path(), |line: &Map<String, Value>| {
+            let step = line.get("step").and_then(Value::as_u64);
+            step.is_some_and(|step| step < first_step)
+        })
+    }
+
+    /// Opens the file of completions for the steps from `first_step` on, as
+    /// [`Self::metrics_from`]. Its records are [`CompletionRecord`]s.
+    ///
+    /// # Errors
+    /// It cannot be read or written, or a finished line is no such record.
+    pub fn completions_from(&self, first_step: u64) -> Result<JsonLinesWriter, RunError> {
+        JsonLinesWriter::resume(&self.completions_path(), |line: &CompletionRecord| {
+            line.step < first_step
+        })
+    }
+
+    /// Writes the checkpoint of a step: `fill` puts files into an empty folder, which gets a
+    /// manifest and takes its place in `checkpoints/` once all is on disk. A checkpoint of the
+    /// same step, which a resumed run writes again, is replaced.
+    ///
+    /// # Errors
+    /// `fill` failed, or writing did; an older checkpoint of the step is then as it was.
+    pub fn write_checkpoint<E: From<RunError>>(
+        &self,
+        step: u64,
+        fill: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<Checkpoint, E> {
+        let path = self.path.join(CHECKPOINTS).join(format!("{STEP}{step}"));
+        write_folder_atomically(&path, Existing::Replace, |folder| {
+            fill(folder)?;
+            Ok::<(), E>(write_manifest(folder)?)
+        })?;
+        Ok(Checkpoint { step, path })
+    }
+
+    /// The checkpoints, in the order of their steps. Folders of other names are passed over, such
+    /// as those that a killed run left unfinished.
+    ///
+    /// # Errors
+    /// The folder of checkpoints cannot be read.
+    pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, RunError> {
+        let folder = self.path.join(CHECKPOINTS);
+        let mut checkpoints = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(RunError::read(&folder))? {
+            let entry = entry.map_err(RunError::read(&folder))?;
+            let name = entry.file_name();
+            if let Some(step) = name.to_str().and_then(step_of) {
+                let path = entry.path();
+                checkpoints.push(Checkpoint { step, path });
+            }
+        }
+        checkpoints.sort_unstable();
+        Ok(checkpoints)
+    }
+}
+
+const CONFIG: &str = "config.toml";
+const INFO: &str = "run.json";
+const CHECKPOINTS: &str = "checkpoints";
+const COMPLETIONS: &str = "completions";
+const STEP: &str = "step-";
+
+/// The step of a checkpoint's folder, if its name is one that we write.
+fn step_of(name: &str) -> Option<u64> {
+    let step: u64 = name.strip_prefix(STEP)?.parse().ok()?;
+    (name == format!("{STEP}{step}")).then_some(step)
+}
+
+/// Whether there is anything at `path` but an empty folder.
+fn is_taken(path: &Path) -> Result<bool, RunError> {
+    match fs::read_dir(path) {
+        Ok(mut entries) => Ok(entries.next().is_some()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(true),
+        Err(error) => Err(RunError::read(path)(error)),
+    }
+}
+
+/// Renames a folder by adding the first free number.
+fn move_aside(path: &Path) -> Result<PathBuf, RunError> {
+    let Some(name) = path.file_name() else {
+        return Err(RunError::NoName { path: path.to_owned() });
+    };
+    let free = (1u32..).find_map(|number| {
+        let mut name = name.to_owned();
+        name.push(format!(".old-{number}"));
+        let path = parent(path).join(name);
+        (fs::symlink_metadata(&path).is_err()).then_some(path)
+    });
+    let aside = free.expect("some number below 2^32 is free");
+    fs::rename(path, &aside).map_err(RunError::write(path))?;
+    Ok(aside)
+}

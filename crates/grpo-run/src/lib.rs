@@ -1,0 +1,31 @@
+//! The formats of a run's folder, written and read.
+//!
+//! ```text
+//! runs/<name>/
+//!   config.toml            the resolved configuration
+//!   run.json               versions, seed, device, data            RunInfo
+//!   metrics.jsonl          one JSON object a step                  RunFolder::metrics
+//!   completions/
+//!     completions.jsonl    sampled completions with their rewards  CompletionRecord
+//!   checkpoints/step-N/    whatever the trainer keeps, and manifest.json with each file's hash
+//! ```
+//!
+//! Files and folders that appear as a whole are written beside their place, synced and renamed,
+//! so that a reader finds the old one or the new one and never a half. Files that grow do so by
+//! whole lines.
+
+mod atomic;
+mod completions;
+mod error;
+mod folder;
+mod info;
+mod json_lines;
+mod manifest;
+
+pub use atomic::{Existing, atomic_write, write_folder_atomically};
+pub use completions::{CompletionRecord, read_completions};
+pub use error::RunError;
+pub use folder::{Checkpoint, RunFolder};
+pub use info::{DataFile, RunInfo};
+pub use json_lines::{JsonLinesWriter, read_json_lines};
+pub use manifest::{VerifiedFolder, sha256_of_file, verify, write_manifest};

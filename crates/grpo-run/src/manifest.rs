@@ -1,0 +1,152 @@
+//! What a folder held when it was written: the size and the SHA-256 of each of its files.
+
+use crate::{RunError, atomic_write};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// Writes `manifest.json` into `folder`, over all the files below it.
+///
+/// # Errors
+/// A file cannot be read, is a link or a device, or the manifest cannot be written.
+pub fn write_manifest(folder: &Path) -> Result<(), RunError> {
+    let mut files = BTreeMap::new();
+    for (name, path) in files_below(folder)? {
+        let (bytes, sha256) = size_and_hash(&path).map_err(RunError::read(&path))?;
+        files.insert(name, Entry { bytes, sha256 });
+    }
+    let json = serde_json::to_string_pretty(&Manifest { version: 1, files });
+    let json = json.expect("strings and numbers are JSON") + "\n";
+    atomic_write(&folder.join(MANIFEST), json.as_bytes())
+}
+
+/// A folder that held exactly the files of its manifest when it was checked. Loaders take this
+/// instead of a path, so that nothing unchecked is loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifiedFolder {
+    path: PathBuf,
+}
+
+impl VerifiedFolder {
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Checks a folder against its manifest.
+///
+/// # Errors
+/// There is no manifest or it is damaged, or a file is missing, unlisted or altered; the error
+/// names the file.
+pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
+    let path = folder.join(MANIFEST);
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound && folder.is_dir() => {
+            return Err(RunError::NoManifest { path: folder.to_owned() });
+        }
+        Err(error) => return Err(RunError::read(folder)(error)),
+    };
+    let manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|source| RunError::BadJson { path, source })?;
+    let mut found = files_below(folder)?;
+    for (name, expected) in &manifest.files {
+        let Some(path) = found.remove(name) else {
+            let path = folder.join(name);
+            return Err(RunError::FileMissing { path });
+        };
+        check(path, expected)?;
+    }
+    match found.pop_first() {
+        Some((_, path)) => Err(RunError::FileUnlisted { path }),
+        None => Ok(VerifiedFolder { path: folder.to_owned() }),
+    }
+}
+
+/// The SHA-256 of a file, in 64 hexadecimal digits; the file may be larger than the memory.
+///
+/// # Errors
+/// It cannot be read.
+pub fn sha256_of_file(path: &Path) -> Result<String, RunError> {
+    let (_, sha256) = size_and_hash(path).map_err(RunError::read(path))?;
+    Ok(sha256)
+}
+
+const MANIFEST: &str = "manifest.json";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    version: u32,
+    /// By path below the folder, with `/` between its parts.
+    files: BTreeMap<String, Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    bytes: u64,
+    sha256: String,
+}
+
+fn check(path: PathBuf, entry: &Entry) -> Result<(), RunError> {
+    // The size first: it is free, and tells a cut file from an altered one.
+    let found = fs::metadata(&path).map_err(RunError::read(&path))?.len();
+    if found != entry.bytes {
+        return Err(RunError::FileSize { path, expected: entry.bytes, found });
+    }
+    let found = sha256_of_file(&path)?;
+    if found != entry.sha256 {
+        return Err(RunError::FileHash { path, expected: entry.sha256.clone(), found });
+    }
+    Ok(())
+}
+
+/// All files below a folder but its own manifest, by their names in a manifest.
+fn files_below(folder: &Path) -> Result<BTreeMap<String, PathBuf>, RunError> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![(String::new(), folder.to_owned())];
+    while let Some((prefix, folder)) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(RunError::read(&folder))? {
+            let entry = entry.map_err(RunError::read(&folder))?;
+            let path = entry.path();
+            let kind = entry.file_type().map_err(RunError::read(&path))?;
+            let Ok(name) = entry.file_name().into_string() else {
+                return Err(RunError::NoName { path });
+            };
+            let name = format!("{prefix}{name}");
+            if kind.is_dir() {
+                folders.push((name + "/", path));
+            } else if !kind.is_file() {
+                return Err(RunError::NotPlain { path });
+            } else if name != MANIFEST {
+                files.insert(name, path);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Bytes and SHA-256 of a file.
+pub(crate) fn size_and_hash(path: &Path) -> io::Result<(u64, String)> {
+    let mut file = File::open(path)?;
+    let (mut hash, mut bytes) = (Sha256::new(), 0);
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => {
+                hash.update(&buffer[..read]);
+                bytes += read as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let hash = hash.finalize();
+    Ok((bytes, hash.iter().map(|byte| format!("{byte:02x}")).collect()))
+}

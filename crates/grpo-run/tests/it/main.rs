@@ -1,0 +1,32 @@
+//! Tests through the public interface, in one binary.
+
+mod atomic;
+mod folder;
+mod json_lines;
+mod manifest;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// All that is below a folder, hidden names too: file names with their texts, folders with `/`.
+fn listing(folder: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if path.is_dir() {
+            for (below, text) in listing(&path) {
+                found.insert(format!("{name}/{below}"), text);
+            }
+            found.insert(name + "/", String::new());
+        } else {
+            found.insert(name, fs::read_to_string(&path).unwrap());
+        }
+    }
+    found
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    listing(folder).into_keys().collect()
+}

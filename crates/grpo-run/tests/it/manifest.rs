@@ -1,0 +1,123 @@
+use grpo_run::{RunError, sha256_of_file, verify, write_manifest};
+use proptest::prelude::*;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::{TempDir, tempdir};
+
+/// A folder with two files and a manifest.
+fn folder() -> TempDir {
+    let folder = tempdir().unwrap();
+    fs::create_dir(folder.path().join("below")).unwrap();
+    fs::write(folder.path().join("below/a.bin"), b"abc").unwrap();
+    fs::write(folder.path().join("b.json"), b"").unwrap();
+    write_manifest(folder.path()).unwrap();
+    folder
+}
+
+/// The message after `change`, with the folder's own path cut away.
+fn check(change: impl FnOnce(&Path), expect: &str) {
+    let folder = folder();
+    assert_eq!(verify(folder.path()).unwrap().path(), folder.path());
+    change(folder.path());
+    let error = verify(folder.path()).unwrap_err().to_string();
+    let error = error.replace(&format!("{}/", folder.path().display()), "");
+    assert_eq!(error.replace(&folder.path().display().to_string(), "."), expect);
+}
+
+#[test]
+fn the_manifest_lists_size_and_hash_of_each_file() {
+    let folder = folder();
+    let expect = r#"{
+  "version": 1,
+  "files": {
+    "b.json": {
+      "bytes": 0,
+      "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    },
+    "below/a.bin": {
+      "bytes": 3,
+      "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    }
+  }
+}
+"#;
+    let manifest = folder.path().join("manifest.json");
+    assert_eq!(fs::read_to_string(&manifest).unwrap(), expect);
+    write_manifest(folder.path()).unwrap();
+    assert_eq!(fs::read_to_string(&manifest).unwrap(), expect);
+}
+
+#[test]
+fn a_large_file_is_hashed_in_pieces() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("x");
+    fs::write(&path, vec![b'a'; 1_000_000]).unwrap();
+    // NIST's third example of SHA-256.
+    assert_eq!(
+        sha256_of_file(&path).unwrap(),
+        "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"
+    );
+}
+
+#[test]
+fn what_was_altered_is_named() {
+    check(
+        |folder| fs::write(folder.join("below/a.bin"), b"abd").unwrap(),
+        "`below/a.bin` has the SHA-256 a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9 where its manifest says ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad; it is damaged, use another checkpoint",
+    );
+    check(
+        |folder| fs::write(folder.join("below/a.bin"), b"ab").unwrap(),
+        "`below/a.bin` has 2 bytes where its manifest says 3; it is damaged, use another checkpoint",
+    );
+    check(
+        |folder| fs::remove_file(folder.join("b.json")).unwrap(),
+        "`b.json` is missing though its manifest lists it; use another checkpoint",
+    );
+    check(
+        |folder| fs::write(folder.join("below/c"), b"").unwrap(),
+        "`below/c` is not listed in the manifest beside it; remove it, or use another checkpoint",
+    );
+    check(
+        |folder| fs::remove_file(folder.join("manifest.json")).unwrap(),
+        "`.` has no `manifest.json`, so it is no complete checkpoint; use another one",
+    );
+    check(
+        |folder| fs::write(folder.join("manifest.json"), b"{\"version\": 1").unwrap(),
+        "`manifest.json` is damaged: EOF while parsing an object at line 1 column 13; restore it from a copy, or start the run anew",
+    );
+    let error = verify(Path::new("none")).unwrap_err().to_string();
+    assert!(error.starts_with("cannot read `none`: "), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn links_are_refused() {
+    let folder = folder();
+    std::os::unix::fs::symlink("b.json", folder.path().join("link")).unwrap();
+    assert!(matches!(verify(folder.path()), Err(RunError::NotPlain { .. })));
+    assert!(matches!(write_manifest(folder.path()), Err(RunError::NotPlain { .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn one_flipped_bit_or_one_missing_byte_is_refused(
+        which in 0usize..3, at: prop::sample::Index, bit in 0u8..8, cut: bool
+    ) {
+        let folder = folder();
+        fs::write(folder.path().join("b.json"), "[1, 2, 3]").unwrap();
+        write_manifest(folder.path()).unwrap();
+        let path: PathBuf = folder.path().join(["below/a.bin", "b.json", "manifest.json"][which]);
+        let mut bytes = fs::read(&path).unwrap();
+        let at = at.index(bytes.len());
+        // Blanks between the manifest's entries mean nothing.
+        prop_assume!(which < 2 || !bytes[at].is_ascii_whitespace() && !cut);
+        if cut {
+            bytes.truncate(at);
+        } else {
+            bytes[at] ^= 1 << bit;
+        }
+        fs::write(&path, bytes).unwrap();
+        prop_assert!(verify(folder.path()).is_err());
+    }
+}

@@ -1,0 +1,74 @@
+//! Why training cannot start or cannot go on.
+
+use std::ops::RangeInclusive;
+
+use grpo_core::{AdvantageError, ConfigError};
+
+/// A training that ended with a reason.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrainError {
+    /// A setting out of its range.
+    #[error("{key} = {value} is out of range; expected {expected}")]
+    Range {
+        /// Path of the key in the configuration.
+        key: String,
+        /// What it was.
+        value: f64,
+        /// What would do.
+        expected: String,
+    },
+    /// Settings that contradict each other or the model.
+    #[error("{0}")]
+    Settings(String),
+    /// A loss that cannot be what is meant.
+    #[error("loss: {0}")]
+    Loss(#[from] ConfigError),
+    /// A distribution that cannot be sampled.
+    #[error("sampling: {0}")]
+    Sampling(#[from] grpo_logprob::DistributionError),
+    /// Rewards that no advantage can be made of.
+    #[error(transparent)]
+    Advantage(#[from] AdvantageError),
+    /// Too many rewards failed.
+    #[error("the reward failed for {failed} of {all} completions of step {step}; the first reason: {reason}")]
+    Reward {
+        /// Step, from 1.
+        step: u64,
+        /// Completions that were not scored because of a failure.
+        failed: usize,
+        /// Completions of the step.
+        all: usize,
+        /// The first failure.
+        reason: String,
+    },
+    /// A number that is not finite any more. The weights of the step before are whole.
+    #[error("the {what} became {value}: training has diverged; lower the learning rate or look at the rewards")]
+    Diverged {
+        /// What.
+        what: &'static str,
+        /// NaN or infinite.
+        value: f64,
+    },
+    /// What the caller does with progress (writing a line, saving a checkpoint) failed.
+    #[error(transparent)]
+    Observer(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Checks one number of a configuration.
+pub(crate) fn in_range(
+    key: &str,
+    value: f64,
+    range: RangeInclusive<f64>,
+) -> Result<(), TrainError> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let (low, high) = (range.start(), range.end());
+    let expected = if *high >= f64::MAX / 2.0 {
+        format!("{low} or more")
+    } else {
+        format!("{low} to {high}")
+    };
+    Err(TrainError::Range { key: key.to_owned(), value, expected })
+}
