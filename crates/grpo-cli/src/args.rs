@@ -17,8 +17,14 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Improve a model with GRPO
+    Train(RunArguments),
     /// Train a new model on a file of molecules (next-token prediction)
     Pretrain(RunArguments),
+    /// Write molecules that a model generates, one SMILES a line
+    Sample(SampleArguments),
+    /// Describe each molecule of a file as one row of CSV
+    Describe(DescribeArguments),
 }
 
 /// A configuration file, and what to change in it.
@@ -32,4 +38,50 @@ pub(crate) struct RunArguments {
     /// Folder of the run; must not exist yet [default: the configuration's `run`]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) run: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SampleArguments {
+    /// Model folder: a bundled one, or `model` in the folder of a run
+    #[arg(long, value_name = "FOLDER", default_value = "data/molecules/prior")]
+    pub(crate) model: PathBuf,
+    /// Molecules to draw
+    #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 1000)]
+    pub(crate) number: u32,
+    /// Seed of the random numbers
+    #[arg(long, default_value_t = 42)]
+    pub(crate) seed: u64,
+    /// Divides the logits; below 1 for likelier molecules, above 1 for bolder ones
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) temperature: f32,
+    /// Draw from the K most probable tokens only
+    #[arg(long, value_name = "K")]
+    pub(crate) top_k: Option<usize>,
+    /// Longest molecule in tokens, its end mark among them [default: what the model can see]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_new_tokens: Option<usize>,
+    /// Molecules drawn at the same time
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(crate) batch_size: usize,
+    /// Write only valid molecules, each once, in canonical form
+    #[arg(long)]
+    pub(crate) distinct: bool,
+    /// Count which molecules are new against this file; with --distinct, write only those
+    #[arg(long, value_name = "FILE")]
+    pub(crate) not_in: Option<PathBuf>,
+    /// Write to this file, compressed where it ends in .gz [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DescribeArguments {
+    /// Molecules: .smi, .smi.gz, .csv or .csv.gz
+    pub(crate) file: PathBuf,
+    /// Column of the SMILES in a CSV file [default: smiles, canonical_smiles or molecule]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) smiles_column: Option<String>,
+    /// Write to this file [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }

@@ -1,10 +1,13 @@
 //! `grpo`: the one program of the workspace. It reads arguments and configuration files, chooses a device,
 //! and prints; everything else is in the libraries.
 
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this crate is the one that prints")]
+
 mod args;
 mod commands;
 mod config;
 mod device;
+mod generate;
 mod output;
 
 use std::process::ExitCode;
@@ -21,6 +24,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
+        // `grpo describe … | head` is no failure.
+        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             // The sentence first; each cause behind it, where it says something new.
             eprintln!("error: {}", output::sentence(&error));
@@ -32,6 +37,9 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> anyhow::Result<()> {
     device::set_threads(arguments.threads)?;
     match arguments.command {
+        Command::Train(arguments) => commands::train::run(&arguments),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),
+        Command::Sample(arguments) => commands::sample::run(&arguments),
+        Command::Describe(arguments) => commands::describe::run(&arguments),
     }
 }

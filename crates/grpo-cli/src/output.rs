@@ -1,5 +1,12 @@
-//! Words and bars on the terminal.
+//! Words, bars and files of the commands.
 
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// An error and its causes as one sentence; a cause that the sentence already holds is not said twice.
@@ -16,9 +23,88 @@ pub(crate) fn sentence(error: &anyhow::Error) -> String {
     sentence
 }
 
+/// Whether the reader of our standard output went away, as `head` does: no error of ours.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let io = cause.downcast_ref::<io::Error>();
+        let csv = cause.downcast_ref::<csv::Error>().and_then(|error| match error.kind() {
+            csv::ErrorKind::Io(io) => Some(io),
+            _ => None,
+        });
+        io.or(csv).is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
 /// A bar of `steps` steps on standard error with a message of numbers; silent where that is no terminal.
 pub(crate) fn progress_bar(steps: u64) -> ProgressBar {
-    let style = "{bar:24} {pos}/{len}  {msg}  {elapsed} + {eta}";
+    let style = "{bar:20} {pos}/{len}  {msg}  {elapsed} + {eta}";
     let style = ProgressStyle::with_template(style).expect("the template is right");
     ProgressBar::new(steps).with_style(style)
+}
+
+/// A file that takes its name only when it is complete; compressed where the name ends in `.gz`.
+pub(crate) struct FileInPlace {
+    path: PathBuf,
+    temporary: PathBuf,
+    sink: Option<Sink>,
+}
+
+enum Sink {
+    Plain(BufWriter<File>),
+    Gzip(Box<GzEncoder<BufWriter<File>>>),
+}
+
+impl FileInPlace {
+    pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
+        let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
+        anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
+        let temporary =
+            path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+        let file = File::create(&temporary)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        let file = BufWriter::new(file);
+        let sink = if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz")) {
+            Sink::Gzip(Box::new(GzEncoder::new(file, Compression::best())))
+        } else {
+            Sink::Plain(file)
+        };
+        Ok(Self { path: path.to_owned(), temporary, sink: Some(sink) })
+    }
+
+    /// Gives the file its name.
+    pub(crate) fn finish(mut self) -> anyhow::Result<()> {
+        let sink = self.sink.take().expect("a file is finished once");
+        let finished = (|| {
+            let file = match sink {
+                Sink::Plain(file) => file,
+                Sink::Gzip(file) => file.finish()?,
+            };
+            file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+            std::fs::rename(&self.temporary, &self.path)
+        })();
+        finished.with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+impl Drop for FileInPlace {
+    fn drop(&mut self) {
+        // After `finish` there is no such file any more; before it, half a file is worth nothing.
+        let _gone = std::fs::remove_file(&self.temporary);
+    }
+}
+
+impl Write for FileInPlace {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self.sink.as_mut().expect("a finished file is not written") {
+            Sink::Plain(file) => file.write(bytes),
+            Sink::Gzip(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.sink.as_mut().expect("a finished file is not written") {
+            Sink::Plain(file) => file.flush(),
+            Sink::Gzip(file) => file.flush(),
+        }
+    }
 }

@@ -41,6 +41,8 @@ pub struct ReadOptions {
     /// The CSV column that holds the SMILES, in any case of letters. Without one, the first of
     /// `smiles`, `canonical_smiles` and `molecule` that there is.
     pub smiles_column: Option<String>,
+    /// Gives a record with an empty SMILES for a line that has none, instead of skipping it.
+    pub keep_empty: bool,
 }
 
 /// The molecules of a file, from top to bottom, read as they are asked for. After an error the
@@ -50,10 +52,11 @@ pub struct ReadOptions {
 ///   `smiles` is a header, kept in [`Self::header`].
 /// - `.csv`: names of columns in any case of letters, cells trimmed.
 /// - Either with `.gz` behind it. Byte order marks and all line ends are fine. Lines without a
-///   SMILES are skipped and counted in [`Self::empty_lines`].
+///   SMILES are skipped and counted in [`Self::empty_lines`], unless [`ReadOptions::keep_empty`].
 pub struct MoleculeReader {
     origin: Origin,
     rows: Rows,
+    keep_empty: bool,
     empty_lines: u64,
     header: Option<String>,
 }
@@ -110,7 +113,8 @@ impl MoleculeReader {
                 (Rows::Csv(rows), Some(header))
             }
         };
-        Ok(Self { origin, rows, empty_lines: 0, header })
+        let keep_empty = options.keep_empty;
+        Ok(Self { origin, rows, keep_empty, empty_lines: 0, header })
     }
 
     /// Lines without a SMILES so far.
@@ -134,7 +138,7 @@ impl MoleculeReader {
             let Some(record) = record else {
                 return Ok(None);
             };
-            if record.smiles.is_empty() {
+            if record.smiles.is_empty() && !self.keep_empty {
                 self.empty_lines += 1;
             } else if self.is_smi_header(&record) {
                 self.header = Some(match record.name {

@@ -1,3 +1,6 @@
 //! One file for each command.
 
+pub(crate) mod describe;
 pub(crate) mod pretrain;
+pub(crate) mod sample;
+pub(crate) mod train;

@@ -3,11 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use burn::tensor::Device;
 use grpo_data::{
     Corpus, CorpusOptions, MoleculeReader, ReadOptions, Vocabulary, smiles_tokens,
 };
-use grpo_model::{MolGpt, MolGptConfig, ModelFolder};
-use grpo_run::{DataFile, Existing, JsonLinesWriter, RunFolder, write_folder_atomically};
+use grpo_model::{Architecture, MolGpt, MolGptConfig, ModelFolder};
+use grpo_run::{
+    DataFile, Existing, JsonLinesWriter, RunError, RunFolder, atomic_write, write_folder_atomically,
+};
 use grpo_train::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError};
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
@@ -23,8 +26,13 @@ struct PretrainFile {
     /// Folder of the run.
     run: PathBuf,
     seed: u64,
+    /// Model folder to go on from, with its vocabulary and sizes; without it a new model is made.
+    #[serde(default)]
+    start: Option<PathBuf>,
     data: DataSection,
-    model: ModelSection,
+    /// Sizes of a new model.
+    #[serde(default)]
+    model: Option<ModelSection>,
     pretrain: PretrainConfig,
 }
 
@@ -68,25 +76,14 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         file.run.clone_from(run);
     }
     file.pretrain.check()?;
-    let vocabulary = vocabulary(&file.data)?;
-    let config = MolGptConfig {
-        architecture: grpo_model::Architecture::MolGpt,
-        vocab_size: vocabulary.len(),
-        block_size: file.model.block_size,
-        n_layer: file.model.n_layer,
-        n_head: file.model.n_head,
-        n_embd: file.model.n_embd,
-    }
-    .checked()
-    .context("model")?;
-    let corpus = corpus(&file, &vocabulary)?;
+    let device = device::device().autodiff();
+    let ModelFolder { config, vocabulary, model } = starting_point(&file, &device)?;
+    let corpus = corpus(&file, &config, &vocabulary)?;
     println!("{}: {}", file.data.file.display(), corpus.report);
     for dropped in &corpus.report.examples {
         println!("  left out: {dropped}");
     }
 
-    let device = device::device();
-    let model = MolGpt::random(&config, file.seed, &device.autodiff());
     let data = [("molecules", Some(&file.data.file)), ("vocabulary", file.data.vocabulary.as_ref())]
         .into_iter()
         .filter_map(|(role, path)| Some(DataFile::measure(role, path?)))
@@ -108,6 +105,41 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The model that the training begins with.
+fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<ModelFolder> {
+    let sizes = match (&file.start, &file.model) {
+        (Some(start), None) => {
+            anyhow::ensure!(
+                file.data.vocabulary.is_none(),
+                "start = \"{}\" brings its own vocabulary; leave data.vocabulary out",
+                start.display()
+            );
+            return ModelFolder::load(start, device)
+                .with_context(|| format!("start = \"{}\"", start.display()));
+        }
+        (None, Some(sizes)) => sizes,
+        (Some(_), Some(_)) => anyhow::bail!(
+            "the configuration has both `start` and [model]; a model that is gone on from has its sizes already, so leave one of them out"
+        ),
+        (None, None) => anyhow::bail!(
+            "the configuration has neither [model] (sizes of a new model) nor `start` (a model folder to go on from)"
+        ),
+    };
+    let vocabulary = vocabulary(&file.data)?;
+    let config = MolGptConfig {
+        architecture: Architecture::MolGpt,
+        vocab_size: vocabulary.len(),
+        block_size: sizes.block_size,
+        n_layer: sizes.n_layer,
+        n_head: sizes.n_head,
+        n_embd: sizes.n_embd,
+    }
+    .checked()
+    .context("[model]")?;
+    let model = MolGpt::random(&config, file.seed, device);
+    Ok(ModelFolder { config, vocabulary, model })
+}
+
 fn vocabulary(data: &DataSection) -> anyhow::Result<Vocabulary> {
     if let Some(path) = &data.vocabulary {
         return Ok(Vocabulary::from_json_file(path)?);
@@ -120,10 +152,14 @@ fn vocabulary(data: &DataSection) -> anyhow::Result<Vocabulary> {
     Ok(Vocabulary::from_smiles(readable.map(String::as_str))?)
 }
 
-fn corpus(file: &PretrainFile, vocabulary: &Vocabulary) -> anyhow::Result<Corpus> {
+fn corpus(
+    file: &PretrainFile,
+    config: &MolGptConfig,
+    vocabulary: &Vocabulary,
+) -> anyhow::Result<Corpus> {
     let options = CorpusOptions {
         // One place is the beginning mark's.
-        max_tokens: file.model.block_size - 1,
+        max_tokens: config.block_size - 1,
         validation_fraction: file.data.validation_fraction,
         seed: file.seed,
         min_molecules: file.data.min_molecules,
@@ -132,7 +168,7 @@ fn corpus(file: &PretrainFile, vocabulary: &Vocabulary) -> anyhow::Result<Corpus
 }
 
 fn read_options(data: &DataSection) -> ReadOptions {
-    ReadOptions { smiles_column: data.smiles_column.clone() }
+    ReadOptions { smiles_column: data.smiles_column.clone(), keep_empty: false }
 }
 
 /// Writes metrics and the best model, and moves the bar.
@@ -175,18 +211,27 @@ impl PretrainObserver<MolGpt> for Observer {
     }
 }
 
+/// Writes the files of a model folder.
+pub(crate) fn write_model(
+    folder: &Path,
+    config: &MolGptConfig,
+    vocabulary: &Vocabulary,
+    model: &MolGpt,
+) -> Result<(), RunError> {
+    for (name, bytes) in ModelFolder::files(config, vocabulary, model) {
+        atomic_write(&folder.join(name), &bytes)?;
+    }
+    Ok(())
+}
+
 impl Observer {
-    fn save(&self, target: &Path, model: &MolGpt) -> Result<(), grpo_run::RunError> {
-        let files = ModelFolder::files(&self.config, &self.vocabulary, model);
+    fn save(&self, target: &Path, model: &MolGpt) -> Result<(), RunError> {
         write_folder_atomically(target, Existing::Replace, |folder| {
-            for (name, bytes) in &files {
-                grpo_run::atomic_write(&folder.join(name), bytes)?;
-            }
-            Ok(())
+            write_model(folder, &self.config, &self.vocabulary, model)
         })
     }
 }
 
-fn observer_error(error: impl std::error::Error + Send + Sync + 'static) -> TrainError {
+pub(crate) fn observer_error(error: impl std::error::Error + Send + Sync + 'static) -> TrainError {
     TrainError::Observer(Box::new(error))
 }

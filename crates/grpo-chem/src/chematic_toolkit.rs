@@ -1,0 +1,172 @@
+//! The `chematic` library behind the [`Toolkit`] trait.
+//!
+//! Only its entry points that follow RDKit are used; its own `parse` does not sanitise, its own canonical form and
+//! `sa_score` are other definitions under the same names.
+
+use std::sync::Arc;
+
+use chematic::chem::{
+    hbd_count, logp_crippen, rdkit_molecular_weight, rdkit_tpsa, rotatable_bond_count,
+};
+use chematic::core::{BondOrder, DerivedSlot, Molecule};
+use chematic::fp::{RdkitMorganConfig, rdkit_morgan_fingerprint};
+use chematic::perception::rdkit_sssr_order::rdkit_symmetrized_sssr;
+use chematic::perception::{
+    AromaticityError, all_ring_list, rdkit_parity_view_is_identity, with_rdkit_parity_view,
+};
+use chematic::smiles::{
+    RdkitSmilesError, SmilesError, parse_template, rdkit_canonical_smiles, rdkit_chiral_centers,
+    rdkit_murcko_scaffold, rdkit_parsed_molecule,
+};
+
+use crate::dialect::{rewrite, without_stereo};
+use crate::error::InvalidSmiles;
+use crate::grammar;
+use crate::patterns::{count_acceptors, count_alerts};
+use crate::qed::Properties;
+use crate::rings::{count_aromatic_rings, count_rings};
+use crate::sa::Complexity;
+use crate::toolkit::Toolkit;
+
+/// The pure-Rust toolkit `chematic`, pinned and measured against RDKit.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Chematic;
+
+/// A sanitised molecule of [`Chematic`].
+pub struct ChematicMolecule {
+    smiles: String,
+    /// As it was written: stereo and scaffold are perceived from here.
+    graph: Molecule,
+    /// As RDKit holds it: the descriptors count here.
+    model: Molecule,
+    canonical: String,
+}
+
+impl ChematicMolecule {
+    /// The canonical isomeric SMILES, without a copy.
+    pub fn into_canonical(self) -> String {
+        self.canonical
+    }
+}
+
+impl Toolkit for Chematic {
+    type Molecule = ChematicMolecule;
+
+    fn parse(&self, smiles: &str) -> Result<ChematicMolecule, InvalidSmiles> {
+        let smiles = without_name(smiles)?;
+        let dialect = grammar::check(smiles)?;
+        let smiles = rewrite(smiles, &dialect).unwrap_or_else(|| smiles.to_owned());
+        // The template parser builds the graph without chemistry; writing the canonical form sanitises it as RDKit
+        // does, so that every refusal of valences and aromaticity comes from one place.
+        let graph = parse_template(&smiles).map_err(from_parser)?;
+        let canonical = rdkit_canonical_smiles(&graph).map_err(from_sanitizer)?;
+        let model = sanitized(&graph);
+        Ok(ChematicMolecule { smiles, graph, model, canonical })
+    }
+
+    fn canonical_smiles<'m>(&self, molecule: &'m ChematicMolecule) -> &'m str {
+        &molecule.canonical
+    }
+
+    fn properties(&self, molecule: &ChematicMolecule) -> Properties {
+        let model = &molecule.model;
+        with_rdkit_parity_view(model, |view| {
+            let view = view.unwrap_or(model);
+            Properties {
+                mw: rdkit_molecular_weight(model),
+                logp: logp_crippen(model),
+                tpsa: rdkit_tpsa(model),
+                hba: count_acceptors(view),
+                hbd: hbd_count(model) as u32,
+                rotatable: rotatable_bond_count(model) as u32,
+                aromatic_rings: count_aromatic_rings(view),
+                alerts: count_alerts(view),
+            }
+        })
+    }
+
+    fn complexity(&self, molecule: &ChematicMolecule) -> Result<Complexity, InvalidSmiles> {
+        let model = &molecule.model;
+        let stereocenters = rdkit_chiral_centers(&molecule.graph, true).map_err(from_sanitizer)?;
+        let rings = count_rings(&smallest_rings(model));
+        let fingerprint =
+            rdkit_morgan_fingerprint(model, &RdkitMorganConfig::default()).map_err(|error| {
+                InvalidSmiles::Unsupported { detail: format!("no fragments: {error}") }
+            })?;
+        Ok(Complexity {
+            atoms: model.atom_count(),
+            stereocenters: stereocenters.len(),
+            spiro_atoms: rings.spiro_atoms,
+            bridgeheads: rings.bridgeheads,
+            macrocycle: rings.macrocycle,
+            fragments: fingerprint.sparse_counts.into_iter().collect(),
+        })
+    }
+
+    fn scaffold(&self, molecule: &ChematicMolecule) -> String {
+        // RDKit writes the scaffold with `isomericSmiles=False`. Taking stereo and isotopes from the molecule first
+        // gives the same, because they do not decide which atoms belong to the scaffold.
+        let scaffold = match without_stereo(&molecule.smiles) {
+            Some(plain) => parse_template(&plain).map(|graph| rdkit_murcko_scaffold(&graph)),
+            None => Ok(rdkit_murcko_scaffold(&molecule.graph)),
+        };
+        scaffold.map_or_else(|_| String::new(), Result::unwrap_or_default)
+    }
+}
+
+/// The SMILES of a line `SMILES name`. A CXSMILES extension is no name: it would change the molecule.
+fn without_name(line: &str) -> Result<&str, InvalidSmiles> {
+    let line = line.trim_matches(|c: char| c.is_ascii_whitespace());
+    match line.split_once(|c: char| c.is_ascii_whitespace()) {
+        Some((_, rest)) if rest.trim_start().starts_with('|') => Err(InvalidSmiles::Unsupported {
+            detail: "a CXSMILES extension after the SMILES".to_owned(),
+        }),
+        Some((smiles, _)) => Ok(smiles),
+        None => Ok(line),
+    }
+}
+
+/// The molecule as RDKit holds it after `MolFromSmiles`, ready for every descriptor.
+fn sanitized(graph: &Molecule) -> Molecule {
+    // `None` is left for a lone hydrogen, which sanitising does not change.
+    let model = rdkit_parsed_molecule(graph).unwrap_or_else(|| graph.clone());
+    // The model carries RDKit's aromaticity. Without this entry in its cache the descriptors would perceive it anew
+    // with a second, less exact engine (seen on =[Se] beside a ring, and on metals in porphyrins).
+    if !rdkit_parity_view_is_identity(&model) {
+        let view: Result<Molecule, AromaticityError> = Ok(model.clone());
+        model.seed_derived(DerivedSlot::RdkitParityAromatic, Arc::new(view));
+    }
+    model
+}
+
+fn from_parser(error: SmilesError) -> InvalidSmiles {
+    InvalidSmiles::Unsupported { detail: error.to_string() }
+}
+
+fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
+    let detail = match error {
+        RdkitSmilesError::Unsupported(detail) => return InvalidSmiles::Unsupported { detail },
+        RdkitSmilesError::Sanitization(detail) => detail,
+    };
+    let atom =
+        detail.split_once("for atom # ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    match atom {
+        Some(atom) => InvalidSmiles::Valence { atom, detail },
+        None => InvalidSmiles::Kekulization { detail },
+    }
+}
+
+/// RDKit's symmetrised smallest set of smallest rings of a sanitised molecule.
+fn smallest_rings(model: &Molecule) -> Vec<Vec<usize>> {
+    let bonds: Vec<(usize, usize, bool)> = model
+        .bonds()
+        .map(|(_, bond)| {
+            let closes_rings = !matches!(bond.order, BondOrder::Zero | BondOrder::Dative);
+            (bond.atom1.0 as usize, bond.atom2.0 as usize, closes_rings)
+        })
+        .collect();
+    rdkit_symmetrized_sssr(model.atom_count(), &bonds).unwrap_or_else(|| {
+        let rings = all_ring_list(model);
+        rings.iter().map(|ring| ring.iter().map(|atom| atom.0 as usize).collect()).collect()
+    })
+}

@@ -1,0 +1,574 @@
+//! The grammar of SMILES, checked before the toolkit sees a string.
+//!
+//! The toolkit's parser is lenient where RDKit's is not: `C()C`, `.C`, `C.`, `C=(C)C`, `C11`, `[C:]`, `C%00` and
+//! atoms outside brackets with an `@` all pass it. A generator that is rewarded for valid strings finds such holes,
+//! so this file accepts exactly the language of RDKit's parser (`Code/GraphMol/SmilesParse/smiles.yy`):
+//!
+//! ```text
+//! smiles  = atom step*
+//! step    = bond? atom | '.' atom | bond? label | '(' bond? atom | ')'
+//! atom    = organic | '[' isotope? symbol chirality? hydrogens? charge? map? ']'
+//! label   = digit | '%' nonzero digit | '%(' digit{1,5} ')'
+//! ```
+//!
+//! It is an automaton with a stack of branch points, not recursive: no string can overflow the call stack. It also
+//! pairs the ring closures, because an atom closed onto itself or bonded twice to one neighbour is no molecule.
+
+use crate::error::InvalidSmiles;
+
+/// Longest string that is read, in bytes. The toolkit's canonical form takes time in the square of the atoms: a
+/// string of this length takes up to 40 ms to describe, one of 20,000 atoms many seconds. Drug-like molecules have
+/// 20 to 110 bytes, vancomycin 290.
+pub const MAX_LENGTH: usize = 1_000;
+
+/// Most ring closures that are read, for the same reason: rings are compared pair by pair. Fullerene has 31.
+pub const MAX_RING_CLOSURES: usize = 100;
+
+/// Deepest nesting of branches; the toolkit's parser is recursive and stops at 500.
+const MAX_BRANCH_DEPTH: usize = 400;
+
+/// What [`check`] saw in a well-formed string that the toolkit's parser may refuse (see `dialect.rs`).
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Dialect {
+    /// A `.` inside a branch.
+    pub split_branch: bool,
+    /// A bond written `\\`, a ring label written `%(n)`, or an element written `#n`.
+    pub spelling: bool,
+    /// Where a ring closure names two bonds that contradict: the position, from 0, of the symbol that does not count.
+    pub ignored_bonds: Vec<usize>,
+}
+
+/// Checks `smiles`, which must carry no blanks, against the grammar.
+///
+/// # Errors
+/// Every variant of [`InvalidSmiles`] that can be told without chemistry.
+pub(crate) fn check(smiles: &str) -> Result<Dialect, InvalidSmiles> {
+    if smiles.is_empty() {
+        return Err(InvalidSmiles::Empty);
+    }
+    if smiles.len() > MAX_LENGTH {
+        return Err(InvalidSmiles::TooLong { length: smiles.len(), limit: MAX_LENGTH });
+    }
+    Checker::new(smiles.as_bytes()).run()
+}
+
+struct Checker<'a> {
+    text: &'a [u8],
+    at: usize,
+    atoms: usize,
+    /// Where each open branch returns to: (atom, position of its parenthesis).
+    branches: Vec<(usize, usize)>,
+    open_rings: Vec<OpenRing>,
+    closures: usize,
+    /// Bonds as (smaller, larger) atom index, kept only to find a ring closure that doubles one.
+    bonds: Vec<(usize, usize)>,
+    ring_bonds: Vec<RingBond>,
+    any_bond: bool,
+    dialect: Dialect,
+}
+
+struct OpenRing {
+    label: u32,
+    position: usize,
+    atom: usize,
+    /// The bond symbol before the label, and its position from 0.
+    bond: Option<(u8, usize)>,
+}
+
+struct RingBond {
+    label: u32,
+    position: usize,
+    atoms: (usize, usize),
+}
+
+type Check<T = ()> = Result<T, InvalidSmiles>;
+
+impl<'a> Checker<'a> {
+    fn new(text: &'a [u8]) -> Self {
+        Self {
+            text,
+            at: 0,
+            atoms: 0,
+            branches: Vec::new(),
+            open_rings: Vec::new(),
+            closures: 0,
+            bonds: Vec::new(),
+            ring_bonds: Vec::new(),
+            any_bond: false,
+            dialect: Dialect::default(),
+        }
+    }
+
+    fn run(mut self) -> Check<Dialect> {
+        self.atom()?;
+        let mut current = 0;
+        while let Some(byte) = self.peek() {
+            current = match byte {
+                b'.' => {
+                    self.dialect.split_branch |= !self.branches.is_empty();
+                    self.at += 1;
+                    self.atom()?
+                }
+                b'(' => {
+                    self.branches.push((current, self.at));
+                    if self.branches.len() > MAX_BRANCH_DEPTH {
+                        return self.fail("branches nested too deep");
+                    }
+                    self.at += 1;
+                    self.bond();
+                    self.bonded_atom(current)?
+                }
+                b')' => {
+                    let Some((atom, _)) = self.branches.pop() else {
+                        return self.fail("a branch is closed that was never opened");
+                    };
+                    self.at += 1;
+                    atom
+                }
+                _ => {
+                    let start = self.at;
+                    let bond = self.bond().map(|symbol| (symbol, start));
+                    if matches!(self.peek(), Some(b'0'..=b'9' | b'%')) {
+                        self.ring_closure(current, bond)?;
+                        current
+                    } else {
+                        self.bonded_atom(current)?
+                    }
+                }
+            };
+        }
+        self.finish()
+    }
+
+    fn finish(mut self) -> Check<Dialect> {
+        if let Some(&(_, position)) = self.branches.last() {
+            self.at = position;
+            return self.fail("a branch is opened and never closed");
+        }
+        if let Some(ring) = self.open_rings.first() {
+            return Err(InvalidSmiles::UnclosedRing { label: ring.label, position: ring.position });
+        }
+        // Only now are all chain bonds known: `C1C1` doubles one written before it, `C12CC12` one of its own kind.
+        for ring in self.ring_bonds {
+            if self.bonds.contains(&ring.atoms) {
+                return Err(InvalidSmiles::RingClosure {
+                    label: ring.label,
+                    position: ring.position,
+                    problem: "joins two atoms that are already bonded",
+                });
+            }
+            self.bonds.push(ring.atoms);
+        }
+        if self.any_bond {
+            let detail = "'~' stands for any bond: a query, not a molecule".to_owned();
+            return Err(InvalidSmiles::Unsupported { detail });
+        }
+        Ok(self.dialect)
+    }
+
+    fn bonded_atom(&mut self, from: usize) -> Check<usize> {
+        let to = self.atom()?;
+        self.bonds.push((from, to));
+        Ok(to)
+    }
+
+    /// Consumes a bond symbol if one stands here, and says which: the first byte, `>` for `->` and `<` for `<-`.
+    fn bond(&mut self) -> Option<u8> {
+        let (symbol, length) = match (self.peek()?, self.text.get(self.at + 1)) {
+            (b'-', Some(b'>')) => (b'>', 2),
+            (b'<', Some(b'-')) => (b'<', 2),
+            (b'\\', Some(b'\\')) => (b'\\', 2),
+            (symbol @ (b'-' | b'=' | b'#' | b':' | b'$' | b'~' | b'/' | b'\\'), _) => (symbol, 1),
+            _ => return None,
+        };
+        self.dialect.spelling |= (symbol, length) == (b'\\', 2);
+        self.any_bond |= symbol == b'~';
+        self.at += length;
+        Some(symbol)
+    }
+
+    fn atom(&mut self) -> Check<usize> {
+        let rest = &self.text[self.at..];
+        let length = match rest {
+            [b'[', ..] => {
+                self.at += 1;
+                self.bracket_atom()?;
+                0
+            }
+            [b'C', b'l', ..] | [b'B', b'r', ..] => 2,
+            [b'B' | b'C' | b'N' | b'O' | b'P' | b'S' | b'F' | b'I' | b'*', ..] => 1,
+            [b'b' | b'c' | b'n' | b'o' | b'p' | b's', ..] => 1,
+            [] => return self.fail("an atom should follow"),
+            _ => return self.fail("not an atom"),
+        };
+        self.at += length;
+        self.atoms += 1;
+        Ok(self.atoms - 1)
+    }
+
+    /// What stands between `[` and `]`, and the `]`.
+    fn bracket_atom(&mut self) -> Check {
+        self.number()?;
+        // A hydrogen atom takes no chirality, and its own hydrogen count only as `[HH]`.
+        if self.symbol()? != *b"H\0" {
+            self.chirality()?;
+        }
+        if self.take(b'H') {
+            self.number()?;
+        }
+        for sign in [b'+', b'-'] {
+            if self.take(sign) {
+                if !self.take(sign) {
+                    self.number()?;
+                }
+                break;
+            }
+        }
+        if self.take(b':') && self.number()?.is_none() {
+            return self.fail("an atom-map number should follow ':'");
+        }
+        if self.take(b']') { Ok(()) } else { self.fail("not part of a bracket atom") }
+    }
+
+    fn symbol(&mut self) -> Check<[u8; 2]> {
+        let rest = &self.text[self.at..];
+        if self.take(b'#') {
+            self.dialect.spelling = true;
+            return match self.number()? {
+                Some(0..=118) => Ok(*b"#\0"),
+                _ => self.fail("an atomic number from 0 to 118 should follow '#'"),
+            };
+        }
+        if let [first, second, ..] = rest {
+            let pair = [*first, *second];
+            if TWO_LETTER_SYMBOLS.contains(&pair) {
+                self.at += 2;
+                return Ok(pair);
+            }
+        }
+        match rest.first() {
+            Some(&symbol) if ONE_LETTER_SYMBOLS.contains(&symbol) => {
+                self.at += 1;
+                Ok([symbol, 0])
+            }
+            _ => self.fail("not the symbol of an element"),
+        }
+    }
+
+    /// `@`, `@@`, or a class (`@TH1`, `@AL2`, `@SP3`, `@TB20`, `@OH30`), whose number may be left out.
+    fn chirality(&mut self) -> Check {
+        if !self.take(b'@') {
+            return Ok(());
+        }
+        let class = self.text.get(self.at..self.at + 2).unwrap_or_default();
+        let Some(&(_, permutations)) = CHIRAL_CLASSES.iter().find(|(name, _)| *name == class)
+        else {
+            self.take(b'@');
+            return Ok(());
+        };
+        self.at += 2;
+        match self.number()? {
+            Some(number) if number == 0 || number > permutations => {
+                self.fail("no such permutation of this chiral class")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn ring_closure(&mut self, atom: usize, bond: Option<(u8, usize)>) -> Check {
+        let position = self.at + 1;
+        let label = self.ring_label()?;
+        let Some(open) = self.open_rings.iter().position(|ring| ring.label == label) else {
+            self.open_rings.push(OpenRing { label, position, atom, bond });
+            return Ok(());
+        };
+        let open = self.open_rings.remove(open);
+        self.closures += 1;
+        if self.closures > MAX_RING_CLOSURES {
+            return Err(InvalidSmiles::TooManyRings { limit: MAX_RING_CLOSURES });
+        }
+        if open.atom == atom {
+            return Err(InvalidSmiles::RingClosure {
+                label,
+                position,
+                problem: "joins an atom to itself",
+            });
+        }
+        self.dialect.ignored_bonds.extend(contradiction(open.bond, bond));
+        let atoms = (open.atom.min(atom), open.atom.max(atom));
+        self.ring_bonds.push(RingBond { label, position, atoms });
+        Ok(())
+    }
+
+    fn ring_label(&mut self) -> Check<u32> {
+        if !self.take(b'%') {
+            return match self.digit() {
+                Some(label) => Ok(label),
+                None => self.fail("a ring-closure label should follow"),
+            };
+        }
+        if self.take(b'(') {
+            self.dialect.spelling = true;
+            let mut label = None;
+            for _ in 0..5 {
+                let Some(digit) = self.digit() else { break };
+                label = Some(label.unwrap_or(0) * 10 + digit);
+            }
+            return match label {
+                Some(label) if self.take(b')') => Ok(label),
+                _ => self.fail("one to five digits and ')' should follow '%('"),
+            };
+        }
+        match (self.digit(), self.digit()) {
+            (Some(tens @ 1..), Some(units)) => Ok(tens * 10 + units),
+            _ => self.fail("two digits, the first not 0, should follow '%'"),
+        }
+    }
+
+    /// A number without leading zeros, as RDKit reads isotopes, counts, charges and map numbers.
+    fn number(&mut self) -> Check<Option<u32>> {
+        let Some(mut value) = self.digit() else {
+            return Ok(None);
+        };
+        while value > 0 {
+            let Some(digit) = self.digit() else { break };
+            match value.checked_mul(10).and_then(|v| v.checked_add(digit)) {
+                Some(next) if next < i32::MAX as u32 => value = next,
+                _ => return self.fail("number too large"),
+            }
+        }
+        Ok(Some(value))
+    }
+
+    fn digit(&mut self) -> Option<u32> {
+        let digit = self.peek().filter(u8::is_ascii_digit)?;
+        self.at += 1;
+        Some(u32::from(digit - b'0'))
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    fn fail<T>(&self, expected: &'static str) -> Check<T> {
+        Err(InvalidSmiles::Syntax { position: self.at + 1, expected })
+    }
+}
+
+/// Where both ends of a ring closure name a bond and the two differ, the position of the one RDKit ignores: the
+/// closing one, unless the opening one is a mere direction.
+fn contradiction(open: Option<(u8, usize)>, close: Option<(u8, usize)>) -> Option<usize> {
+    let ((open, open_at), (close, close_at)) = (open?, close?);
+    let directs = |symbol| matches!(symbol, b'/' | b'\\');
+    match (directs(open), directs(close)) {
+        // Both are read outwards from their atom, so one bond has one direction where the symbols differ.
+        (true, true) => (open == close).then_some(close_at),
+        (true, false) => Some(open_at),
+        _ => (open != close).then_some(close_at),
+    }
+}
+
+/// Chiral classes with the number of their permutations (OpenSMILES, section 3.7).
+const CHIRAL_CLASSES: [(&[u8], u32); 5] =
+    [(b"TH", 2), (b"AL", 2), (b"SP", 3), (b"TB", 20), (b"OH", 30)];
+
+/// Aromatic symbols, the elements of one letter, and the wildcard.
+const ONE_LETTER_SYMBOLS: &[u8] = b"HBCNOFPSIKVYWUbcnops*";
+
+const TWO_LETTER_SYMBOLS: &[[u8; 2]] = &[
+    *b"He", *b"Li", *b"Be", *b"Ne", *b"Na", *b"Mg", *b"Al", *b"Si", *b"Cl", *b"Ar", *b"Ca", *b"Sc",
+    *b"Ti", *b"Cr", *b"Mn", *b"Fe", *b"Co", *b"Ni", *b"Cu", *b"Zn", *b"Ga", *b"Ge", *b"As", *b"Se",
+    *b"Br", *b"Kr", *b"Rb", *b"Sr", *b"Zr", *b"Nb", *b"Mo", *b"Tc", *b"Ru", *b"Rh", *b"Pd", *b"Ag",
+    *b"Cd", *b"In", *b"Sn", *b"Sb", *b"Te", *b"Xe", *b"Cs", *b"Ba", *b"La", *b"Ce", *b"Pr", *b"Nd",
+    *b"Pm", *b"Sm", *b"Eu", *b"Gd", *b"Tb", *b"Dy", *b"Ho", *b"Er", *b"Tm", *b"Yb", *b"Lu", *b"Hf",
+    *b"Ta", *b"Re", *b"Os", *b"Ir", *b"Pt", *b"Au", *b"Hg", *b"Tl", *b"Pb", *b"Bi", *b"Po", *b"At",
+    *b"Rn", *b"Fr", *b"Ra", *b"Ac", *b"Th", *b"Pa", *b"Np", *b"Pu", *b"Am", *b"Cm", *b"Bk", *b"Cf",
+    *b"Es", *b"Fm", *b"Md", *b"No", *b"Lr", *b"Rf", *b"Db", *b"Sg", *b"Bh", *b"Hs", *b"Mt", *b"Ds",
+    *b"Rg", *b"Cn", *b"Nh", *b"Fl", *b"Mc", *b"Lv", *b"Ts", *b"Og", *b"si", *b"as", *b"se", *b"te",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RDKit 2026.09 reads all of these (with `sanitize=False`).
+    #[test]
+    fn accepts_what_rdkit_reads() {
+        for smiles in [
+            "C",
+            "[C]",
+            "*",
+            "[*H]",
+            "Cl",
+            "[cH-]1cccc1",
+            "[se]1cccc1",
+            "[13CH4]",
+            "[HH]",
+            "[H+]",
+            "[2H]",
+            "[H:1]",
+            "[C:0]",
+            "[CH0]",
+            "[CH-1]",
+            "[Fe++]",
+            "[C+0]",
+            "[#6]",
+            "[13#6]",
+            "[#0]",
+            "[C@@H](F)(Cl)Br",
+            "[C@TH2]",
+            "[C@AL1]",
+            "[Pt@SP3]",
+            "[P@TB20](F)(Cl)(Br)(N)I",
+            "[Co@OH]",
+            "C->[Pt]",
+            "[Pt]<-C",
+            "C$C",
+            "C:C",
+            r"C\\C",
+            "C(C)(C)C",
+            "C(=O)O",
+            "C(->[Pt])",
+            "C(C.C)C",
+            "C(C)1CC1",
+            "C=1CC=1",
+            "C=1CC1",
+            "C=1CC#1",
+            "C%10CC%10",
+            "C%(0)CC%(0)",
+            "C%(12345)CC%(12345)",
+            "C0CC0",
+            "C1.C1",
+            "C1.C2.C12",
+            "C.C",
+            "cc",
+            "C(C)(C)(C)(C)C",
+        ] {
+            assert!(check(smiles).is_ok(), "{smiles}: {:?}", check(smiles));
+        }
+    }
+
+    /// RDKit 2026.09 refuses all of these, and the toolkit's parser reads many of them.
+    #[test]
+    fn refuses_what_rdkit_refuses() {
+        for smiles in [
+            "",
+            "()",
+            "(=)",
+            "C()C",
+            "C((C))C",
+            "C(",
+            "C)",
+            "(C)",
+            "C(=)C",
+            "C=(C)C",
+            "C-(C)C",
+            "C(1CC1)",
+            "C=",
+            "=C",
+            "C==C",
+            "C/\\C",
+            "C//C",
+            ".",
+            ".C",
+            "C.",
+            "C..C",
+            "C(.C)C",
+            "C=.C",
+            "C@C",
+            "C@",
+            "[C@TH3]",
+            "[P@TB21](F)(Cl)(Br)(N)I",
+            "[P@TB0](F)(Cl)(Br)(N)I",
+            "[H@]",
+            "[H@@H]",
+            "[C@?]",
+            "[@C]",
+            "[C",
+            "C]",
+            "[]",
+            "[[C]]",
+            "[C:]",
+            "[C;H]",
+            "[C+-]",
+            "[C+++]",
+            "[C++2]",
+            "[CH-H]",
+            "[H2]",
+            "[13]",
+            "[013C]",
+            "[R]",
+            "[D]",
+            "[cl]",
+            "[ge]",
+            "[#]",
+            "[#119]",
+            "[2147483648C]",
+            "D",
+            "T",
+            "Na",
+            "se1cccc1",
+            "N+",
+            "C11",
+            "C1",
+            "C1C1",
+            "C1CC12",
+            "C12CC12",
+            "1CC1",
+            "C%1CC%1",
+            "C%01CC%01",
+            "C%00",
+            "C%",
+            "C%(1C",
+            "C%()C",
+            "C%(123456)CC%(123456)",
+            "C>>C",
+            "C>C",
+            "C<C",
+            "CC\0",
+            "é",
+            "C–C",
+            "🧪",
+            "aspirin",
+            "C C",
+        ] {
+            assert!(check(smiles).is_err(), "{smiles}");
+        }
+    }
+
+    #[test]
+    fn notes_what_the_toolkit_does_not_read() {
+        for (smiles, expected) in [
+            ("C(C)C.C", Dialect::default()),
+            ("C(C.C)C", Dialect { split_branch: true, ..Dialect::default() }),
+            (r"C\\C", Dialect { spelling: true, ..Dialect::default() }),
+            ("C=1CC-1", Dialect { ignored_bonds: vec![5], ..Dialect::default() }),
+            ("C/1CC=1", Dialect { ignored_bonds: vec![1], ..Dialect::default() }),
+            (r"C/1CC\1", Dialect::default()),
+            ("C/1CC/1", Dialect { ignored_bonds: vec![5], ..Dialect::default() }),
+        ] {
+            assert_eq!(check(smiles), Ok(expected), "{smiles}");
+        }
+    }
+
+    #[test]
+    fn limits_are_inclusive() {
+        assert!(check(&"C".repeat(MAX_LENGTH)).is_ok());
+        assert!(matches!(check(&"C".repeat(MAX_LENGTH + 1)), Err(InvalidSmiles::TooLong { .. })));
+        let rings = |count| check(&"C1CC1".repeat(count));
+        assert!(rings(MAX_RING_CLOSURES).is_ok());
+        assert_eq!(
+            rings(MAX_RING_CLOSURES + 1),
+            Err(InvalidSmiles::TooManyRings { limit: MAX_RING_CLOSURES })
+        );
+        let nested = |depth| check(&("C".to_owned() + &"(C".repeat(depth) + &")".repeat(depth)));
+        assert!(nested(300).is_ok());
+        assert!(nested(MAX_BRANCH_DEPTH + 1).is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! What the scores count in the rings of a molecule.
+
+use chematic::core::{AtomIdx, BondOrder, Molecule};
+use chematic::perception::ring_atom_flags;
+
+/// Counts over RDKit's symmetrised smallest set of smallest rings.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct RingCounts {
+    /// Atoms that are the only one shared by two rings (`CalcNumSpiroAtoms`).
+    pub spiro_atoms: usize,
+    /// Ends of the paths of two or more bonds that two rings share (`CalcNumBridgeheadAtoms`).
+    pub bridgeheads: usize,
+    /// Whether any ring has more than eight atoms.
+    pub macrocycle: bool,
+}
+
+/// Counts in `rings`, each a list of atoms in the order of the ring.
+pub(crate) fn count_rings(rings: &[Vec<usize>]) -> RingCounts {
+    let bonds: Vec<Vec<(usize, usize)>> = rings.iter().map(|ring| ring_bonds(ring)).collect();
+    let mut spiro = Vec::new();
+    let mut bridgeheads = Vec::new();
+    for (i, first) in rings.iter().enumerate() {
+        for (j, second) in rings.iter().enumerate().take(i) {
+            let mut shared = first.iter().filter(|atom| second.contains(atom));
+            if let (Some(atom), None) = (shared.next(), shared.next()) {
+                spiro.push(*atom);
+            }
+            bridgeheads.extend(path_ends(&bonds[i], &bonds[j]));
+        }
+    }
+    RingCounts {
+        spiro_atoms: distinct(spiro),
+        bridgeheads: distinct(bridgeheads),
+        macrocycle: rings.iter().any(|ring| ring.len() > 8),
+    }
+}
+
+/// Aromatic rings as QED counts them: RDKit deletes what matches `[$([A;R][!a])]`, every aliphatic ring atom with an
+/// aliphatic neighbour, and counts the smallest rings of what is left: bonds + components − atoms.
+pub(crate) fn count_aromatic_rings(view: &Molecule) -> u32 {
+    let in_ring = ring_atom_flags(view);
+    let kept: Vec<bool> = (0..view.atom_count())
+        .map(|atom| {
+            let index = AtomIdx(atom as u32);
+            // The pattern's unwritten bond is single or aromatic, so `=O` on a ring carbon does not count.
+            let has_aliphatic_neighbor = || {
+                view.neighbors(index).any(|(other, bond)| {
+                    !view.atom(other).aromatic && is_single_or_aromatic(view.bond(bond).order)
+                })
+            };
+            !in_ring[atom] || view.atom(index).aromatic || !has_aliphatic_neighbor()
+        })
+        .collect();
+
+    let mut forest = Forest::new(view.atom_count());
+    let mut cycles = 0;
+    for (_, bond) in view.bonds() {
+        let ends = (bond.atom1.0 as usize, bond.atom2.0 as usize);
+        // RDKit finds no ring through a dative or zero-order bond.
+        let closes_rings = !matches!(bond.order, BondOrder::Zero | BondOrder::Dative);
+        if closes_rings && kept[ends.0] && kept[ends.1] && !forest.join(ends.0, ends.1) {
+            cycles += 1;
+        }
+    }
+    cycles
+}
+
+fn is_single_or_aromatic(order: BondOrder) -> bool {
+    matches!(order, BondOrder::Single | BondOrder::Up | BondOrder::Down | BondOrder::Aromatic)
+}
+
+fn ring_bonds(ring: &[usize]) -> Vec<(usize, usize)> {
+    let next = ring.iter().cycle().skip(1);
+    ring.iter().zip(next).map(|(&a, &b)| (a.min(b), a.max(b))).collect()
+}
+
+/// Atoms on exactly one of the bonds that two rings share, where they share two or more.
+fn path_ends(first: &[(usize, usize)], second: &[(usize, usize)]) -> Vec<usize> {
+    let shared: Vec<_> = first.iter().filter(|bond| second.contains(bond)).collect();
+    if shared.len() < 2 {
+        return Vec::new();
+    }
+    let ends: Vec<usize> = shared.iter().flat_map(|bond| [bond.0, bond.1]).collect();
+    ends.iter()
+        .copied()
+        .filter(|end| ends.iter().filter(|other| *other == end).count() == 1)
+        .collect()
+}
+
+fn distinct(mut atoms: Vec<usize>) -> usize {
+    atoms.sort_unstable();
+    atoms.dedup();
+    atoms.len()
+}
+
+/// Disjoint sets: a bond inside one set closes a cycle.
+struct Forest(Vec<usize>);
+
+impl Forest {
+    fn new(atoms: usize) -> Self {
+        Self((0..atoms).collect())
+    }
+
+    fn root(&mut self, mut atom: usize) -> usize {
+        while self.0[atom] != atom {
+            self.0[atom] = self.0[self.0[atom]];
+            atom = self.0[atom];
+        }
+        atom
+    }
+
+    /// Joins two sets; false where they were one already.
+    fn join(&mut self, a: usize, b: usize) -> bool {
+        let (a, b) = (self.root(a), self.root(b));
+        self.0[a] = b;
+        a != b
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(rings: &[&[usize]], spiro_atoms: usize, bridgeheads: usize, macrocycle: bool) {
+        let rings: Vec<Vec<usize>> = rings.iter().map(|ring| ring.to_vec()).collect();
+        assert_eq!(
+            count_rings(&rings),
+            RingCounts { spiro_atoms, bridgeheads, macrocycle },
+            "{rings:?}"
+        );
+    }
+
+    #[test]
+    fn counts_spiro_and_bridgehead_atoms() {
+        check(&[], 0, 0, false);
+        check(&[&[0, 1, 2]], 0, 0, false);
+        // Spiropentane: one shared atom.
+        check(&[&[0, 1, 2], &[2, 3, 4]], 1, 0, false);
+        // Naphthalene: one shared bond.
+        check(&[&[0, 1, 2, 3, 4, 5], &[4, 5, 6, 7, 8, 9]], 0, 0, false);
+        // Norbornane: two five-rings share the path 0-6-3.
+        check(&[&[0, 1, 2, 3, 6], &[0, 6, 3, 4, 5]], 0, 2, false);
+        // An eight-ring is none, a nine-ring is one.
+        check(&[&[0, 1, 2, 3, 4, 5, 6, 7]], 0, 0, false);
+        check(&[&[0, 1, 2, 3, 4, 5, 6, 7, 8]], 0, 0, true);
+    }
+}

@@ -1,0 +1,54 @@
+//! Molecules out of a model, as text.
+
+use anyhow::Context;
+use grpo_data::{Completion, Purpose, Vocabulary};
+use grpo_logprob::SamplingDistribution;
+use grpo_model::{CausalLm, Frozen};
+use grpo_rollout::{Rollout, RolloutSettings, StepKey};
+use grpo_train::unconditional_prompts;
+
+/// How molecules are drawn outside of training.
+pub(crate) struct Generation {
+    pub(crate) seed: u64,
+    pub(crate) temperature: f32,
+    pub(crate) top_k: Option<usize>,
+    pub(crate) max_new_tokens: usize,
+    pub(crate) batch_size: usize,
+}
+
+/// Draws `number` molecules. Equal seeds give equal random numbers to each of them, whatever the model.
+pub(crate) fn generate<M: CausalLm>(
+    model: &M,
+    vocabulary: &Vocabulary,
+    number: u32,
+    generation: &Generation,
+) -> anyhow::Result<Vec<String>> {
+    let distribution = SamplingDistribution::new(
+        generation.temperature,
+        generation.top_k,
+        Vec::new(),
+        vocabulary.len(),
+    )?;
+    let settings = RolloutSettings {
+        group_size: 1,
+        max_new_tokens: generation.max_new_tokens,
+        end_ids: vec![vocabulary.boundary()],
+        distribution,
+        batch_size: generation.batch_size,
+    };
+    let rollout = Rollout::new(settings, model, 1).context("sampling")?;
+    let key = StepKey {
+        seed: generation.seed,
+        purpose: Purpose::Evaluation,
+        step: 0,
+        policy_version: 0,
+    };
+    let prompts = unconditional_prompts(number, vocabulary.boundary());
+    let groups = rollout.sample(&Frozen::snapshot(model), &prompts, key);
+    let completions = groups.iter().flat_map(|group| &group.completions);
+    Ok(completions.map(|completion| text(vocabulary, completion)).collect())
+}
+
+fn text(vocabulary: &Vocabulary, completion: &Completion) -> String {
+    vocabulary.decode(&completion.action_ids().collect::<Vec<u32>>())
+}

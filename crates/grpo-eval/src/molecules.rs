@@ -1,0 +1,122 @@
+//! Validity, uniqueness, novelty and mean properties of generated molecules (spec of MOSES: Polykovskiy et al.
+//! 2020).
+
+use std::collections::BTreeSet;
+
+use grpo_chem::{Chematic, Toolkit};
+use grpo_rewards::Outcome;
+use rayon::prelude::*;
+
+/// Measures of a set of generated strings.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MoleculeSummary {
+    /// Strings.
+    pub samples: usize,
+    /// Share that are molecules.
+    pub validity: f64,
+    /// Distinct molecules among the valid ones.
+    pub uniqueness: f64,
+    /// Share of the distinct molecules that are not among those known; `None` without known ones.
+    pub novelty: Option<f64>,
+    /// Mean reward over all strings.
+    pub reward: f64,
+    /// Standard error of [`Self::reward`].
+    pub reward_error: f64,
+    /// Mean reward over the valid ones.
+    pub reward_valid: f64,
+    /// Mean QED over the valid ones.
+    pub qed: f64,
+    /// Mean SA over the valid ones, 1 easy to 10 hard.
+    pub sa: f64,
+}
+
+impl MoleculeSummary {
+    /// Measures `smiles`, to which a [`grpo_rewards::MoleculeReward`] gave `outcomes`; `known` are canonical
+    /// forms. Shares and means of nothing are NaN.
+    ///
+    /// # Panics
+    /// Where there is not one outcome for each string.
+    pub fn of(smiles: &[String], outcomes: &[Outcome], known: Option<&BTreeSet<String>>) -> Self {
+        assert_eq!(smiles.len(), outcomes.len(), "one outcome for each string");
+        let canonical: Vec<String> = canonical_forms(smiles).into_iter().flatten().collect();
+        let distinct: BTreeSet<&String> = canonical.iter().collect();
+        let novelty = known.map(|known| {
+            let new = distinct.iter().filter(|canonical| !known.contains(**canonical)).count();
+            new as f64 / distinct.len() as f64
+        });
+        let rewards: Vec<f64> = outcomes.iter().filter_map(Outcome::total).collect();
+        let valid: Vec<&Outcome> =
+            outcomes.iter().filter(|outcome| outcome.part("valid") == Some(1.0)).collect();
+        let over_valid = |value: &dyn Fn(&Outcome) -> Option<f64>| {
+            mean(&valid.iter().filter_map(|outcome| value(outcome)).collect::<Vec<f64>>())
+        };
+        Self {
+            samples: smiles.len(),
+            validity: canonical.len() as f64 / smiles.len() as f64,
+            uniqueness: distinct.len() as f64 / canonical.len() as f64,
+            novelty,
+            reward: mean(&rewards),
+            reward_error: standard_error(&rewards),
+            reward_valid: over_valid(&Outcome::total),
+            qed: over_valid(&|outcome| outcome.part("qed")),
+            sa: over_valid(&|outcome| outcome.part("sa")),
+        }
+    }
+}
+
+/// The canonical form of each string, on all threads; `None` for what is no molecule.
+pub fn canonical_forms(smiles: &[String]) -> Vec<Option<String>> {
+    smiles
+        .par_iter()
+        .map(|smiles| {
+            let molecule = Chematic.parse(smiles).ok()?;
+            Some(Chematic.canonical_smiles(&molecule).to_owned())
+        })
+        .collect()
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+fn standard_error(values: &[f64]) -> f64 {
+    let (n, centre) = (values.len() as f64, mean(values));
+    let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
+    (squares / (n - 1.0) / n).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grpo_rewards::RewardConfig;
+
+    #[test]
+    fn counted_by_hand() {
+        let reward = RewardConfig::Molecule {
+            qed: 0.5,
+            sa: 0.5,
+            logp: 0.0,
+            logp_centre: 0.0,
+            logp_half_width: 1.0,
+        };
+        let reward = reward.build().unwrap();
+        let smiles: Vec<String> =
+            ["CCO", "OCC", "c1ccccc1", "C(", "CCN"].iter().map(|s| (*s).to_owned()).collect();
+        let outcomes = reward.score(&smiles);
+        let known = BTreeSet::from(["c1ccccc1".to_owned(), "CCCC".to_owned()]);
+        let summary = MoleculeSummary::of(&smiles, &outcomes, Some(&known));
+        assert_eq!(summary.samples, 5);
+        assert_eq!(summary.validity, 4.0 / 5.0);
+        assert_eq!(summary.uniqueness, 3.0 / 4.0);
+        assert_eq!(summary.novelty, Some(2.0 / 3.0));
+        let totals: Vec<f64> = outcomes.iter().map(|o| o.total().unwrap()).collect();
+        let sum: f64 = totals.iter().sum();
+        assert!((summary.reward - sum / 5.0).abs() < 1e-12);
+        assert!((summary.reward_valid - sum / 4.0).abs() < 1e-12);
+        let centre = sum / 5.0;
+        let squares: f64 = totals.iter().map(|t| (t - centre) * (t - centre)).sum();
+        assert!((summary.reward_error - (squares / 20.0).sqrt()).abs() < 1e-12);
+        let qed: f64 = outcomes.iter().filter_map(|o| o.part("qed")).sum();
+        assert!((summary.qed - qed / 4.0).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,15 @@
+//! Rewards: a batch of completions, as text, becomes a batch of [`Outcome`]s.
+//!
+//! A reward may be slow, hang or panic; the training must not. So it runs on a thread of its own under a
+//! time limit ([`RewardRunner`]), and each completion has its own verdict: scored, abstained or failed. A
+//! failure is never a score of 0.
+
+mod config;
+mod molecule;
+mod outcome;
+mod runner;
+
+pub use config::{RewardConfig, RewardConfigError};
+pub use molecule::{LogpWindow, MoleculeReward};
+pub use outcome::{Outcome, Reward, Scored};
+pub use runner::RewardRunner;

@@ -1,0 +1,125 @@
+//! Rewards of molecules: drug-likeness, ease of synthesis, a window of logP.
+
+use grpo_chem::{Chematic, InvalidSmiles, Toolkit};
+use rayon::prelude::*;
+
+use crate::{Outcome, Reward, Scored};
+
+/// `w_qed · QED + w_sa · (10 − SA)/9 + w_logp · window(logP)`, and 0 for a string that is no molecule.
+///
+/// All parts are in 0..1, so any valid molecule is worth at least as much as an invalid string. Parts of an
+/// outcome: `valid` (1 or 0), and for valid ones `qed`, `sa` (Ertl's score, 1 easy to 10 hard) and, where it
+/// has weight, `logp`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MoleculeReward {
+    /// Weight of QED (Bickerton et al. 2012).
+    pub qed: f64,
+    /// Weight of the SA score (Ertl & Schuffenhauer 2009), turned so that easy is 1.
+    pub sa: f64,
+    /// Weight of the logP window.
+    pub logp: f64,
+    /// The wanted logP.
+    pub window: LogpWindow,
+}
+
+/// `1 − min(|logP − centre|, half_width)/half_width`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogpWindow {
+    /// Where it is 1.
+    pub centre: f64,
+    /// Distance at which it is 0.
+    pub half_width: f64,
+}
+
+impl LogpWindow {
+    /// The part of the reward, 0 to 1.
+    pub fn score(&self, logp: f64) -> f64 {
+        1.0 - (logp - self.centre).abs().min(self.half_width) / self.half_width
+    }
+}
+
+impl Reward for MoleculeReward {
+    fn score(&self, completions: &[String]) -> Vec<Outcome> {
+        completions
+            .par_iter()
+            .map(|smiles| {
+                let invalid = Scored { total: 0.0, parts: vec![("valid", 0.0)] };
+                Outcome::Scored(self.score_one(smiles).unwrap_or(invalid))
+            })
+            .collect()
+    }
+}
+
+impl MoleculeReward {
+    fn score_one(&self, smiles: &str) -> Result<Scored, InvalidSmiles> {
+        let molecule = Chematic.parse(smiles)?;
+        let properties = Chematic.properties(&molecule);
+        let (qed, sa) = (grpo_chem::qed(&properties), Chematic.sa(&molecule)?);
+        let mut parts = vec![("valid", 1.0), ("qed", qed), ("sa", sa)];
+        let mut total = self.qed * qed + self.sa * (10.0 - sa) / 9.0;
+        if self.logp > 0.0 {
+            parts.push(("logp", properties.logp));
+            total += self.logp * self.window.score(properties.logp);
+        }
+        Ok(Scored { total, parts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: LogpWindow = LogpWindow { centre: 2.5, half_width: 2.0 };
+    const QED_AND_SA: MoleculeReward = MoleculeReward { qed: 0.7, sa: 0.3, logp: 0.0, window: WINDOW };
+
+    fn one(reward: &MoleculeReward, smiles: &str) -> Outcome {
+        reward.score(&[smiles.to_owned()]).remove(0)
+    }
+
+    #[test]
+    fn aspirin_by_hand() {
+        // RDKit: QED 0.550122, SA 1.580040, logP 1.3101.
+        let expected = 0.7 * 0.550_122 + 0.3 * (10.0 - 1.580_040) / 9.0;
+        let got = one(&QED_AND_SA, "CC(=O)Oc1ccccc1C(=O)O");
+        assert!((got.total().unwrap() - expected).abs() < 1e-5, "{got:?}");
+        assert!((got.part("qed").unwrap() - 0.550_122).abs() < 1e-5);
+        assert!((got.part("sa").unwrap() - 1.580_040).abs() < 1e-5);
+        assert_eq!(got.part("valid"), Some(1.0));
+        let window = MoleculeReward { qed: 0.0, sa: 0.0, logp: 1.0, window: WINDOW };
+        let expected = 1.0 - (2.5 - 1.3101) / 2.0;
+        let got = one(&window, "CC(=O)Oc1ccccc1C(=O)O").total().unwrap();
+        assert!((got - expected).abs() < 1e-4);
+    }
+
+    #[test]
+    fn the_window_is_one_at_its_centre_and_zero_outside() {
+        for (logp, expected) in [(2.5, 1.0), (1.5, 0.5), (4.5, 0.0), (-9.0, 0.0), (3.0, 0.75)] {
+            assert!((WINDOW.score(logp) - expected).abs() < 1e-12, "logP {logp}");
+        }
+    }
+
+    /// Acceptance test 8: any valid molecule is worth at least as much as any invalid string, and easier
+    /// synthesis is worth more.
+    #[test]
+    fn signs_of_the_reward() {
+        for invalid in ["", "C(", "c1ccccc", "C1CC", "(C)", "<<", "CC)"] {
+            let outcome = one(&QED_AND_SA, invalid);
+            assert_eq!(outcome.total(), Some(0.0), "{invalid}");
+            assert_eq!((outcome.part("valid"), outcome.part("qed")), (Some(0.0), None));
+        }
+        let worst_looking = "CCCCCCCCCCCCCCCCCCCCCCCCCCCCCC[N+](C)(C)C";
+        assert!(one(&QED_AND_SA, worst_looking).total().unwrap() > 0.0);
+        let only_sa = MoleculeReward { qed: 0.0, sa: 1.0, logp: 0.0, window: WINDOW };
+        let easy = one(&only_sa, "CCO").total().unwrap();
+        let hard = one(&only_sa, "C[C@]12CC[C@H]3[C@@H](CCC4=CC(=O)CC[C@@]34C)[C@@H]1CC[C@@H]2O");
+        assert!(easy > hard.total().unwrap());
+    }
+
+    #[test]
+    fn a_batch_is_its_completions_one_by_one() {
+        let batch: Vec<String> =
+            ["CCO", "C(", "c1ccccc1O", "CCO"].iter().map(|s| (*s).to_owned()).collect();
+        let alone: Vec<Outcome> = batch.iter().map(|smiles| one(&QED_AND_SA, smiles)).collect();
+        assert_eq!(QED_AND_SA.score(&batch), alone);
+    }
+}

@@ -1,0 +1,51 @@
+//! What a reward says of a completion.
+
+/// A function from completions to scores.
+pub trait Reward: Send + Sync {
+    /// Scores a batch: one outcome for each completion, in their order, the same whether a completion comes
+    /// alone or among others.
+    fn score(&self, completions: &[String]) -> Vec<Outcome>;
+}
+
+/// The verdict on one completion.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// A score.
+    Scored(Scored),
+    /// The reward has nothing to say of this completion: it leaves the group's mean and gets no advantage.
+    Abstained,
+    /// The score could not be computed.
+    Failed {
+        /// Why, in one sentence.
+        reason: String,
+    },
+}
+
+/// A score and what it is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scored {
+    /// What is maximised.
+    pub total: f64,
+    /// Parts by name, before weights. Not every completion has every part: an invalid molecule has no QED.
+    pub parts: Vec<(&'static str, f64)>,
+}
+
+impl Outcome {
+    /// The score, where there is one.
+    pub fn total(&self) -> Option<f64> {
+        match self {
+            Self::Scored(scored) => Some(scored.total),
+            Self::Abstained | Self::Failed { .. } => None,
+        }
+    }
+
+    /// The part of this name, where there is one.
+    pub fn part(&self, name: &str) -> Option<f64> {
+        match self {
+            Self::Scored(scored) => {
+                scored.parts.iter().find(|(part, _)| *part == name).map(|(_, value)| *value)
+            }
+            Self::Abstained | Self::Failed { .. } => None,
+        }
+    }
+}

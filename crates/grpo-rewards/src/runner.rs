@@ -1,0 +1,121 @@
+//! Rewards off the training thread, under a time limit.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::{Outcome, Reward};
+
+/// Runs a reward so that it can neither stop nor hang the caller.
+#[derive(Clone)]
+pub struct RewardRunner {
+    reward: Arc<dyn Reward>,
+    time_limit: Duration,
+}
+
+impl fmt::Debug for RewardRunner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RewardRunner").field("time_limit", &self.time_limit).finish_non_exhaustive()
+    }
+}
+
+impl RewardRunner {
+    /// A runner that gives each batch `time_limit`.
+    pub fn new(reward: Arc<dyn Reward>, time_limit: Duration) -> Self {
+        Self { reward, time_limit }
+    }
+
+    /// Scores a batch. A reward that panics, takes too long or gives another number of outcomes fails for
+    /// the whole batch; a thread that hangs is left behind.
+    pub fn score(&self, completions: Vec<String>) -> Vec<Outcome> {
+        let count = completions.len();
+        let reward = Arc::clone(&self.reward);
+        let (sender, receiver) = channel();
+        let work = move || {
+            // The reward is not used again after a panic within this call, so nothing half-changed is seen
+            // here; what it shares with itself is its own affair.
+            let outcome = catch_unwind(AssertUnwindSafe(|| reward.score(&completions)));
+            let _gone = sender.send(outcome.map_err(|panic| panic_message(&*panic)));
+        };
+        if let Err(error) = thread::Builder::new().name("reward".to_owned()).spawn(work) {
+            return failures(count, format!("no thread could be started for the reward: {error}"));
+        }
+        match receiver.recv_timeout(self.time_limit) {
+            Ok(Ok(outcomes)) if outcomes.len() == count => outcomes,
+            Ok(Ok(outcomes)) => failures(
+                count,
+                format!("the reward gave {} outcomes for {count} completions", outcomes.len()),
+            ),
+            Ok(Err(panic)) => failures(count, format!("the reward panicked: {panic}")),
+            Err(RecvTimeoutError::Timeout) => failures(
+                count,
+                format!("the reward took longer than its limit of {:?}", self.time_limit),
+            ),
+            Err(RecvTimeoutError::Disconnected) => {
+                failures(count, "the reward's thread ended without an answer".to_owned())
+            }
+        }
+    }
+}
+
+fn failures(count: usize, reason: String) -> Vec<Outcome> {
+    vec![Outcome::Failed { reason }; count]
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scored;
+
+    struct Of<F>(F);
+    impl<F: Fn(&[String]) -> Vec<Outcome> + Send + Sync> Reward for Of<F> {
+        fn score(&self, completions: &[String]) -> Vec<Outcome> {
+            (self.0)(completions)
+        }
+    }
+
+    fn run(reward: impl Fn(&[String]) -> Vec<Outcome> + Send + Sync + 'static) -> Vec<Outcome> {
+        let runner = RewardRunner::new(Arc::new(Of(reward)), Duration::from_millis(200));
+        runner.score(vec!["a".to_owned(), "bc".to_owned()])
+    }
+
+    fn length(completion: &str) -> Outcome {
+        Outcome::Scored(Scored { total: completion.len() as f64, parts: vec![] })
+    }
+
+    #[track_caller]
+    fn assert_all_failed(outcomes: &[Outcome], expected: &str) {
+        assert_eq!(outcomes.len(), 2);
+        for outcome in outcomes {
+            let Outcome::Failed { reason } = outcome else { panic!("{outcome:?}") };
+            assert!(reason.contains(expected), "{reason}");
+        }
+    }
+
+    #[test]
+    fn outcomes_come_in_order() {
+        let outcomes = run(|batch| batch.iter().map(|c| length(c)).collect());
+        assert_eq!(outcomes, [length("a"), length("bc")]);
+    }
+
+    #[test]
+    fn a_reward_that_hangs_panics_or_miscounts_fails_the_batch_only() {
+        assert_all_failed(
+            &run(|_| {
+                thread::sleep(Duration::from_secs(3600));
+                vec![]
+            }),
+            "longer than its limit of 200ms",
+        );
+        assert_all_failed(&run(|_| panic!("out of {}", "luck")), "panicked: out of luck");
+        assert_all_failed(&run(|_| vec![Outcome::Abstained]), "gave 1 outcomes for 2");
+    }
+}

@@ -1,0 +1,202 @@
+//! Settings of a GRPO run, read from TOML and checked once.
+
+use grpo_core::{AdvantageConfig, KlConfig, KlEstimator, LossConfig, Preset, Reduction};
+use grpo_logprob::SamplingDistribution;
+use grpo_rewards::RewardConfig;
+use serde::{Deserialize, Serialize};
+
+use crate::error::in_range;
+use crate::{OptimizerConfig, TrainError, WarmupCosine};
+
+/// The sections of a configuration that the training itself needs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrpoConfig {
+    /// How long, how many, how often.
+    pub train: TrainConfig,
+    /// What tokens are drawn from.
+    pub sampling: SamplingConfig,
+    /// What is maximised.
+    pub reward: RewardConfig,
+    /// How rewards become advantages.
+    #[serde(default)]
+    pub advantage: AdvantageConfig,
+    /// The loss.
+    #[serde(default)]
+    pub loss: LossSettings,
+    /// AdamW.
+    pub optimizer: OptimizerConfig,
+    /// The learning rate over the run.
+    #[serde(default)]
+    pub schedule: ScheduleConfig,
+}
+
+/// The section `[train]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Rollouts, each followed by its updates.
+    pub steps: u32,
+    /// Groups of a step.
+    pub prompts_per_step: u32,
+    /// Completions of a group (k).
+    pub group_size: usize,
+    /// Optimizer steps on each rollout (μ).
+    #[serde(default = "default_updates")]
+    pub updates_per_rollout: u32,
+    /// Completions that are computed at the same time in an update; decides memory, not the result.
+    #[serde(default = "default_micro_batch_size")]
+    pub micro_batch_size: usize,
+    /// Seconds that the reward of a step may take.
+    #[serde(default = "default_reward_time_limit")]
+    pub reward_time_limit: f64,
+    /// The run stops where the reward fails for more than this part of a step's completions.
+    #[serde(default = "default_max_failed")]
+    pub max_failed_rewards: f64,
+}
+
+fn default_updates() -> u32 {
+    1
+}
+fn default_micro_batch_size() -> usize {
+    64
+}
+fn default_reward_time_limit() -> f64 {
+    60.0
+}
+fn default_max_failed() -> f64 {
+    0.1
+}
+
+/// The section `[sampling]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SamplingConfig {
+    /// Logits are divided by this.
+    #[serde(default = "default_temperature")]
+    pub temperature: f32,
+    /// Draws are from the most probable tokens only; scoring then uses the same ones.
+    #[serde(default)]
+    pub top_k: Option<usize>,
+    /// Longest completion, in tokens, its end mark among them.
+    pub max_new_tokens: usize,
+    /// Completions that are sampled at the same time; decides speed and memory.
+    #[serde(default = "default_batch_size")]
+    pub batch_size: usize,
+}
+
+fn default_temperature() -> f32 {
+    1.0
+}
+fn default_batch_size() -> usize {
+    256
+}
+
+impl SamplingConfig {
+    /// The distribution over a vocabulary of `vocabulary` tokens.
+    ///
+    /// # Errors
+    /// What [`SamplingDistribution::new`] refuses.
+    pub fn distribution(&self, vocabulary: usize) -> Result<SamplingDistribution, TrainError> {
+        Ok(SamplingDistribution::new(self.temperature, self.top_k, Vec::new(), vocabulary)?)
+    }
+}
+
+/// The section `[loss]`: a preset, and what differs from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LossSettings {
+    /// `grpo`, `dr_grpo` or `dapo`.
+    pub preset: Preset,
+    /// See [`LossConfig::epsilon_low`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epsilon_low: Option<f64>,
+    /// See [`LossConfig::epsilon_high`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epsilon_high: Option<f64>,
+    /// See [`LossConfig::reduction`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reduction: Option<Reduction>,
+    /// β, the weight of the KL penalty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl_coef: Option<f64>,
+    /// See [`KlConfig::estimator`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl_estimator: Option<KlEstimator>,
+    /// See [`KlConfig::bias_correction`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl_bias_correction: Option<bool>,
+}
+
+impl LossSettings {
+    /// The loss that is meant.
+    ///
+    /// # Errors
+    /// What [`LossConfig::checked`] refuses.
+    pub fn resolve(&self) -> Result<LossConfig, TrainError> {
+        let preset = self.preset.config();
+        let config = LossConfig {
+            epsilon_low: self.epsilon_low.unwrap_or(preset.epsilon_low),
+            epsilon_high: self.epsilon_high.unwrap_or(preset.epsilon_high),
+            reduction: self.reduction.unwrap_or(preset.reduction),
+            kl: KlConfig {
+                coef: self.kl_coef.unwrap_or(preset.kl.coef),
+                estimator: self.kl_estimator.unwrap_or(preset.kl.estimator),
+                bias_correction: self.kl_bias_correction.unwrap_or(preset.kl.bias_correction),
+            },
+        };
+        Ok(config.checked()?)
+    }
+}
+
+/// The section `[schedule]`, in steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ScheduleConfig {
+    /// Steps of linear warm-up.
+    pub warmup_steps: u32,
+    /// The learning rate falls along a half cosine to this part of its highest value; 1 keeps it constant.
+    pub floor: f64,
+}
+
+impl Default for ScheduleConfig {
+    fn default() -> Self {
+        Self { warmup_steps: 0, floor: 1.0 }
+    }
+}
+
+impl GrpoConfig {
+    /// Checks all ranges once.
+    ///
+    /// # Errors
+    /// The first key that is out of its range.
+    pub fn check(&self) -> Result<(), TrainError> {
+        let train = &self.train;
+        in_range("train.steps", f64::from(train.steps), 1.0..=1e9)?;
+        in_range("train.prompts_per_step", f64::from(train.prompts_per_step), 1.0..=1e6)?;
+        in_range("train.group_size", train.group_size as f64, 2.0..=1e6)?;
+        in_range("train.updates_per_rollout", f64::from(train.updates_per_rollout), 1.0..=1e3)?;
+        in_range("train.micro_batch_size", train.micro_batch_size as f64, 1.0..=1e6)?;
+        in_range("train.reward_time_limit", train.reward_time_limit, 1e-3..=1e6)?;
+        in_range("train.max_failed_rewards", train.max_failed_rewards, 0.0..=1.0)?;
+        in_range("sampling.max_new_tokens", self.sampling.max_new_tokens as f64, 1.0..=1e6)?;
+        in_range("sampling.batch_size", self.sampling.batch_size as f64, 1.0..=1e6)?;
+        in_range("advantage.epsilon", self.advantage.epsilon, 0.0..=1.0)?;
+        let warmup = f64::from(self.schedule.warmup_steps);
+        in_range("schedule.warmup_steps", warmup, 0.0..=f64::from(train.steps))?;
+        in_range("schedule.floor", self.schedule.floor, 0.0..=1.0)?;
+        self.loss.resolve()?;
+        self.optimizer.check("optimizer")
+    }
+
+    /// The learning rate of `step`, from 0. The first step of a warm-up already moves.
+    pub fn learning_rate(&self, step: u32) -> f64 {
+        let schedule = WarmupCosine {
+            warmup: f64::from(self.schedule.warmup_steps),
+            total: f64::from(self.train.steps),
+            floor: self.schedule.floor,
+        };
+        let done = if step < self.schedule.warmup_steps { step + 1 } else { step };
+        self.optimizer.learning_rate * schedule.multiplier(f64::from(done))
+    }
+}

@@ -1,0 +1,158 @@
+//! The numbers of a step under the field's names (TRL's, so that dashboards carry over).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use grpo_data::{Completion, Finish};
+use grpo_rewards::Outcome;
+use serde::{Serialize, Serializer};
+
+use crate::StepReport;
+
+/// Names and values in the order in which they are written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metrics(Vec<(String, f64)>);
+
+impl Metrics {
+    /// The value of `name`, where it was measured.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+
+    fn push(&mut self, name: impl Into<String>, value: f64) {
+        self.0.push((name.into(), value));
+    }
+
+    /// The metrics of `report`; `num_tokens` is of the whole run so far.
+    ///
+    /// Everything but `step_time`, `tokens_per_second` and `time/*` is the same for equal seeds.
+    pub fn of(report: &StepReport, num_tokens: u64) -> Self {
+        let mut metrics = Self::default();
+        metrics.push("step", f64::from(report.step + 1));
+        metrics.push("reward", report.advantages.reward_mean);
+        metrics.push("reward_std", report.advantages.reward_std);
+        metrics.push("frac_reward_zero_std", report.advantages.zero_std_share);
+        metrics.push_parts(&report.outcomes);
+        metrics.push_tokens(report);
+        metrics.push("loss", report.loss);
+        metrics.push("grad_norm", report.grad_norm);
+        metrics.push("learning_rate", report.learning_rate);
+        let completions: Vec<&Completion> =
+            report.groups.iter().flat_map(|group| &group.completions).collect();
+        metrics.push_lengths(&completions);
+        let distinct: BTreeSet<&String> = report.texts.iter().collect();
+        let share = distinct.len() as f64 / report.texts.len() as f64;
+        metrics.push("completions/unique_ratio", share);
+        metrics.push("num_tokens", num_tokens as f64);
+        metrics.push_times(report, &completions);
+        metrics
+    }
+
+    /// `rewards/{part}/mean` and `std` (over the completions that have the part), and how many have no reward.
+    fn push_parts(&mut self, outcomes: &[Outcome]) {
+        let mut parts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+        for outcome in outcomes {
+            if let Outcome::Scored(scored) = outcome {
+                for (name, value) in &scored.parts {
+                    parts.entry(name).or_default().push(*value);
+                }
+            }
+        }
+        for (name, values) in parts {
+            let (mean, std) = mean_and_std(&values);
+            self.push(format!("rewards/{name}/mean"), mean);
+            self.push(format!("rewards/{name}/std"), std);
+        }
+        let count = |what: fn(&Outcome) -> bool| outcomes.iter().filter(|o| what(o)).count() as f64;
+        self.push("rewards/abstained", count(|o| matches!(o, Outcome::Abstained)));
+        self.push("rewards/failed", count(|o| matches!(o, Outcome::Failed { .. })));
+    }
+
+    fn push_tokens(&mut self, report: &StepReport) {
+        if let Some(kl) = report.tokens.kl() {
+            self.push("kl", kl);
+        }
+        self.push("entropy", report.tokens.entropy());
+        let names = ["low_mean", "low_min", "high_mean", "high_max", "region_mean"];
+        for (name, value) in names.into_iter().zip(report.tokens.clip_ratios()) {
+            self.push(format!("clip_ratio/{name}"), value);
+        }
+        let [mean, max] = report.sampling_difference;
+        self.push("sampling/sampling_logp_difference/mean", mean);
+        self.push("sampling/sampling_logp_difference/max", max);
+    }
+
+    /// `completions/{mean, min, max}_length`, the same of those that ended, and the share that did not.
+    fn push_lengths(&mut self, completions: &[&Completion]) {
+        let lengths = |which: &dyn Fn(&Completion) -> bool| -> Vec<f64> {
+            let chosen = completions.iter().filter(|completion| which(completion));
+            chosen.map(|completion| completion.actions() as f64).collect()
+        };
+        let ended = |completion: &Completion| completion.finish() == Finish::EndToken;
+        for (kind, lengths) in
+            [("length", lengths(&|_| true)), ("terminated_length", lengths(&ended))]
+        {
+            let mean = if lengths.is_empty() { 0.0 } else { mean_and_std(&lengths).0 };
+            let min = lengths.iter().copied().reduce(f64::min).unwrap_or(0.0);
+            let max = lengths.iter().copied().reduce(f64::max).unwrap_or(0.0);
+            self.push(format!("completions/mean_{kind}"), mean);
+            self.push(format!("completions/min_{kind}"), min);
+            self.push(format!("completions/max_{kind}"), max);
+        }
+        let cut = completions.iter().filter(|completion| !ended(completion)).count();
+        self.push("completions/clipped_ratio", cut as f64 / completions.len() as f64);
+    }
+
+    fn push_times(&mut self, report: &StepReport, completions: &[&Completion]) {
+        let times = report.times;
+        let all = (times.rollout + times.reward + times.update).as_secs_f64();
+        let tokens: usize = completions.iter().map(|completion| completion.actions()).sum();
+        self.push("step_time", all);
+        self.push("time/rollout", times.rollout.as_secs_f64());
+        self.push("time/reward", times.reward.as_secs_f64());
+        self.push("time/update", times.update.as_secs_f64());
+        self.push("tokens_per_second", tokens as f64 / all);
+    }
+}
+
+impl Serialize for Metrics {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, Number(*value))))
+    }
+}
+
+/// A whole number without a decimal point, for those who read the file.
+struct Number(f64);
+
+impl Serialize for Number {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.fract() == 0.0 && self.0.abs() < 1e15 {
+            serializer.serialize_i64(self.0 as i64)
+        } else {
+            serializer.serialize_f64(self.0)
+        }
+    }
+}
+
+/// Mean and sample standard deviation (0 for one value).
+fn mean_and_std(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, if values.len() > 1 { (squares / (n - 1.0)).sqrt() } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mean_and_sample_deviation() {
+        assert_eq!(mean_and_std(&[1.0, 2.0, 3.0, 6.0]), (3.0, (14.0_f64 / 3.0).sqrt()));
+        assert_eq!(mean_and_std(&[5.0]), (5.0, 0.0));
+    }
+}

@@ -1,0 +1,52 @@
+//! What one does in this repository. `cargo xtask --help` lists it.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program")]
+
+mod bench;
+mod ci;
+mod process;
+mod test;
+mod tidy;
+mod train;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What one does in this repository.
+#[derive(Parser)]
+#[command(name = "xtask", bin_name = "cargo xtask", arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Train(train::Train),
+    Test(test::Test),
+    /// Every check that a change must pass: format, tidy, clippy, docs, tests; stops at the first failure
+    Ci,
+    /// Checks the rules of the house that the compiler doesn't know: one line a violation
+    Tidy,
+    Bench(bench::Bench),
+}
+
+fn main() -> ExitCode {
+    let Arguments { command } = Arguments::parse();
+    let root = workspace::root();
+    let done = match command {
+        Command::Train(train) => train::train(&root, train),
+        Command::Test(test) => test::test(&root, &test),
+        Command::Ci => ci::ci(&root),
+        Command::Tidy => tidy::tidy(&root),
+        Command::Bench(bench) => bench::bench(&root, &bench),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            process::exit_code_of(&error)
+        }
+    }
+}

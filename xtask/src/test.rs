@@ -1,0 +1,116 @@
+//! `cargo xtask test`.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::process;
+
+/// Runs all tests of the workspace, doc tests too
+///
+/// Plain `cargo test` underneath: nothing has to be installed. The last line counts the tests of all packages.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  cargo xtask test                        all tests
+  cargo xtask test -p grpo-core           those of one package
+  cargo xtask test advantage              those with `advantage` in their name
+  cargo xtask test -- --nocapture         with what they print")]
+pub(crate) struct Test {
+    /// Only this package (may be given more than once)
+    #[arg(short, long, value_name = "NAME")]
+    package: Vec<OsString>,
+    /// Passed on to `cargo test`
+    #[arg(allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+    /// Passed on to the test programs
+    #[arg(last = true)]
+    harness: Vec<OsString>,
+}
+
+impl Test {
+    /// All tests of all packages.
+    pub(crate) const ALL: Self =
+        Self { package: Vec::new(), arguments: Vec::new(), harness: Vec::new() };
+}
+
+/// `cargo test`, on the whole workspace where no package is named.
+pub(crate) fn test(root: &Path, test: &Test) -> Result<()> {
+    let mut cargo = process::cargo(root);
+    cargo.arg("test");
+    if test.package.is_empty() {
+        cargo.arg("--workspace");
+    }
+    for package in &test.package {
+        cargo.arg("--package").arg(package);
+    }
+    cargo.args(&test.arguments);
+    if !test.harness.is_empty() {
+        cargo.arg("--").args(&test.harness);
+    }
+    let mut total = Total::default();
+    let done = process::run_reading(&mut cargo, |line| total.add(line));
+    println!("\n{total}");
+    done
+}
+
+/// How the tests of all test programs ended.
+#[derive(Debug, Default)]
+struct Total {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Total {
+    /// Takes in the closing line of a test program: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    fn add(&mut self, line: &str) {
+        let Some((_, counts)) =
+            line.strip_prefix("test result: ").and_then(|rest| rest.split_once(". "))
+        else {
+            return;
+        };
+        for count in counts.split("; ") {
+            let Some((number, what)) = count.split_once(' ') else { continue };
+            let Ok(number) = number.parse::<u64>() else { continue };
+            match what {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.skipped += number,
+                _ => {}
+            }
+        }
+    }
+}
+
+impl fmt::Display for Total {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tests: {} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(output: &str, expect: &str) {
+        let mut total = Total::default();
+        output.lines().for_each(|line| total.add(line));
+        assert_eq!(total.to_string(), expect);
+    }
+
+    #[test]
+    fn closing_lines_are_added_up() {
+        check("", "tests: 0 passed, 0 failed, 0 skipped");
+        check(
+            "\
+running 4 tests
+test a ... ok
+test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s
+   Doc-tests a
+test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.20s",
+            "tests: 13 passed, 2 failed, 1 skipped",
+        );
+    }
+}

@@ -1,0 +1,58 @@
+//! Whoever gets data from us can read where it comes from.
+
+use crate::tidy::tree::{Tree, Violation};
+
+const DESCRIPTION: &str = "data/README.md";
+
+pub(in crate::tidy) fn is_described(tree: &Tree) -> Vec<Violation> {
+    let mut data = tree
+        .files()
+        .filter(|file| file.path.starts_with("data/") && file.path != DESCRIPTION)
+        .peekable();
+    let Some(description) = tree.file(DESCRIPTION) else {
+        let what = "missing: write source, licence and maker of each file in data/";
+        return data.peek().map(|_| Violation::new(DESCRIPTION, 1, what)).into_iter().collect();
+    };
+    data.filter_map(|file| {
+        let inside = file.path.strip_prefix("data/")?;
+        let what = format!(
+            "{DESCRIPTION} doesn't name `{inside}`: write its source, licence and maker there"
+        );
+        (!description.text.contains(inside)).then(|| file.violation(1, what))
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_described as rule;
+    use crate::tidy::testing::{check, tree};
+
+    #[test]
+    fn described_data() {
+        check(
+            rule,
+            &tree([("data/README.md", "- `molecules/a.smi`: …"), ("data/molecules/a.smi", "")]),
+            "",
+        );
+        check(rule, &tree([("crates/grpo-chem/data/a.bin", "")]), "");
+    }
+
+    #[test]
+    fn data_without_a_word() {
+        check(
+            rule,
+            &tree([
+                ("data/README.md", "- `molecules/a.smi`: …"),
+                ("data/molecules/a.smi", ""),
+                ("data/prior/a.smi", ""),
+            ]),
+            "data/prior/a.smi:1: data/README.md doesn't name `prior/a.smi`: write its source, licence and maker there",
+        );
+        check(
+            rule,
+            &tree([("data/a.smi", ""), ("data/b.smi", "")]),
+            "data/README.md:1: missing: write source, licence and maker of each file in data/",
+        );
+    }
+}
