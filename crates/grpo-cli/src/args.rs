@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Improve a model with GRPO
     Train(RunArguments),
-    /// Train a new model on a file of molecules (next-token prediction)
+    /// Train a new model, or go on training one, on a file of molecules (next-token prediction)
     Pretrain(RunArguments),
     /// Write molecules that a model generates, one SMILES a line
     Sample(SampleArguments),
@@ -35,9 +35,12 @@ pub(crate) struct RunArguments {
     /// Change one key of the configuration, e.g. --set train.steps=50; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Folder of the run; must not exist yet [default: the configuration's `run`]
+    /// Folder of the run [default: the configuration's `run`]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) run: Option<PathBuf>,
+    /// Where the run folder exists, rename it (nothing is deleted) and begin anew
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,11 +1,27 @@
 //! Molecules out of a model, as text.
 
+use std::path::Path;
+
 use anyhow::Context;
+use burn::tensor::Device;
 use grpo_data::{Completion, Purpose, Vocabulary};
 use grpo_logprob::SamplingDistribution;
-use grpo_model::{CausalLm, Frozen};
+use grpo_model::{CausalLm, Frozen, ModelFolder};
 use grpo_rollout::{Rollout, RolloutSettings, StepKey};
 use grpo_train::unconditional_prompts;
+
+/// Reads a model folder; one that has a manifest (a checkpoint) is checked against it first.
+pub(crate) fn load_model(path: &Path, device: &Device) -> anyhow::Result<ModelFolder> {
+    anyhow::ensure!(
+        path.is_dir(),
+        "there is no model folder {}; a model folder holds config.json, vocabulary.json and model.safetensors",
+        path.display()
+    );
+    if path.join("manifest.json").exists() {
+        grpo_run::verify(path)?;
+    }
+    Ok(ModelFolder::load(path, device)?)
+}
 
 /// How molecules are drawn outside of training.
 pub(crate) struct Generation {

@@ -37,7 +37,7 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 /// A bar of `steps` steps on standard error with a message of numbers; silent where that is no terminal.
 pub(crate) fn progress_bar(steps: u64) -> ProgressBar {
-    let style = "{bar:20} {pos}/{len}  {msg}  {elapsed} + {eta}";
+    let style = "{wide_bar} {pos}/{len}  {msg}  {eta} left";
     let style = ProgressStyle::with_template(style).expect("the template is right");
     ProgressBar::new(steps).with_style(style)
 }
@@ -45,7 +45,8 @@ pub(crate) fn progress_bar(steps: u64) -> ProgressBar {
 /// A file that takes its name only when it is complete; compressed where the name ends in `.gz`.
 pub(crate) struct FileInPlace {
     path: PathBuf,
-    temporary: PathBuf,
+    /// `None` for a device or pipe, such as `/dev/null`: it is written to, never replaced.
+    temporary: Option<PathBuf>,
     sink: Option<Sink>,
 }
 
@@ -58,9 +59,11 @@ impl FileInPlace {
     pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
         let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
         anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
-        let temporary =
-            path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-        let file = File::create(&temporary)
+        let is_device = std::fs::metadata(path).is_ok_and(|data| !data.is_file());
+        let temporary = (!is_device).then(|| {
+            path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()))
+        });
+        let file = File::create(temporary.as_deref().unwrap_or(path))
             .with_context(|| format!("cannot write {}", path.display()))?;
         let file = BufWriter::new(file);
         let sink = if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz")) {
@@ -79,8 +82,10 @@ impl FileInPlace {
                 Sink::Plain(file) => file,
                 Sink::Gzip(file) => file.finish()?,
             };
-            file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-            std::fs::rename(&self.temporary, &self.path)
+            let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+            let Some(temporary) = &self.temporary else { return Ok(()) };
+            file.sync_all()?;
+            std::fs::rename(temporary, &self.path)
         })();
         finished.with_context(|| format!("cannot write {}", self.path.display()))
     }
@@ -89,7 +94,7 @@ impl FileInPlace {
 impl Drop for FileInPlace {
     fn drop(&mut self) {
         // After `finish` there is no such file any more; before it, half a file is worth nothing.
-        let _gone = std::fs::remove_file(&self.temporary);
+        let _gone = self.temporary.as_ref().map(std::fs::remove_file);
     }
 }
 

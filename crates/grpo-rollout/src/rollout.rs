@@ -66,7 +66,7 @@ impl Rollout {
             return Err(RolloutError::EndId { id, vocabulary });
         }
         // The last token is drawn, but never fed.
-        let needed = longest_prompt + settings.max_new_tokens - 1;
+        let needed = longest_prompt.saturating_add(settings.max_new_tokens - 1);
         let context = model.context_length();
         if longest_prompt == 0 {
             return Err(RolloutError::EmptyPrompt);
@@ -82,12 +82,20 @@ impl Rollout {
     }
 
     /// Samples a group for each prompt.
+    ///
+    /// # Panics
+    /// Where a prompt has conditions: no model here can see them yet, and ignoring them would train on
+    /// something else than was asked for.
     pub fn sample<M: CausalLm>(
         &self,
         policy: &Frozen<M>,
         prompts: &[Prompt],
         key: StepKey,
     ) -> Vec<Group> {
+        assert!(
+            prompts.iter().all(|prompt| prompt.conditions.is_none()),
+            "a prompt with conditions needs a conditional model"
+        );
         let k = self.settings.group_size;
         let rows: Vec<(&Prompt, u32)> = prompts
             .iter()

@@ -10,7 +10,7 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CompletionRecord {
-    /// The training step, from 0.
+    /// The training step, from 1 as in `metrics.jsonl`.
     pub step: u64,
     /// The prompt's place in the step.
     pub prompt: u32,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub enum RunError {
     /// There is something at the place of a new run.
     #[error(
-        "the run folder `{path}` exists already; give the run another name (`--name`), or have the old folder moved aside (`--force`)"
+        "the run folder `{path}` exists already; give another folder with `--run FOLDER`, or add `--force` to have the old one moved aside"
     )]
     RunExists {
         /// The folder.

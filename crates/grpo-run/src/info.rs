@@ -13,9 +13,9 @@ pub struct RunInfo {
     pub command: Vec<String>,
     /// When the run began, in UTC, as `2026-01-31T12:00:00Z`.
     pub started: String,
-    /// Versions of the program, the compiler and libraries that decide results, by name.
+    /// Versions of the program and of the libraries that decide results, by name.
     pub versions: BTreeMap<String, String>,
-    /// The git revision that the program was built from, where that is known.
+    /// The git revision of the folder that the program ran in, where that is a checkout.
     pub git_revision: Option<String>,
     /// The run's seed, from which all its random numbers follow.
     pub seed: u64,

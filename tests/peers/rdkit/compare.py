@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compare what grpo-chem says of molecules with what RDKit says.
 
-    describe FILE.smi > described.csv        # grpo describe, or grpo-chem's example of that name
+    grpo describe FILE.smi -o described.csv
     python3 compare.py values described.csv  # every column of every row against RDKit
 
     python3 compare.py damage FILE.smi --count 20000 --seed 1 > damaged.smi

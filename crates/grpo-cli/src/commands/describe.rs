@@ -42,7 +42,8 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
                 .with_context(|| format!("describing into {} failed", path.display()))?;
             file.finish()
         }
-        None => describe_all(reader, io::stdout().lock()),
+        None => describe_all(reader, io::stdout().lock())
+            .context("describing to standard output failed"),
     }
 }
 

@@ -9,13 +9,14 @@ use grpo_data::{
 };
 use grpo_model::{Architecture, MolGpt, MolGptConfig, ModelFolder};
 use grpo_run::{
-    DataFile, Existing, JsonLinesWriter, RunError, RunFolder, atomic_write, write_folder_atomically,
+    DataFile, Existing, JsonLinesWriter, RunError, RunFolder, RunInfo, atomic_write, write_folder_atomically,
 };
 use grpo_train::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError};
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
 use crate::args::RunArguments;
+use crate::generate::load_model;
 use crate::output::progress_bar;
 use crate::{config, device};
 
@@ -76,9 +77,20 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         file.run.clone_from(run);
     }
     file.pretrain.check()?;
+    anyhow::ensure!(
+        (0.0..1.0).contains(&file.data.validation_fraction),
+        "data.validation_fraction = {} is out of range; expected 0 or more, and less than 1",
+        file.data.validation_fraction
+    );
     let device = device::device().autodiff();
     let ModelFolder { config, vocabulary, model } = starting_point(&file, &device)?;
     let corpus = corpus(&file, &config, &vocabulary)?;
+    anyhow::ensure!(
+        !corpus.validation.is_empty(),
+        "no molecule of {} is left for validation, so the best model could not be told; raise data.validation_fraction (it is {})",
+        file.data.file.display(),
+        file.data.validation_fraction
+    );
     println!("{}: {}", file.data.file.display(), corpus.report);
     for dropped in &corpus.report.examples {
         println!("  left out: {dropped}");
@@ -90,7 +102,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         .collect::<Result<_, _>>()?;
     let info = config::run_info(file.seed, data);
     let text = config::resolved(&file)?;
-    let (folder, _) = RunFolder::create(&file.run, Existing::Refuse, &text, &info)?;
+    let folder = create_run(&file.run, arguments.force, &text, &info)?;
     let boundary = vocabulary.boundary();
     let mut observer = Observer {
         metrics: JsonLinesWriter::open(&folder.metrics_path())?,
@@ -114,7 +126,7 @@ fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<ModelF
                 "start = \"{}\" brings its own vocabulary; leave data.vocabulary out",
                 start.display()
             );
-            return ModelFolder::load(start, device)
+            return load_model(start, device)
                 .with_context(|| format!("start = \"{}\"", start.display()));
         }
         (None, Some(sizes)) => sizes,
@@ -209,6 +221,21 @@ impl PretrainObserver<MolGpt> for Observer {
         self.bar.as_ref().map_or_else(|| println!("{line}"), |bar| bar.suspend(|| println!("{line}")));
         Ok(())
     }
+}
+
+/// Makes the folder of a run. With `force`, one that exists steps aside.
+pub(crate) fn create_run(
+    path: &Path,
+    force: bool,
+    config: &str,
+    info: &RunInfo,
+) -> Result<RunFolder, RunError> {
+    let existing = if force { Existing::Replace } else { Existing::Refuse };
+    let (folder, aside) = RunFolder::create(path, existing, config, info)?;
+    if let Some(aside) = aside {
+        println!("the older run is now {}", aside.display());
+    }
+    Ok(folder)
 }
 
 /// Writes the files of a model folder.

@@ -7,17 +7,17 @@ use std::path::Path;
 use anyhow::Context;
 use grpo_data::{MoleculeReader, ReadOptions};
 use grpo_eval::{MoleculeSummary, canonical_forms};
-use grpo_model::{CausalLm, ModelFolder};
+use grpo_model::CausalLm;
 use grpo_rewards::RewardConfig;
 
 use crate::args::SampleArguments;
 use crate::device;
-use crate::generate::{Generation, generate};
+use crate::generate::{Generation, generate, load_model};
 use crate::output::FileInPlace;
 
 pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
     anyhow::ensure!(arguments.number > 0, "-n 0 would draw nothing; use 1 or more");
-    let folder = ModelFolder::load(&arguments.model, &device::device())?;
+    let folder = load_model(&arguments.model, &device::device())?;
     let known = arguments.not_in.as_deref().map(known_molecules).transpose()?;
     let generation = Generation {
         seed: arguments.seed,
@@ -39,7 +39,8 @@ pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
                 .with_context(|| format!("cannot write {}", path.display()))?;
             file.finish()
         }
-        None => Ok(write_lines(&mut io::stdout().lock(), &written)?),
+        None => write_lines(&mut io::stdout().lock(), &written)
+            .context("cannot write to standard output"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `grpo train`: GRPO from a model folder, with a look before and after.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
@@ -16,13 +17,13 @@ use grpo_train::{
     StepReport, TrainConfig, TrainError, TrainObserver, unconditional_prompts,
 };
 use grpo_core::AdvantageConfig;
-use grpo_rewards::RewardConfig;
+use grpo_rewards::{Outcome, RewardConfig, RewardRunner};
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
-use super::pretrain::{observer_error, write_model};
+use super::pretrain::{create_run, observer_error, write_model};
 use crate::args::RunArguments;
-use crate::generate::{Generation, generate};
+use crate::generate::{Generation, generate, load_model};
 use crate::output::progress_bar;
 use crate::{config, device};
 
@@ -100,7 +101,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     }
     // Everything that can be refused is refused before the run has a folder.
     let ModelFolder { config, vocabulary, model } =
-        ModelFolder::load(&file.model, &device::device().autodiff())
+        load_model(&file.model, &device::device().autodiff())
             .with_context(|| format!("model = \"{}\"", file.model.display()))?;
     let boundary = vocabulary.boundary();
     let decoder = vocabulary.clone();
@@ -109,14 +110,14 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let data = model_files(&file)?;
     let text = config::resolved(&file)?;
     let info = config::run_info(file.seed, data);
-    let (folder, _) = RunFolder::create(&file.run, Existing::Refuse, &text, &info)?;
+    let folder = create_run(&file.run, arguments.force, &text, &info)?;
     println!("run folder   {}", folder.path().display());
 
     let before = evaluate(grpo.policy(), &vocabulary, &file)?;
     let steps = u64::from(file.train.steps);
     let mut observer = Observer {
-        metrics: folder.metrics_from(0)?,
-        completions: folder.completions_from(0)?,
+        metrics: folder.metrics_from(1)?,
+        completions: folder.completions_from(1)?,
         bar: progress_bar(steps),
         folder,
         file: &file,
@@ -126,12 +127,13 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let prompts = |_step| unconditional_prompts(file.train.prompts_per_step, boundary);
     let trained = grpo_train::train(&mut grpo, prompts, &mut observer);
     observer.bar.finish_and_clear();
-    // What was learned before a failure is not lost.
+    // What was learned before a failure is not lost; where both fail, the training's reason is the one to know.
     let target = observer.folder.path().join("model");
-    write_folder_atomically(&target, Existing::Replace, |folder| {
+    let saved = write_folder_atomically(&target, Existing::Replace, |folder| {
         write_model(folder, &config, &vocabulary, grpo.policy())
-    })?;
+    });
     trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
+    saved?;
 
     let after = evaluate(grpo.policy(), &vocabulary, &file)?;
     println!("{}", comparison(&before, &after));
@@ -164,7 +166,8 @@ fn evaluate(
         batch_size: file.sampling.batch_size,
     };
     let drawn = generate(model, vocabulary, file.eval.samples, &generation)?;
-    let outcomes = file.reward.build()?.score(&drawn);
+    let limit = Duration::from_secs_f64(file.train.reward_time_limit);
+    let outcomes = RewardRunner::new(file.reward.build()?, limit).score(drawn.clone());
     Ok(Some(MoleculeSummary::of(&drawn, &outcomes, None)))
 }
 
@@ -233,7 +236,7 @@ impl TrainObserver<MolGpt> for Observer<'_> {
         }
         let value = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
         self.bar.set_message(format!(
-            "reward {:.3}  valid {:.3}  KL {:.4}  {:.0} tokens/s",
+            "reward {:.3}  valid {:.2}  KL {:.3}  {:.0} tokens/s",
             value("reward"),
             value("rewards/valid/mean"),
             value("kl"),
@@ -257,11 +260,11 @@ fn records(report: &StepReport) -> Vec<CompletionRecord> {
         .map(|i| {
             let (completion, outcome) = (completions[i], &report.outcomes[i]);
             let parts = match outcome {
-                grpo_rewards::Outcome::Scored(scored) => scored.parts.as_slice(),
-                _ => &[],
+                Outcome::Scored(scored) => scored.parts.as_slice(),
+                Outcome::Abstained | Outcome::Failed { .. } => &[],
             };
             CompletionRecord {
-                step: u64::from(report.step),
+                step: u64::from(report.step) + 1,
                 prompt: completion.key().prompt,
                 sample: completion.key().sample,
                 text: report.texts[i].clone(),

@@ -24,6 +24,8 @@ pub(crate) fn load<T: DeserializeOwned>(path: &Path, set: &[String]) -> anyhow::
 /// A file of the configuration, as text.
 struct Layer {
     path: PathBuf,
+    /// `path` without `..` and links.
+    real: PathBuf,
     text: String,
 }
 
@@ -34,10 +36,12 @@ fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table>
         let line = error.span().map_or(1, |span| line_of(&text, span.start));
         anyhow::anyhow!("{}:{line}: {}", path.display(), error.message())
     })?;
-    if files.iter().any(|file| file.path == path) {
+    // Of two paths to one file, both lead around the same circle.
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if files.iter().any(|file| file.real == real) {
         bail!("{}: extends itself", path.display());
     }
-    files.push(Layer { path: path.to_owned(), text });
+    files.push(Layer { path: path.to_owned(), real, text });
     match table.remove("extends") {
         None => Ok(table),
         Some(Value::String(base)) => {
@@ -118,7 +122,11 @@ fn quoted(text: &str) -> Vec<String> {
 
 /// `file:line: ` of the topmost layer that gives `key`, or its table.
 fn place(key: &str, files: &[Layer], set: &[String]) -> String {
-    let sets = |pair: &&String| pair.split_once('=').is_some_and(|(given, _)| given.trim() == key);
+    // `--set rewrad.qed=1` makes the unknown table `rewrad`.
+    let sets = |pair: &&String| {
+        let given = pair.split_once('=').map_or("", |(given, _)| given.trim());
+        !key.is_empty() && format!("{given}.").starts_with(&format!("{key}."))
+    };
     if let Some(pair) = set.iter().rev().find(sets) {
         return format!("--set {pair}: ");
     }

@@ -17,8 +17,8 @@ pub(crate) fn resolved(config: &impl Serialize) -> anyhow::Result<String> {
 pub(crate) fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
     let versions = [
         ("grpo", env!("CARGO_PKG_VERSION")),
-        ("burn", "0.22.1"),
-        ("chematic", "1.2.1"),
+        ("burn", locked_version("burn")),
+        ("chematic", locked_version("chematic")),
     ];
     RunInfo {
         command: std::env::args().collect(),
@@ -30,6 +30,16 @@ pub(crate) fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
         threads: rayon::current_num_threads(),
         data,
     }
+}
+
+/// The version of a dependency that this program was built with.
+fn locked_version(package: &str) -> &'static str {
+    const LOCK: &str = include_str!("../../../../Cargo.lock");
+    let version = LOCK
+        .split("[[package]]")
+        .find(|entry| entry.trim_start().starts_with(&format!("name = \"{package}\"\n")))
+        .and_then(|entry| entry.split("version = \"").nth(1)?.split('"').next());
+    version.expect("Cargo.lock names every dependency")
 }
 
 /// The revision of the working folder, which is where the program of a workspace was built; `None` outside a

@@ -73,7 +73,7 @@ fn a_run_that_exists_is_refused_as_it_is() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the run folder `{}` exists already; give the run another name (`--name`), or have the old folder moved aside (`--force`)",
+            "the run folder `{}` exists already; give another folder with `--run FOLDER`, or add `--force` to have the old one moved aside",
             path.display()
         )
     );

@@ -1,0 +1,178 @@
+//! Configuration files that are wrong.
+
+use crate::support::Place;
+
+/// Adds `--set` to a training that would be fine.
+#[track_caller]
+fn check_set(pair: &str, expected: &str) {
+    Place::for_training().refuse(&["train", "train.toml", "--set", pair], expected);
+}
+
+/// Changes the text of a configuration that would be fine.
+#[track_caller]
+fn check_text(from: &str, to: &str, expected: &str) {
+    let place = Place::for_training();
+    let text = place.read("train.toml");
+    assert!(text.contains(from), "{from} is not in the configuration");
+    place.write("train.toml", text.replacen(from, to, 1));
+    place.refuse(&["train", "train.toml"], expected);
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
+    check_text(
+        "group_size = 4",
+        "groupsize = 4",
+        "train.toml:8: unknown key 'train.groupsize'; did you mean 'group_size'?",
+    );
+    check_text("seed = 1", "sed = 1", "train.toml:3: unknown key 'sed'; did you mean 'seed'?");
+    check_text(
+        "qed = 0.7",
+        "qde = 0.7",
+        "train.toml:16: unknown key 'reward.qde'; did you mean 'qed'?",
+    );
+    check_text("[loss]", "[lost]", "train.toml:19: unknown key 'lost'; did you mean 'loss'?");
+    check_text(
+        "kl_coef = 0.05",
+        "zzz = 1",
+        "train.toml:20: unknown key 'loss.zzz'; there are: preset, epsilon_low, epsilon_high, reduction, kl_coef, kl_estimator, kl_bias_correction",
+    );
+}
+
+#[test]
+fn a_wrong_type_is_named_with_its_line() {
+    check_text(
+        "steps = 3",
+        "steps = \"three\"",
+        "train.toml:6: train.steps: invalid type: string \"three\", expected u32",
+    );
+    check_text(
+        "steps = 3",
+        "steps = -3",
+        "train.toml:6: train.steps: invalid value: integer `-3`, expected u32",
+    );
+    check_text(
+        "learning_rate = 1e-2",
+        "learning_rate = true",
+        "train.toml:23: optimizer.learning_rate: invalid type: boolean `true`, expected f64",
+    );
+    check_text(
+        "type = \"molecule\"",
+        "type = \"molecules\"",
+        "train.toml:14: reward: unknown variant `molecules`, expected `molecule`",
+    );
+}
+
+#[test]
+fn a_missing_key_is_named() {
+    check_text("group_size = 4\n", "", "train.toml:5: train: missing field `group_size`");
+    check_text("seed = 1\n", "", "missing field `seed`");
+}
+
+#[test]
+fn a_value_out_of_range_is_refused_before_the_run_begins() {
+    check_set("train.group_size=1", "train.group_size = 1 is out of range; expected 2 to 1000000");
+    check_set(
+        "loss.epsilon_low=2",
+        "loss: epsilon_low = 2 is out of range; it must be finite and at least 0, and at most 1",
+    );
+    check_set(
+        "sampling.max_new_tokens=25",
+        "sampling: a prompt of 1 tokens and max_new_tokens = 25 do not fit into the model's context of 24 tokens; max_new_tokens may be at most 24",
+    );
+    check_set(
+        "sampling.temperature=0",
+        "sampling: a temperature of 0 cannot be sampled; use a finite number above 0 (1 is the model's own distribution)",
+    );
+    check_set(
+        "reward.sa=0.5",
+        "reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.2",
+    );
+}
+
+#[test]
+fn set_names_itself_where_it_is_wrong() {
+    check_set(
+        "train.stepz=5",
+        "--set train.stepz=5: unknown key 'train.stepz'; did you mean 'steps'?",
+    );
+    check_set(
+        "train.steps=many",
+        "--set train.steps=many: train.steps: invalid type: string \"many\", expected u32",
+    );
+    check_set("train.steps", "--set train.steps: expected KEY=VALUE, as in --set train.steps=50");
+    check_set("=5", "--set =5: expected KEY=VALUE, as in --set train.steps=50");
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read() {
+    let place = Place::new();
+    place.refuse(
+        &["train", "absent.toml"],
+        "cannot read the configuration absent.toml: No such file or directory (os error 2)",
+    );
+    place.write("broken.toml", "run = \"a\"\nseed = = 1\n");
+    let ended = place.run(&["train", "broken.toml"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.starts_with("error: broken.toml:2: "), "{}", ended.stderr);
+    place.write("bytes.toml", [b'a', 0xff, 0xfe]);
+    place.refuse(
+        &["train", "bytes.toml"],
+        "cannot read the configuration bytes.toml: stream did not contain valid UTF-8",
+    );
+}
+
+#[test]
+fn layers_of_configuration() {
+    let place = Place::for_training();
+    place.write("mine.toml", "extends = \"train.toml\"\n\n[train]\nsteps = 0\n");
+    // The upper layer counts, and the lower one gives the rest.
+    place.refuse(
+        &["train", "mine.toml"],
+        "train.steps = 0 is out of range; expected 1 to 1000000000",
+    );
+    place.write("mine.toml", "extends = \"train.toml\"\n\n[train]\nstep = 0\n");
+    place.refuse(
+        &["train", "mine.toml"],
+        "mine.toml:4: unknown key 'train.step'; did you mean 'steps'?",
+    );
+    place.write("lower.toml", place.read("train.toml").replace("group_size", "groupsize"));
+    place.write("mine.toml", "extends = \"lower.toml\"\n");
+    place.refuse(
+        &["train", "mine.toml"],
+        "lower.toml:8: unknown key 'train.groupsize'; did you mean 'group_size'?",
+    );
+    place.write("mine.toml", "extends = \"absent.toml\"\n");
+    place.refuse(
+        &["train", "mine.toml"],
+        "mine.toml extends absent.toml: cannot read the configuration absent.toml: No such file or directory (os error 2)",
+    );
+    place.write("mine.toml", "extends = 3\n");
+    place.refuse(
+        &["train", "mine.toml"],
+        "mine.toml: extends = 3 is not a path; write it as a string, relative to this file",
+    );
+}
+
+#[test]
+fn a_configuration_that_extends_itself() {
+    let place = Place::new();
+    place.write("mine.toml", "extends = \"mine.toml\"\n");
+    place.refuse(&["train", "mine.toml"], "mine.toml extends mine.toml: mine.toml: extends itself");
+    // The same by a path that grows with each turn.
+    std::fs::create_dir(place.path("sub")).unwrap();
+    place.write("sub/mine.toml", "extends = \"../sub/mine.toml\"\n");
+    place.refuse(
+        &["train", "sub/mine.toml"],
+        "sub/mine.toml extends sub/../sub/mine.toml: sub/../sub/mine.toml: extends itself",
+    );
+}
+
+#[test]
+fn no_threads() {
+    let place = Place::for_training();
+    place.refuse(
+        &["train", "train.toml", "--threads", "0"],
+        "--threads 0 leaves nobody to compute; use 1 or more",
+    );
+}

@@ -1,0 +1,192 @@
+//! `grpo describe`.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::support::{Ended, Place};
+
+const HEADER: &str = "input,valid,canonical,mw,logp,tpsa,hba,hbd,rotatable,aromatic_rings,alerts,qed,sa,scaffold,reason";
+
+/// Describes a file of this name and content; gives the rows without the header.
+#[track_caller]
+fn describe(name: &str, content: &[u8]) -> Vec<String> {
+    let place = Place::new();
+    place.write(name, content);
+    let ended = place.succeed(&["describe", name]);
+    assert_eq!(ended.stderr, "");
+    let mut lines = ended.stdout.lines().map(str::to_owned);
+    assert_eq!(lines.next().as_deref(), Some(HEADER));
+    lines.collect()
+}
+
+/// The columns `input`, `valid` and `canonical`.
+#[track_caller]
+fn check(name: &str, content: &[u8], expected: &[&str]) {
+    let rows = describe(name, content);
+    let starts: Vec<String> =
+        rows.iter().map(|row| row.split(',').take(3).collect::<Vec<_>>().join(",")).collect();
+    assert_eq!(starts, expected);
+}
+
+#[test]
+fn a_row_for_each_line_valid_or_not() {
+    let rows = describe("a.smi", b"OCC\nC(\n\nc1ccccc1C(=O)O\n");
+    assert_eq!(rows.len(), 4);
+    // RDKit 2026.09.1 of ethanol and benzoic acid.
+    assert_eq!(rows[0], "OCC,1,CCO,46.069000,-0.001400,20.230000,1,1,0,0,0,0.406808,1.980257,,");
+    assert!(rows[1].starts_with("C(,0,,,,,,,,,,,,,syntax error at position "), "{}", rows[1]);
+    assert_eq!(rows[2], ",0,,,,,,,,,,,,,the string is empty");
+    assert!(
+        rows[3].starts_with(
+            "c1ccccc1C(=O)O,1,O=C(O)c1ccccc1,122.123000,1.384800,37.300000,1,1,1,1,0,0.61"
+        ),
+        "{}",
+        rows[3]
+    );
+    assert!(rows[3].ends_with(",c1ccccc1,"), "{}", rows[3]);
+    assert_eq!(describe("nothing.smi", b""), Vec::<String>::new());
+}
+
+#[test]
+fn names_line_ends_and_a_last_line_without_one() {
+    check(
+        "a.smi",
+        b"OCC ethanol\r\nC\tmethane one\r\nNC   \r\n  \r\nCl",
+        &["OCC,1,CCO", "C,1,C", "NC,1,CN", ",0,", "Cl,1,Cl"],
+    );
+    check("header.smi", b"\xEF\xBB\xBFSMILES name\nOCC ethanol\n", &["OCC,1,CCO"]);
+}
+
+#[test]
+fn compressed_and_tables() {
+    let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
+    gz.write_all(b"OCC\nNC\n").unwrap();
+    check("a.smi.gz", &gz.finish().unwrap(), &["OCC,1,CCO", "NC,1,CN"]);
+    check("a.csv", b"id,Smiles\n1,OCC\n2,\"NC\"\n3,\n", &["OCC,1,CCO", "NC,1,CN", ",0,"]);
+
+    let place = Place::new();
+    place.write("b.csv", "structure,smiles\nOCC,wrong\n");
+    let ended = place.succeed(&["describe", "b.csv", "--smiles-column", "STRUCTURE"]);
+    assert!(ended.stdout.lines().nth(1).unwrap().starts_with("OCC,1,CCO,"));
+}
+
+#[test]
+fn fields_that_need_quotes_have_them() {
+    let rows = describe("a.csv", b"smiles\n\"C,C\"\n\"C\"\"\"\n");
+    assert!(rows[0].starts_with("\"C,C\",0,"), "{}", rows[0]);
+    assert!(rows[1].starts_with("\"C\"\"\",0,"), "{}", rows[1]);
+}
+
+#[test]
+fn more_lines_than_a_block() {
+    let molecules = ["C", "CC", "X"].map(|smiles| format!("{smiles}\n")).concat().repeat(1500);
+    let rows = describe("many.smi", molecules.as_bytes());
+    assert_eq!(rows.len(), 4500);
+    for three in rows.chunks(3) {
+        assert!(three[0].starts_with("C,1,C,") && three[1].starts_with("CC,1,CC,"));
+        assert!(three[2].starts_with("X,0,"));
+    }
+}
+
+#[test]
+fn an_output_file_is_there_when_it_is_whole() {
+    let place = Place::new();
+    place.write("a.smi", "OCC\nC(\n");
+    let shown = place.succeed(&["describe", "a.smi"]).stdout;
+    let ended = place.succeed(&["describe", "a.smi", "-o", "a.csv"]);
+    assert_eq!((ended.stdout.as_str(), place.read("a.csv")), ("", shown));
+    assert_eq!(place.files().len(), 2);
+
+    // A second time over it, but not where reading fails.
+    place.write("bad.smi", b"C\nC\n\xff\n");
+    place.refuse(
+        &["describe", "bad.smi", "-o", "a.csv"],
+        "describing into a.csv failed: line 3 of `bad.smi` is not UTF-8 text; save the file as UTF-8 (a compressed file's name must end in `.gz`)",
+    );
+    place.refuse(
+        &["describe", "a.smi", "-o", "absent/a.csv"],
+        "cannot write absent/a.csv: No such file or directory (os error 2)",
+    );
+    std::fs::create_dir(place.path("folder")).unwrap();
+    place.refuse(&["describe", "a.smi", "-o", "folder"], "folder is a folder, not a file");
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    let place = Place::new();
+    place.refuse(&["describe", "absent.smi"], "`absent.smi` does not exist; check the path");
+    place.write("a.sdf", "C\n");
+    place.refuse(
+        &["describe", "a.sdf"],
+        "cannot tell the format of `a.sdf` from its name; expected a name that ends in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`",
+    );
+    place.write("a.csv", "smiles\nC\n");
+    place.refuse(
+        &["describe", "a.csv", "--smiles-column", "molecule"],
+        "`a.csv` has no column `molecule`; its columns are `smiles`; rename one, or name the column that holds the SMILES",
+    );
+    place.write("a.smi.gz", "C\n");
+    let ended = place.run(&["describe", "a.smi.gz"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1));
+    assert!(ended.stderr.contains("`a.smi.gz` cannot be decompressed"), "{}", ended.stderr);
+}
+
+/// `grpo describe … | head -1`
+#[test]
+#[cfg(unix)]
+fn a_reader_that_goes_away_is_no_failure() {
+    let place = Place::new();
+    // More than a pipe holds.
+    place.write("many.smi", "CCO\n".repeat(20_000));
+    let mut child = place
+        .command(&["describe", "many.smi"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ended = Ended::of(child.wait_with_output().unwrap());
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk() {
+    let place = Place::new();
+    place.write("a.smi", "CCO\n".repeat(1000));
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let ended = Ended::of(place.command(&["describe", "a.smi"]).stdout(full()).output().unwrap());
+    ended.assert_refused(
+        "describing to standard output failed: No space left on device (os error 28)",
+    );
+    // A device is written to and not replaced by a file.
+    place.refuse(
+        &["describe", "a.smi", "-o", "/dev/full"],
+        "describing into /dev/full failed: No space left on device (os error 28)",
+    );
+    place.succeed(&["describe", "a.smi", "-o", "/dev/null"]);
+    for device in ["/dev/full", "/dev/null"] {
+        use std::os::unix::fs::FileTypeExt;
+        assert!(std::fs::metadata(device).unwrap().file_type().is_char_device());
+    }
+}
+
+/// A disk that is full after a part of the output, by a limit on the size of files.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_disk_that_becomes_full() {
+    let place = Place::new();
+    place.write("a.smi", "CCO\n".repeat(5000));
+    let before = place.files();
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 16; exec {} describe a.smi -o a.csv",
+        env!("CARGO_BIN_EXE_grpo")
+    );
+    let mut shell = std::process::Command::new("sh");
+    let run = shell.arg("-c").arg(script).current_dir(place.path(".")).output().unwrap();
+    Ended::of(run).assert_refused("describing into a.csv failed: File too large (os error 27)");
+    assert_eq!(place.files(), before, "half a file was left");
+}

@@ -1,0 +1,73 @@
+//! Model folders that cannot be used.
+
+use std::fs;
+
+use crate::support::Place;
+
+/// Loads a model folder that `damage` has changed.
+#[track_caller]
+fn check(damage: impl Fn(&Place), expected: &str) {
+    let place = Place::for_training();
+    place.copy_model();
+    damage(&place);
+    place.refuse(&["sample", "--model", "model", "-n", "3"], expected);
+    let arguments = ["train", "train.toml", "--set", "model=model"];
+    place.refuse(&arguments, &format!("model = \"model\": {expected}"));
+}
+
+#[test]
+fn no_model() {
+    check(
+        |place| fs::remove_dir_all(place.path("model")).unwrap(),
+        "cannot read model/config.json: No such file or directory (os error 2)",
+    );
+    check(
+        |place| fs::remove_file(place.path("model/model.safetensors")).unwrap(),
+        "cannot read model/model.safetensors: No such file or directory (os error 2)",
+    );
+    check(
+        |place| fs::remove_file(place.path("model/vocabulary.json")).unwrap(),
+        "`model/vocabulary.json` does not exist; check the path",
+    );
+}
+
+#[test]
+fn another_vocabulary() {
+    check(
+        |place| place.write("model/vocabulary.json", r#"{"<": 0, "C": 1, "O": 2}"#),
+        "model: vocabulary.json has 3 tokens, but config.json says vocab_size = 9; they are not of the same model",
+    );
+}
+
+#[test]
+fn another_size() {
+    check(
+        |place| {
+            let wide = place.read("model/config.json").replace("\"n_embd\": 16", "\"n_embd\": 32");
+            place.write("model/config.json", wide);
+        },
+        "model/model.safetensors: tensor 'blocks.0.ln1.weight' has shape [16], but config.json asks for [32]",
+    );
+    check(
+        |place| {
+            let odd = place.read("model/config.json").replace("\"n_head\": 2", "\"n_head\": 3");
+            place.write("model/config.json", odd);
+        },
+        "model/config.json: n_embd = 16 cannot be split into n_head = 3 heads of equal width",
+    );
+}
+
+#[test]
+fn weights_that_are_cut_off() {
+    let place = Place::new();
+    place.copy_model();
+    let whole = fs::read(place.path("model/model.safetensors")).unwrap();
+    for end in [0, 100, whole.len() / 2, whole.len() - 1] {
+        place.write("model/model.safetensors", &whole[..end]);
+        let ended = place.run(&["sample", "--model", "model", "-n", "3"]);
+        assert_eq!(ended.code, Some(1));
+        let expected = "error: model/model.safetensors is not a whole safetensors file: ";
+        assert!(ended.stderr.starts_with(expected), "cut at {end}: {}", ended.stderr);
+        assert_eq!((ended.stderr.lines().count(), ended.stdout.as_str()), (1, ""));
+    }
+}

@@ -1,0 +1,100 @@
+//! Files of molecules that a pre-training is given.
+
+use crate::support::{MOLECULES, Place};
+
+/// A pre-training on another file than the good one.
+#[track_caller]
+fn check(name: &str, content: &str, expected: &str) {
+    let place = Place::for_pretraining();
+    place.write(name, content);
+    let file = format!("data.file={name}");
+    place.refuse(&["pretrain", "pretrain.toml", "--set", &file], expected);
+}
+
+#[test]
+fn nothing_to_train_on() {
+    check(
+        "empty.smi",
+        "",
+        "0 usable training molecules are left of 0 rows and at least 20 are needed (0 rows: 0 for training, 0 for validation); give a larger file, or a vocabulary and a length limit that fit it",
+    );
+    let place = Place::for_pretraining();
+    place.write("three.smi", "CCO\nCCN\nCCC\n");
+    let ended = place.run(&["pretrain", "pretrain.toml", "--set", "data.file=three.smi"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1));
+    assert!(ended.stderr.contains("of 3 rows and at least 20 are needed"), "{}", ended.stderr);
+    assert!(!place.path("prior").exists());
+}
+
+#[test]
+fn a_file_that_is_not_there_or_of_another_kind() {
+    let place = Place::for_pretraining();
+    place.refuse(
+        &["pretrain", "pretrain.toml", "--set", "data.file=absent.smi"],
+        "`absent.smi` does not exist; check the path",
+    );
+    check(
+        "molecules.sdf",
+        MOLECULES,
+        "cannot tell the format of `molecules.sdf` from its name; expected a name that ends in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`",
+    );
+    check(
+        "molecules.csv",
+        "id,structure\n1,CCO\n",
+        "`molecules.csv` has no column `smiles`, `canonical_smiles` or `molecule`; its columns are `id`, `structure`; rename one, or name the column that holds the SMILES",
+    );
+}
+
+#[test]
+fn a_token_outside_the_vocabulary_is_counted_and_reported() {
+    let place = Place::for_pretraining();
+    place.write("tokens.json", format!("{{{}}}", tokens()));
+    place.write("molecules.smi", format!("{MOLECULES}CCBr\nCCS\n"));
+    let ended = place.succeed(&[
+        "pretrain",
+        "pretrain.toml",
+        "--set",
+        "data.vocabulary=tokens.json",
+        "--set",
+        "pretrain.epochs=1",
+    ]);
+    let (first, rest) = ended.stdout.split_once('\n').unwrap();
+    assert!(first.starts_with("molecules.smi: 66 rows: "), "{first}");
+    assert!(first.ends_with(", 2 with a token outside the vocabulary"), "{first}");
+    assert!(rest.starts_with(
+        "  left out: line 65: CCBr has the token Br, which is not in the vocabulary\n  left out: line 66: CCS has the token S, which is not in the vocabulary\n"
+    ), "{rest}");
+    assert!(place.path("prior/model/model.safetensors").exists());
+}
+
+/// The tokens of [`MOLECULES`] as the inside of a JSON object.
+fn tokens() -> String {
+    let tokens = ["#", "(", ")", "1", "<", "=", "C", "N", "O"];
+    tokens.iter().enumerate().map(|(i, t)| format!("\"{t}\": {i}")).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn numbers_of_a_pretraining_out_of_range() {
+    let place = Place::for_pretraining();
+    let check = |pair: &str, expected: &str| {
+        place.refuse(&["pretrain", "pretrain.toml", "--set", pair], expected);
+    };
+    check("pretrain.epochs=0", "pretrain.epochs = 0 is out of range; expected 1 to 1000000");
+    check(
+        "model.n_head=3",
+        "[model]: n_embd = 16 cannot be split into n_head = 3 heads of equal width",
+    );
+    check("model.block_size=0", "[model]: block_size is 0; it must be at least 1");
+    check(
+        "data.validation_fraction=1.5",
+        "data.validation_fraction = 1.5 is out of range; expected 0 or more, and less than 1",
+    );
+    check(
+        "data.validation_fraction=0",
+        "no molecule of molecules.smi is left for validation, so the best model could not be told; raise data.validation_fraction (it is 0)",
+    );
+    check(
+        "start=elsewhere",
+        "the configuration has both `start` and [model]; a model that is gone on from has its sizes already, so leave one of them out",
+    );
+}

@@ -1,0 +1,100 @@
+//! `grpo sample`.
+
+use crate::support::{Ended, MOLECULES, Place, small_model};
+
+fn arguments<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&["sample", "--model", small_model().to_str().unwrap(), "-n", "50"], more].concat()
+}
+
+#[test]
+fn a_seed_gives_its_molecules() {
+    let place = Place::new();
+    let first = place.succeed(&arguments(&["--seed", "3"]));
+    assert_eq!(first.stdout.lines().count(), 50);
+    let figures: Vec<&str> =
+        first.stderr.lines().map(|line| line.split("  ").next().unwrap()).collect();
+    assert_eq!(figures, ["drawn", "validity", "uniqueness", "mean QED", "mean SA"]);
+    for same in [
+        &["--seed", "3"][..],
+        &["--seed", "3", "--threads", "1"],
+        &["--seed", "3", "--batch-size", "7"],
+    ] {
+        assert_eq!(place.succeed(&arguments(same)).stdout, first.stdout, "{same:?}");
+    }
+    assert_ne!(place.succeed(&arguments(&["--seed", "4"])).stdout, first.stdout);
+    assert!(place.files().is_empty());
+}
+
+#[test]
+fn distinct_molecules_that_are_not_in_a_file() {
+    let place = Place::new();
+    place.write("known.smi", MOLECULES);
+    place.succeed(&arguments(&["--distinct", "--not-in", "known.smi", "-o", "new.smi"]));
+    let written = place.read("new.smi");
+    let mut lines: Vec<&str> = written.lines().collect();
+    assert!(lines.iter().all(|line| MOLECULES.lines().all(|known| known != *line)), "{written}");
+    let described = place.succeed(&["describe", "new.smi"]).stdout;
+    for (row, line) in described.lines().skip(1).zip(&lines) {
+        assert!(row.starts_with(&format!("{line},1,{line},")), "{row}");
+    }
+    let count = lines.len();
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!(lines.len(), count);
+
+    place.succeed(&arguments(&["-o", "all.smi.gz"]));
+    let rows = place.succeed(&["describe", "all.smi.gz"]).stdout;
+    assert_eq!(rows.lines().count(), 51);
+}
+
+#[test]
+fn what_cannot_be_sampled() {
+    let place = Place::new();
+    let check = |more: &[&str], expected: &str| place.refuse(&arguments(more), expected);
+    let model = small_model().to_str().unwrap();
+    place
+        .refuse(&["sample", "--model", model, "-n", "0"], "-n 0 would draw nothing; use 1 or more");
+    check(
+        &["--temperature", "0"],
+        "a temperature of 0 cannot be sampled; use a finite number above 0 (1 is the model's own distribution)",
+    );
+    check(
+        &["--temperature", "NaN"],
+        "a temperature of NaN cannot be sampled; use a finite number above 0 (1 is the model's own distribution)",
+    );
+    check(
+        &["--top-k", "0"],
+        "top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all",
+    );
+    check(
+        &["--max-new-tokens", "25"],
+        "sampling: a prompt of 1 tokens and max_new_tokens = 25 do not fit into the model's context of 24 tokens; max_new_tokens may be at most 24",
+    );
+    check(
+        &["--max-new-tokens", "0"],
+        "sampling: max_new_tokens = 0 would sample nothing; use 1 or more",
+    );
+    check(&["--batch-size", "0"], "sampling: batch_size = 0 would sample nothing; use 1 or more");
+    check(&["--not-in", "absent.smi"], "`absent.smi` does not exist; check the path");
+    check(
+        &["-o", "absent/x.smi"],
+        "cannot write absent/x.smi: No such file or directory (os error 2)",
+    );
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk() {
+    let place = Place::new();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = place.command(&arguments(&[])).stdout(full).output().unwrap();
+    let ended = Ended::of(output);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.ends_with(
+            "error: cannot write to standard output: No space left on device (os error 28)\n"
+        ),
+        "{}",
+        ended.stderr
+    );
+}

@@ -1,0 +1,151 @@
+//! `grpo pretrain` and `grpo train` from end to end.
+
+use serde_json::{Map, Value};
+
+use crate::support::{Ended, Place, small_model};
+
+/// The lines of a run's `metrics.jsonl`, without times.
+fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
+    let text = place.read(&format!("{run}/metrics.jsonl"));
+    text.lines()
+        .map(|line| {
+            let mut line: Map<String, Value> = serde_json::from_str(line).unwrap();
+            line.retain(|name, _| {
+                !name.starts_with("time/")
+                    && !["step_time", "tokens_per_second"].contains(&name.as_str())
+            });
+            line
+        })
+        .collect()
+}
+
+#[test]
+fn a_pretraining_leaves_a_model_and_its_record() {
+    let place = Place::for_pretraining();
+    let arguments = ["pretrain", "pretrain.toml", "--set", "pretrain.epochs=3"];
+    let ended = place.succeed(&arguments);
+    assert!(ended.stdout.starts_with("molecules.smi: 64 rows: "), "{}", ended.stdout);
+    assert!(ended.stdout.ends_with("model: prior/model\n"), "{}", ended.stdout);
+    let lines = metrics(&place, "prior");
+    let losses: Vec<f64> =
+        lines.iter().filter_map(|line| line.get("epoch_valid_loss")?.as_f64()).collect();
+    assert_eq!(losses.len(), 3);
+    assert!(losses.iter().all(|loss| loss.is_finite()) && losses[2] < losses[0], "{losses:?}");
+
+    // The record of the run is a configuration that gives the same again, with any number of threads.
+    place.succeed(&["pretrain", "prior/config.toml", "--run", "again", "--threads", "1"]);
+    assert_eq!(metrics(&place, "again"), lines);
+    for file in ["config.json", "vocabulary.json", "model.safetensors"] {
+        let bytes = |run: &str| std::fs::read(place.path(&format!("{run}/model/{file}"))).unwrap();
+        assert!(bytes("prior") == bytes("again"), "{file} differs");
+    }
+
+    // And the model can be gone on from.
+    let text = place.read("pretrain.toml");
+    let (above, model_on) = text.split_once("[model]").unwrap();
+    let (_, below) = model_on.split_once("[pretrain]").unwrap();
+    place.write("on.toml", format!("start = \"prior/model\"\n{above}[pretrain]{below}"));
+    place.succeed(&["pretrain", "on.toml", "--run", "on", "--set", "pretrain.epochs=1"]);
+    let first = metrics(&place, "on")[0]["step_train_loss"].as_f64().unwrap();
+    let afresh = lines[0]["step_train_loss"].as_f64().unwrap();
+    assert!(first < 0.9 * afresh, "{first} after {afresh}");
+}
+
+#[test]
+fn a_training_leaves_all_that_one_needs_to_repeat_it() {
+    let place = Place::for_training();
+    let ended = place.succeed(&["train", "train.toml"]);
+    assert!(ended.stdout.starts_with("run folder   run\n"), "{}", ended.stdout);
+    for row in ["20 molecules", "validity", "uniqueness", "mean reward, all", "mean QED, valid"] {
+        assert!(ended.stdout.contains(row), "{row}: {}", ended.stdout);
+    }
+    let lines = metrics(&place, "run");
+    assert_eq!(lines.len(), 3);
+    for (line, step) in lines.iter().zip(1..) {
+        assert_eq!(line["step"].as_i64(), Some(step));
+        for (name, value) in line {
+            assert!(value.as_f64().is_some_and(f64::is_finite), "{name} is {value}");
+        }
+        assert!(line.contains_key("kl"));
+    }
+    assert_eq!(lines[0]["kl"].as_f64(), Some(0.0));
+    assert!(lines[2]["kl"].as_f64().unwrap() > 0.0);
+
+    let completions = place.read("run/completions/completions.jsonl");
+    assert_eq!(completions.lines().count(), 3 * 2 * 4);
+    for line in completions.lines() {
+        let line: Map<String, Value> = serde_json::from_str(line).unwrap();
+        for name in ["step", "prompt", "sample", "text", "reward", "advantage", "actions", "finish"]
+        {
+            assert!(!line[name].is_null(), "{name}: {line:?}");
+        }
+    }
+    let info: Map<String, Value> = serde_json::from_str(&place.read("run/run.json")).unwrap();
+    assert_eq!((info["seed"].as_i64(), info["device"].as_str()), (Some(1), Some("flex")));
+    let data = info["data"].as_array().unwrap();
+    assert_eq!(data.len(), 3);
+    assert!(data.iter().all(|file| file["sha256"].as_str().unwrap().len() == 64));
+    assert!(place.path("run/checkpoints/step-2/manifest.json").exists());
+    assert!(place.path("run/checkpoints/step-2/model.safetensors").exists());
+
+    // The model is one, and another than at the beginning.
+    let sample = |model: &str| place.succeed(&["sample", "--model", model, "-n", "30"]).stdout;
+    assert_ne!(sample("run/model"), sample(small_model().to_str().unwrap()));
+
+    // The same again from the record of the run, and with one thread.
+    place.succeed(&["train", "run/config.toml", "--run", "other"]);
+    assert_eq!(metrics(&place, "other"), lines);
+    place.succeed(&["train", "train.toml", "--run", "one", "--threads", "1"]);
+    assert_eq!(metrics(&place, "one"), lines);
+    assert_eq!(place.read("one/completions/completions.jsonl"), completions);
+    place.succeed(&["train", "train.toml", "--run", "seed", "--set", "seed=2"]);
+    assert_ne!(metrics(&place, "seed"), lines);
+}
+
+#[test]
+fn a_run_folder_that_exists_is_kept() {
+    let place = Place::for_training();
+    let arguments = ["train", "train.toml", "--set", "train.steps=1", "--set", "eval.samples=0"];
+    let ended = place.succeed(&arguments);
+    assert!(ended.stdout.contains("no comparison: eval.samples = 0"), "{}", ended.stdout);
+    let expected = "the run folder `run` exists already; give another folder with `--run FOLDER`, or add `--force` to have the old one moved aside";
+    place.refuse(&arguments, expected);
+    let ended = place.succeed(&[&arguments[..], &["--force"]].concat());
+    assert!(ended.stdout.starts_with("the older run is now run.old-1\n"), "{}", ended.stdout);
+    assert_eq!(metrics(&place, "run.old-1"), metrics(&place, "run"));
+
+    // Only a run is moved aside.
+    std::fs::create_dir(place.path("mine")).unwrap();
+    place.write("mine/letter.txt", "kept");
+    place.refuse(
+        &["train", "train.toml", "--run", "mine", "--force"],
+        "`mine` is not the folder of a run, as it has no `run.json`; check the path",
+    );
+    place.refuse(&["train", "train.toml", "--run", "mine"], &expected.replace("`run`", "`mine`"));
+    place.write("file", "kept");
+    place.refuse(&["train", "train.toml", "--run", "file"], &expected.replace("`run`", "`file`"));
+}
+
+/// Metrics and models that the disk has no room for, by a limit on the size of files.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_disk_that_becomes_full() {
+    let place = Place::for_training();
+    let script =
+        format!("trap '' XFSZ; ulimit -f 4; exec {} train train.toml", env!("CARGO_BIN_EXE_grpo"));
+    let mut shell = std::process::Command::new("sh");
+    let ended =
+        Ended::of(shell.arg("-c").arg(script).current_dir(place.path(".")).output().unwrap());
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.ends_with(
+            ": File too large (os error 27); make room or choose a folder that can be written to\n"
+        ),
+        "{}",
+        ended.stderr
+    );
+    // No half of a model, under its name or another.
+    let files = place.files();
+    let weights = files.iter().filter(|(path, _)| path.to_string_lossy().contains("safetensors"));
+    assert_eq!(weights.count(), 0, "{files:?}");
+}

@@ -1,0 +1,314 @@
+//! Sampling against the definition, against itself in other layouts, and against what it refuses.
+
+use std::collections::BTreeSet;
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use grpo_data::{Completion, Finish, Group, Prompt, Purpose};
+use grpo_logprob::SamplingDistribution;
+use grpo_model::{Architecture, Frozen, MolGpt, MolGptConfig, to_safetensors};
+use grpo_rollout::{Rollout, RolloutError, RolloutSettings, StepKey};
+
+const VOCABULARY: usize = 12;
+const CONTEXT: usize = 20;
+const END: u32 = 0;
+const KEY: StepKey = StepKey { seed: 7, purpose: Purpose::Sampling, step: 3, policy_version: 5 };
+
+/// A small model whose probabilities are far from equal.
+fn model() -> MolGpt {
+    let config = MolGptConfig {
+        architecture: Architecture::MolGpt,
+        vocab_size: VOCABULARY,
+        block_size: CONTEXT,
+        n_layer: 2,
+        n_head: 2,
+        n_embd: 16,
+    };
+    let device = Device::flex();
+    let mut file = to_safetensors(&MolGpt::random(&config, 1, &device));
+    let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    for (i, number) in file[header..].chunks_exact_mut(4).enumerate() {
+        let value = f32::from_le_bytes((&*number).try_into().unwrap());
+        let shake = ((i as u32).wrapping_mul(2_654_435_761) >> 16) as f32 / 65_536.0 - 0.5;
+        number.copy_from_slice(&(2.0 * value + 0.4 * shake).to_le_bytes());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    std::fs::write(&path, file).unwrap();
+    MolGpt::load(&config, &path, &device).unwrap()
+}
+
+fn distribution(temperature: f32, top_k: Option<usize>, forbidden: &[u32]) -> SamplingDistribution {
+    SamplingDistribution::new(temperature, top_k, forbidden.to_vec(), VOCABULARY).unwrap()
+}
+
+fn settings() -> RolloutSettings {
+    RolloutSettings {
+        group_size: 9,
+        max_new_tokens: 12,
+        end_ids: vec![END],
+        distribution: distribution(1.0, None, &[]),
+        batch_size: 64,
+    }
+}
+
+fn prompt(index: u32, ids: &[u32]) -> Prompt {
+    Prompt { index, ids: ids.to_vec(), conditions: None }
+}
+
+/// Prompts of different lengths, neighbours of equal length among them.
+fn prompts() -> Vec<Prompt> {
+    let ids: [&[u32]; 6] = [&[0], &[0], &[0, 3], &[0, 5, 7, 2], &[0], &[0, 2, 1]];
+    ids.iter().zip(0..).map(|(ids, index)| prompt(index, ids)).collect()
+}
+
+fn sample(settings: RolloutSettings, prompts: &[Prompt], key: StepKey) -> Vec<Group> {
+    let model = model();
+    let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap();
+    let rollout = Rollout::new(settings, &model, longest).unwrap();
+    rollout.sample(&Frozen::snapshot(&model), prompts, key)
+}
+
+fn completions(groups: &[Group]) -> impl Iterator<Item = &Completion> {
+    groups.iter().flat_map(|group| &group.completions)
+}
+
+fn all_ids(groups: &[Group]) -> Vec<&[u32]> {
+    completions(groups).map(Completion::ids).collect()
+}
+
+/// Logits after each token of `ids`, from one pass without a cache.
+fn logits(model: &Frozen<MolGpt>, ids: &[u32]) -> Vec<Vec<f64>> {
+    let values: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
+    let data = TensorData::new(values, [1, ids.len()]);
+    let ids: Tensor<2, Int> = Tensor::from_data(data, &model.device());
+    let flat: Vec<f64> = model.logits(model.hidden(ids, None)).into_data().iter().collect();
+    flat.chunks(VOCABULARY).map(<[f64]>::to_vec).collect()
+}
+
+/// `softmax(logits / temperature)` over `possible`, by the definition; 0 elsewhere.
+fn probabilities(logits: &[f64], temperature: f64, possible: &BTreeSet<u32>) -> Vec<f64> {
+    let weight = |id: usize| {
+        if possible.contains(&(id as u32)) { (logits[id] / temperature).exp() } else { 0.0 }
+    };
+    let total: f64 = (0..logits.len()).map(weight).sum();
+    (0..logits.len()).map(|id| weight(id) / total).collect()
+}
+
+/// Ids that may be drawn from `logits`, by the definition.
+fn possible(logits: &[f64], top_k: Option<usize>, forbidden: &[u32]) -> BTreeSet<u32> {
+    let mut ids: Vec<u32> = (0..logits.len() as u32).filter(|id| !forbidden.contains(id)).collect();
+    ids.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
+    ids.into_iter().take(top_k.unwrap_or(usize::MAX)).collect()
+}
+
+/// Acceptance test 4: what the sampler recorded is what a pass without a cache says.
+#[track_caller]
+fn check_recorded(temperature: f32, top_k: Option<usize>, forbidden: &[u32]) {
+    let distribution = distribution(temperature, top_k, forbidden);
+    let groups = sample(RolloutSettings { distribution, ..settings() }, &prompts(), KEY);
+    let model = Frozen::snapshot(&model());
+    let mut ends = 0;
+    for completion in completions(&groups) {
+        let under = completion.sampled_under();
+        assert_eq!(under.temperature, temperature);
+        assert_eq!(under.forbidden, forbidden);
+        assert_eq!(under.kept.is_some(), top_k.is_some());
+        let ids = completion.ids();
+        let logits = logits(&model, &ids[..ids.len() - 1]);
+        let first = ids.len() - completion.actions();
+        for (action, &recorded) in completion.sampling_logprobs().iter().enumerate() {
+            let place = first + action;
+            let possible = possible(&logits[place - 1], top_k, forbidden);
+            if let Some(kept) = &under.kept {
+                assert_eq!(kept[action], possible.iter().copied().collect::<Vec<u32>>());
+            }
+            let temperature = f64::from(temperature);
+            let p = probabilities(&logits[place - 1], temperature, &possible)[ids[place] as usize];
+            assert!((f64::from(recorded) - p.ln()).abs() < 1e-5, "{recorded} for {}", p.ln());
+        }
+        ends += usize::from(completion.finish() == Finish::EndToken);
+    }
+    assert!(ends > 0, "no completion ended by itself: the test shows little");
+}
+
+#[test]
+fn recorded_logprobs_are_those_of_a_full_pass() {
+    check_recorded(1.0, None, &[]);
+    check_recorded(0.7, None, &[4, 9]);
+    check_recorded(1.3, Some(5), &[]);
+    check_recorded(1.5, Some(6), &[2, 3]);
+}
+
+#[test]
+fn groups_are_whole_and_in_order() {
+    let groups = sample(settings(), &prompts(), KEY);
+    assert_eq!(groups.len(), prompts().len());
+    for (group, prompt) in groups.iter().zip(prompts()) {
+        assert_eq!(group.prompt, prompt);
+        assert_eq!(group.completions.len(), 9);
+        for (completion, sample) in group.completions.iter().zip(0..) {
+            let key = completion.key();
+            assert_eq!((key.seed, key.step), (7, 3));
+            assert_eq!((key.prompt, key.sample), (prompt.index, sample));
+            assert_eq!(completion.policy_version(), 5);
+            assert!(completion.ids().starts_with(&prompt.ids));
+            let (given, chosen) = completion.action_mask().split_at(prompt.ids.len());
+            assert!(given.iter().all(|action| !action) && chosen.iter().all(|action| *action));
+        }
+    }
+    // A group is no copy of one completion.
+    let distinct: BTreeSet<&[u32]> = all_ids(&groups[..1]).into_iter().collect();
+    assert!(distinct.len() > 5, "{distinct:?}");
+    assert!(sample_nothing().is_empty());
+}
+
+fn sample_nothing() -> Vec<Group> {
+    let model = model();
+    let rollout = Rollout::new(settings(), &model, 1).unwrap();
+    rollout.sample(&Frozen::snapshot(&model), &[], KEY)
+}
+
+#[test]
+fn the_end_id_is_the_last_action_and_the_limit_holds() {
+    let both = RolloutSettings { max_new_tokens: 4, end_ids: vec![END, 8], ..settings() };
+    let groups = sample(both, &prompts(), KEY);
+    let mut seen = BTreeSet::new();
+    for completion in completions(&groups) {
+        let ids: Vec<u32> = completion.action_ids().collect();
+        let end = ids.iter().position(|id| [END, 8].contains(id));
+        match completion.finish() {
+            Finish::EndToken => assert_eq!(end, Some(ids.len() - 1), "{ids:?}"),
+            Finish::Length => assert_eq!((end, ids.len()), (None, 4), "{ids:?}"),
+        }
+        assert!(ids.len() <= 4);
+        seen.insert((completion.finish() == Finish::Length, ids.last() == Some(&8)));
+    }
+    assert_eq!(seen.len(), 3, "either end and the limit: {seen:?}");
+}
+
+#[test]
+fn the_context_can_be_filled_to_its_last_place() {
+    let endless = RolloutSettings {
+        max_new_tokens: CONTEXT,
+        distribution: distribution(1.0, None, &[END]),
+        ..settings()
+    };
+    for completion in completions(&sample(endless, &[prompt(0, &[0])], KEY)) {
+        assert_eq!((completion.actions(), completion.finish()), (CONTEXT, Finish::Length));
+    }
+}
+
+#[test]
+fn batches_decide_nothing() {
+    let of = |batch_size| sample(RolloutSettings { batch_size, ..settings() }, &prompts(), KEY);
+    let one = of(1);
+    for batch_size in [7, 64] {
+        let other = of(batch_size);
+        assert_eq!(all_ids(&one), all_ids(&other), "batches of {batch_size}");
+        for (a, b) in completions(&one).zip(completions(&other)) {
+            assert_eq!((a.key(), a.finish()), (b.key(), b.finish()));
+            for (a, b) in a.sampling_logprobs().iter().zip(b.sampling_logprobs()) {
+                assert!((a - b).abs() < 1e-6, "{a} and {b} in batches of {batch_size}");
+            }
+        }
+    }
+}
+
+#[test]
+fn other_prompts_of_the_step_decide_nothing() {
+    let all = sample(settings(), &prompts(), KEY);
+    let mut chosen = prompts();
+    chosen.swap(0, 3);
+    chosen.remove(1);
+    for group in sample(settings(), &chosen, KEY) {
+        let alone = &all[group.prompt.index as usize];
+        assert_eq!(all_ids(&[group]), all_ids(std::slice::from_ref(alone)));
+    }
+}
+
+#[test]
+fn the_same_key_gives_the_same_and_another_key_gives_others() {
+    let of = |key| sample(settings(), &prompts(), key);
+    let first = of(KEY);
+    assert_eq!(first, of(KEY));
+    for other in [
+        StepKey { seed: 8, ..KEY },
+        StepKey { step: 4, ..KEY },
+        StepKey { purpose: Purpose::Evaluation, ..KEY },
+    ] {
+        let equal =
+            all_ids(&first).iter().zip(all_ids(&of(other))).filter(|(a, b)| *a == b).count();
+        // Of 54 completions, a few are short enough to be drawn twice.
+        assert!(equal < 27, "{equal} completions of {other:?} are those of {KEY:?}");
+    }
+    // The version is a label: it is no coordinate of the random numbers.
+    let later = of(StepKey { policy_version: 6, ..KEY });
+    assert_eq!(all_ids(&first), all_ids(&later));
+    assert!(completions(&later).all(|completion| completion.policy_version() == 6));
+}
+
+#[test]
+fn frequencies_are_the_probabilities_of_the_model() {
+    const SAMPLES: usize = 4000;
+    let once = RolloutSettings { group_size: SAMPLES, max_new_tokens: 1, ..settings() };
+    let groups = sample(once, &[prompt(0, &[0])], KEY);
+    let mut counts = [0_usize; VOCABULARY];
+    completions(&groups).for_each(|completion| counts[completion.ids()[1] as usize] += 1);
+    let all = (0..VOCABULARY as u32).collect();
+    let expected = probabilities(&logits(&Frozen::snapshot(&model()), &[0])[0], 1.0, &all);
+    let n = SAMPLES as f64;
+    for (id, (&count, p)) in counts.iter().zip(&expected).enumerate() {
+        let standard_error = (p * (1.0 - p) / n).sqrt();
+        let share = count as f64 / n;
+        assert!((share - p).abs() < 5.0 * standard_error, "id {id}: {share}, expected {p}");
+    }
+    // Far enough from equal that a sampler of equal shares would be found out.
+    let equal = 1.0 / VOCABULARY as f64;
+    assert!(expected.iter().any(|p| (p - equal).abs() > 10.0 * (equal / n).sqrt()), "{expected:?}");
+}
+
+#[track_caller]
+fn check_refused(settings: RolloutSettings, longest_prompt: usize, expected: &str) {
+    let error: RolloutError = Rollout::new(settings, &model(), longest_prompt).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn what_cannot_be_sampled_is_refused() {
+    check_refused(
+        RolloutSettings { group_size: 0, ..settings() },
+        1,
+        "group_size = 0 would sample nothing; use 1 or more",
+    );
+    check_refused(
+        RolloutSettings { max_new_tokens: 0, ..settings() },
+        1,
+        "max_new_tokens = 0 would sample nothing; use 1 or more",
+    );
+    check_refused(
+        RolloutSettings { batch_size: 0, ..settings() },
+        1,
+        "batch_size = 0 would sample nothing; use 1 or more",
+    );
+    check_refused(
+        RolloutSettings { end_ids: vec![11, 12], ..settings() },
+        1,
+        "the end id 12 is outside the vocabulary of 12 tokens",
+    );
+    check_refused(settings(), 0, "a prompt has no tokens; it needs at least the beginning mark");
+    check_refused(
+        RolloutSettings { max_new_tokens: 18, ..settings() },
+        4,
+        "a prompt of 4 tokens and max_new_tokens = 18 do not fit into the model's context of 20 tokens; max_new_tokens may be at most 17",
+    );
+    let fits = RolloutSettings { max_new_tokens: 17, ..settings() };
+    assert!(Rollout::new(fits, &model(), 4).is_ok());
+    check_refused(
+        RolloutSettings { max_new_tokens: usize::MAX, ..settings() },
+        1,
+        &format!(
+            "a prompt of 1 tokens and max_new_tokens = {} do not fit into the model's context of 20 tokens; max_new_tokens may be at most 20",
+            usize::MAX
+        ),
+    );
+}

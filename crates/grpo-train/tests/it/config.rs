@@ -1,0 +1,155 @@
+//! Each key out of its range, with its message.
+
+use grpo_core::KlEstimator;
+use grpo_train::{GrpoConfig, PretrainConfig};
+
+use crate::support::{config, optimizer};
+
+#[track_caller]
+fn check(change: impl Fn(&mut GrpoConfig), expected: &str) {
+    let mut config = config();
+    config.check().unwrap();
+    change(&mut config);
+    assert_eq!(config.check().unwrap_err().to_string(), expected);
+}
+
+#[test]
+fn counts_out_of_range() {
+    check(|c| c.train.steps = 0, "train.steps = 0 is out of range; expected 1 to 1000000000");
+    check(
+        |c| c.train.prompts_per_step = 0,
+        "train.prompts_per_step = 0 is out of range; expected 1 to 1000000",
+    );
+    check(
+        |c| c.train.group_size = 1,
+        "train.group_size = 1 is out of range; expected 2 to 1000000",
+    );
+    check(
+        |c| c.train.updates_per_rollout = 0,
+        "train.updates_per_rollout = 0 is out of range; expected 1 to 1000",
+    );
+    check(
+        |c| c.train.micro_batch_size = 0,
+        "train.micro_batch_size = 0 is out of range; expected 1 to 1000000",
+    );
+    check(
+        |c| c.sampling.max_new_tokens = 0,
+        "sampling.max_new_tokens = 0 is out of range; expected 1 to 1000000",
+    );
+    check(
+        |c| c.sampling.batch_size = 0,
+        "sampling.batch_size = 0 is out of range; expected 1 to 1000000",
+    );
+    check(
+        |c| c.schedule.warmup_steps = 11,
+        "schedule.warmup_steps = 11 is out of range; expected 0 to 10",
+    );
+}
+
+#[test]
+fn numbers_out_of_range() {
+    check(
+        |c| c.train.reward_time_limit = 0.0,
+        "train.reward_time_limit = 0 is out of range; expected 0.001 to 1000000",
+    );
+    check(
+        |c| c.train.max_failed_rewards = 1.5,
+        "train.max_failed_rewards = 1.5 is out of range; expected 0 to 1",
+    );
+    check(
+        |c| c.advantage.epsilon = -1e-4,
+        "advantage.epsilon = -0.0001 is out of range; expected 0 to 1",
+    );
+    check(|c| c.schedule.floor = f64::NAN, "schedule.floor = NaN is out of range; expected 0 to 1");
+    check(
+        |c| c.optimizer.learning_rate = 1.1,
+        "optimizer.learning_rate = 1.1 is out of range; expected 0 to 1",
+    );
+    check(
+        |c| c.optimizer.betas[0] = 1.0,
+        "optimizer.betas[0] = 1 is out of range; expected 0 to 0.999999",
+    );
+    check(
+        |c| c.optimizer.betas[1] = -0.5,
+        "optimizer.betas[1] = -0.5 is out of range; expected 0 to 0.999999",
+    );
+    check(
+        |c| c.optimizer.epsilon = 0.0,
+        "optimizer.epsilon = 0 is out of range; expected 0.00000000000000000001 to 1",
+    );
+    check(
+        |c| c.optimizer.weight_decay = 11.0,
+        "optimizer.weight_decay = 11 is out of range; expected 0 to 10",
+    );
+    check(
+        |c| c.optimizer.max_grad_norm = 0.0,
+        "optimizer.max_grad_norm = 0 is out of range; expected 0.000001 or more",
+    );
+}
+
+#[test]
+fn losses_out_of_range() {
+    check(
+        |c| c.loss.epsilon_low = Some(1.5),
+        "loss: epsilon_low = 1.5 is out of range; it must be finite and at least 0, and at most 1",
+    );
+    check(
+        |c| c.loss.epsilon_high = Some(f64::INFINITY),
+        "loss: epsilon_high = inf is out of range; it must be finite and at least 0",
+    );
+    check(
+        |c| c.loss.kl_coef = Some(-0.1),
+        "loss: kl.coef = -0.1 is out of range; it must be finite and at least 0",
+    );
+    check(
+        |c| {
+            c.loss.kl_estimator = Some(KlEstimator::K1);
+            c.loss.kl_bias_correction = Some(false);
+        },
+        "loss: kl.estimator = \"k1\" without kl.bias_correction has an expected gradient of zero: it adds noise and holds nothing back; use k3, or switch the correction on",
+    );
+}
+
+#[test]
+fn pretraining_out_of_range() {
+    let good = PretrainConfig {
+        epochs: 2,
+        batch_size: 8,
+        warmup_epochs: 0.1,
+        learning_rate_floor: 0.1,
+        dropout: 0.0,
+        optimizer: optimizer(),
+    };
+    good.check().unwrap();
+    let refusal = |config: PretrainConfig| config.check().unwrap_err().to_string();
+    for (config, expected) in [
+        (
+            PretrainConfig { epochs: 0, ..good },
+            "pretrain.epochs = 0 is out of range; expected 1 to 1000000",
+        ),
+        (
+            PretrainConfig { batch_size: 0, ..good },
+            "pretrain.batch_size = 0 is out of range; expected 1 to 1000000",
+        ),
+        (
+            PretrainConfig { warmup_epochs: 3.0, ..good },
+            "pretrain.warmup_epochs = 3 is out of range; expected 0 to 2",
+        ),
+        (
+            PretrainConfig { learning_rate_floor: -1.0, ..good },
+            "pretrain.learning_rate_floor = -1 is out of range; expected 0 to 1",
+        ),
+        (
+            PretrainConfig { dropout: 1.0, ..good },
+            "pretrain.dropout = 1 is out of range; expected 0 to 0.9",
+        ),
+    ] {
+        assert_eq!(refusal(config), expected);
+    }
+    let mut wrong = good;
+    wrong.optimizer.learning_rate = -1.0;
+    assert_eq!(
+        refusal(wrong),
+        "pretrain.optimizer.learning_rate = -1 is out of range; expected 0 to 1"
+    );
+}

@@ -1,0 +1,125 @@
+//! Which positions a gradient reaches, on a model whose parameters are its logits.
+
+use std::collections::BTreeSet;
+
+use burn::module::{Module, Param};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use grpo_data::{Prompt, SampleKey};
+use grpo_model::{CausalLm, Dropout, KvCache};
+use grpo_train::{Grpo, GrpoConfig};
+
+use crate::oracle::completions;
+use crate::support::{SEED, config};
+
+const TOKENS: usize = 8;
+/// The end mark, and what stands in padded places.
+const END: u32 = 0;
+/// Tokens that only prompts have.
+const PROMPT: [u32; 2] = [5, 6];
+/// The last token of every prompt.
+const BEGIN: u32 = 7;
+
+/// The next token depends on the last one alone: row `a` of the table holds the logits after token `a`.
+#[derive(Module, Debug)]
+struct Bigram {
+    table: Param<Tensor<2>>,
+}
+
+impl Bigram {
+    fn new() -> Self {
+        let mut rows = vec![0.0_f32; TOKENS * TOKENS];
+        for row in rows.chunks_mut(TOKENS) {
+            row[END as usize] = -1.0;
+            PROMPT.into_iter().chain([BEGIN]).for_each(|never| row[never as usize] = -200.0);
+        }
+        let data = TensorData::new(rows, [TOKENS, TOKENS]);
+        Self { table: Param::from_tensor(Tensor::from_data(data, &Device::flex().autodiff())) }
+    }
+
+    fn rows(&self) -> Vec<Vec<f32>> {
+        let flat: Vec<f32> = self.table.val().into_data().iter().collect();
+        flat.chunks(TOKENS).map(<[f32]>::to_vec).collect()
+    }
+}
+
+impl CausalLm for Bigram {
+    fn hidden(&self, ids: Tensor<2, Int>, _: Option<Tensor<3>>, _: &mut Dropout) -> Tensor<2> {
+        let [rows, columns] = ids.dims();
+        self.table.val().select(0, ids.reshape([rows * columns]))
+    }
+
+    fn extend(&self, ids: Tensor<2, Int>, _: Option<Tensor<3>>, _: &mut KvCache) -> Tensor<2> {
+        self.hidden(ids, None, &mut Dropout::off())
+    }
+
+    fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        hidden
+    }
+
+    fn vocabulary_size(&self) -> usize {
+        TOKENS
+    }
+
+    fn context_length(&self) -> usize {
+        64
+    }
+}
+
+fn prompts() -> Vec<Prompt> {
+    let ids: [&[u32]; 3] = [&[5, 6, BEGIN], &[6, BEGIN], &[BEGIN]];
+    let prompt =
+        |(ids, index): (&[u32], u32)| Prompt { index, ids: ids.to_vec(), conditions: None };
+    ids.into_iter().zip(0..).map(prompt).collect()
+}
+
+fn grpo(config: GrpoConfig) -> Grpo<Bigram> {
+    let decode = Box::new(|ids: &[u32]| "C".repeat(ids.len()));
+    Grpo::new(Bigram::new(), config, SEED, END, 3, decode).unwrap()
+}
+
+/// Acceptance test 5: the gradient at prompts, in padding and behind the end is exactly 0; the first token
+/// and the end mark have one.
+#[test]
+fn only_actions_have_a_gradient() {
+    let mut grpo = grpo(config());
+    let before = grpo.policy().rows();
+    let report = grpo.step(&prompts(), 0).unwrap();
+    let lengths: BTreeSet<usize> =
+        completions(&report).map(|completion| completion.ids().len()).collect();
+    assert!(lengths.len() > 1, "nothing was padded");
+
+    let after = grpo.policy().rows();
+    // The end mark is fed in padded places only, and 5 and 6 only inside of prompts.
+    for token in [END, PROMPT[0], PROMPT[1]] {
+        assert_eq!(after[token as usize], before[token as usize], "after token {token}");
+    }
+    // First tokens follow BEGIN; the end mark is among what may follow any action.
+    let moved = |row: u32, column: u32| {
+        after[row as usize][column as usize] != before[row as usize][column as usize]
+    };
+    assert!((1..5).all(|first| moved(BEGIN, first)));
+    assert!((1..5).all(|last| moved(last, END)));
+}
+
+/// What stands in padded places changes nothing: in micro-batches of one completion nothing is padded.
+#[test]
+fn padding_changes_no_number() {
+    let of = |micro_batch_size| {
+        let mut config = config();
+        config.train.micro_batch_size = micro_batch_size;
+        config.train.updates_per_rollout = 2;
+        let mut grpo = grpo(config);
+        let report = grpo.step(&prompts(), 0).unwrap();
+        (report, grpo.policy().rows().concat())
+    };
+    let (padded, padded_table) = of(64);
+    let (bare, bare_table) = of(1);
+    let keys = |report| completions(report).map(|completion| completion.key()).collect();
+    let (a, b): (Vec<SampleKey>, Vec<SampleKey>) = (keys(&padded), keys(&bare));
+    assert_eq!(a, b);
+    assert!((padded.loss - bare.loss).abs() < 1e-6);
+    assert!((padded.grad_norm - bare.grad_norm).abs() < 1e-6);
+    assert!((padded.tokens.entropy() - bare.tokens.entropy()).abs() < 1e-6);
+    assert_eq!(padded.tokens.tokens, bare.tokens.tokens);
+    assert!(crate::support::distance(&padded_table, &bare_table) < 1e-5);
+}

@@ -1,0 +1,123 @@
+//! That rewards are learned, and that equal seeds learn the same.
+
+use std::cell::RefCell;
+
+use grpo_model::MolGpt;
+use grpo_train::{
+    Grpo, Metrics, StepReport, TrainError, TrainObserver, train, unconditional_prompts,
+};
+
+use crate::oracle::logprobs;
+use crate::support::{chains, config, fresh_model, grpo, model, parameters, timeless, vocabulary};
+
+/// Keeps the metrics of each step.
+#[derive(Default)]
+struct Kept(RefCell<Vec<Metrics>>);
+
+impl TrainObserver<MolGpt> for Kept {
+    fn step(&mut self, _: &StepReport, metrics: &Metrics, _: &MolGpt) -> Result<(), TrainError> {
+        self.0.borrow_mut().push(metrics.clone());
+        Ok(())
+    }
+}
+
+/// Acceptance test 7: ten arms, one of which is rewarded.
+#[test]
+fn the_best_of_ten_arms_is_found() {
+    const ARMS: usize = 10;
+    const BEST: u32 = 4;
+    let mut config = config();
+    config.sampling.max_new_tokens = 1;
+    config.train.steps = 60;
+    config.train.group_size = 16;
+    let decode =
+        Box::new(
+            |ids: &[u32]| {
+                if ids == [BEST] { "CC(=O)Oc1ccccc1C(=O)O".to_owned() } else { String::new() }
+            },
+        );
+    // The mark that ends is outside of the arms.
+    let mut grpo = Grpo::new(fresh_model(ARMS + 1), config, 1, ARMS as u32, 1, decode).unwrap();
+    let prompts = |_| unconditional_prompts(3, ARMS as u32);
+    let share = |grpo: &mut Grpo<MolGpt>| {
+        let report = grpo.step(&prompts(0), 1000).unwrap();
+        let policy = grpo.policy().clone();
+        let arm = report.groups[0].completions.iter().find(|c| c.ids()[1] == BEST);
+        arm.map_or(0.0, |arm| logprobs(&policy, arm)[0].exp())
+    };
+    assert!(share(&mut grpo) < 0.2);
+    train(&mut grpo, prompts, &mut Kept::default()).unwrap();
+    let share = share(&mut grpo);
+    assert!(share > 0.9, "{share}");
+}
+
+/// From random letters to molecules.
+#[test]
+fn a_small_model_learns_to_write_molecules() {
+    let vocabulary = vocabulary();
+    let mut config = config();
+    config.train.steps = 60;
+    config.train.group_size = 16;
+    config.sampling.max_new_tokens = 8;
+    config.optimizer.learning_rate = 5e-3;
+    config.loss.kl_coef = None;
+    let boundary = vocabulary.boundary();
+    let model = fresh_model(vocabulary.len());
+    let decode = Box::new(move |ids: &[u32]| vocabulary.decode(ids));
+    let mut grpo = Grpo::new(model, config, 1, boundary, 1, decode).unwrap();
+    let mut kept = Kept::default();
+    train(&mut grpo, |_| unconditional_prompts(4, boundary), &mut kept).unwrap();
+    let metrics = kept.0.into_inner();
+    let mean = |steps: &[Metrics], name: &str| {
+        steps.iter().map(|step| step.get(name).unwrap()).sum::<f64>() / steps.len() as f64
+    };
+    for (name, rise) in [("rewards/valid/mean", 0.4), ("reward", 0.2)] {
+        let (first, last) = (mean(&metrics[..5], name), mean(&metrics[55..], name));
+        assert!(last - first > rise, "{name} went from {first} to {last}");
+    }
+}
+
+/// Three steps; metrics without times, and the weights.
+fn short_run(seed: u64) -> (Vec<Vec<(String, f64)>>, Vec<f32>) {
+    let vocabulary = vocabulary();
+    let mut config = config();
+    config.train.steps = 3;
+    config.train.updates_per_rollout = 2;
+    config.train.micro_batch_size = 10;
+    let boundary = vocabulary.boundary();
+    let model = model(vocabulary.len(), 2.0);
+    let mut grpo = Grpo::new(model, config, seed, boundary, 1, chains()).unwrap();
+    let mut kept = Kept::default();
+    train(&mut grpo, |_| unconditional_prompts(3, boundary), &mut kept).unwrap();
+    let metrics = kept.0.into_inner();
+    (metrics.iter().map(timeless).collect(), parameters(grpo.policy()))
+}
+
+#[test]
+fn equal_seeds_give_equal_runs_and_threads_change_nothing() {
+    let first = short_run(1);
+    assert_eq!(first.0.len(), 3);
+    assert_eq!(first, short_run(1));
+    assert_ne!(first.0, short_run(2).0);
+    for threads in [1, 2, 3] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        assert_eq!(first, pool.install(|| short_run(1)), "{threads} threads");
+    }
+}
+
+#[test]
+fn the_learning_rate_warms_up_and_falls() {
+    let mut config = config();
+    config.train.steps = 10;
+    config.schedule.warmup_steps = 4;
+    config.schedule.floor = 0.1;
+    let mut grpo = grpo(config, chains());
+    let mut kept = Kept::default();
+    train(&mut grpo, |_| unconditional_prompts(1, vocabulary().boundary()), &mut kept).unwrap();
+    let rates: Vec<f64> =
+        kept.0.into_inner().iter().map(|step| step.get("learning_rate").unwrap()).collect();
+    for (rate, expected) in rates.iter().zip([2.5e-3, 5e-3, 7.5e-3, 1e-2]) {
+        assert!((rate - expected).abs() < 1e-12, "{rates:?}");
+    }
+    assert!(rates[4..].is_sorted_by(|a, b| a >= b) && rates[9] < rates[4], "{rates:?}");
+}

@@ -1,0 +1,10 @@
+//! Tests through the public interface, in one binary.
+
+mod config;
+mod hygiene;
+mod learning;
+mod metrics;
+mod oracle;
+mod pretrain;
+mod step;
+mod support;

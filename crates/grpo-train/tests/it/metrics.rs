@@ -1,0 +1,116 @@
+//! Names and values of the metrics of a real step.
+
+use std::collections::BTreeSet;
+
+use grpo_data::{Completion, Finish};
+use grpo_train::{Metrics, StepReport};
+
+use crate::oracle::completions;
+use crate::support::{chains, config, grpo, take_step};
+
+const NAMES: [&str; 38] = [
+    "step",
+    "reward",
+    "reward_std",
+    "frac_reward_zero_std",
+    "rewards/qed/mean",
+    "rewards/qed/std",
+    "rewards/sa/mean",
+    "rewards/sa/std",
+    "rewards/valid/mean",
+    "rewards/valid/std",
+    "rewards/abstained",
+    "rewards/failed",
+    "kl",
+    "entropy",
+    "clip_ratio/low_mean",
+    "clip_ratio/low_min",
+    "clip_ratio/high_mean",
+    "clip_ratio/high_max",
+    "clip_ratio/region_mean",
+    "sampling/sampling_logp_difference/mean",
+    "sampling/sampling_logp_difference/max",
+    "loss",
+    "grad_norm",
+    "learning_rate",
+    "completions/mean_length",
+    "completions/min_length",
+    "completions/max_length",
+    "completions/mean_terminated_length",
+    "completions/min_terminated_length",
+    "completions/max_terminated_length",
+    "completions/clipped_ratio",
+    "completions/unique_ratio",
+    "num_tokens",
+    "step_time",
+    "time/rollout",
+    "time/reward",
+    "time/update",
+    "tokens_per_second",
+];
+
+fn report() -> StepReport {
+    let mut config = config();
+    config.sampling.max_new_tokens = 6;
+    take_step(&mut grpo(config, chains()), 0)
+}
+
+#[test]
+fn names_are_stable_and_values_finite() {
+    let metrics = Metrics::of(&report(), 1234);
+    let names: Vec<&str> = metrics.iter().map(|(name, _)| name).collect();
+    assert_eq!(names, NAMES);
+    for (name, value) in metrics.iter() {
+        assert!(value.is_finite(), "{name} is {value}");
+    }
+    assert_eq!(metrics.get("no such metric"), None);
+}
+
+#[test]
+fn values_are_those_of_the_completions() {
+    let report = report();
+    let metrics = Metrics::of(&report, 1234);
+    let all: Vec<&Completion> = completions(&report).collect();
+    let lengths: Vec<f64> =
+        all.iter().map(|completion| completion.action_ids().count() as f64).collect();
+    let ended: Vec<f64> = all
+        .iter()
+        .filter(|completion| completion.finish() == Finish::EndToken)
+        .map(|completion| completion.action_ids().count() as f64)
+        .collect();
+    assert!(!ended.is_empty() && ended.len() < all.len(), "both kinds of ends are needed");
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let least = |values: &[f64]| values.iter().copied().fold(f64::MAX, f64::min);
+    let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    let rewards: Vec<f64> =
+        report.outcomes.iter().map(|outcome| outcome.total().unwrap()).collect();
+    let variance = rewards.iter().map(|r| (r - mean(&rewards)).powi(2)).sum::<f64>() / 23.0;
+    let valid: Vec<f64> =
+        report.outcomes.iter().map(|outcome| outcome.part("valid").unwrap()).collect();
+    let qed: Vec<f64> = report.outcomes.iter().filter_map(|outcome| outcome.part("qed")).collect();
+    assert!(qed.len() < rewards.len(), "an invalid molecule is needed");
+    let texts: BTreeSet<&String> = report.texts.iter().collect();
+    for (name, expected) in [
+        ("step", 1.0),
+        ("num_tokens", 1234.0),
+        ("reward", mean(&rewards)),
+        ("reward_std", variance.sqrt()),
+        ("rewards/valid/mean", mean(&valid)),
+        ("rewards/qed/mean", mean(&qed)),
+        ("rewards/failed", 0.0),
+        ("learning_rate", 1e-2),
+        ("completions/mean_length", mean(&lengths)),
+        ("completions/min_length", least(&lengths)),
+        ("completions/max_length", most(&lengths)),
+        ("completions/mean_terminated_length", mean(&ended)),
+        ("completions/min_terminated_length", least(&ended)),
+        ("completions/max_terminated_length", most(&ended)),
+        ("completions/clipped_ratio", 1.0 - ended.len() as f64 / all.len() as f64),
+        ("completions/unique_ratio", texts.len() as f64 / all.len() as f64),
+    ] {
+        let value = metrics.get(name).unwrap();
+        assert!((value - expected).abs() < 1e-12, "{name}: {value}, expected {expected}");
+    }
+    let speed = metrics.get("tokens_per_second").unwrap() * metrics.get("step_time").unwrap();
+    assert!((speed - lengths.iter().sum::<f64>()).abs() < 1e-6);
+}

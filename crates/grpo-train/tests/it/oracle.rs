@@ -1,0 +1,42 @@
+//! Log-probabilities and metrics of a step by their definitions, one completion at a time, in f64.
+
+use burn::tensor::{Int, Tensor, TensorData};
+use grpo_data::Completion;
+use grpo_model::{CausalLm, Frozen};
+use grpo_train::StepReport;
+
+/// Log-probabilities of all tokens at each action, `[action][vocabulary]`, at temperature 1.
+pub(crate) fn log_softmax<M: CausalLm>(model: &M, completion: &Completion) -> Vec<Vec<f64>> {
+    let model = Frozen::snapshot(model);
+    let ids = &completion.ids()[..completion.ids().len() - 1];
+    let values: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
+    let data = TensorData::new(values, [1, ids.len()]);
+    let input: Tensor<2, Int> = Tensor::from_data(data, &model.device());
+    let flat: Vec<f64> = model.logits(model.hidden(input, None)).into_data().iter().collect();
+    flat.chunks(model.vocabulary_size())
+        .skip(ids.len() - completion.actions())
+        .map(|logits| {
+            let total: f64 = logits.iter().map(|logit| logit.exp()).sum();
+            logits.iter().map(|logit| logit - total.ln()).collect()
+        })
+        .collect()
+}
+
+/// Log-probability of each action.
+pub(crate) fn logprobs<M: CausalLm>(model: &M, completion: &Completion) -> Vec<f64> {
+    let all = log_softmax(model, completion);
+    all.iter().zip(completion.action_ids()).map(|(all, id)| all[id as usize]).collect()
+}
+
+pub(crate) fn completions(report: &StepReport) -> impl Iterator<Item = &Completion> {
+    report.groups.iter().flat_map(|group| &group.completions)
+}
+
+/// `f` of each completion's actions, one after the other.
+pub(crate) fn over_actions(report: &StepReport, f: impl Fn(&Completion) -> Vec<f64>) -> Vec<f64> {
+    completions(report).flat_map(f).collect()
+}
+
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}

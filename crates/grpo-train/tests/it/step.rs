@@ -1,0 +1,230 @@
+//! One step of GRPO against its definition.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use grpo_core::Preset;
+use grpo_train::{Grpo, GrpoConfig, LossSettings, TrainError, unconditional_prompts};
+
+use crate::oracle::{completions, log_softmax, logprobs, mean, over_actions};
+use crate::support::{
+    Decode, SEED, chains, config, distance, fresh_model, grpo, parameters, take_step, vocabulary,
+};
+
+/// Acceptance test 3: before anything has moved, ratios are 1, nothing is clipped, and the policy is its
+/// reference.
+#[test]
+fn the_first_update_begins_at_the_reference() {
+    let report = take_step(&mut grpo(config(), chains()), 0);
+    assert_eq!(report.tokens.ratio_range(), [1.0, 1.0]);
+    assert_eq!(report.tokens.clip_ratios(), [0.0; 5]);
+    let kl = report.tokens.kl().unwrap();
+    assert!(kl.abs() < 1e-10, "{kl}");
+    let [mean, largest] = report.sampling_difference;
+    assert!(mean <= largest && largest < 1e-5, "{mean} {largest}");
+    assert!(report.grad_norm > 1e-3, "{}", report.grad_norm);
+}
+
+/// What the sampler recorded is what the trainer scores (acceptance test 4), also under a temperature and a
+/// cut distribution.
+#[test]
+fn sampler_and_trainer_agree() {
+    for (temperature, top_k) in [(1.0, None), (0.7, None), (1.4, Some(4))] {
+        let mut config = config();
+        config.sampling.temperature = temperature;
+        config.sampling.top_k = top_k;
+        let mut grpo = grpo(config, chains());
+        for step in 0..3 {
+            let [_, largest] = take_step(&mut grpo, step).sampling_difference;
+            assert!(largest < 1e-5, "step {step} at {temperature}, {top_k:?}: {largest}");
+        }
+    }
+}
+
+/// With AdamW's ε at 1, a step is a smooth function of the gradient; with a small one, rounding in a gradient
+/// that ought to be 0 would move a weight by the whole learning rate.
+fn smooth(mut config: GrpoConfig) -> GrpoConfig {
+    config.optimizer.epsilon = 1.0;
+    config.optimizer.learning_rate = 1.0;
+    config.optimizer.max_grad_norm = 1e6;
+    config
+}
+
+#[test]
+fn micro_batches_decide_nothing() {
+    let before = parameters(grpo(config(), chains()).policy());
+    for preset in [Preset::Grpo, Preset::DrGrpo, Preset::Dapo] {
+        let of = |micro_batch_size| {
+            let mut config = smooth(config());
+            config.train.micro_batch_size = micro_batch_size;
+            config.train.updates_per_rollout = 2;
+            config.loss.preset = preset;
+            let mut grpo = grpo(config, chains());
+            let report = take_step(&mut grpo, 0);
+            (parameters(grpo.policy()), report)
+        };
+        let (whole, whole_report) = of(64);
+        let moved = distance(&whole, &before);
+        assert!(moved > 1e-2, "{preset:?} moved by {moved} only");
+        // One at a time there is no padding at all.
+        for micro_batch_size in [1, 3] {
+            let (parts, report) = of(micro_batch_size);
+            let apart = distance(&whole, &parts);
+            assert!(apart < 1e-4 * moved, "{preset:?}, {micro_batch_size}: {apart} of {moved}");
+            for (a, b) in [
+                (report.loss, whole_report.loss),
+                (report.grad_norm, whole_report.grad_norm),
+                (report.tokens.kl().unwrap(), whole_report.tokens.kl().unwrap()),
+                (report.tokens.entropy(), whole_report.tokens.entropy()),
+            ] {
+                assert!((a - b).abs() < 1e-5 * (1.0 + b.abs()), "{preset:?}: {a} and {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn presets_are_different_losses() {
+    let of = |preset| {
+        let mut config = smooth(config());
+        config.loss.preset = preset;
+        take_step(&mut grpo(config, chains()), 0).grad_norm
+    };
+    let norms = [Preset::Grpo, Preset::DrGrpo, Preset::Dapo].map(of);
+    for (a, b) in [(0, 1), (0, 2), (1, 2)] {
+        assert!((norms[a] - norms[b]).abs() > 1e-3 * norms[a], "{norms:?}");
+    }
+}
+
+/// Acceptance test 2: where all rewards are equal, nothing is learned.
+#[test]
+fn equal_rewards_leave_the_policy_as_it_is() {
+    for text in ["", "CCO"] {
+        let mut config = config();
+        config.loss.kl_coef = None;
+        let mut grpo = grpo(config, Box::new(move |_| text.to_owned()));
+        let before = parameters(grpo.policy());
+        for step in 0..2 {
+            let report = take_step(&mut grpo, step);
+            assert_eq!(report.advantages.zero_std_share, 1.0);
+            assert_eq!((report.grad_norm, report.loss), (0.0, 0.0), "rewarding {text:?}");
+        }
+        assert_eq!(parameters(grpo.policy()), before, "rewarding {text:?}");
+    }
+}
+
+/// Acceptance test 6: where rewards say nothing, the penalty leads back to the reference.
+#[test]
+fn the_penalty_leads_back_to_the_reference() {
+    let equal = Rc::new(Cell::new(false));
+    let (seen, chains) = (Rc::clone(&equal), chains());
+    let decode: Decode = Box::new(move |ids| if seen.get() { String::new() } else { chains(ids) });
+    let mut config = config();
+    config.loss.kl_coef = Some(0.5);
+    let mut grpo = grpo(config, decode);
+    let displaced = (0..6).map(|step| take_step(&mut grpo, step).tokens.kl().unwrap()).last();
+    let displaced = displaced.unwrap();
+    assert!(displaced > 1e-3, "{displaced}");
+    equal.set(true);
+    let returned = (6..30).map(|step| take_step(&mut grpo, step).tokens.kl().unwrap()).last();
+    assert!(returned.unwrap() < 0.3 * displaced, "{displaced} came to {returned:?}");
+}
+
+/// The reference is the first policy at every step, by what `kl` and `entropy` say of it.
+#[test]
+fn the_reference_stays_where_the_policy_was() {
+    let mut grpo = grpo(config(), chains());
+    let reference = grpo.policy().clone();
+    let mut last_kl = 0.0;
+    for step in 0..4 {
+        let policy = grpo.policy().clone();
+        let report = take_step(&mut grpo, step);
+        let kl = over_actions(&report, |completion| {
+            let pairs = logprobs(&reference, completion).into_iter();
+            let pairs = pairs.zip(logprobs(&policy, completion));
+            pairs
+                .map(|(reference, policy)| (reference - policy).exp_m1() - (reference - policy))
+                .collect()
+        });
+        let entropy = over_actions(&report, |completion| {
+            let all = log_softmax(&policy, completion);
+            all.iter().map(|row| row.iter().map(|l| -l.exp() * l).sum()).collect()
+        });
+        last_kl = report.tokens.kl().unwrap();
+        assert!((last_kl - mean(&kl)).abs() < 1e-5, "step {step}: {last_kl}, {}", mean(&kl));
+        assert!((report.tokens.entropy() - mean(&entropy)).abs() < 1e-5, "step {step}");
+    }
+    assert!(last_kl > 1e-3, "the policy never left: {last_kl}");
+}
+
+/// The second update on a rollout is judged against the log-probabilities of the first.
+#[test]
+fn later_updates_use_the_first_logprobs_as_old_ones() {
+    let twice = |updates| {
+        let mut config = config();
+        config.train.updates_per_rollout = updates;
+        config.loss = LossSettings::default();
+        grpo(config, chains())
+    };
+    let mut once = twice(1);
+    let old = once.policy().clone();
+    take_step(&mut once, 0);
+    let between = once.policy().clone();
+
+    let mut twice = twice(2);
+    let report = take_step(&mut twice, 0);
+    let ratios = over_actions(&report, |completion| {
+        let pairs = logprobs(&between, completion).into_iter().zip(logprobs(&old, completion));
+        pairs.map(|(new, old)| (new - old).exp()).collect()
+    });
+    // The ratios of the first update are 1.
+    let least = ratios.iter().copied().fold(1.0, f64::min);
+    let most = ratios.iter().copied().fold(1.0, f64::max);
+    let [found_least, found_most] = report.tokens.ratio_range();
+    assert!((found_least - least).abs() < 1e-4 && (found_most - most).abs() < 1e-4);
+    assert!(least < 0.99 && most > 1.01, "the first update moved nothing: {least} {most}");
+    assert_eq!(report.tokens.tokens, 2 * ratios.len() as u64);
+
+    // And the next rollout is of the policy after both.
+    let report = take_step(&mut twice, 1);
+    assert!(completions(&report).all(|completion| completion.policy_version() == 2));
+    assert!(report.sampling_difference[1] < 1e-5);
+}
+
+#[test]
+fn a_reward_that_fails_stops_the_step_and_moves_nothing() {
+    let mut config = config();
+    config.train.reward_time_limit = 1e-3;
+    // Three hundred rings for each completion: far more than a millisecond.
+    let mut grpo = grpo(config, Box::new(|_| "C1CCCCC1".repeat(100)));
+    let before = parameters(grpo.policy());
+    let error = grpo.step(&unconditional_prompts(3, vocabulary().boundary()), 4).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the reward failed for 24 of 24 completions of step 5; the first reason: the reward took longer than its limit of 1ms"
+    );
+    assert_eq!(parameters(grpo.policy()), before);
+}
+
+#[test]
+fn settings_that_do_not_fit_the_model_are_refused() {
+    let refusal = |config: GrpoConfig| {
+        let boundary = vocabulary().boundary();
+        let model = fresh_model(vocabulary().len());
+        let error = Grpo::new(model, config, SEED, boundary, 1, chains()).err().unwrap();
+        assert!(matches!(error, TrainError::Settings(_) | TrainError::Sampling(_)), "{error:?}");
+        error.to_string()
+    };
+    let mut long = config();
+    long.sampling.max_new_tokens = 17;
+    assert_eq!(
+        refusal(long),
+        "sampling: a prompt of 1 tokens and max_new_tokens = 17 do not fit into the model's context of 16 tokens; max_new_tokens may be at most 16"
+    );
+    let mut cold = config();
+    cold.sampling.temperature = 0.0;
+    assert_eq!(
+        refusal(cold),
+        "sampling: a temperature of 0 cannot be sampled; use a finite number above 0 (1 is the model's own distribution)"
+    );
+}

@@ -1,0 +1,139 @@
+//! Small models, settings and comparisons that several tests need.
+
+use burn::module::Module;
+use burn::tensor::Device;
+use grpo_core::AdvantageConfig;
+use grpo_data::Vocabulary;
+use grpo_model::{Architecture, MolGpt, MolGptConfig, named_tensors, to_safetensors};
+use grpo_rewards::RewardConfig;
+use grpo_train::{
+    Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig, SamplingConfig, ScheduleConfig,
+    StepReport, TrainConfig, unconditional_prompts,
+};
+
+/// Tokens of small molecules.
+pub(crate) fn vocabulary() -> Vocabulary {
+    Vocabulary::from_smiles(["CC(=O)N", "c1ccccc1", "OCl"]).unwrap()
+}
+
+pub(crate) fn sizes(vocab_size: usize) -> MolGptConfig {
+    MolGptConfig {
+        architecture: Architecture::MolGpt,
+        vocab_size,
+        block_size: 16,
+        n_layer: 1,
+        n_head: 2,
+        n_embd: 16,
+    }
+}
+
+/// A model for training, with first values.
+pub(crate) fn fresh_model(vocab_size: usize) -> MolGpt {
+    MolGpt::random(&sizes(vocab_size), 1, &Device::flex().autodiff())
+}
+
+/// A model for training whose probabilities are far from equal; its weights are `scale` times the first
+/// values and some more.
+pub(crate) fn model(vocab_size: usize, scale: f32) -> MolGpt {
+    let mut file = to_safetensors(&fresh_model(vocab_size));
+    let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    for (i, number) in file[header..].chunks_exact_mut(4).enumerate() {
+        let value = f32::from_le_bytes((&*number).try_into().unwrap());
+        let shake = ((i as u32).wrapping_mul(2_654_435_761) >> 16) as f32 / 65_536.0 - 0.5;
+        number.copy_from_slice(&(scale * value + 0.4 * shake).to_le_bytes());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    std::fs::write(&path, file).unwrap();
+    MolGpt::load(&sizes(vocab_size), &path, &Device::flex().autodiff()).unwrap()
+}
+
+/// Settings that are in range.
+pub(crate) fn config() -> GrpoConfig {
+    GrpoConfig {
+        train: TrainConfig {
+            steps: 10,
+            prompts_per_step: 3,
+            group_size: 8,
+            updates_per_rollout: 1,
+            micro_batch_size: 64,
+            reward_time_limit: 60.0,
+            max_failed_rewards: 0.1,
+        },
+        sampling: SamplingConfig {
+            temperature: 1.0,
+            top_k: None,
+            max_new_tokens: 12,
+            batch_size: 256,
+        },
+        reward: RewardConfig::Molecule {
+            qed: 0.7,
+            sa: 0.3,
+            logp: 0.0,
+            logp_centre: 2.5,
+            logp_half_width: 2.0,
+        },
+        advantage: AdvantageConfig::default(),
+        loss: LossSettings { kl_coef: Some(0.05), ..LossSettings::default() },
+        optimizer: optimizer(),
+        schedule: ScheduleConfig::default(),
+    }
+}
+
+pub(crate) fn optimizer() -> OptimizerConfig {
+    OptimizerConfig {
+        learning_rate: 1e-2,
+        betas: [0.9, 0.95],
+        epsilon: 1e-8,
+        weight_decay: 0.0,
+        max_grad_norm: 1.0,
+    }
+}
+
+/// Turns actions into the text that is rewarded.
+pub(crate) type Decode = Box<dyn Fn(&[u32]) -> String>;
+
+/// Rewards that differ, though an untrained model hardly ever writes a molecule: a completion becomes a chain
+/// of its length, or nothing where its ids have an odd sum.
+pub(crate) fn chains() -> Decode {
+    Box::new(|ids| {
+        let odd = ids.iter().sum::<u32>() % 2 == 1;
+        if odd { String::new() } else { "C".repeat(ids.len()) }
+    })
+}
+
+pub(crate) const SEED: u64 = 11;
+
+/// A training of a model with probabilities far from equal.
+pub(crate) fn grpo(config: GrpoConfig, decode: Decode) -> Grpo<MolGpt> {
+    let vocabulary = vocabulary();
+    let model = model(vocabulary.len(), 2.0);
+    Grpo::new(model, config, SEED, vocabulary.boundary(), 1, decode).unwrap()
+}
+
+/// Step `step` of a training.
+pub(crate) fn take_step(grpo: &mut Grpo<MolGpt>, step: u32) -> StepReport {
+    grpo.step(&unconditional_prompts(3, vocabulary().boundary()), step).unwrap()
+}
+
+/// All parameters in the order of their names.
+pub(crate) fn parameters<M: Module>(model: &M) -> Vec<f32> {
+    named_tensors(model).values().flat_map(|data| data.iter::<f32>().collect::<Vec<_>>()).collect()
+}
+
+/// Metrics without those that measure time.
+pub(crate) fn timeless(metrics: &Metrics) -> Vec<(String, f64)> {
+    metrics
+        .iter()
+        .filter(|(name, _)| {
+            !name.starts_with("time/") && !["step_time", "tokens_per_second"].contains(name)
+        })
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
+/// Largest |a − b|.
+pub(crate) fn distance(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
