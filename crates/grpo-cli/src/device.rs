@@ -3,6 +3,9 @@
 use anyhow::Context;
 use burn::tensor::Device;
 
+#[cfg(not(any(feature = "flex", feature = "wgpu", feature = "cuda")))]
+compile_error!("choose a backend: --features flex, wgpu or cuda");
+
 /// The device that models live on.
 pub(crate) fn device() -> Device {
     #[cfg(feature = "cuda")]
@@ -27,7 +30,10 @@ pub(crate) fn name() -> &'static str {
 /// Threads of the CPU backend, of rewards and of chemistry.
 pub(crate) fn set_threads(threads: Option<usize>) -> anyhow::Result<()> {
     let Some(threads) = threads else { return Ok(()) };
-    anyhow::ensure!(threads > 0, "--threads 0 leaves nobody to compute; use 1 or more");
+    anyhow::ensure!(
+        (1..=1024).contains(&threads),
+        "--threads {threads} is out of range; expected 1 to 1024"
+    );
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads)
         .build_global()

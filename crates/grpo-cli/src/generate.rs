@@ -60,7 +60,7 @@ pub(crate) fn generate<M: CausalLm>(
         policy_version: 0,
     };
     let prompts = unconditional_prompts(number, vocabulary.boundary());
-    let groups = rollout.sample(&Frozen::snapshot(model), &prompts, key);
+    let groups = rollout.sample(&Frozen::snapshot(model), &prompts, key)?;
     let completions = groups.iter().flat_map(|group| &group.completions);
     Ok(completions.map(|completion| text(vocabulary, completion)).collect())
 }

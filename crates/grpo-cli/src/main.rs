@@ -9,6 +9,7 @@ mod config;
 mod device;
 mod generate;
 mod output;
+mod run_files;
 
 use std::process::ExitCode;
 

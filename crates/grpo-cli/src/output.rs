@@ -1,7 +1,8 @@
 //! Words, bars and files of the commands.
 
+use std::fmt;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -35,11 +36,48 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// A bar of `steps` steps on standard error with a message of numbers; silent where that is no terminal.
-pub(crate) fn progress_bar(steps: u64) -> ProgressBar {
-    let style = "{wide_bar} {pos}/{len}  {msg}  {eta} left";
-    let style = ProgressStyle::with_template(style).expect("the template is right");
-    ProgressBar::new(steps).with_style(style)
+/// A line on standard output. Where nobody reads it any more, as behind `| head`, the work goes on.
+pub(crate) fn say(line: fmt::Arguments<'_>) {
+    let _unread = writeln!(io::stdout(), "{line}");
+}
+
+/// How far a training has come: a bar where standard error is a terminal, a line now and then where it is not.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    steps: u64,
+    is_terminal: bool,
+}
+
+/// Lines of a whole training where there is no terminal.
+const LINES: u64 = 20;
+
+impl Progress {
+    pub(crate) fn new(steps: u64) -> Self {
+        let style = "{wide_bar} {pos}/{len}  {msg}  {eta} left";
+        let style = ProgressStyle::with_template(style).expect("the template is right");
+        let bar = ProgressBar::new(steps).with_style(style);
+        Self { bar, steps, is_terminal: io::stderr().is_terminal() }
+    }
+
+    /// One more step is done; `message` is of that step.
+    pub(crate) fn step(&self, message: String) {
+        self.bar.inc(1);
+        let done = self.bar.position();
+        if !self.is_terminal && done.is_multiple_of(self.steps.div_ceil(LINES)) {
+            let _unread = writeln!(io::stderr(), "{done}/{}  {message}", self.steps);
+        }
+        self.bar.set_message(message);
+    }
+
+    /// A line above the bar.
+    pub(crate) fn say(&self, line: &str) {
+        self.bar.suspend(|| say(format_args!("{line}")));
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
 }
 
 /// A file that takes its name only when it is complete; compressed where the name ends in `.gz`.

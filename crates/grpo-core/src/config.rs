@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Reduction;
+use crate::{Reduction, RewardScale};
 
 /// A loss: bounds of the ratio × penalty × reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ pub enum Preset {
     #[default]
     Grpo,
     /// Liu et al. 2025, "Understanding R1-Zero-like training": a constant divisor, so that long answers are
-    /// not favoured. Its advantages are not scaled either: `scale = "none"`.
+    /// not favoured, and advantages that are not scaled.
     DrGrpo,
     /// Yu et al. 2025, "DAPO": ε_high = 0.28, mean over all tokens.
     Dapo,
@@ -69,6 +69,14 @@ impl Preset {
         let kl = KlConfig { coef: 0.0, estimator: KlEstimator::K3, bias_correction: true };
         LossConfig { epsilon_low: 0.2, epsilon_high, kl, reduction }
     }
+
+    /// What advantages are divided by under this name.
+    pub fn reward_scale(self) -> RewardScale {
+        match self {
+            Self::Grpo | Self::Dapo => RewardScale::Group,
+            Self::DrGrpo => RewardScale::None,
+        }
+    }
 }
 
 impl LossConfig {
@@ -80,7 +88,7 @@ impl LossConfig {
         let ranges = [
             ("epsilon_low", self.epsilon_low, 1.0),
             ("epsilon_high", self.epsilon_high, f64::MAX),
-            ("kl.coef", self.kl.coef, f64::MAX),
+            ("kl_coef", self.kl.coef, f64::MAX),
         ];
         for (name, value, most) in ranges {
             if !(0.0..=most).contains(&value) {
@@ -108,7 +116,7 @@ pub enum ConfigError {
     },
     /// A penalty that would only add noise.
     #[error(
-        "kl.estimator = \"k1\" without kl.bias_correction has an expected gradient of zero: it adds noise and holds nothing back; use k3, or switch the correction on"
+        "kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero: it adds noise and holds nothing back; use k3, or switch the correction on"
     )]
     UncorrectedK1,
 }

@@ -46,7 +46,8 @@ pub fn grpo_loss(inputs: LossInputs, config: &LossConfig) -> Tensor<1> {
         }
         loss = loss + kl * config.kl.coef;
     }
-    (loss * weights).sum()
+    // Row by row: a sum over all at once is cut by the number of threads.
+    (loss * weights).sum_dim(1).sum()
 }
 
 /// See [`KlEstimator`]; `e = log π_ref − log π_θ`.

@@ -13,7 +13,7 @@ impl SamplingDistribution {
     /// probable ones where that is given (of equal ones the lower id stays).
     ///
     /// # Errors
-    /// A temperature that is not finite and above 0; a `top_k` of 0; an id named here that a vocabulary of
+    /// A temperature outside 0.001..1000; a `top_k` of 0; an id named here that a vocabulary of
     /// `vocabulary` tokens lacks; every id forbidden.
     pub fn new(
         temperature: f32,
@@ -21,7 +21,8 @@ impl SamplingDistribution {
         mut forbidden: Vec<u32>,
         vocabulary: usize,
     ) -> Result<Self, DistributionError> {
-        if !(temperature.is_finite() && temperature > 0.0) {
+        // Beyond these, logits divided by it leave the range of f32.
+        if !(1e-3..=1e3).contains(&temperature) {
             return Err(DistributionError::Temperature(temperature));
         }
         if top_k == Some(0) {
@@ -58,8 +59,8 @@ impl SamplingDistribution {
 #[derive(Debug, thiserror::Error, PartialEq)]
 #[non_exhaustive]
 pub enum DistributionError {
-    /// The temperature is zero, negative, infinite or not a number.
-    #[error("a temperature of {0} cannot be sampled; use a finite number above 0 (1 is the model's own distribution)")]
+    /// The temperature is zero, negative, too large or not a number.
+    #[error("a temperature of {0} cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)")]
     Temperature(f32),
     /// `top_k` would keep nothing.
     #[error("top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all")]

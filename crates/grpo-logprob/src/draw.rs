@@ -21,9 +21,13 @@ pub struct Draw {
 /// # Shapes
 /// - logits: `[vocabulary]`
 ///
-/// # Panics
-/// Where a logit that may be drawn is NaN or +∞: the model has diverged, and no token is right.
-pub fn draw(logits: &[f32], distribution: &SamplingDistribution, uniform: f64) -> Draw {
+/// # Errors
+/// A logit that may be drawn is NaN or +∞: the model has diverged, and no token is right.
+pub fn draw(
+    logits: &[f32],
+    distribution: &SamplingDistribution,
+    uniform: f64,
+) -> Result<Draw, NotFinite> {
     let mut candidates: Vec<u32> = (0..logits.len() as u32)
         .filter(|id| distribution.forbidden().binary_search(id).is_err())
         .collect();
@@ -39,7 +43,9 @@ pub fn draw(logits: &[f32], distribution: &SamplingDistribution, uniform: f64) -
     let largest = candidates.iter().map(|&id| scaled(id)).fold(f64::NEG_INFINITY, f64::max);
     let weights: Vec<f64> = candidates.iter().map(|&id| (scaled(id) - largest).exp()).collect();
     let total: f64 = weights.iter().sum();
-    assert!(total.is_finite(), "the logits of a draw are not finite: the model has diverged");
+    if !total.is_finite() {
+        return Err(NotFinite);
+    }
 
     let mut remaining = uniform * total;
     let mut chosen = None;
@@ -56,8 +62,13 @@ pub fn draw(logits: &[f32], distribution: &SamplingDistribution, uniform: f64) -
     let id = chosen.expect("the largest logit has weight 1");
     let logprob = (scaled(id) - largest - total.ln()) as f32;
     let truncated = distribution.top_k().is_some();
-    Draw { id, logprob: logprob.min(0.0), kept: truncated.then_some(candidates) }
+    Ok(Draw { id, logprob: logprob.min(0.0), kept: truncated.then_some(candidates) })
 }
+
+/// There is no distribution to draw from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the model's logits are not finite: it has diverged, or its weights are damaged")]
+pub struct NotFinite;
 
 #[cfg(test)]
 mod tests {
@@ -82,7 +93,8 @@ mod tests {
         let mut cumulative = 0.0;
         for (id, probability) in probabilities(kept) {
             for inside in [1e-9, 0.5, 1.0 - 1e-9] {
-                let drawn = draw(&LOGITS, distribution, cumulative + inside * probability);
+                let drawn =
+                    draw(&LOGITS, distribution, cumulative + inside * probability).unwrap();
                 assert_eq!(drawn.id, id);
                 assert!((f64::from(drawn.logprob) - probability.ln()).abs() < 1e-6);
             }
@@ -97,8 +109,9 @@ mod tests {
         // 0 and 3 tie for the third place: the lower id stays.
         check(&distribution(Some(3), &[]), &[0, 2, 4]);
         check(&distribution(Some(2), &[2]), &[0, 4]);
-        assert_eq!(draw(&LOGITS, &distribution(Some(3), &[]), 0.1).kept, Some(vec![0, 2, 4]));
-        assert_eq!(draw(&LOGITS, &distribution(None, &[]), 0.1).kept, None);
+        let kept = |top_k| draw(&LOGITS, &distribution(top_k, &[]), 0.1).unwrap().kept;
+        assert_eq!(kept(Some(3)), Some(vec![0, 2, 4]));
+        assert_eq!(kept(None), None);
     }
 
     #[test]
@@ -106,13 +119,17 @@ mod tests {
         let below_one = 1.0 - f64::EPSILON / 2.0;
         let logits = [0.0, 0.0, f32::NEG_INFINITY];
         let distribution = SamplingDistribution::new(1.0, None, vec![], 3).unwrap();
-        assert_eq!(draw(&logits, &distribution, below_one).id, 1);
+        assert_eq!(draw(&logits, &distribution, below_one).unwrap().id, 1);
     }
 
     #[test]
-    #[should_panic(expected = "the model has diverged")]
     fn a_diverged_model_is_not_sampled() {
-        draw(&[0.0, f32::NAN, 0.0, 0.0, 0.0], &distribution(None, &[]), 0.5);
+        for bad in [f32::NAN, f32::INFINITY] {
+            let drawn = draw(&[0.0, bad, 0.0, 0.0, 0.0], &distribution(None, &[]), 0.5);
+            assert_eq!(drawn, Err(NotFinite));
+        }
+        let nothing = [f32::NEG_INFINITY; 5];
+        assert_eq!(draw(&nothing, &distribution(None, &[]), 0.5), Err(NotFinite));
     }
 
     proptest! {
@@ -123,7 +140,7 @@ mod tests {
             k in 1_usize..8,
         ) {
             let distribution = SamplingDistribution::new(1.3, Some(k), vec![3, 5], 8).unwrap();
-            let drawn = draw(&logits, &distribution, uniform);
+            let drawn = draw(&logits, &distribution, uniform).unwrap();
             let kept = drawn.kept.unwrap();
             prop_assert!(drawn.id != 3 && drawn.id != 5 && kept.contains(&drawn.id));
             prop_assert_eq!(kept.len(), k.min(6));

@@ -12,5 +12,5 @@ mod draw;
 mod score;
 
 pub use distribution::{DistributionError, SamplingDistribution};
-pub use draw::{Draw, draw};
+pub use draw::{Draw, NotFinite, draw};
 pub use score::{Scores, score};

@@ -101,7 +101,7 @@ mod tests {
             for step in 0..50 {
                 let drawn: Vec<_> = LOGITS
                     .iter()
-                    .map(|row| draw(row, &distribution, f64::from(step) / 50.0))
+                    .map(|row| draw(row, &distribution, f64::from(step) / 50.0).unwrap())
                     .collect();
                 let kept = drawn.iter().map(|d| d.kept.clone().unwrap_or(vec![1, 2, 3]));
                 let kept: Vec<Vec<u32>> = kept.collect();

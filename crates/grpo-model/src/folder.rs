@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use grpo_data::{DataError, Vocabulary};
 
-use crate::weights::{WEIGHTS_FILE, to_safetensors};
+use crate::weights::{WEIGHTS_FILE, read_metadata, to_safetensors};
 use crate::{MolGpt, MolGptConfig, ModelError};
 
 const CONFIG_FILE: &str = "config.json";
@@ -37,6 +37,7 @@ impl ModelFolder {
                 expected: config.vocab_size,
             });
         }
+        check_vocabulary_hash(path, &vocabulary)?;
         let model = MolGpt::load(&config, &path.join(WEIGHTS_FILE), device)?;
         Ok(Self { config, vocabulary, model })
     }
@@ -51,8 +52,23 @@ impl ModelFolder {
         [
             (CONFIG_FILE, config.into_bytes()),
             (VOCABULARY_FILE, vocabulary.to_json().into_bytes()),
-            (WEIGHTS_FILE, to_safetensors(model)),
+            (WEIGHTS_FILE, to_safetensors(model, [(VOCABULARY_KEY, vocabulary.sha256())].into())),
         ]
+    }
+}
+
+/// Key of the vocabulary's hash in the metadata of the weights.
+const VOCABULARY_KEY: &str = "vocabulary_sha256";
+
+/// Tokens in another order are another vocabulary, although it is of the same size. Weights of other programs
+/// carry no hash.
+fn check_vocabulary_hash(path: &Path, vocabulary: &Vocabulary) -> Result<(), ModelFolderError> {
+    let metadata = read_metadata(&path.join(WEIGHTS_FILE))?;
+    match metadata.get(VOCABULARY_KEY) {
+        Some(hash) if *hash != vocabulary.sha256() => {
+            Err(ModelFolderError::OtherVocabulary { folder: path.display().to_string() })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -66,6 +82,12 @@ pub enum ModelFolderError {
     /// The vocabulary.
     #[error(transparent)]
     Vocabulary(#[from] DataError),
+    /// The weights were trained with other tokens.
+    #[error("{folder}: model.safetensors was trained with another vocabulary than vocabulary.json; take both from the same model")]
+    OtherVocabulary {
+        /// The folder.
+        folder: String,
+    },
     /// Vocabulary and model are not of one another.
     #[error("{folder}: vocabulary.json has {tokens} tokens, but config.json says vocab_size = {expected}; they are not of the same model")]
     VocabularySize {

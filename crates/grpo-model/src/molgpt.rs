@@ -58,6 +58,14 @@ impl MolGptConfig {
         if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
             return Err(ModelError::Sizes(format!("{name} is 0; it must be at least 1")));
         }
+        // Far above any model of this family; what is larger is a slip of the keyboard, and its memory could
+        // not be had.
+        let most = [1 << 20, 1 << 20, 1 << 10, 1 << 16, 1 << 16];
+        if let Some(((name, size), most)) =
+            sizes.iter().zip(most).find(|((_, size), most)| size > most)
+        {
+            return Err(ModelError::Sizes(format!("{name} = {size} is too large; at most {most}")));
+        }
         if !self.n_embd.is_multiple_of(self.n_head) {
             return Err(ModelError::Sizes(format!(
                 "n_embd = {} cannot be split into n_head = {} heads of equal width",
@@ -146,6 +154,10 @@ impl MolGpt {
         dropout: &mut Dropout,
     ) -> Tensor<2> {
         let [batch, tokens] = ids.dims();
+        assert!(
+            prefix.is_none() || cache.as_ref().is_none_or(|cache| cache.positions() == 0),
+            "a prefix stands in front of everything, so it comes with the first tokens"
+        );
         let seen = cache.as_ref().map_or(0, |cache| cache.positions() - cache.prefix);
         assert!(
             seen + tokens <= self.context_length(),

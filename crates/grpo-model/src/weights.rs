@@ -166,8 +166,20 @@ pub fn named_tensors<M: Module>(model: &M) -> BTreeMap<String, TensorData> {
     visitor.tensors
 }
 
-/// The bytes of a safetensors file with all parameters of `model`.
-pub fn to_safetensors<M: Module>(model: &M) -> Vec<u8> {
+/// The free text beside the tensors of a safetensors file.
+///
+/// # Errors
+/// A file that cannot be read or is not whole.
+pub(crate) fn read_metadata(path: &Path) -> Result<BTreeMap<String, String>, ModelError> {
+    let bytes = std::fs::read(path)
+        .map_err(|source| ModelError::Read { path: path.to_owned(), source })?;
+    let (_, metadata) = SafeTensors::read_metadata(&bytes)
+        .map_err(|source| ModelError::Safetensors { path: path.to_owned(), source })?;
+    Ok(metadata.metadata().clone().unwrap_or_default().into_iter().collect())
+}
+
+/// The bytes of a safetensors file with all parameters of `model`, and free text beside them.
+pub fn to_safetensors<M: Module>(model: &M, metadata: BTreeMap<&str, String>) -> Vec<u8> {
     let tensors: BTreeMap<String, (Vec<usize>, Vec<u8>)> = named_tensors(model)
         .into_iter()
         .map(|(name, data)| {
@@ -179,7 +191,8 @@ pub fn to_safetensors<M: Module>(model: &M) -> Vec<u8> {
         let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
         (name, view.expect("four bytes for each element"))
     });
-    safetensors::serialize(views, None).expect("names are unique and sizes agree")
+    let metadata = metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    safetensors::serialize(views, Some(metadata)).expect("names are unique and sizes agree")
 }
 
 /// The matrices of linear layers, which weight decay is for.

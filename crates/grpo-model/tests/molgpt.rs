@@ -274,7 +274,7 @@ fn weights_survive_the_way_out_and_in() {
     let model = model(&config, &device);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
-    std::fs::write(&path, to_safetensors(&model)).unwrap();
+    std::fs::write(&path, to_safetensors(&model, BTreeMap::new())).unwrap();
     let again = MolGpt::load(&config, &path, &device).unwrap();
     assert_eq!(named_tensors(&again), named_tensors(&model));
     let row: &[i32] = &[0, 3, 10];
@@ -309,13 +309,13 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
     let good = config(11, 9, 1, 16);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
-    let bytes = to_safetensors(&MolGpt::random(&good, 1, &device));
+    let bytes = to_safetensors(&MolGpt::random(&good, 1, &device), BTreeMap::new());
     std::fs::write(&path, &bytes).unwrap();
     let refusal = |config: &MolGptConfig| MolGpt::load(config, &path, &device).unwrap_err().to_string();
 
     assert!(refusal(&config(12, 9, 1, 16)).contains("'tok_emb.weight' has shape [11, 16], but config.json asks for [12, 16]"));
     assert!(refusal(&config(11, 9, 2, 16)).contains("no tensor 'blocks.1.ln1.weight'"));
-    let two = to_safetensors(&MolGpt::random(&config(11, 9, 2, 16), 1, &device));
+    let two = to_safetensors(&MolGpt::random(&config(11, 9, 2, 16), 1, &device), BTreeMap::new());
     std::fs::write(&path, two).unwrap();
     assert!(refusal(&good).contains("'blocks.1.attn.key.bias' has no place"));
     for end in [0, 3, 100, bytes.len() - 1] {

@@ -42,9 +42,13 @@ impl Reward for MoleculeReward {
     fn score(&self, completions: &[String]) -> Vec<Outcome> {
         completions
             .par_iter()
-            .map(|smiles| {
-                let invalid = Scored { total: 0.0, parts: vec![("valid", 0.0)] };
-                Outcome::Scored(self.score_one(smiles).unwrap_or(invalid))
+            .map(|smiles| match self.score_one(smiles) {
+                Ok(scored) => Outcome::Scored(scored),
+                // A molecule, perhaps, that our chemistry cannot judge: not the policy's fault.
+                Err(error @ InvalidSmiles::Unsupported { .. }) => {
+                    Outcome::Failed { reason: format!("{smiles}: {error}") }
+                }
+                Err(_) => Outcome::Scored(Scored { total: 0.0, parts: vec![("valid", 0.0)] }),
             })
             .collect()
     }

@@ -39,6 +39,14 @@ impl Outcome {
         }
     }
 
+    /// Why the score could not be computed, where it could not.
+    pub fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed { reason } => Some(reason),
+            Self::Scored(_) | Self::Abstained => None,
+        }
+    }
+
     /// The part of this name, where there is one.
     pub fn part(&self, name: &str) -> Option<f64> {
         match self {

@@ -34,18 +34,25 @@ impl RewardRunner {
         let count = completions.len();
         let reward = Arc::clone(&self.reward);
         let (sender, receiver) = channel();
+        let threads = rayon::current_num_threads();
         let work = move || {
+            // Threads of its own: a reward that hangs must not keep those that the model computes with.
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             // The reward is not used again after a panic within this call, so nothing half-changed is seen
             // here; what it shares with itself is its own affair.
-            let outcome = catch_unwind(AssertUnwindSafe(|| reward.score(&completions)));
+            let score = || pool.map(|pool| pool.install(|| reward.score(&completions)));
+            let outcome = catch_unwind(AssertUnwindSafe(score));
             let _gone = sender.send(outcome.map_err(|panic| panic_message(&*panic)));
         };
         if let Err(error) = thread::Builder::new().name("reward".to_owned()).spawn(work) {
             return failures(count, format!("no thread could be started for the reward: {error}"));
         }
         match receiver.recv_timeout(self.time_limit) {
-            Ok(Ok(outcomes)) if outcomes.len() == count => outcomes,
-            Ok(Ok(outcomes)) => failures(
+            Ok(Ok(Err(error))) => {
+                failures(count, format!("no threads could be started for the reward: {error}"))
+            }
+            Ok(Ok(Ok(outcomes))) if outcomes.len() == count => outcomes,
+            Ok(Ok(Ok(outcomes))) => failures(
                 count,
                 format!("the reward gave {} outcomes for {count} completions", outcomes.len()),
             ),

@@ -4,7 +4,7 @@ use burn::tensor::{Int, Tensor, TensorData};
 use grpo_data::{
     Completion, CompletionParts, Finish, Group, Prompt, Purpose, SampleKey, SampledUnder,
 };
-use grpo_logprob::{Draw, SamplingDistribution, draw};
+use grpo_logprob::{Draw, NotFinite, SamplingDistribution, draw};
 use grpo_model::{CausalLm, Frozen, KvCache};
 use rayon::prelude::*;
 
@@ -83,6 +83,9 @@ impl Rollout {
 
     /// Samples a group for each prompt.
     ///
+    /// # Errors
+    /// [`RolloutError::Diverged`].
+    ///
     /// # Panics
     /// Where a prompt has conditions: no model here can see them yet, and ignoring them would train on
     /// something else than was asked for.
@@ -91,7 +94,7 @@ impl Rollout {
         policy: &Frozen<M>,
         prompts: &[Prompt],
         key: StepKey,
-    ) -> Vec<Group> {
+    ) -> Result<Vec<Group>, RolloutError> {
         assert!(
             prompts.iter().all(|prompt| prompt.conditions.is_none()),
             "a prompt with conditions needs a conditional model"
@@ -105,17 +108,15 @@ impl Rollout {
         let mut completions: Vec<Completion> = Vec::with_capacity(rows.len());
         for same_length in rows.chunk_by(|a, b| a.0.ids.len() == b.0.ids.len()) {
             for batch in same_length.chunks(self.settings.batch_size) {
-                completions.extend(self.sample_batch(policy, batch, key));
+                completions.extend(self.sample_batch(policy, batch, key)?);
             }
         }
         let mut completions = completions.into_iter();
-        prompts
-            .iter()
-            .map(|prompt| Group {
-                prompt: prompt.clone(),
-                completions: completions.by_ref().take(k).collect(),
-            })
-            .collect()
+        let group = |prompt: &Prompt| Group {
+            prompt: prompt.clone(),
+            completions: completions.by_ref().take(k).collect(),
+        };
+        Ok(prompts.iter().map(group).collect())
     }
 
     fn sample_batch<M: CausalLm>(
@@ -123,7 +124,7 @@ impl Rollout {
         policy: &Frozen<M>,
         batch: &[(&Prompt, u32)],
         key: StepKey,
-    ) -> Vec<Completion> {
+    ) -> Result<Vec<Completion>, RolloutError> {
         let device = policy.device();
         let mut rows: Vec<Row> = batch.iter().map(|&(p, sample)| Row::new(p, sample, key)).collect();
         let mut active: Vec<usize> = (0..rows.len()).collect();
@@ -145,7 +146,7 @@ impl Rollout {
                 .map(|(&row, logits)| {
                     draw(logits, &self.settings.distribution, rows[row].uniform(key.purpose))
                 })
-                .collect();
+                .collect::<Result<_, NotFinite>>()?;
             for (&row, draw) in in_cache.iter().zip(draws) {
                 rows[row].push(draw, &self.settings);
             }
@@ -161,7 +162,7 @@ impl Rollout {
             let count = last.len();
             ids = Tensor::from_data(TensorData::new(last, [count, 1]), &device);
         }
-        rows.into_iter().map(|row| row.completion(key, &self.settings)).collect()
+        Ok(rows.into_iter().map(|row| row.completion(key, &self.settings)).collect())
     }
 }
 
@@ -178,6 +179,9 @@ pub enum RolloutError {
     /// There is nothing to continue.
     #[error("a prompt has no tokens; it needs at least the beginning mark")]
     EmptyPrompt,
+    /// The policy cannot be sampled any more.
+    #[error(transparent)]
+    Diverged(#[from] NotFinite),
     /// An end mark that no model can give.
     #[error("the end id {id} is outside the vocabulary of {vocabulary} tokens")]
     EndId {

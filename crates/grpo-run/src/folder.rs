@@ -58,8 +58,17 @@ impl RunFolder {
             Self::open(path)?;
         }
         let aside = if taken { Some(move_aside(path)?) } else { None };
+        // An empty folder may be there, and goes; one that was filled meanwhile is somebody's run, and stays.
+        match fs::remove_dir(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                return Err(RunError::RunExists { path: path.to_owned() });
+            }
+            Err(error) => return Err(RunError::write(path)(error)),
+        }
         let json = serde_json::to_string_pretty(info).expect("strings and numbers are JSON") + "\n";
-        let made = write_folder_atomically(path, Existing::Replace, |folder| {
+        let made = write_folder_atomically(path, Existing::Refuse, |folder| {
             let write = |name: &str, text: &str| {
                 let path = folder.join(name);
                 fs::write(&path, text).map_err(RunError::write(&path))

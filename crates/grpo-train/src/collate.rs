@@ -63,6 +63,10 @@ impl<'a> MicroBatch<'a> {
             })
             .collect();
         let temperature = completions[0].sampled_under().temperature;
+        assert!(
+            completions.iter().all(|c| c.sampled_under().temperature == temperature),
+            "the completions of a step are sampled at one temperature"
+        );
         Self {
             weights: token_weights(&mask, reduction, totals),
             excluded: excluded(&completions, &mask, vocabulary),

@@ -1,6 +1,8 @@
 //! Settings of a GRPO run, read from TOML and checked once.
 
-use grpo_core::{AdvantageConfig, KlConfig, KlEstimator, LossConfig, Preset, Reduction};
+use grpo_core::{
+    AdvantageConfig, KlConfig, KlEstimator, LossConfig, Preset, Reduction, RewardScale,
+};
 use grpo_logprob::SamplingDistribution;
 use grpo_rewards::RewardConfig;
 use serde::{Deserialize, Serialize};
@@ -20,7 +22,7 @@ pub struct GrpoConfig {
     pub reward: RewardConfig,
     /// How rewards become advantages.
     #[serde(default)]
-    pub advantage: AdvantageConfig,
+    pub advantage: AdvantageSettings,
     /// The loss.
     #[serde(default)]
     pub loss: LossSettings,
@@ -102,6 +104,23 @@ impl SamplingConfig {
     }
 }
 
+/// The section `[advantage]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdvantageSettings {
+    /// What centred rewards are divided by; without it, what the loss preset says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale: Option<RewardScale>,
+    /// See [`AdvantageConfig::epsilon`].
+    pub epsilon: f64,
+}
+
+impl Default for AdvantageSettings {
+    fn default() -> Self {
+        Self { scale: None, epsilon: AdvantageConfig::default().epsilon }
+    }
+}
+
 /// The section `[loss]`: a preset, and what differs from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -175,10 +194,13 @@ impl GrpoConfig {
         in_range("train.steps", f64::from(train.steps), 1.0..=1e9)?;
         in_range("train.prompts_per_step", f64::from(train.prompts_per_step), 1.0..=1e6)?;
         in_range("train.group_size", train.group_size as f64, 2.0..=1e6)?;
+        let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
+        in_range("train.prompts_per_step × train.group_size", completions, 2.0..=1e6)?;
         in_range("train.updates_per_rollout", f64::from(train.updates_per_rollout), 1.0..=1e3)?;
         in_range("train.micro_batch_size", train.micro_batch_size as f64, 1.0..=1e6)?;
         in_range("train.reward_time_limit", train.reward_time_limit, 1e-3..=1e6)?;
         in_range("train.max_failed_rewards", train.max_failed_rewards, 0.0..=1.0)?;
+        in_range("sampling.temperature", f64::from(self.sampling.temperature), 1e-3..=1e3)?;
         in_range("sampling.max_new_tokens", self.sampling.max_new_tokens as f64, 1.0..=1e6)?;
         in_range("sampling.batch_size", self.sampling.batch_size as f64, 1.0..=1e6)?;
         in_range("advantage.epsilon", self.advantage.epsilon, 0.0..=1.0)?;
@@ -187,6 +209,14 @@ impl GrpoConfig {
         in_range("schedule.floor", self.schedule.floor, 0.0..=1.0)?;
         self.loss.resolve()?;
         self.optimizer.check("optimizer")
+    }
+
+    /// How rewards become advantages: the section, or what the preset says.
+    pub fn advantages(&self) -> AdvantageConfig {
+        AdvantageConfig {
+            scale: self.advantage.scale.unwrap_or(self.loss.preset.reward_scale()),
+            epsilon: self.advantage.epsilon,
+        }
     }
 
     /// The learning rate of `step`, from 0. The first step of a warm-up already moves.

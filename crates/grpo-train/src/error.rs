@@ -2,7 +2,10 @@
 
 use std::ops::RangeInclusive;
 
+use burn::tensor::Tensor;
 use grpo_core::{AdvantageError, ConfigError};
+use grpo_rewards::RewardConfigError;
+use grpo_rollout::RolloutError;
 
 /// A training that ended with a reason.
 #[derive(Debug, thiserror::Error)]
@@ -18,9 +21,12 @@ pub enum TrainError {
         /// What would do.
         expected: String,
     },
-    /// Settings that contradict each other or the model.
-    #[error("{0}")]
-    Settings(String),
+    /// A reward that cannot be what is meant.
+    #[error(transparent)]
+    RewardSettings(#[from] RewardConfigError),
+    /// Settings that cannot be sampled with, or a policy that cannot be sampled any more.
+    #[error("sampling: {0}")]
+    Rollout(#[from] RolloutError),
     /// A loss that cannot be what is meant.
     #[error("loss: {0}")]
     Loss(#[from] ConfigError),
@@ -71,4 +77,10 @@ pub(crate) fn in_range(
         format!("{low} to {high}")
     };
     Err(TrainError::Range { key: key.to_owned(), value, expected })
+}
+
+/// The value of a loss, `[1]`, as long as it is one.
+pub(crate) fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
+    let value = f64::from(loss.into_scalar::<f32>());
+    if value.is_finite() { Ok(value) } else { Err(TrainError::Diverged { what: "loss", value }) }
 }

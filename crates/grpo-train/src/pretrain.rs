@@ -10,7 +10,7 @@ use grpo_model::{CausalLm, Dropout};
 use serde::{Deserialize, Serialize};
 
 use crate::batches::{PaddedIds, epoch_batches};
-use crate::error::in_range;
+use crate::error::{finite_loss, in_range};
 use crate::{Optimizer, OptimizerConfig, TrainError, WarmupCosine};
 
 /// Settings of a pre-training.
@@ -186,15 +186,6 @@ fn validation_loss<M: CausalLm>(
         tokens += batch.tokens;
     }
     Ok(sum / tokens as f64)
-}
-
-fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
-    let value = f64::from(loss.into_scalar::<f32>());
-    if value.is_finite() {
-        Ok(value)
-    } else {
-        Err(TrainError::Diverged { what: "loss", value })
-    }
 }
 
 /// Inputs, targets and their weights.

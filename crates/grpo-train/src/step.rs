@@ -14,6 +14,7 @@ use grpo_rewards::{Outcome, RewardRunner};
 use grpo_rollout::{Rollout, StepKey};
 
 use crate::collate::{MicroBatch, micro_batches};
+use crate::error::finite_loss;
 use crate::{GrpoConfig, Optimizer, TrainError};
 
 /// A policy in training, its reference, and what the two are trained with.
@@ -81,14 +82,14 @@ impl<M: CausalLm> Grpo<M> {
     pub fn step(&mut self, prompts: &[Prompt], step: u32) -> Result<StepReport, TrainError> {
         let started = Instant::now();
         // o_i ~ π_old(· | q), with their log-probabilities
-        let groups = self.rollout.sample(&Frozen::snapshot(&self.policy), prompts, self.key(step));
+        let groups = self.rollout.sample(&Frozen::snapshot(&self.policy), prompts, self.key(step))?;
         let rollout_time = started.elapsed();
 
         // r_i with parts, and Â_i
         let texts = self.texts(&groups);
         let outcomes = self.rewards.score(texts.clone());
         let rewards = self.rewards_of_groups(&outcomes, step)?;
-        let advantages = group_advantages(&rewards, &self.config.advantage)?;
+        let advantages = group_advantages(&rewards, &self.config.advantages())?;
         let reward_time = started.elapsed() - rollout_time;
 
         // Denominators are of the whole batch; micro-batches only decide memory.
@@ -120,7 +121,7 @@ impl<M: CausalLm> Grpo<M> {
             let mut gradients: Option<GradientsParams> = None;
             for frame in &mut micro_batches {
                 let loss = frame.loss(&self.policy, &self.loss, &mut tokens);
-                mean_loss += finite_scalar(loss.clone())? / f64::from(updates);
+                mean_loss += finite_loss(loss.clone())? / f64::from(updates);
                 let more = GradientsParams::from_grads(loss.backward(), &self.policy);
                 gradients = Some(accumulate(&self.policy, gradients, more));
             }
@@ -171,10 +172,7 @@ impl<M: CausalLm> Grpo<M> {
         outcomes: &[Outcome],
         step: u32,
     ) -> Result<Vec<Vec<Option<f64>>>, TrainError> {
-        let mut failures = outcomes.iter().filter_map(|outcome| match outcome {
-            Outcome::Failed { reason } => Some(reason),
-            Outcome::Scored(_) | Outcome::Abstained => None,
-        });
+        let mut failures = outcomes.iter().filter_map(Outcome::failure);
         if let Some(reason) = failures.next() {
             let failed = 1 + failures.count();
             if failed as f64 > self.config.train.max_failed_rewards * outcomes.len() as f64 {
@@ -182,7 +180,7 @@ impl<M: CausalLm> Grpo<M> {
                     step: u64::from(step) + 1,
                     failed,
                     all: outcomes.len(),
-                    reason: reason.clone(),
+                    reason: reason.to_owned(),
                 });
             }
         }
@@ -265,9 +263,4 @@ fn sampling_difference(frames: &[Frame<'_>]) -> [f64; 2] {
 
 fn host(tensor: Tensor<1>) -> Vec<f32> {
     tensor.into_data().iter::<f32>().collect()
-}
-
-fn finite_scalar(loss: Tensor<1>) -> Result<f64, TrainError> {
-    let value = f64::from(loss.into_scalar::<f32>());
-    if value.is_finite() { Ok(value) } else { Err(TrainError::Diverged { what: "loss", value }) }
 }

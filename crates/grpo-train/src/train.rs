@@ -40,8 +40,7 @@ impl<M: CausalLm> Grpo<M> {
         decode: Box<dyn Fn(&[u32]) -> String>,
     ) -> Result<Self, TrainError> {
         config.check()?;
-        let reward =
-            config.reward.build().map_err(|error| TrainError::Settings(error.to_string()))?;
+        let reward = config.reward.build()?;
         let settings = RolloutSettings {
             group_size: config.train.group_size,
             max_new_tokens: config.sampling.max_new_tokens,
@@ -49,8 +48,7 @@ impl<M: CausalLm> Grpo<M> {
             distribution: config.sampling.distribution(policy.vocabulary_size())?,
             batch_size: config.sampling.batch_size,
         };
-        let rollout = Rollout::new(settings, &policy, longest_prompt)
-            .map_err(|error| TrainError::Settings(format!("sampling: {error}")))?;
+        let rollout = Rollout::new(settings, &policy, longest_prompt)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         Ok(Self {
             reference: Frozen::snapshot(&policy),

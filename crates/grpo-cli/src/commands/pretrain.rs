@@ -1,6 +1,6 @@
 //! `grpo pretrain`: a new model from a file of molecules.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use burn::tensor::Device;
@@ -8,16 +8,14 @@ use grpo_data::{
     Corpus, CorpusOptions, MoleculeReader, ReadOptions, Vocabulary, smiles_tokens,
 };
 use grpo_model::{Architecture, MolGpt, MolGptConfig, ModelFolder};
-use grpo_run::{
-    DataFile, Existing, JsonLinesWriter, RunError, RunFolder, RunInfo, atomic_write, write_folder_atomically,
-};
+use grpo_run::{DataFile, JsonLinesWriter};
 use grpo_train::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError};
-use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
 use crate::args::RunArguments;
 use crate::generate::load_model;
-use crate::output::progress_bar;
+use crate::output::{Progress, say};
+use crate::run_files::{create_run, observer_error, save_model};
 use crate::{config, device};
 
 /// Configuration of `grpo pretrain`.
@@ -72,14 +70,17 @@ struct ModelSection {
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
-    let mut file: PretrainFile = config::load(&arguments.config, &arguments.set)?;
+    let loaded = config::load::<PretrainFile>(&arguments.config, &arguments.set)?;
+    let origin = loaded.origin;
+    let mut file = loaded.value;
     if let Some(run) = &arguments.run {
         file.run.clone_from(run);
     }
-    file.pretrain.check()?;
+    file.pretrain.check().map_err(|error| origin.explain(error))?;
     anyhow::ensure!(
         (0.0..1.0).contains(&file.data.validation_fraction),
-        "data.validation_fraction = {} is out of range; expected 0 or more, and less than 1",
+        "{}data.validation_fraction = {} is out of range; expected 0 or more, and less than 1",
+        origin.place("data.validation_fraction"),
         file.data.validation_fraction
     );
     let device = device::device().autodiff();
@@ -91,9 +92,9 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         file.data.file.display(),
         file.data.validation_fraction
     );
-    println!("{}: {}", file.data.file.display(), corpus.report);
+    say(format_args!("{}: {}", file.data.file.display(), corpus.report));
     for dropped in &corpus.report.examples {
-        println!("  left out: {dropped}");
+        say(format_args!("  left out: {dropped}"));
     }
 
     let data = [("molecules", Some(&file.data.file)), ("vocabulary", file.data.vocabulary.as_ref())]
@@ -106,14 +107,17 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let boundary = vocabulary.boundary();
     let mut observer = Observer {
         metrics: JsonLinesWriter::open(&folder.metrics_path())?,
-        bar: None,
+        progress: None,
         target: folder.path().join("model"),
         config,
         vocabulary,
         valid_loss: f64::NAN,
     };
-    grpo_train::pretrain(model, &corpus, boundary, &file.pretrain, file.seed, &mut observer)?;
-    println!("model: {}", observer.target.display());
+    let trained =
+        grpo_train::pretrain(model, &corpus, boundary, &file.pretrain, file.seed, &mut observer);
+    observer.progress.iter().for_each(Progress::finish);
+    trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
+    say(format_args!("model        {}", observer.target.display()));
     Ok(())
 }
 
@@ -186,7 +190,7 @@ fn read_options(data: &DataSection) -> ReadOptions {
 /// Writes metrics and the best model, and moves the bar.
 struct Observer {
     metrics: JsonLinesWriter,
-    bar: Option<ProgressBar>,
+    progress: Option<Progress>,
     target: PathBuf,
     config: MolGptConfig,
     vocabulary: Vocabulary,
@@ -196,12 +200,11 @@ struct Observer {
 impl PretrainObserver<MolGpt> for Observer {
     fn step(&mut self, step: &PretrainStep, steps: u64) -> Result<(), TrainError> {
         self.metrics.append(step).map_err(observer_error)?;
-        let bar = self.bar.get_or_insert_with(|| progress_bar(steps));
-        bar.set_message(format!(
+        let progress = self.progress.get_or_insert_with(|| Progress::new(steps));
+        progress.step(format!(
             "loss {:.4}  lr {:.1e}  valid {:.4}",
             step.step_train_loss, step.learning_rate, self.valid_loss
         ));
-        bar.inc(1);
         Ok(())
     }
 
@@ -209,7 +212,8 @@ impl PretrainObserver<MolGpt> for Observer {
         self.metrics.append(epoch).map_err(observer_error)?;
         self.valid_loss = epoch.epoch_valid_loss;
         if epoch.best {
-            self.save(&self.target, model).map_err(observer_error)?;
+            save_model(&self.target, &self.config, &self.vocabulary, model)
+                .map_err(observer_error)?;
         }
         let line = format!(
             "epoch {}: training loss {:.4}, validation loss {:.4}{}",
@@ -218,47 +222,7 @@ impl PretrainObserver<MolGpt> for Observer {
             epoch.epoch_valid_loss,
             if epoch.best { ", saved" } else { "" }
         );
-        self.bar.as_ref().map_or_else(|| println!("{line}"), |bar| bar.suspend(|| println!("{line}")));
+        self.progress.iter().for_each(|progress| progress.say(&line));
         Ok(())
     }
-}
-
-/// Makes the folder of a run. With `force`, one that exists steps aside.
-pub(crate) fn create_run(
-    path: &Path,
-    force: bool,
-    config: &str,
-    info: &RunInfo,
-) -> Result<RunFolder, RunError> {
-    let existing = if force { Existing::Replace } else { Existing::Refuse };
-    let (folder, aside) = RunFolder::create(path, existing, config, info)?;
-    if let Some(aside) = aside {
-        println!("the older run is now {}", aside.display());
-    }
-    Ok(folder)
-}
-
-/// Writes the files of a model folder.
-pub(crate) fn write_model(
-    folder: &Path,
-    config: &MolGptConfig,
-    vocabulary: &Vocabulary,
-    model: &MolGpt,
-) -> Result<(), RunError> {
-    for (name, bytes) in ModelFolder::files(config, vocabulary, model) {
-        atomic_write(&folder.join(name), &bytes)?;
-    }
-    Ok(())
-}
-
-impl Observer {
-    fn save(&self, target: &Path, model: &MolGpt) -> Result<(), RunError> {
-        write_folder_atomically(target, Existing::Replace, |folder| {
-            write_model(folder, &self.config, &self.vocabulary, model)
-        })
-    }
-}
-
-pub(crate) fn observer_error(error: impl std::error::Error + Send + Sync + 'static) -> TrainError {
-    TrainError::Observer(Box::new(error))
 }

@@ -16,7 +16,6 @@ use crate::generate::{Generation, generate, load_model};
 use crate::output::FileInPlace;
 
 pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
-    anyhow::ensure!(arguments.number > 0, "-n 0 would draw nothing; use 1 or more");
     let folder = load_model(&arguments.model, &device::device())?;
     let known = arguments.not_in.as_deref().map(known_molecules).transpose()?;
     let generation = Generation {

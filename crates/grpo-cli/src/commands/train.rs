@@ -8,23 +8,18 @@ use comfy_table::{CellAlignment, Table, presets};
 use grpo_data::{Completion, Vocabulary};
 use grpo_eval::MoleculeSummary;
 use grpo_model::{MolGpt, MolGptConfig, ModelFolder};
-use grpo_run::{
-    CompletionRecord, DataFile, Existing, JsonLinesWriter, RunError, RunFolder,
-    write_folder_atomically,
-};
+use grpo_run::{CompletionRecord, DataFile, JsonLinesWriter, RunError, RunFolder};
 use grpo_train::{
-    Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig, SamplingConfig, ScheduleConfig,
+    AdvantageSettings, Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig, SamplingConfig, ScheduleConfig,
     StepReport, TrainConfig, TrainError, TrainObserver, unconditional_prompts,
 };
-use grpo_core::AdvantageConfig;
 use grpo_rewards::{Outcome, RewardConfig, RewardRunner};
-use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 
-use super::pretrain::{create_run, observer_error, write_model};
 use crate::args::RunArguments;
 use crate::generate::{Generation, generate, load_model};
-use crate::output::progress_bar;
+use crate::output::{Progress, say};
+use crate::run_files::{create_run, observer_error, save_model, write_model};
 use crate::{config, device};
 
 /// Configuration of `grpo train`.
@@ -40,7 +35,7 @@ struct TrainFile {
     sampling: SamplingConfig,
     reward: RewardConfig,
     #[serde(default)]
-    advantage: AdvantageConfig,
+    advantage: AdvantageSettings,
     #[serde(default)]
     loss: LossSettings,
     optimizer: OptimizerConfig,
@@ -94,11 +89,23 @@ impl TrainFile {
     }
 }
 
+/// Molecules of the table before and after, at most: more would only take time.
+const MOST_SAMPLES: u32 = 1_000_000;
+
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
-    let mut file: TrainFile = config::load(&arguments.config, &arguments.set)?;
+    let loaded = config::load::<TrainFile>(&arguments.config, &arguments.set)?;
+    let origin = loaded.origin;
+    let mut file = loaded.value;
     if let Some(run) = &arguments.run {
         file.run.clone_from(run);
     }
+    file.grpo().check().map_err(|error| origin.explain(error))?;
+    anyhow::ensure!(
+        file.eval.samples <= MOST_SAMPLES,
+        "{}eval.samples = {} is out of range; expected 0 to {MOST_SAMPLES}",
+        origin.place("eval.samples"),
+        file.eval.samples
+    );
     // Everything that can be refused is refused before the run has a folder.
     let ModelFolder { config, vocabulary, model } =
         load_model(&file.model, &device::device().autodiff())
@@ -111,14 +118,14 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let text = config::resolved(&file)?;
     let info = config::run_info(file.seed, data);
     let folder = create_run(&file.run, arguments.force, &text, &info)?;
-    println!("run folder   {}", folder.path().display());
+    say(format_args!("run folder   {}", folder.path().display()));
 
     let before = evaluate(grpo.policy(), &vocabulary, &file)?;
     let steps = u64::from(file.train.steps);
     let mut observer = Observer {
         metrics: folder.metrics_from(1)?,
         completions: folder.completions_from(1)?,
-        bar: progress_bar(steps),
+        progress: Progress::new(steps),
         folder,
         file: &file,
         config: &config,
@@ -126,19 +133,17 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     };
     let prompts = |_step| unconditional_prompts(file.train.prompts_per_step, boundary);
     let trained = grpo_train::train(&mut grpo, prompts, &mut observer);
-    observer.bar.finish_and_clear();
+    observer.progress.finish();
     // What was learned before a failure is not lost; where both fail, the training's reason is the one to know.
     let target = observer.folder.path().join("model");
-    let saved = write_folder_atomically(&target, Existing::Replace, |folder| {
-        write_model(folder, &config, &vocabulary, grpo.policy())
-    });
+    let saved = save_model(&target, &config, &vocabulary, grpo.policy());
     trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
     saved?;
 
     let after = evaluate(grpo.policy(), &vocabulary, &file)?;
-    println!("{}", comparison(&before, &after));
-    println!("model        {}", target.display());
-    println!("metrics      {}", observer.folder.metrics_path().display());
+    say(format_args!("{}", comparison(&before, &after)));
+    say(format_args!("model        {}", target.display()));
+    say(format_args!("metrics      {}", observer.folder.metrics_path().display()));
     Ok(())
 }
 
@@ -166,8 +171,20 @@ fn evaluate(
         batch_size: file.sampling.batch_size,
     };
     let drawn = generate(model, vocabulary, file.eval.samples, &generation)?;
-    let limit = Duration::from_secs_f64(file.train.reward_time_limit);
+    // As much time for each molecule as in a step of the training, and no less altogether.
+    let completions = f64::from(file.train.prompts_per_step) * file.train.group_size as f64;
+    let share = (f64::from(file.eval.samples) / completions).max(1.0);
+    let limit = Duration::from_secs_f64(file.train.reward_time_limit * share);
     let outcomes = RewardRunner::new(file.reward.build()?, limit).score(drawn.clone());
+    let failed: Vec<&str> = outcomes.iter().filter_map(Outcome::failure).collect();
+    if failed.len() as f64 > file.train.max_failed_rewards * drawn.len() as f64 {
+        anyhow::bail!(
+            "the reward failed for {} of the {} molecules of the table; the first reason: {}",
+            failed.len(),
+            drawn.len(),
+            failed[0]
+        );
+    }
     Ok(Some(MoleculeSummary::of(&drawn, &outcomes, None)))
 }
 
@@ -179,10 +196,11 @@ fn comparison(before: &Option<MoleculeSummary>, after: &Option<MoleculeSummary>)
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     let title = format!("{} molecules", before.samples);
     table.set_header([title.as_str(), "before", "after", "change"]);
-    let rows: [(&str, fn(&MoleculeSummary) -> f64); 6] = [
+    let rows: [(&str, fn(&MoleculeSummary) -> f64); 7] = [
         ("validity", |summary| summary.validity),
         ("uniqueness (of valid)", |summary| summary.uniqueness),
         ("mean reward, all", |summary| summary.reward),
+        ("  its standard error", |summary| summary.reward_error),
         ("mean reward, valid", |summary| summary.reward_valid),
         ("mean QED, valid", |summary| summary.qed),
         ("mean SA, valid (1 easy, 10 hard)", |summary| summary.sa),
@@ -206,7 +224,7 @@ fn comparison(before: &Option<MoleculeSummary>, after: &Option<MoleculeSummary>)
 struct Observer<'a> {
     metrics: JsonLinesWriter,
     completions: JsonLinesWriter,
-    bar: ProgressBar,
+    progress: Progress,
     folder: RunFolder,
     file: &'a TrainFile,
     config: &'a MolGptConfig,
@@ -232,17 +250,16 @@ impl TrainObserver<MolGpt> for Observer<'_> {
                 .write_checkpoint(u64::from(done), |folder| {
                     write_model(folder, self.config, self.vocabulary, policy)
                 })
-                .map_err(|error: RunError| observer_error(error))?;
+                .map_err(observer_error)?;
         }
         let value = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
-        self.bar.set_message(format!(
+        self.progress.step(format!(
             "reward {:.3}  valid {:.2}  KL {:.3}  {:.0} tokens/s",
             value("reward"),
             value("rewards/valid/mean"),
             value("kl"),
             value("tokens_per_second"),
         ));
-        self.bar.inc(1);
         Ok(())
     }
 }

@@ -3,22 +3,97 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use grpo_train::TrainError;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
+/// A configuration, and where its keys came from.
+pub(crate) struct Loaded<T> {
+    pub(crate) value: T,
+    pub(crate) origin: Origin,
+}
+
+/// The layers of a configuration, for error messages.
+pub(crate) struct Origin {
+    /// The file that was asked for, then what it extends.
+    files: Vec<Layer>,
+    /// `KEY=VALUE` pairs, over the files.
+    set: Vec<String>,
+}
+
 /// Reads `path`, what it `extends`, and the `KEY=VALUE` pairs of `set`, later layers over earlier ones.
-pub(crate) fn load<T: DeserializeOwned>(path: &Path, set: &[String]) -> anyhow::Result<T> {
+pub(crate) fn load<T: DeserializeOwned>(path: &Path, set: &[String]) -> anyhow::Result<Loaded<T>> {
     let mut files = Vec::new();
     let mut merged = read_with_bases(path, &mut files)?;
     for pair in set {
         let (key, value) = parse_set(pair)?;
         merge(&mut merged, nested(&key, value));
     }
-    let error = match serde_path_to_error::deserialize(Value::Table(merged)) {
-        Ok(config) => return Ok(config),
-        Err(error) => error,
-    };
-    bail!("{}", explain(&error.path().to_string(), error.inner().message(), &files, set))
+    let origin = Origin { files, set: set.to_vec() };
+    match serde_path_to_error::deserialize(Value::Table(merged)) {
+        Ok(value) => Ok(Loaded { value, origin }),
+        Err(error) => {
+            bail!("{}", origin.fault(&error.path().to_string(), error.inner().message()))
+        }
+    }
+}
+
+impl Origin {
+    /// A fault that the training found, with the place of the key that it names.
+    pub(crate) fn explain(&self, error: TrainError) -> anyhow::Error {
+        match &error {
+            TrainError::Range { key, .. } => anyhow::anyhow!("{}{error}", self.place(key)),
+            _ => anyhow::anyhow!("{}{error}", self.place("")),
+        }
+    }
+
+    /// `file:line: ` of the topmost layer that gives `key`, or its table, or just the file.
+    pub(crate) fn place(&self, key: &str) -> String {
+        // `--set rewrad.qed=1` makes the unknown table `rewrad`.
+        let sets = |pair: &&String| {
+            let given = pair.split_once('=').map_or("", |(given, _)| given.trim());
+            !key.is_empty() && format!("{given}.").starts_with(&format!("{key}."))
+        };
+        if let Some(pair) = self.set.iter().rev().find(sets) {
+            return format!("--set {pair}: ");
+        }
+        let mut parts: Vec<&str> = key.split('.').filter(|part| !part.is_empty()).collect();
+        loop {
+            for file in &self.files {
+                if let Some(line) = line_of_key(&file.text, &parts) {
+                    return format!("{}:{line}: ", file.path.display());
+                }
+            }
+            if parts.pop().is_none() {
+                return format!("{}: ", self.files[0].path.display());
+            }
+        }
+    }
+
+    /// What serde found at the key path `at`: where it is, what it is, and the nearest key that there is.
+    fn fault(&self, at: &str, message: &str) -> String {
+        let message = message.trim();
+        let unknown = message
+            .strip_prefix("unknown field `")
+            .and_then(|rest| rest.split_once('`'))
+            .map(|(name, rest)| (name.to_owned(), quoted(rest)));
+        let at = if at == "." { "" } else { at };
+        let Some((name, known)) = unknown else {
+            let subject = if at.is_empty() { String::new() } else { format!("{at}: ") };
+            return format!("{}{subject}{message}", self.place(at));
+        };
+        // The path may or may not end in the unknown key itself.
+        let section = at.strip_suffix(&name).unwrap_or(at).trim_end_matches('.');
+        let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
+        let nearest = known.iter().min_by_key(|known| strsim::damerau_levenshtein(known, &name));
+        let hint = match nearest {
+            Some(nearest) if strsim::jaro_winkler(nearest, &name) > 0.75 => {
+                format!("did you mean '{nearest}'?")
+            }
+            _ => format!("there are: {}", known.join(", ")),
+        };
+        format!("{}unknown key '{key}'; {hint}", self.place(&key))
+    }
 }
 
 /// A file of the configuration, as text.
@@ -88,59 +163,9 @@ fn nested(key: &str, value: Value) -> Table {
     Table::from_iter([(first.to_owned(), value)])
 }
 
-/// Where the fault is, what it is, and the nearest key that there is.
-fn explain(at: &str, message: &str, files: &[Layer], set: &[String]) -> String {
-    let message = message.trim();
-    let unknown = message
-        .strip_prefix("unknown field `")
-        .and_then(|rest| rest.split_once('`'))
-        .map(|(name, rest)| (name.to_owned(), quoted(rest)));
-    let at = if at == "." { "" } else { at };
-    let Some((name, known)) = unknown else {
-        let key = at.to_owned();
-        let place = place(&key, files, set);
-        let subject = if key.is_empty() { String::new() } else { format!("{key}: ") };
-        return format!("{place}{subject}{message}");
-    };
-    // The path may or may not end in the unknown key itself.
-    let section = at.strip_suffix(&name).unwrap_or(at).trim_end_matches('.');
-    let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
-    let nearest = known.iter().min_by_key(|known| strsim::damerau_levenshtein(known, &name));
-    let hint = match nearest {
-        Some(nearest) if strsim::jaro_winkler(nearest, &name) > 0.75 => {
-            format!("did you mean '{nearest}'?")
-        }
-        _ => format!("there are: {}", known.join(", ")),
-    };
-    format!("{}unknown key '{key}'; {hint}", place(&key, files, set))
-}
-
 /// What stands in backquotes.
 fn quoted(text: &str) -> Vec<String> {
     text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
-}
-
-/// `file:line: ` of the topmost layer that gives `key`, or its table.
-fn place(key: &str, files: &[Layer], set: &[String]) -> String {
-    // `--set rewrad.qed=1` makes the unknown table `rewrad`.
-    let sets = |pair: &&String| {
-        let given = pair.split_once('=').map_or("", |(given, _)| given.trim());
-        !key.is_empty() && format!("{given}.").starts_with(&format!("{key}."))
-    };
-    if let Some(pair) = set.iter().rev().find(sets) {
-        return format!("--set {pair}: ");
-    }
-    let mut parts: Vec<&str> = key.split('.').filter(|part| !part.is_empty()).collect();
-    loop {
-        for file in files {
-            if let Some(line) = line_of_key(&file.text, &parts) {
-                return format!("{}:{line}: ", file.path.display());
-            }
-        }
-        if parts.pop().is_none() {
-            return String::new();
-        }
-    }
 }
 
 fn line_of_key(text: &str, parts: &[&str]) -> Option<usize> {

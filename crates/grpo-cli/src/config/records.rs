@@ -52,9 +52,14 @@ fn git_revision() -> Option<String> {
 
 /// UTC to the second.
 fn now() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()))
+}
+
+/// `2026-01-31T12:00:00Z` of the seconds since 1970.
+fn utc(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Days to a date by Hinnant's algorithm, with years that begin in March.
+    // Days to a date by Hinnant's algorithm ("chrono-compatible low-level date algorithms"), with years that
+    // begin in March.
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
     let year_of_era =
@@ -66,4 +71,28 @@ fn now() -> String {
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let (hour, minute, second) = (rest / 3600, rest % 3600 / 60, rest % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against `date -u -d @N`.
+    #[test]
+    fn seconds_become_dates() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_798_761_599, "2026-12-31T23:59:59Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(utc(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn versions_are_those_of_the_lock_file() {
+        assert_eq!(locked_version("burn"), "0.22.1");
+        assert_eq!(locked_version("chematic"), "1.2.1");
+    }
 }

@@ -128,10 +128,7 @@ fn d07_a_bandit_finds_the_arm_that_pays() {
     for preset in [Preset::Grpo, Preset::DrGrpo, Preset::Dapo] {
         let device = Device::flex().autodiff();
         let config = preset.config().checked().unwrap();
-        let scale = match preset {
-            Preset::DrGrpo => RewardScale::None,
-            _ => RewardScale::Group,
-        };
+        let scale = preset.reward_scale();
         let advantages = AdvantageConfig { scale, ..AdvantageConfig::default() };
         let (good, group) = (3, 16);
         let mut uniform = Uniform(1);

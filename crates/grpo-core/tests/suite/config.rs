@@ -24,8 +24,8 @@ fn bounds_and_weight_have_ranges() {
     let endless = LossConfig { epsilon_high: f64::INFINITY, ..grpo() };
     refused(endless, &format!("epsilon_high = inf {rule}"));
     let coef = |coef| LossConfig { kl: KlConfig { coef, ..grpo().kl }, ..grpo() };
-    refused(coef(-1.0), &format!("kl.coef = -1 {rule}"));
-    refused(coef(f64::INFINITY), &format!("kl.coef = inf {rule}"));
+    refused(coef(-1.0), &format!("kl_coef = -1 {rule}"));
+    refused(coef(f64::INFINITY), &format!("kl_coef = inf {rule}"));
 
     for allowed in [low(0.0), low(1.0), LossConfig { epsilon_high: 5.0, ..grpo() }] {
         assert_eq!(allowed.checked(), Ok(allowed));
@@ -40,7 +40,7 @@ fn an_uncorrected_k1_is_refused_where_it_has_weight() {
     };
     refused(
         k1(0.1, false),
-        "kl.estimator = \"k1\" without kl.bias_correction has an expected gradient of zero: \
+        "kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero: \
          it adds noise and holds nothing back; use k3, or switch the correction on",
     );
     assert_eq!(k1(0.1, true).checked(), Ok(k1(0.1, true)));
@@ -51,16 +51,17 @@ fn an_uncorrected_k1_is_refused_where_it_has_weight() {
 #[test]
 fn names_stand_for_the_choices_of_their_papers() {
     #[track_caller]
-    fn check(name: &str, epsilon_high: f64, reduction: Reduction) {
+    fn check(name: &str, epsilon_high: f64, reduction: Reduction, scale: RewardScale) {
         let preset: Preset = serde_json::from_str(&format!("\"{name}\"")).unwrap();
         let kl = KlConfig { coef: 0.0, estimator: KlEstimator::K3, bias_correction: true };
         let expect = LossConfig { epsilon_low: 0.2, epsilon_high, kl, reduction };
         assert_eq!(preset.config(), expect);
         assert_eq!(preset.config().checked(), Ok(expect));
+        assert_eq!(preset.reward_scale(), scale);
     }
-    check("grpo", 0.2, Reduction::SequenceMean);
-    check("dr_grpo", 0.2, Reduction::Constant);
-    check("dapo", 0.28, Reduction::TokenMean);
+    check("grpo", 0.2, Reduction::SequenceMean, RewardScale::Group);
+    check("dr_grpo", 0.2, Reduction::Constant, RewardScale::None);
+    check("dapo", 0.28, Reduction::TokenMean, RewardScale::Group);
     let default: AdvantageConfig = serde_json::from_str("{}").unwrap();
     assert_eq!(default, AdvantageConfig { scale: RewardScale::Group, epsilon: 1e-4 });
 }
