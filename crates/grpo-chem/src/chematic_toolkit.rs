@@ -93,13 +93,16 @@ impl Toolkit for Chematic {
             rdkit_morgan_fingerprint(model, &RdkitMorganConfig::default()).map_err(|error| {
                 InvalidSmiles::Unsupported { detail: format!("no fragments: {error}") }
             })?;
+        // From the order of a hash table, so that the sum over them has the same last bit everywhere.
+        let mut fragments: Vec<(u32, u32)> = fingerprint.sparse_counts.into_iter().collect();
+        fragments.sort_unstable();
         Ok(Complexity {
             atoms: model.atom_count(),
             stereocenters: stereocenters.len(),
             spiro_atoms: rings.spiro_atoms,
             bridgeheads: rings.bridgeheads,
             macrocycle: rings.macrocycle,
-            fragments: fingerprint.sparse_counts.into_iter().collect(),
+            fragments,
         })
     }
 

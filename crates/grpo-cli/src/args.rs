@@ -49,13 +49,7 @@ pub(crate) struct SampleArguments {
     #[arg(long, value_name = "FOLDER", default_value = "data/molecules/prior")]
     pub(crate) model: PathBuf,
     /// Molecules to draw
-    #[arg(
-        short = 'n',
-        long = "number",
-        value_name = "N",
-        default_value_t = 1000,
-        value_parser = clap::value_parser!(u32).range(1..=10_000_000)
-    )]
+    #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 1000)]
     pub(crate) number: u32,
     /// Seed of the random numbers
     #[arg(long, default_value_t = 42)]

@@ -53,12 +53,8 @@ pub(crate) fn generate<M: CausalLm>(
         batch_size: generation.batch_size,
     };
     let rollout = Rollout::new(settings, model, 1).context("sampling")?;
-    let key = StepKey {
-        seed: generation.seed,
-        purpose: Purpose::Evaluation,
-        step: 0,
-        policy_version: 0,
-    };
+    let key =
+        StepKey { seed: generation.seed, purpose: Purpose::Evaluation, step: 0, policy_version: 0 };
     let prompts = unconditional_prompts(number, vocabulary.boundary());
     let groups = rollout.sample(&Frozen::snapshot(model), &prompts, key)?;
     let completions = groups.iter().flat_map(|group| &group.completions);

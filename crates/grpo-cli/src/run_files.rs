@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use grpo_data::Vocabulary;
-use grpo_model::{MolGpt, MolGptConfig, ModelFolder};
+use grpo_model::{ModelFolder, MolGpt, MolGptConfig};
 use grpo_run::{
     Existing, RunError, RunFolder, RunInfo, atomic_write, write_folder_atomically, write_manifest,
 };

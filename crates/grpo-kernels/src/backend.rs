@@ -257,7 +257,12 @@ impl Kernels for Flex {
         like(&y, out)
     }
 
-    fn layer_norm_kernel(x: FlexTensor, gamma: FlexTensor, beta: FlexTensor, epsilon: f32) -> FlexTensor {
+    fn layer_norm_kernel(
+        x: FlexTensor,
+        gamma: FlexTensor,
+        beta: FlexTensor,
+        epsilon: f32,
+    ) -> FlexTensor {
         let (x, gamma, beta) = (x.to_contiguous(), gamma.to_contiguous(), beta.to_contiguous());
         let (source, gamma, beta) = (x.storage::<f32>(), gamma.storage(), beta.storage());
         let mut out = vec![0.0; source.len()];

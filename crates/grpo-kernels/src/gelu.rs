@@ -42,7 +42,10 @@ pub(crate) fn backward(x: &[f32], dy: &[f32], dx: &mut [f32]) {
 /// Φ by Abramowitz & Stegun 7.1.26, whose absolute error is below 1.5e-7: the resolution of `f32` at 1.
 #[cfg(feature = "flex")]
 #[inline(always)]
-#[expect(clippy::excessive_precision, reason = "the published constants, to be compared digit by digit")]
+#[expect(
+    clippy::excessive_precision,
+    reason = "the published constants, to be compared digit by digit"
+)]
 fn cdf_and_gauss(x: f32) -> (f32, f32) {
     let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
     let gauss = simd::exp(-z * z);

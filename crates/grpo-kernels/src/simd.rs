@@ -13,7 +13,10 @@ pub(crate) const CHUNK: usize = 16 * 1024;
 /// Cody–Waite range reduction `x = n·ln 2 + r`, `|r| ≤ ½ ln 2`, and the degree-6 polynomial of Cephes'
 /// `expf` for `e^r`.
 #[inline(always)]
-#[expect(clippy::excessive_precision, reason = "the published constants, to be compared digit by digit")]
+#[expect(
+    clippy::excessive_precision,
+    reason = "the published constants, to be compared digit by digit"
+)]
 pub(crate) fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
     let n = (x * std::f32::consts::LOG2_E).round_ties_even();

@@ -9,7 +9,9 @@ fn values(n: usize, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..n)
         .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             // Through f32, so that the oracle sees exactly what the kernel sees.
             f64::from(((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5) * 6.0)
         })

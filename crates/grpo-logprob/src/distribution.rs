@@ -60,7 +60,9 @@ impl SamplingDistribution {
 #[non_exhaustive]
 pub enum DistributionError {
     /// The temperature is zero, negative, too large or not a number.
-    #[error("a temperature of {0} cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)")]
+    #[error(
+        "a temperature of {0} cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
+    )]
     Temperature(f32),
     /// `top_k` would keep nothing.
     #[error("top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all")]

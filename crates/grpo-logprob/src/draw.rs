@@ -32,9 +32,8 @@ pub fn draw(
         .filter(|id| distribution.forbidden().binary_search(id).is_err())
         .collect();
     if let Some(k) = distribution.top_k().filter(|&k| k < candidates.len()) {
-        candidates.sort_by(|&a, &b| {
-            logits[b as usize].total_cmp(&logits[a as usize]).then(a.cmp(&b))
-        });
+        candidates
+            .sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]).then(a.cmp(&b)));
         candidates.truncate(k);
         candidates.sort_unstable();
     }
@@ -93,8 +92,7 @@ mod tests {
         let mut cumulative = 0.0;
         for (id, probability) in probabilities(kept) {
             for inside in [1e-9, 0.5, 1.0 - 1e-9] {
-                let drawn =
-                    draw(&LOGITS, distribution, cumulative + inside * probability).unwrap();
+                let drawn = draw(&LOGITS, distribution, cumulative + inside * probability).unwrap();
                 assert_eq!(drawn.id, id);
                 assert!((f64::from(drawn.logprob) - probability.ln()).abs() < 1e-6);
             }

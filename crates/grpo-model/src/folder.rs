@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use grpo_data::{DataError, Vocabulary};
 
 use crate::weights::{WEIGHTS_FILE, read_metadata, to_safetensors};
-use crate::{MolGpt, MolGptConfig, ModelError};
+use crate::{ModelError, MolGpt, MolGptConfig};
 
 const CONFIG_FILE: &str = "config.json";
 const VOCABULARY_FILE: &str = "vocabulary.json";
@@ -83,13 +83,17 @@ pub enum ModelFolderError {
     #[error(transparent)]
     Vocabulary(#[from] DataError),
     /// The weights were trained with other tokens.
-    #[error("{folder}: model.safetensors was trained with another vocabulary than vocabulary.json; take both from the same model")]
+    #[error(
+        "{folder}: model.safetensors was trained with another vocabulary than vocabulary.json; take both from the same model"
+    )]
     OtherVocabulary {
         /// The folder.
         folder: String,
     },
     /// Vocabulary and model are not of one another.
-    #[error("{folder}: vocabulary.json has {tokens} tokens, but config.json says vocab_size = {expected}; they are not of the same model")]
+    #[error(
+        "{folder}: vocabulary.json has {tokens} tokens, but config.json says vocab_size = {expected}; they are not of the same model"
+    )]
     VocabularySize {
         /// The folder.
         folder: String,

@@ -119,9 +119,8 @@ impl CausalAttention {
         width: usize,
         heads: usize,
     ) -> Result<Self, ModelError> {
-        let mut linear = |part: &str| {
-            Linear::new(parameters, &format!("{name}.{part}"), [width, width], true)
-        };
+        let mut linear =
+            |part: &str| Linear::new(parameters, &format!("{name}.{part}"), [width, width], true);
         Ok(Self {
             key: linear("key")?,
             query: linear("query")?,

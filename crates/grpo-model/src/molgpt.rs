@@ -83,7 +83,8 @@ impl MolGptConfig {
         let config = |message: String| ModelError::Config { path: path.to_owned(), message };
         let text = std::fs::read_to_string(path)
             .map_err(|source| ModelError::Read { path: path.to_owned(), source })?;
-        let parsed: Self = serde_json::from_str(&text).map_err(|error| config(error.to_string()))?;
+        let parsed: Self =
+            serde_json::from_str(&text).map_err(|error| config(error.to_string()))?;
         parsed.checked().map_err(|error| config(error.to_string()))
     }
 }

@@ -171,8 +171,8 @@ pub fn named_tensors<M: Module>(model: &M) -> BTreeMap<String, TensorData> {
 /// # Errors
 /// A file that cannot be read or is not whole.
 pub(crate) fn read_metadata(path: &Path) -> Result<BTreeMap<String, String>, ModelError> {
-    let bytes = std::fs::read(path)
-        .map_err(|source| ModelError::Read { path: path.to_owned(), source })?;
+    let bytes =
+        std::fs::read(path).map_err(|source| ModelError::Read { path: path.to_owned(), source })?;
     let (_, metadata) = SafeTensors::read_metadata(&bytes)
         .map_err(|source| ModelError::Safetensors { path: path.to_owned(), source })?;
     Ok(metadata.metadata().clone().unwrap_or_default().into_iter().collect())

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use grpo_model::{
-    CausalLm, Dropout, Frozen, KvCache, ModelError, MolGpt, MolGptConfig, Parameters, linear_weights, named_tensors,
-    to_safetensors,
+    CausalLm, Dropout, Frozen, KvCache, ModelError, MolGpt, MolGptConfig, Parameters,
+    linear_weights, named_tensors, to_safetensors,
 };
 
 fn config(vocab_size: usize, block_size: usize, n_layer: usize, n_embd: usize) -> MolGptConfig {
@@ -82,7 +82,9 @@ struct Oracle(BTreeMap<String, Vec<f64>>);
 
 impl Oracle {
     fn of(model: &MolGpt) -> Self {
-        Self(named_tensors(model).into_iter().map(|(n, d)| (n, d.iter::<f64>().collect())).collect())
+        Self(
+            named_tensors(model).into_iter().map(|(n, d)| (n, d.iter::<f64>().collect())).collect(),
+        )
     }
 
     fn linear(&self, name: &str, x: &[f64], bias: bool) -> Vec<f64> {
@@ -114,7 +116,9 @@ impl Oracle {
         let mut x: Vec<Vec<f64>> =
             prefix.iter().map(|p| (0..d).map(|i| p[i] + kind[i]).collect()).collect();
         for (t, &id) in tokens.iter().enumerate() {
-            x.push((0..d).map(|i| tok[id as usize * d + i] + pos[t * d + i] + kind[d + i]).collect());
+            x.push(
+                (0..d).map(|i| tok[id as usize * d + i] + pos[t * d + i] + kind[d + i]).collect(),
+            );
         }
         for layer in 0..layers {
             let name = |part: &str| format!("blocks.{layer}.{part}");
@@ -129,7 +133,11 @@ impl Oracle {
                 for head in 0..heads {
                     let range = head * w..(head + 1) * w;
                     let dot = |s: usize| -> f64 {
-                        q[t][range.clone()].iter().zip(&k[s][range.clone()]).map(|(a, b)| a * b).sum()
+                        q[t][range.clone()]
+                            .iter()
+                            .zip(&k[s][range.clone()])
+                            .map(|(a, b)| a * b)
+                            .sum()
                     };
                     let weight: Vec<f64> =
                         (0..=t).map(|s| (dot(s) / (w as f64).sqrt()).exp()).collect();
@@ -171,8 +179,9 @@ fn logits_are_those_of_the_definition() {
 fn a_prefix_is_seen_by_all_and_left_out_of_the_result() {
     let device = Device::flex();
     let model = model(&config(11, 9, 2, 16), &device);
-    let vectors: Vec<Vec<f64>> =
-        (0..2).map(|p| (0..16).map(|i| f64::from((p * 16 + i) % 7) * 0.1 - 0.3).collect()).collect();
+    let vectors: Vec<Vec<f64>> = (0..2)
+        .map(|p| (0..16).map(|i| f64::from((p * 16 + i) % 7) * 0.1 - 0.3).collect())
+        .collect();
     let flat: Vec<f32> = vectors.concat().iter().map(|&v| v as f32).collect();
     let prefix = Tensor::from_data(TensorData::new(flat, [1, 2, 16]), &device);
     let row: &[i32] = &[0, 3, 10, 7];
@@ -311,9 +320,13 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
     let path = folder.path().join("model.safetensors");
     let bytes = to_safetensors(&MolGpt::random(&good, 1, &device), BTreeMap::new());
     std::fs::write(&path, &bytes).unwrap();
-    let refusal = |config: &MolGptConfig| MolGpt::load(config, &path, &device).unwrap_err().to_string();
+    let refusal =
+        |config: &MolGptConfig| MolGpt::load(config, &path, &device).unwrap_err().to_string();
 
-    assert!(refusal(&config(12, 9, 1, 16)).contains("'tok_emb.weight' has shape [11, 16], but config.json asks for [12, 16]"));
+    assert!(
+        refusal(&config(12, 9, 1, 16))
+            .contains("'tok_emb.weight' has shape [11, 16], but config.json asks for [12, 16]")
+    );
     assert!(refusal(&config(11, 9, 2, 16)).contains("no tensor 'blocks.1.ln1.weight'"));
     let two = to_safetensors(&MolGpt::random(&config(11, 9, 2, 16), 1, &device), BTreeMap::new());
     std::fs::write(&path, two).unwrap();

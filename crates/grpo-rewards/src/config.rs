@@ -63,13 +63,17 @@ impl RewardConfig {
 #[non_exhaustive]
 pub enum RewardConfigError {
     /// The total would not be in 0..1.
-    #[error("reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {sum}")]
+    #[error(
+        "reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {sum}"
+    )]
     Weights {
         /// Their sum.
         sum: f64,
     },
     /// No logP would be near the centre.
-    #[error("reward.logp_half_width = {half_width} must be a finite number above 0, and reward.logp_centre a finite number")]
+    #[error(
+        "reward.logp_half_width = {half_width} must be a finite number above 0, and reward.logp_centre a finite number"
+    )]
     LogpWindow {
         /// What it was.
         half_width: f64,

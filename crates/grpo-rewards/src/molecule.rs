@@ -74,7 +74,8 @@ mod tests {
     use super::*;
 
     const WINDOW: LogpWindow = LogpWindow { centre: 2.5, half_width: 2.0 };
-    const QED_AND_SA: MoleculeReward = MoleculeReward { qed: 0.7, sa: 0.3, logp: 0.0, window: WINDOW };
+    const QED_AND_SA: MoleculeReward =
+        MoleculeReward { qed: 0.7, sa: 0.3, logp: 0.0, window: WINDOW };
 
     fn one(reward: &MoleculeReward, smiles: &str) -> Outcome {
         reward.score(&[smiles.to_owned()]).remove(0)

@@ -126,7 +126,8 @@ impl Rollout {
         key: StepKey,
     ) -> Result<Vec<Completion>, RolloutError> {
         let device = policy.device();
-        let mut rows: Vec<Row> = batch.iter().map(|&(p, sample)| Row::new(p, sample, key)).collect();
+        let mut rows: Vec<Row> =
+            batch.iter().map(|&(p, sample)| Row::new(p, sample, key)).collect();
         let mut active: Vec<usize> = (0..rows.len()).collect();
         // Rows of the cache; the finished among them are computed until it is worth taking them out.
         let mut in_cache = active.clone();

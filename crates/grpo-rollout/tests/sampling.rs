@@ -15,6 +15,11 @@ const KEY: StepKey = StepKey { seed: 7, purpose: Purpose::Sampling, step: 3, pol
 
 /// A small model whose probabilities are far from equal.
 fn model() -> MolGpt {
+    scaled(2.0)
+}
+
+/// A model whose weights are `scale` times the first values and some more.
+fn scaled(scale: f32) -> MolGpt {
     let config = MolGptConfig {
         architecture: Architecture::MolGpt,
         vocab_size: VOCABULARY,
@@ -24,12 +29,12 @@ fn model() -> MolGpt {
         n_embd: 16,
     };
     let device = Device::flex();
-    let mut file = to_safetensors(&MolGpt::random(&config, 1, &device));
+    let mut file = to_safetensors(&MolGpt::random(&config, 1, &device), Default::default());
     let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     for (i, number) in file[header..].chunks_exact_mut(4).enumerate() {
         let value = f32::from_le_bytes((&*number).try_into().unwrap());
         let shake = ((i as u32).wrapping_mul(2_654_435_761) >> 16) as f32 / 65_536.0 - 0.5;
-        number.copy_from_slice(&(2.0 * value + 0.4 * shake).to_le_bytes());
+        number.copy_from_slice(&(scale * value + 0.4 * shake).to_le_bytes());
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
@@ -65,7 +70,7 @@ fn sample(settings: RolloutSettings, prompts: &[Prompt], key: StepKey) -> Vec<Gr
     let model = model();
     let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap();
     let rollout = Rollout::new(settings, &model, longest).unwrap();
-    rollout.sample(&Frozen::snapshot(&model), prompts, key)
+    rollout.sample(&Frozen::snapshot(&model), prompts, key).unwrap()
 }
 
 fn completions(groups: &[Group]) -> impl Iterator<Item = &Completion> {
@@ -165,7 +170,7 @@ fn groups_are_whole_and_in_order() {
 fn sample_nothing() -> Vec<Group> {
     let model = model();
     let rollout = Rollout::new(settings(), &model, 1).unwrap();
-    rollout.sample(&Frozen::snapshot(&model), &[], KEY)
+    rollout.sample(&Frozen::snapshot(&model), &[], KEY).unwrap()
 }
 
 #[test]
@@ -265,6 +270,19 @@ fn frequencies_are_the_probabilities_of_the_model() {
     // Far enough from equal that a sampler of equal shares would be found out.
     let equal = 1.0 / VOCABULARY as f64;
     assert!(expected.iter().any(|p| (p - equal).abs() > 10.0 * (equal / n).sqrt()), "{expected:?}");
+}
+
+#[test]
+fn a_diverged_model_is_not_sampled() {
+    // Products of such weights are infinite.
+    let model = scaled(1e30);
+    let rollout = Rollout::new(settings(), &model, 1).unwrap();
+    let error = rollout.sample(&Frozen::snapshot(&model), &[prompt(0, &[0])], KEY).unwrap_err();
+    assert!(matches!(error, RolloutError::Diverged(_)));
+    assert_eq!(
+        error.to_string(),
+        "the model's logits are not finite: it has diverged, or its weights are damaged"
+    );
 }
 
 #[track_caller]

@@ -112,8 +112,7 @@ impl<'a> MicroBatch<'a> {
 
     fn score(&self, logits: Tensor<2>, device: &Device) -> Scores {
         let [rows, columns] = self.shape();
-        let targets: Tensor<1, Int> =
-            self.targets.clone().tensor(device).reshape([rows * columns]);
+        let targets: Tensor<1, Int> = self.targets.clone().tensor(device).reshape([rows * columns]);
         let excluded = self.excluded.clone().map(|flags| -> Tensor<2, Bool> {
             let data = TensorData::new(flags, [rows * columns, self.vocabulary]);
             Tensor::from_data(data, device)

@@ -37,7 +37,9 @@ pub enum TrainError {
     #[error(transparent)]
     Advantage(#[from] AdvantageError),
     /// Too many rewards failed.
-    #[error("the reward failed for {failed} of {all} completions of step {step}; the first reason: {reason}")]
+    #[error(
+        "the reward failed for {failed} of {all} completions of step {step}; the first reason: {reason}"
+    )]
     Reward {
         /// Step, from 1.
         step: u64,
@@ -49,7 +51,9 @@ pub enum TrainError {
         reason: String,
     },
     /// A number that is not finite any more. The weights of the step before are whole.
-    #[error("the {what} became {value}: training has diverged; lower the learning rate or look at the rewards")]
+    #[error(
+        "the {what} became {value}: training has diverged; lower the learning rate or look at the rewards"
+    )]
     Diverged {
         /// What.
         what: &'static str,
@@ -71,11 +75,8 @@ pub(crate) fn in_range(
         return Ok(());
     }
     let (low, high) = (range.start(), range.end());
-    let expected = if *high >= f64::MAX / 2.0 {
-        format!("{low} or more")
-    } else {
-        format!("{low} to {high}")
-    };
+    let expected =
+        if *high >= f64::MAX / 2.0 { format!("{low} or more") } else { format!("{low} to {high}") };
     Err(TrainError::Range { key: key.to_owned(), value, expected })
 }
 

@@ -14,7 +14,9 @@ mod schedule;
 mod step;
 mod train;
 
-pub use config::{AdvantageSettings, GrpoConfig, LossSettings, SamplingConfig, ScheduleConfig, TrainConfig};
+pub use config::{
+    AdvantageSettings, GrpoConfig, LossSettings, SamplingConfig, ScheduleConfig, TrainConfig,
+};
 pub use error::TrainError;
 pub use metrics::Metrics;
 pub use optimizer::{Optimizer, OptimizerConfig};

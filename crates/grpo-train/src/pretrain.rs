@@ -137,8 +137,7 @@ pub fn pretrain<M: CausalLm>(
             let started = Instant::now();
             let batch = Batch::new(batch.iter().map(|&i| corpus.train[i].as_slice()), boundary);
             tokens += batch.tokens as u64;
-            let learning_rate =
-                config.optimizer.learning_rate * schedule.multiplier(tokens as f64);
+            let learning_rate = config.optimizer.learning_rate * schedule.multiplier(tokens as f64);
             let mut dropout = Dropout::new(seed, step as u32, config.dropout);
             let loss = batch.loss(&model, &mut dropout);
             let value = finite_loss(loss.clone())?;

@@ -82,7 +82,8 @@ impl<M: CausalLm> Grpo<M> {
     pub fn step(&mut self, prompts: &[Prompt], step: u32) -> Result<StepReport, TrainError> {
         let started = Instant::now();
         // o_i ~ π_old(· | q), with their log-probabilities
-        let groups = self.rollout.sample(&Frozen::snapshot(&self.policy), prompts, self.key(step))?;
+        let groups =
+            self.rollout.sample(&Frozen::snapshot(&self.policy), prompts, self.key(step))?;
         let rollout_time = started.elapsed();
 
         // r_i with parts, and Â_i

@@ -5,7 +5,7 @@
     python3 compare.py values described.csv  # every column of every row against RDKit
 
     python3 compare.py damage FILE.smi --count 20000 --seed 1 > damaged.smi
-    describe damaged.smi > described.csv
+    grpo describe damaged.smi -o described.csv
     python3 compare.py verdicts described.csv  # only valid or not
 
     python3 compare.py rewrite FILE.smi --count 5000 --how random > rewritten.smi

@@ -32,8 +32,7 @@ const COLUMNS: [&str; 15] = [
 const BLOCK: usize = 4096;
 
 pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
-    let options =
-        ReadOptions { smiles_column: arguments.smiles_column.clone(), keep_empty: true };
+    let options = ReadOptions { smiles_column: arguments.smiles_column.clone(), keep_empty: true };
     let reader = MoleculeReader::open(&arguments.file, &options)?;
     match &arguments.output {
         Some(path) => {
@@ -56,8 +55,7 @@ fn describe_all(mut reader: MoleculeReader, output: impl Write) -> anyhow::Resul
         if block.is_empty() {
             break;
         }
-        let rows: Vec<[String; 15]> =
-            block.par_iter().map(|record| row(&record.smiles)).collect();
+        let rows: Vec<[String; 15]> = block.par_iter().map(|record| row(&record.smiles)).collect();
         for row in rows {
             table.write_record(row)?;
         }

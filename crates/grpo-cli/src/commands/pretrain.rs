@@ -4,10 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{
-    Corpus, CorpusOptions, MoleculeReader, ReadOptions, Vocabulary, smiles_tokens,
-};
-use grpo_model::{Architecture, MolGpt, MolGptConfig, ModelFolder};
+use grpo_data::{Corpus, CorpusOptions, MoleculeReader, ReadOptions, Vocabulary, smiles_tokens};
+use grpo_model::{Architecture, ModelFolder, MolGpt, MolGptConfig};
 use grpo_run::{DataFile, JsonLinesWriter};
 use grpo_train::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError};
 use serde::{Deserialize, Serialize};
@@ -97,10 +95,11 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         say(format_args!("  left out: {dropped}"));
     }
 
-    let data = [("molecules", Some(&file.data.file)), ("vocabulary", file.data.vocabulary.as_ref())]
-        .into_iter()
-        .filter_map(|(role, path)| Some(DataFile::measure(role, path?)))
-        .collect::<Result<_, _>>()?;
+    let data =
+        [("molecules", Some(&file.data.file)), ("vocabulary", file.data.vocabulary.as_ref())]
+            .into_iter()
+            .filter_map(|(role, path)| Some(DataFile::measure(role, path?)))
+            .collect::<Result<_, _>>()?;
     let info = config::run_info(file.seed, data);
     let text = config::resolved(&file)?;
     let folder = create_run(&file.run, arguments.force, &text, &info)?;

@@ -15,7 +15,16 @@ use crate::device;
 use crate::generate::{Generation, generate, load_model};
 use crate::output::FileInPlace;
 
+/// All that are drawn are held in memory at once.
+const MOST_MOLECULES: u32 = 10_000_000;
+
 pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
+    anyhow::ensure!(arguments.number > 0, "-n 0 would draw nothing; use 1 or more");
+    anyhow::ensure!(
+        arguments.number <= MOST_MOLECULES,
+        "-n {} is out of range; expected 1 to {MOST_MOLECULES}",
+        arguments.number
+    );
     let folder = load_model(&arguments.model, &device::device())?;
     let known = arguments.not_in.as_deref().map(known_molecules).transpose()?;
     let generation = Generation {

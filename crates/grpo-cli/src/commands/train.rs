@@ -7,13 +7,13 @@ use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use grpo_data::{Completion, Vocabulary};
 use grpo_eval::MoleculeSummary;
-use grpo_model::{MolGpt, MolGptConfig, ModelFolder};
+use grpo_model::{ModelFolder, MolGpt, MolGptConfig};
+use grpo_rewards::{Outcome, RewardConfig, RewardRunner};
 use grpo_run::{CompletionRecord, DataFile, JsonLinesWriter, RunError, RunFolder};
 use grpo_train::{
-    AdvantageSettings, Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig, SamplingConfig, ScheduleConfig,
-    StepReport, TrainConfig, TrainError, TrainObserver, unconditional_prompts,
+    AdvantageSettings, Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig, SamplingConfig,
+    ScheduleConfig, StepReport, TrainConfig, TrainError, TrainObserver, unconditional_prompts,
 };
-use grpo_rewards::{Outcome, RewardConfig, RewardRunner};
 use serde::{Deserialize, Serialize};
 
 use crate::args::RunArguments;

@@ -66,15 +66,18 @@ fn a_wrong_type_is_named_with_its_line() {
 #[test]
 fn a_missing_key_is_named() {
     check_text("group_size = 4\n", "", "train.toml:5: train: missing field `group_size`");
-    check_text("seed = 1\n", "", "missing field `seed`");
+    check_text("seed = 1\n", "", "train.toml: missing field `seed`");
 }
 
 #[test]
 fn a_value_out_of_range_is_refused_before_the_run_begins() {
-    check_set("train.group_size=1", "train.group_size = 1 is out of range; expected 2 to 1000000");
+    check_set(
+        "train.group_size=1",
+        "--set train.group_size=1: train.group_size = 1 is out of range; expected 2 to 1000000",
+    );
     check_set(
         "loss.epsilon_low=2",
-        "loss: epsilon_low = 2 is out of range; it must be finite and at least 0, and at most 1",
+        "train.toml: loss: epsilon_low = 2 is out of range; it must be finite and at least 0, and at most 1",
     );
     check_set(
         "sampling.max_new_tokens=25",
@@ -82,7 +85,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     );
     check_set(
         "sampling.temperature=0",
-        "sampling: a temperature of 0 cannot be sampled; use a finite number above 0 (1 is the model's own distribution)",
+        "--set sampling.temperature=0: sampling.temperature = 0 is out of range; expected 0.001 to 1000",
     );
     check_set(
         "reward.sa=0.5",
@@ -129,7 +132,7 @@ fn layers_of_configuration() {
     // The upper layer counts, and the lower one gives the rest.
     place.refuse(
         &["train", "mine.toml"],
-        "train.steps = 0 is out of range; expected 1 to 1000000000",
+        "mine.toml:4: train.steps = 0 is out of range; expected 1 to 1000000000",
     );
     place.write("mine.toml", "extends = \"train.toml\"\n\n[train]\nstep = 0\n");
     place.refuse(
@@ -173,6 +176,6 @@ fn no_threads() {
     let place = Place::for_training();
     place.refuse(
         &["train", "train.toml", "--threads", "0"],
-        "--threads 0 leaves nobody to compute; use 1 or more",
+        "--threads 0 is out of range; expected 1 to 1024",
     );
 }

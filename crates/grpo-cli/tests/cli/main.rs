@@ -5,5 +5,6 @@ mod describe;
 mod models;
 mod molecules;
 mod sample;
+mod shipped;
 mod support;
 mod training;

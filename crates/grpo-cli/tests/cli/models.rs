@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::Place;
+use crate::support::{Place, small_model};
 
 /// Loads a model folder that `damage` has changed.
 #[track_caller]
@@ -19,7 +19,7 @@ fn check(damage: impl Fn(&Place), expected: &str) {
 fn no_model() {
     check(
         |place| fs::remove_dir_all(place.path("model")).unwrap(),
-        "cannot read model/config.json: No such file or directory (os error 2)",
+        "there is no model folder model; a model folder holds config.json, vocabulary.json and model.safetensors",
     );
     check(
         |place| fs::remove_file(place.path("model/model.safetensors")).unwrap(),
@@ -37,6 +37,42 @@ fn another_vocabulary() {
         |place| place.write("model/vocabulary.json", r#"{"<": 0, "C": 1, "O": 2}"#),
         "model: vocabulary.json has 3 tokens, but config.json says vocab_size = 9; they are not of the same model",
     );
+}
+
+/// As many tokens, in another order.
+#[test]
+fn another_order_of_the_vocabulary() {
+    check(
+        |place| {
+            let tokens = place.read("model/vocabulary.json");
+            assert!(tokens.contains("\"C\": 6") && tokens.contains("\"N\": 7"), "{tokens}");
+            let swapped = tokens.replace("\"C\": 6", "\"C\": 7").replace("\"N\": 7", "\"N\": 6");
+            place.write("model/vocabulary.json", swapped);
+        },
+        "model: model.safetensors was trained with another vocabulary than vocabulary.json; take both from the same model",
+    );
+}
+
+/// A folder with a manifest is checked against it.
+#[test]
+fn a_file_that_was_altered() {
+    check(
+        |place| {
+            let manifest = small_model().join("manifest.json");
+            fs::copy(manifest, place.path("model/manifest.json")).unwrap();
+            let config = place.read("model/config.json");
+            place.write("model/config.json", format!("{config} "));
+        },
+        &format!(
+            "`model/config.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
+            config_bytes() + 1,
+            config_bytes()
+        ),
+    );
+}
+
+fn config_bytes() -> u64 {
+    fs::metadata(small_model().join("config.json")).unwrap().len()
 }
 
 #[test]

@@ -79,7 +79,10 @@ fn numbers_of_a_pretraining_out_of_range() {
     let check = |pair: &str, expected: &str| {
         place.refuse(&["pretrain", "pretrain.toml", "--set", pair], expected);
     };
-    check("pretrain.epochs=0", "pretrain.epochs = 0 is out of range; expected 1 to 1000000");
+    check(
+        "pretrain.epochs=0",
+        "--set pretrain.epochs=0: pretrain.epochs = 0 is out of range; expected 1 to 1000000",
+    );
     check(
         "model.n_head=3",
         "[model]: n_embd = 16 cannot be split into n_head = 3 heads of equal width",
@@ -87,7 +90,7 @@ fn numbers_of_a_pretraining_out_of_range() {
     check("model.block_size=0", "[model]: block_size is 0; it must be at least 1");
     check(
         "data.validation_fraction=1.5",
-        "data.validation_fraction = 1.5 is out of range; expected 0 or more, and less than 1",
+        "--set data.validation_fraction=1.5: data.validation_fraction = 1.5 is out of range; expected 0 or more, and less than 1",
     );
     check(
         "data.validation_fraction=0",

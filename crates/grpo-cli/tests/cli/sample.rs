@@ -54,13 +54,17 @@ fn what_cannot_be_sampled() {
     let model = small_model().to_str().unwrap();
     place
         .refuse(&["sample", "--model", model, "-n", "0"], "-n 0 would draw nothing; use 1 or more");
+    place.refuse(
+        &["sample", "--model", model, "-n", "4000000000"],
+        "-n 4000000000 is out of range; expected 1 to 10000000",
+    );
     check(
         &["--temperature", "0"],
-        "a temperature of 0 cannot be sampled; use a finite number above 0 (1 is the model's own distribution)",
+        "a temperature of 0 cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)",
     );
     check(
         &["--temperature", "NaN"],
-        "a temperature of NaN cannot be sampled; use a finite number above 0 (1 is the model's own distribution)",
+        "a temperature of NaN cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)",
     );
     check(
         &["--top-k", "0"],

@@ -25,6 +25,10 @@ fn counts_out_of_range() {
         "train.group_size = 1 is out of range; expected 2 to 1000000",
     );
     check(
+        |c| c.train.prompts_per_step = 200_000,
+        "train.prompts_per_step × train.group_size = 1600000 is out of range; expected 2 to 1000000",
+    );
+    check(
         |c| c.train.updates_per_rollout = 0,
         "train.updates_per_rollout = 0 is out of range; expected 1 to 1000",
     );
@@ -55,6 +59,10 @@ fn numbers_out_of_range() {
     check(
         |c| c.train.max_failed_rewards = 1.5,
         "train.max_failed_rewards = 1.5 is out of range; expected 0 to 1",
+    );
+    check(
+        |c| c.sampling.temperature = f32::INFINITY,
+        "sampling.temperature = inf is out of range; expected 0.001 to 1000",
     );
     check(
         |c| c.advantage.epsilon = -1e-4,
@@ -99,14 +107,14 @@ fn losses_out_of_range() {
     );
     check(
         |c| c.loss.kl_coef = Some(-0.1),
-        "loss: kl.coef = -0.1 is out of range; it must be finite and at least 0",
+        "loss: kl_coef = -0.1 is out of range; it must be finite and at least 0",
     );
     check(
         |c| {
             c.loss.kl_estimator = Some(KlEstimator::K1);
             c.loss.kl_bias_correction = Some(false);
         },
-        "loss: kl.estimator = \"k1\" without kl.bias_correction has an expected gradient of zero: it adds noise and holds nothing back; use k3, or switch the correction on",
+        "loss: kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero: it adds noise and holds nothing back; use k3, or switch the correction on",
     );
 }
 

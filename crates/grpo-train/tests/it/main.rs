@@ -8,3 +8,4 @@ mod oracle;
 mod pretrain;
 mod step;
 mod support;
+mod threads;

@@ -8,7 +8,8 @@ use grpo_train::{Grpo, GrpoConfig, LossSettings, TrainError, unconditional_promp
 
 use crate::oracle::{completions, log_softmax, logprobs, mean, over_actions};
 use crate::support::{
-    Decode, SEED, chains, config, distance, fresh_model, grpo, parameters, take_step, vocabulary,
+    Decode, SEED, chains, config, distance, fresh_model, grpo, model, parameters, take_step,
+    vocabulary,
 };
 
 /// Acceptance test 3: before anything has moved, ratios are 1, nothing is clipped, and the policy is its
@@ -207,12 +208,26 @@ fn a_reward_that_fails_stops_the_step_and_moves_nothing() {
 }
 
 #[test]
+fn a_policy_that_has_diverged_is_named_as_such() {
+    let vocabulary = vocabulary();
+    let boundary = vocabulary.boundary();
+    // Products of such weights are infinite.
+    let model = model(vocabulary.len(), 1e30);
+    let mut grpo = Grpo::new(model, config(), SEED, boundary, 1, chains()).unwrap();
+    let error = grpo.step(&unconditional_prompts(3, boundary), 0).unwrap_err();
+    assert!(matches!(error, TrainError::Rollout(_)), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        "sampling: the model's logits are not finite: it has diverged, or its weights are damaged"
+    );
+}
+
+#[test]
 fn settings_that_do_not_fit_the_model_are_refused() {
     let refusal = |config: GrpoConfig| {
         let boundary = vocabulary().boundary();
         let model = fresh_model(vocabulary().len());
         let error = Grpo::new(model, config, SEED, boundary, 1, chains()).err().unwrap();
-        assert!(matches!(error, TrainError::Settings(_) | TrainError::Sampling(_)), "{error:?}");
         error.to_string()
     };
     let mut long = config();
@@ -221,10 +236,13 @@ fn settings_that_do_not_fit_the_model_are_refused() {
         refusal(long),
         "sampling: a prompt of 1 tokens and max_new_tokens = 17 do not fit into the model's context of 16 tokens; max_new_tokens may be at most 16"
     );
+    let mut few = config();
+    few.sampling.top_k = Some(0);
+    assert_eq!(
+        refusal(few),
+        "sampling: top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all"
+    );
     let mut cold = config();
     cold.sampling.temperature = 0.0;
-    assert_eq!(
-        refusal(cold),
-        "sampling: a temperature of 0 cannot be sampled; use a finite number above 0 (1 is the model's own distribution)"
-    );
+    assert_eq!(refusal(cold), "sampling.temperature = 0 is out of range; expected 0.001 to 1000");
 }

@@ -2,13 +2,12 @@
 
 use burn::module::Module;
 use burn::tensor::Device;
-use grpo_core::AdvantageConfig;
 use grpo_data::Vocabulary;
 use grpo_model::{Architecture, MolGpt, MolGptConfig, named_tensors, to_safetensors};
 use grpo_rewards::RewardConfig;
 use grpo_train::{
-    Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig, SamplingConfig, ScheduleConfig,
-    StepReport, TrainConfig, unconditional_prompts,
+    AdvantageSettings, Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig, SamplingConfig,
+    ScheduleConfig, StepReport, TrainConfig, unconditional_prompts,
 };
 
 /// Tokens of small molecules.
@@ -35,7 +34,7 @@ pub(crate) fn fresh_model(vocab_size: usize) -> MolGpt {
 /// A model for training whose probabilities are far from equal; its weights are `scale` times the first
 /// values and some more.
 pub(crate) fn model(vocab_size: usize, scale: f32) -> MolGpt {
-    let mut file = to_safetensors(&fresh_model(vocab_size));
+    let mut file = to_safetensors(&fresh_model(vocab_size), Default::default());
     let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     for (i, number) in file[header..].chunks_exact_mut(4).enumerate() {
         let value = f32::from_le_bytes((&*number).try_into().unwrap());
@@ -73,7 +72,7 @@ pub(crate) fn config() -> GrpoConfig {
             logp_centre: 2.5,
             logp_half_width: 2.0,
         },
-        advantage: AdvantageConfig::default(),
+        advantage: AdvantageSettings::default(),
         loss: LossSettings { kl_coef: Some(0.05), ..LossSettings::default() },
         optimizer: optimizer(),
         schedule: ScheduleConfig::default(),

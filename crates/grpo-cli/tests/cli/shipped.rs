@@ -1,0 +1,79 @@
+//! What lies in the repository does what the README says of it.
+
+use std::path::PathBuf;
+
+use crate::support::{Ended, Place};
+
+/// Runs in the repository's root, as a user does.
+fn run(arguments: &[&str]) -> Ended {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut command = Place::new().command(arguments);
+    Ended::of(command.current_dir(root).output().unwrap())
+}
+
+#[test]
+fn the_bundled_prior_writes_valid_molecules() {
+    let sampled = run(&["sample", "-n", "300"]);
+    assert_eq!(sampled.code, Some(0), "{}", sampled.stderr);
+    assert_eq!(sampled.stdout.lines().count(), 300);
+    let validity = sampled.stderr.lines().find_map(|line| line.strip_prefix("validity"));
+    let validity: f64 = validity.unwrap().trim().parse().unwrap();
+    // It is 0.9 and more over thousands; three standard errors of a share of 300 are 0.05.
+    assert!(validity >= 0.85, "{validity}");
+}
+
+#[test]
+fn the_bundled_configurations_run() {
+    let place = Place::new();
+    let path = |name: &str| place.path(name).display().to_string();
+    let small = ["train.steps=1", "train.prompts_per_step=1", "eval.samples=20"];
+    let mut arguments = vec!["train", "configs/molecules/grpo.toml"];
+    arguments.extend(small.iter().flat_map(|pair| ["--set", pair]));
+    let folder = path("grpo");
+    arguments.extend(["--run", &folder]);
+    let trained = run(&arguments);
+    assert_eq!(trained.code, Some(0), "{}", trained.stderr);
+    assert!(trained.stdout.contains("mean reward, valid"), "{}", trained.stdout);
+
+    // A few molecules instead of the bundled ones, so that an epoch takes a second.
+    let drawn = path("drawn.smi");
+    let sampled = run(&["sample", "-n", "40", "--distinct", "-o", &drawn]);
+    assert_eq!(sampled.code, Some(0), "{}", sampled.stderr);
+    for name in ["finetune", "pretrain"] {
+        let config = format!("configs/molecules/{name}.toml");
+        let (data, folder) = (format!("data.file={drawn}"), path(name));
+        let few = "data.min_molecules=10";
+        let ended = run(&[
+            "pretrain",
+            &config,
+            "--set",
+            &data,
+            "--set",
+            few,
+            "--set",
+            "pretrain.epochs=1",
+            "--set",
+            "data.validation_fraction=0.2",
+            "--run",
+            &folder,
+        ]);
+        assert_eq!(ended.code, Some(0), "{name}: {}", ended.stderr);
+        assert!(place.path(name).join("model/model.safetensors").is_file());
+    }
+}
+
+#[test]
+fn the_bundled_molecules_are_as_many_as_stated_and_valid() {
+    let place = Place::new();
+    let table = place.path("described.csv").display().to_string();
+    let described = run(&["describe", "data/molecules/molecules.smi.gz", "-o", &table]);
+    assert_eq!(described.code, Some(0), "{}", described.stderr);
+    let table = place.read("described.csv");
+    let rows: Vec<&str> = table.lines().skip(1).collect();
+    assert!(rows.len() >= 20_000, "{} molecules", rows.len());
+    let invalid = rows.iter().filter(|row| row.split(',').nth(1) != Some("1")).count();
+    assert_eq!(invalid, 0);
+    let distinct: std::collections::BTreeSet<&str> =
+        rows.iter().filter_map(|row| row.split(',').next()).collect();
+    assert_eq!(distinct.len(), rows.len());
+}
