@@ -1,7 +1,8 @@
 //! Group Relative Policy Optimization (Shao et al. 2024, "DeepSeekMath", §4), without text, files or models.
 //!
 //! - [`group_advantages`]: rewards of groups of completions → advantages, on the host in f64.
-//! - [`grpo_loss`]: log-probabilities and advantages → a differentiable loss and its [`TokenStatistics`].
+//! - [`grpo_loss`]: log-probabilities and advantages → a differentiable loss.
+//! - [`TokenStatistics`]: what the loss was made of, in numbers.
 //! - [`LossConfig`]: three independent choices (surrogate bounds, KL penalty, reduction); the familiar names
 //!   are presets of it ([`Preset`]).
 //! - [`clip_by_global_norm`]: one norm over all gradients, as reinforcement learning wants it.

@@ -19,7 +19,7 @@ fn of_file(file: &File) -> Vec<Violation> {
         .flat_map(|name| find(&file.tokens, &[name, "!"]).into_iter().map(move |i| (i, name)))
         .map(|(i, name)| {
             let what = format!(
-                "`{name}!` in a library: give the value back, or use `tracing`; grpo-cli prints"
+                "`{name}!` in a library: give the value back; grpo-cli prints"
             );
             file.violation(file.tokens[i].line, what)
         })
@@ -56,8 +56,8 @@ mod tests {
             rule,
             &tree([("crates/grpo-run/src/lib.rs", SOURCE)]),
             "\
-crates/grpo-run/src/lib.rs:3: `println!` in a library: give the value back, or use `tracing`; grpo-cli prints
-crates/grpo-run/src/lib.rs:4: `eprint!` in a library: give the value back, or use `tracing`; grpo-cli prints",
+crates/grpo-run/src/lib.rs:3: `println!` in a library: give the value back; grpo-cli prints
+crates/grpo-run/src/lib.rs:4: `eprint!` in a library: give the value back; grpo-cli prints",
         );
     }
 }
