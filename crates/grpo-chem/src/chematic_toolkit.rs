@@ -22,6 +22,7 @@ use chematic::smiles::{
 use crate::dialect::{rewrite, without_stereo};
 use crate::error::InvalidSmiles;
 use crate::grammar;
+use crate::guard::guarded;
 use crate::patterns::{count_acceptors, count_alerts};
 use crate::qed::Properties;
 use crate::rings::{count_aromatic_rings, count_rings};
@@ -40,6 +41,8 @@ pub struct ChematicMolecule {
     /// As RDKit holds it: the descriptors count here.
     model: Molecule,
     canonical: String,
+    /// Counted while parsing, so that a toolkit that fails at it refuses the molecule there.
+    properties: Properties,
 }
 
 impl ChematicMolecule {
@@ -53,15 +56,7 @@ impl Toolkit for Chematic {
     type Molecule = ChematicMolecule;
 
     fn parse(&self, smiles: &str) -> Result<ChematicMolecule, InvalidSmiles> {
-        let smiles = without_name(smiles)?;
-        let dialect = grammar::check(smiles)?;
-        let smiles = rewrite(smiles, &dialect).unwrap_or_else(|| smiles.to_owned());
-        // The template parser builds the graph without chemistry; writing the canonical form sanitises it as RDKit
-        // does, so that every refusal of valences and aromaticity comes from one place.
-        let graph = parse_template(&smiles).map_err(from_parser)?;
-        let canonical = rdkit_canonical_smiles(&graph).map_err(from_sanitizer)?;
-        let model = sanitized(&graph);
-        Ok(ChematicMolecule { smiles, graph, model, canonical })
+        guarded(|| parse(smiles))?
     }
 
     fn canonical_smiles<'m>(&self, molecule: &'m ChematicMolecule) -> &'m str {
@@ -69,58 +64,80 @@ impl Toolkit for Chematic {
     }
 
     fn properties(&self, molecule: &ChematicMolecule) -> Properties {
-        let model = &molecule.model;
-        with_rdkit_parity_view(model, |view| {
-            let view = view.unwrap_or(model);
-            Properties {
-                mw: rdkit_molecular_weight(model),
-                logp: logp_crippen(model),
-                tpsa: rdkit_tpsa(model),
-                hba: count_acceptors(view),
-                hbd: hbd_count(model) as u32,
-                rotatable: rotatable_bond_count(model) as u32,
-                aromatic_rings: count_aromatic_rings(view),
-                alerts: count_alerts(view),
-            }
-        })
+        molecule.properties
     }
 
     fn complexity(&self, molecule: &ChematicMolecule) -> Result<Complexity, InvalidSmiles> {
-        let model = &molecule.model;
-        let stereocenters = rdkit_chiral_centers(&molecule.graph, true).map_err(from_sanitizer)?;
-        let rings = count_rings(&smallest_rings(model));
-        let fingerprint =
-            rdkit_morgan_fingerprint(model, &RdkitMorganConfig::default()).map_err(|error| {
-                InvalidSmiles::Unsupported { detail: format!("no fragments: {error}") }
-            })?;
-        // From the order of a hash table, so that the sum over them has the same last bit everywhere.
-        let mut fragments: Vec<(u32, u32)> = fingerprint.sparse_counts.into_iter().collect();
-        fragments.sort_unstable();
-        Ok(Complexity {
-            atoms: model.atom_count(),
-            stereocenters: stereocenters.len(),
-            spiro_atoms: rings.spiro_atoms,
-            bridgeheads: rings.bridgeheads,
-            macrocycle: rings.macrocycle,
-            fragments,
-        })
+        guarded(|| complexity(molecule))?
     }
 
-    fn scaffold(&self, molecule: &ChematicMolecule) -> String {
-        // RDKit writes the scaffold with `isomericSmiles=False`. Taking stereo and isotopes from the molecule first
-        // gives the same, because they do not decide which atoms belong to the scaffold.
-        let scaffold = match without_stereo(&molecule.smiles) {
-            Some(plain) => parse_template(&plain).map(|graph| rdkit_murcko_scaffold(&graph)),
-            None => Ok(rdkit_murcko_scaffold(&molecule.graph)),
-        };
-        scaffold.map_or_else(|_| String::new(), Result::unwrap_or_default)
+    fn scaffold(&self, molecule: &ChematicMolecule) -> Result<String, InvalidSmiles> {
+        guarded(|| scaffold(molecule))
     }
+}
+
+fn parse(smiles: &str) -> Result<ChematicMolecule, InvalidSmiles> {
+    let smiles = without_name(smiles)?;
+    let dialect = grammar::check(smiles)?;
+    let smiles = rewrite(smiles, &dialect).unwrap_or_else(|| smiles.to_owned());
+    // The template parser builds the graph without chemistry; writing the canonical form sanitises it as RDKit
+    // does, so that every refusal of valences and aromaticity comes from one place.
+    let graph = parse_template(&smiles).map_err(from_parser)?;
+    let canonical = rdkit_canonical_smiles(&graph).map_err(from_sanitizer)?;
+    let model = sanitized(&graph);
+    let properties = properties(&model);
+    Ok(ChematicMolecule { smiles, graph, model, canonical, properties })
+}
+
+fn properties(model: &Molecule) -> Properties {
+    with_rdkit_parity_view(model, |view| {
+        let view = view.unwrap_or(model);
+        Properties {
+            mw: rdkit_molecular_weight(model),
+            logp: logp_crippen(model),
+            tpsa: rdkit_tpsa(model),
+            hba: count_acceptors(view),
+            hbd: hbd_count(model) as u32,
+            rotatable: rotatable_bond_count(model) as u32,
+            aromatic_rings: count_aromatic_rings(view),
+            alerts: count_alerts(view),
+        }
+    })
+}
+
+fn complexity(molecule: &ChematicMolecule) -> Result<Complexity, InvalidSmiles> {
+    let model = &molecule.model;
+    let stereocenters = rdkit_chiral_centers(&molecule.graph, true).map_err(from_sanitizer)?;
+    let rings = count_rings(&smallest_rings(model));
+    let fingerprint = rdkit_morgan_fingerprint(model, &RdkitMorganConfig::default())
+        .map_err(|error| InvalidSmiles::Unsupported { detail: format!("no fragments: {error}") })?;
+    // From the order of a hash table, so that the sum over them has the same last bit everywhere.
+    let mut fragments: Vec<(u32, u32)> = fingerprint.sparse_counts.into_iter().collect();
+    fragments.sort_unstable();
+    Ok(Complexity {
+        atoms: model.atom_count(),
+        stereocenters: stereocenters.len(),
+        spiro_atoms: rings.spiro_atoms,
+        bridgeheads: rings.bridgeheads,
+        macrocycle: rings.macrocycle,
+        fragments,
+    })
+}
+
+fn scaffold(molecule: &ChematicMolecule) -> String {
+    // RDKit writes the scaffold with `isomericSmiles=False`. Taking stereo and isotopes from the molecule first
+    // gives the same, because they do not decide which atoms belong to the scaffold.
+    let scaffold = match without_stereo(&molecule.smiles) {
+        Some(plain) => parse_template(&plain).map(|graph| rdkit_murcko_scaffold(&graph)),
+        None => Ok(rdkit_murcko_scaffold(&molecule.graph)),
+    };
+    scaffold.map_or_else(|_| String::new(), Result::unwrap_or_default)
 }
 
 /// The SMILES of a line `SMILES name`. A CXSMILES extension is no name: it would change the molecule.
 fn without_name(line: &str) -> Result<&str, InvalidSmiles> {
     let line = line.trim_matches(|c: char| c.is_ascii_whitespace());
-    match line.split_once(|c: char| c.is_ascii_whitespace()) {
+    match line.split_once([' ', '\t', '\n']) {
         Some((_, rest)) if rest.trim_start().starts_with('|') => Err(InvalidSmiles::Unsupported {
             detail: "a CXSMILES extension after the SMILES".to_owned(),
         }),
@@ -151,11 +168,16 @@ fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
         RdkitSmilesError::Unsupported(detail) => return InvalidSmiles::Unsupported { detail },
         RdkitSmilesError::Sanitization(detail) => detail,
     };
-    let atom =
-        detail.split_once("for atom # ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    let atom = detail
+        .split_once("atom # ")
+        .and_then(|(_, rest)| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok());
+    let aromatic = ["Can't kekulize", "Kekulization", "non-ring atom"];
     match atom {
         Some(atom) => InvalidSmiles::Valence { atom, detail },
-        None => InvalidSmiles::Kekulization { detail },
+        None if aromatic.iter().any(|start| detail.starts_with(start)) => {
+            InvalidSmiles::Kekulization { detail }
+        }
+        None => InvalidSmiles::Sanitization { detail },
     }
 }
 
@@ -172,4 +194,28 @@ fn smallest_rings(model: &Molecule) -> Vec<Vec<usize>> {
         let rings = all_ring_list(model);
         rings.iter().map(|ring| ring.iter().map(|atom| atom.0 as usize).collect()).collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_the_label_of_its_cause() {
+        for (detail, label) in [
+            ("Explicit valence for atom # 12 N, 4, is greater than permitted", "atom 12 has"),
+            (
+                "Explicit valence for aromatic atom # 3 not equal to any accepted valence",
+                "atom 3 has",
+            ),
+            ("Unreasonable formal charge on atom # 0.", "atom 0 has"),
+            ("Can't kekulize mol.  Unkekulized atoms: 0 1", "the aromatic atoms"),
+            ("Kekulization somehow screwed up valence on 2", "the aromatic atoms"),
+            ("non-ring atom 0 marked aromatic", "the aromatic atoms"),
+            ("something else", "sanitizing failed"),
+        ] {
+            let reason = from_sanitizer(RdkitSmilesError::Sanitization(detail.to_owned()));
+            assert!(reason.to_string().starts_with(label), "{reason}");
+        }
+    }
 }

@@ -48,11 +48,11 @@ pub struct Scores {
 /// Describes a SMILES, each property computed once.
 ///
 /// # Errors
-/// The reason why the string is not a molecule.
+/// The reason why the string is not a molecule, or the toolkit's failure.
 pub fn describe(smiles: &str) -> Result<Description, InvalidSmiles> {
     let molecule = Chematic.parse(smiles)?;
     let properties = Chematic.properties(&molecule);
-    let scaffold = Chematic.scaffold(&molecule);
+    let scaffold = Chematic.scaffold(&molecule)?;
     let sa = Chematic.sa(&molecule)?;
     Ok(Description {
         mw: properties.mw,
@@ -73,7 +73,7 @@ pub fn describe(smiles: &str) -> Result<Description, InvalidSmiles> {
 /// QED, SA and the canonical form of a SMILES: [`describe`] without what a reward does not use.
 ///
 /// # Errors
-/// The reason why the string is not a molecule.
+/// The reason why the string is not a molecule, or the toolkit's failure.
 pub fn qed_and_sa(smiles: &str) -> Result<Scores, InvalidSmiles> {
     let molecule = Chematic.parse(smiles)?;
     Ok(Scores {

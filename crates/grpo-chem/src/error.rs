@@ -44,7 +44,7 @@ pub enum InvalidSmiles {
         position: usize,
     },
 
-    /// A ring closure from an atom to itself, to a neighbour it is already bonded to, or with two different bonds.
+    /// A ring closure from an atom to itself or to a neighbour it is already bonded to.
     #[error("ring closure {label} at position {position} {problem}")]
     RingClosure {
         /// The label, 0 to 99999.
@@ -55,8 +55,9 @@ pub enum InvalidSmiles {
         problem: &'static str,
     },
 
-    /// An atom has more bonds than its element permits.
-    #[error("atom {atom} has more bonds than its element permits: {detail}")]
+    /// An atom has more bonds than its element permits, or as an aromatic atom a number of bonds that it does not, or
+    /// as a lone hydrogen such a charge.
+    #[error("atom {atom} has bonds or a charge that its element does not permit: {detail}")]
     Valence {
         /// Index of the atom, from 0.
         atom: usize,
@@ -64,10 +65,24 @@ pub enum InvalidSmiles {
         detail: String,
     },
 
-    /// No assignment of single and double bonds fits the aromatic atoms.
+    /// No assignment of single and double bonds fits the aromatic atoms, or one of them is in no ring.
     #[error("the aromatic atoms cannot be kekulized: {detail}")]
     Kekulization {
         /// The toolkit's own words.
+        detail: String,
+    },
+
+    /// Refused by a step of sanitizing that is none of the above.
+    #[error("sanitizing failed: {detail}")]
+    Sanitization {
+        /// The toolkit's own words.
+        detail: String,
+    },
+
+    /// The toolkit panicked: nothing is known about the molecule, it may be a valid one.
+    #[error("the toolkit failed: {detail}")]
+    ToolkitPanic {
+        /// The first line of the panic's message.
         detail: String,
     },
 

@@ -2,7 +2,7 @@
 //!
 //! [`describe`] gives every column of `grpo describe`, [`qed_and_sa`] the two scores that a reward needs. Both agree
 //! with RDKit 2026.09 (`tests/peers/rdkit` holds the programs that compare), and no input makes them panic: what is
-//! not a molecule is an [`InvalidSmiles`] with its reason.
+//! not a molecule is an [`InvalidSmiles`] with its reason, and so is a molecule on which the toolkit itself fails.
 //!
 //! Three layers, each replaceable alone:
 //! - [`grammar`] refuses what the toolkit's parser would let through;
@@ -22,6 +22,7 @@ mod describe;
 mod dialect;
 mod error;
 pub mod grammar;
+mod guard;
 mod patterns;
 mod qed;
 mod rings;

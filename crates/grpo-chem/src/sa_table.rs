@@ -3,8 +3,6 @@
 //! 705,292 identifiers of Morgan environments with 3,549 distinct contributions; `data/LICENSE` names their source.
 //! `tests/peers/rdkit/make_sa_table.py` packs them and documents the format.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::LazyLock;
 
 /// The contribution of a Morgan environment, or `None` where the table lacks it.
@@ -13,56 +11,83 @@ pub(crate) fn contribution(identifier: u32) -> Option<f64> {
         unpack(include_bytes!("../data/sa_fragments.bin"))
             .expect("the embedded table is well-formed")
     });
-    TABLE.get(&identifier).map(|&scaled| f64::from(scaled) / SCALE)
+    TABLE.get(identifier).map(|scaled| f64::from(scaled) / SCALE)
 }
 
 /// Contributions are stored as integers of this many parts.
 const SCALE: f64 = 10_000.0;
 
-type Table = HashMap<u32, i32, BuildHasherDefault<Spread>>;
+/// Identifiers in 65,536 buckets by their upper half. They are hashes already, so a bucket holds about eleven, and
+/// filling it costs a third of what a hash table does: every program that scores one molecule waits for that.
+struct Table {
+    /// Where each bucket begins in `entries`, and at last where the last one ends.
+    starts: Vec<u32>,
+    /// Lower half of the identifier, and the index of its contribution.
+    entries: Vec<(u16, u16)>,
+    /// Distinct contributions, times [`SCALE`].
+    scaled: Vec<i32>,
+}
 
-/// Identifiers are hashes already; one multiplication spreads them over the 64 bits that the map looks at.
-#[derive(Default)]
-struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
+impl Table {
+    fn get(&self, identifier: u32) -> Option<i32> {
+        let (bucket, low) = halves(identifier);
+        let bucket = self.starts[bucket] as usize..self.starts[bucket + 1] as usize;
+        let (_, group) = self.entries[bucket].iter().find(|entry| entry.0 == low)?;
+        Some(self.scaled[usize::from(*group)])
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u32(u32::from(byte));
+    /// A counting sort of (identifier, index into `scaled`).
+    fn new(pairs: &[(u32, u16)], scaled: Vec<i32>) -> Self {
+        let mut starts = vec![0u32; BUCKETS + 1];
+        for &(identifier, _) in pairs {
+            starts[halves(identifier).0 + 1] += 1;
         }
+        for bucket in 0..BUCKETS {
+            starts[bucket + 1] += starts[bucket];
+        }
+        let mut next = starts.clone();
+        let mut entries = vec![(0, 0); pairs.len()];
+        for &(identifier, group) in pairs {
+            let (bucket, low) = halves(identifier);
+            entries[next[bucket] as usize] = (low, group);
+            next[bucket] += 1;
+        }
+        Self { starts, entries, scaled }
     }
+}
 
-    fn write_u32(&mut self, value: u32) {
-        self.0 = (self.0 ^ u64::from(value)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
+const BUCKETS: usize = 1 << 16;
+
+fn halves(identifier: u32) -> (usize, u16) {
+    ((identifier >> 16) as usize, identifier as u16)
 }
 
 /// `None` where the bytes are not a table.
 fn unpack(bytes: &[u8]) -> Option<Table> {
     let rest = bytes.strip_prefix(b"SAF1")?;
-    let (groups, mut rest) = rest.split_first_chunk::<4>()?;
+    let (groups, rest) = rest.split_first_chunk::<4>()?;
     let groups = u32::from_le_bytes(*groups) as usize;
     let (headers, packed) = rest.split_at_checked(groups.checked_mul(9)?)?;
-    let mut headers = headers.chunks_exact(9);
-    rest = packed;
+    let headers = headers.chunks_exact(9);
 
-    let total = headers.clone().map(|header| count_of(header) as usize).sum();
-    let mut table = Table::with_capacity_and_hasher(total, BuildHasherDefault::default());
-    let mut bits = Bits::new(rest);
-    headers.try_for_each(|header| {
-        let scaled = i32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+    let total: usize = headers.clone().map(|header| count_of(header) as usize).sum();
+    // An identifier takes at least one bit: no header makes this ask for more memory than the file is worth.
+    if total > packed.len() * 8 {
+        return None;
+    }
+    let mut pairs = Vec::with_capacity(total);
+    let mut scaled = Vec::with_capacity(groups);
+    let mut bits = Bits::new(packed);
+    for header in headers {
+        let group = u16::try_from(scaled.len()).ok()?;
+        scaled.push(i32::from_le_bytes([header[0], header[1], header[2], header[3]]));
         let mut identifier = 0u32;
         for _ in 0..count_of(header) {
             identifier = identifier.checked_add(bits.rice(u32::from(header[8]))?)?;
-            table.insert(identifier, scaled);
+            pairs.push((identifier, group));
         }
-        Some(())
-    })?;
-    Some(table)
+    }
+    Some(Table::new(&pairs, scaled))
 }
 
 fn count_of(header: &[u8]) -> u32 {
@@ -72,7 +97,7 @@ fn count_of(header: &[u8]) -> u32 {
 /// A reader of bits, highest first.
 struct Bits<'a> {
     bytes: &'a [u8],
-    /// Bits that were read from `bytes` and not yet taken, at the high end; zeros below.
+    /// The next `filled` bits at the high end; below them, bits that follow in `bytes`, or zeros.
     window: u64,
     filled: u32,
 }
@@ -96,10 +121,12 @@ impl<'a> Bits<'a> {
             if self.bytes.is_empty() {
                 return None;
             }
+            high += self.filled;
             self.skip(self.filled);
-            high += ones;
         }
-        self.refill();
+        if low > self.filled {
+            self.refill();
+        }
         if low > self.filled.min(31) {
             return None;
         }
@@ -108,8 +135,19 @@ impl<'a> Bits<'a> {
         high.checked_shl(low)?.checked_add(value)
     }
 
-    /// At least 32 bits, where so many are left.
+    /// At least 57 bits, where so many are left.
     fn refill(&mut self) {
+        if self.filled > 56 {
+            return;
+        }
+        if let Some(word) = self.bytes.first_chunk::<8>() {
+            // Whole bytes are counted; the bits of a further one are the right ones already, and are read again.
+            self.window |= u64::from_be_bytes(*word) >> self.filled;
+            let whole = (63 - self.filled) / 8;
+            self.bytes = &self.bytes[whole as usize..];
+            self.filled += whole * 8;
+            return;
+        }
         while self.filled <= 56
             && let Some((&byte, rest)) = self.bytes.split_first()
         {
@@ -132,10 +170,20 @@ mod tests {
     #[test]
     fn holds_every_fragment() {
         let table = unpack(include_bytes!("../data/sa_fragments.bin")).unwrap();
-        assert_eq!(table.len(), 705_292);
+        let identifiers: Vec<u32> = (0..BUCKETS)
+            .flat_map(|bucket| {
+                let entries = table.starts[bucket] as usize..table.starts[bucket + 1] as usize;
+                table.entries[entries]
+                    .iter()
+                    .map(move |(low, _)| (bucket as u32) << 16 | u32::from(*low))
+            })
+            .collect();
+        assert_eq!(identifiers.len(), 705_292);
         // A checksum over RDKit's pickle, from Python: sum(id % 9973 * round(score * 10000)).
-        let checksum: i64 =
-            table.iter().map(|(&id, &scaled)| i64::from(id % 9973) * i64::from(scaled)).sum();
+        let checksum: i64 = identifiers
+            .iter()
+            .map(|&id| i64::from(id % 9973) * i64::from(table.get(id).unwrap()))
+            .sum();
         assert_eq!(checksum, -96267210051129);
         assert_eq!(contribution(910_163_969), Some(-2.8254));
         assert_eq!(contribution(7), None);
@@ -160,5 +208,10 @@ mod tests {
             [bits.rice(2), bits.rice(2), bits.rice(2), bits.rice(0)],
             [Some(0), Some(5), Some(14), Some(3)]
         );
+        // A unary part longer than the window: 128 ones and a zero.
+        let mut long = vec![0xff; 16];
+        long.push(0);
+        assert_eq!(Bits::new(&long).rice(0), Some(128));
+        assert_eq!(Bits::new(&long[..16]).rice(0), None);
     }
 }

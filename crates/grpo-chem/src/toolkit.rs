@@ -15,7 +15,8 @@ pub trait Toolkit: Send + Sync {
     /// Reads a SMILES (surrounding blanks are ignored) and sanitises it.
     ///
     /// # Errors
-    /// The reason why RDKit would refuse the string, or why this crate does (length, a feature without support).
+    /// The reason why RDKit would refuse the string, or why this crate does (length, a feature without support, a panic
+    /// of the toolkit).
     fn parse(&self, smiles: &str) -> Result<Self::Molecule, InvalidSmiles>;
 
     /// The canonical isomeric SMILES, as RDKit's `MolToSmiles` writes it.
@@ -28,11 +29,14 @@ pub trait Toolkit: Send + Sync {
     ///
     /// # Errors
     /// [`InvalidSmiles::Unsupported`] where the toolkit cannot count fragments or stereocentres (never seen on organic
-    /// molecules): a score from half of the terms would be silently wrong.
+    /// molecules): a score from half of the terms would be silently wrong. [`InvalidSmiles::ToolkitPanic`].
     fn complexity(&self, molecule: &Self::Molecule) -> Result<Complexity, InvalidSmiles>;
 
     /// The Bemis–Murcko scaffold without stereo, as RDKit's `MurckoScaffoldSmiles`; empty where there is no ring.
-    fn scaffold(&self, molecule: &Self::Molecule) -> String;
+    ///
+    /// # Errors
+    /// [`InvalidSmiles::ToolkitPanic`].
+    fn scaffold(&self, molecule: &Self::Molecule) -> Result<String, InvalidSmiles>;
 
     /// Quantitative estimate of drug-likeness, 0 to 1.
     fn qed(&self, molecule: &Self::Molecule) -> f64 {

@@ -99,6 +99,16 @@ fn no_string_takes_long() {
     }
 }
 
+/// The toolkit's parser calls itself once a branch, and a panic can be caught where an overflow of the stack cannot.
+#[test]
+fn the_deepest_branches_fit_the_stack_of_a_worker() {
+    let deepest = format!("C{}{}", "(C".repeat(333), ")".repeat(333));
+    assert!(deepest.len() + 3 > grpo_chem::grammar::MAX_LENGTH);
+    // What threads have where nobody says otherwise, rayon's among them.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).stack_size(2 << 20).build().unwrap();
+    assert_eq!(pool.install(|| describe(&deepest)).unwrap().canonical, "C".repeat(334));
+}
+
 #[test]
 fn the_reason_is_one_sentence() {
     for (text, reason) in [
@@ -113,7 +123,7 @@ fn the_reason_is_one_sentence() {
         ("CC |$A;B$|", "not supported: a CXSMILES extension after the SMILES"),
         (
             "CN(C)(C)C",
-            "atom 1 has more bonds than its element permits: Explicit valence for atom # 1 N, 4, is greater than permitted",
+            "atom 1 has bonds or a charge that its element does not permit: Explicit valence for atom # 1 N, 4, is greater than permitted",
         ),
         (
             "c1cccc1",

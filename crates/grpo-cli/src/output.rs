@@ -112,6 +112,10 @@ impl FileInPlace {
         Ok(Self { path: path.to_owned(), temporary, sink: Some(sink) })
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Gives the file its name.
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         let sink = self.sink.take().expect("a file is finished once");

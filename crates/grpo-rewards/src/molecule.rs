@@ -45,9 +45,10 @@ impl Reward for MoleculeReward {
             .map(|smiles| match self.score_one(smiles) {
                 Ok(scored) => Outcome::Scored(scored),
                 // A molecule, perhaps, that our chemistry cannot judge: not the policy's fault.
-                Err(error @ InvalidSmiles::Unsupported { .. }) => {
-                    Outcome::Failed { reason: format!("{smiles}: {error}") }
-                }
+                Err(
+                    error
+                    @ (InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. }),
+                ) => Outcome::Failed { reason: format!("{smiles}: {error}") },
                 Err(_) => Outcome::Scored(Scored { total: 0.0, parts: vec![("valid", 0.0)] }),
             })
             .collect()

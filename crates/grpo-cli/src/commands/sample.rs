@@ -34,17 +34,18 @@ pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
         max_new_tokens: arguments.max_new_tokens.unwrap_or(folder.model.context_length()),
         batch_size: arguments.batch_size,
     };
+    // Before the work, so that a place that cannot be written to costs none.
+    let output = arguments.output.as_deref().map(FileInPlace::create).transpose()?;
     let drawn = generate(&folder.model, &folder.vocabulary, arguments.number, &generation)?;
     summarise(&drawn, known.as_ref())?;
     let written = if arguments.distinct { distinct(&drawn, known.as_ref()) } else { drawn };
     if arguments.distinct {
         eprintln!("written      {:>8}", written.len());
     }
-    match &arguments.output {
-        Some(path) => {
-            let mut file = FileInPlace::create(path)?;
+    match output {
+        Some(mut file) => {
             write_lines(&mut file, &written)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+                .with_context(|| format!("cannot write {}", file.path().display()))?;
             file.finish()
         }
         None => write_lines(&mut io::stdout().lock(), &written)

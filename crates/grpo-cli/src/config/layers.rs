@@ -85,9 +85,12 @@ impl Origin {
         // The path may or may not end in the unknown key itself.
         let section = at.strip_suffix(&name).unwrap_or(at).trim_end_matches('.');
         let key = if section.is_empty() { name.clone() } else { format!("{section}.{name}") };
-        let nearest = known.iter().min_by_key(|known| strsim::damerau_levenshtein(known, &name));
-        let hint = match nearest {
-            Some(nearest) if strsim::jaro_winkler(nearest, &name) > 0.75 => {
+        let distance = |known: &String| strsim::damerau_levenshtein(known, &name);
+        let hint = match known.iter().min_by_key(|known| distance(known)) {
+            Some(nearest)
+                if 2 * distance(nearest) <= name.len()
+                    || strsim::jaro_winkler(nearest, &name) > 0.75 =>
+            {
                 format!("did you mean '{nearest}'?")
             }
             _ => format!("there are: {}", known.join(", ")),

@@ -41,7 +41,7 @@ fn a_file_that_is_not_there_or_of_another_kind() {
     check(
         "molecules.csv",
         "id,structure\n1,CCO\n",
-        "`molecules.csv` has no column `smiles`, `canonical_smiles` or `molecule`; its columns are `id`, `structure`; rename one, or name the column that holds the SMILES",
+        "`molecules.csv` has no column `smiles`, `canonical_smiles`, `molecule`; its columns are `id`, `structure`; rename one, or name the column that holds the SMILES",
     );
 }
 

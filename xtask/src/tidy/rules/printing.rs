@@ -18,9 +18,7 @@ fn of_file(file: &File) -> Vec<Violation> {
         .iter()
         .flat_map(|name| find(&file.tokens, &[name, "!"]).into_iter().map(move |i| (i, name)))
         .map(|(i, name)| {
-            let what = format!(
-                "`{name}!` in a library: give the value back; grpo-cli prints"
-            );
+            let what = format!("`{name}!` in a library: give the value back; grpo-cli prints");
             file.violation(file.tokens[i].line, what)
         })
         .collect()
