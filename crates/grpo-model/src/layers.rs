@@ -68,7 +68,7 @@ impl Embedding {
 
     /// Row `index`, `[width]`.
     pub(crate) fn row(&self, index: usize) -> Tensor<1> {
-        self.weight.val().slice([index..index + 1]).squeeze_dim(0)
+        self.weight.val().narrow(0, index, 1).squeeze_dim(0)
     }
 }
 
