@@ -47,7 +47,8 @@ impl RewardConfig {
         let weights = [qed, sa, logp];
         let sum: f64 = weights.iter().sum();
         // So written that NaN is refused as well.
-        if !weights.iter().all(|weight| *weight >= 0.0) || !((sum - 1.0).abs() <= 1e-6) {
+        let is_mean = weights.iter().all(|weight| *weight >= 0.0) && (sum - 1.0).abs() <= 1e-6;
+        if !is_mean {
             return Err(RewardConfigError::Weights { sum });
         }
         if !(logp_half_width > 0.0 && logp_half_width.is_finite() && logp_centre.is_finite()) {
