@@ -22,5 +22,5 @@ pub use metrics::Metrics;
 pub use optimizer::{Optimizer, OptimizerConfig};
 pub use pretrain::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, pretrain};
 pub use schedule::WarmupCosine;
-pub use step::{Grpo, PhaseTimes, StepReport};
+pub use step::{Decode, Grpo, PhaseTimes, StepReport};
 pub use train::{TrainObserver, train, unconditional_prompts};

@@ -17,6 +17,9 @@ use crate::collate::{MicroBatch, micro_batches};
 use crate::error::finite_loss;
 use crate::{GrpoConfig, Optimizer, TrainError};
 
+/// Turns the token ids of a completion's actions into the text that the reward sees.
+pub type Decode = Box<dyn Fn(&[u32]) -> String>;
+
 /// A policy in training, its reference, and what the two are trained with.
 pub struct Grpo<M> {
     pub(crate) policy: M,
@@ -24,8 +27,7 @@ pub struct Grpo<M> {
     pub(crate) optimizer: Optimizer,
     pub(crate) rollout: Rollout,
     pub(crate) rewards: RewardRunner,
-    /// Token ids of a completion's actions as text.
-    pub(crate) decode: Box<dyn Fn(&[u32]) -> String>,
+    pub(crate) decode: Decode,
     /// Stands in padded places; never looked at.
     pub(crate) padding: u32,
     pub(crate) config: GrpoConfig,

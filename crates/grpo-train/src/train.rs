@@ -7,7 +7,7 @@ use grpo_model::{CausalLm, Frozen};
 use grpo_rewards::RewardRunner;
 use grpo_rollout::{Rollout, RolloutSettings};
 
-use crate::{Grpo, GrpoConfig, Metrics, Optimizer, StepReport, TrainError};
+use crate::{Decode, Grpo, GrpoConfig, Metrics, Optimizer, StepReport, TrainError};
 
 /// Who is told how a training goes.
 pub trait TrainObserver<M> {
@@ -37,7 +37,7 @@ impl<M: CausalLm> Grpo<M> {
         seed: u64,
         boundary: u32,
         longest_prompt: usize,
-        decode: Box<dyn Fn(&[u32]) -> String>,
+        decode: Decode,
     ) -> Result<Self, TrainError> {
         config.check()?;
         let reward = config.reward.build()?;

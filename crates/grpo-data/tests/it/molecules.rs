@@ -90,6 +90,22 @@ fn lines_without_a_smiles_are_counted() {
 }
 
 #[test]
+fn lines_without_a_smiles_are_kept_where_that_is_asked_for() {
+    let options = ReadOptions { keep_empty: true, ..ReadOptions::default() };
+    let check = |text: &'static str, format, expect: &[(u64, &str)]| {
+        let source = Cursor::new(text);
+        let mut reader =
+            MoleculeReader::from_reader(source, format, false, Path::new("x"), &options).unwrap();
+        let found: Vec<_> = reader.by_ref().map(|record| record.unwrap()).collect();
+        let found: Vec<_> = found.iter().map(|r| (r.line, r.smiles.as_str())).collect();
+        assert_eq!(found, expect);
+        assert_eq!(reader.empty_lines(), 0);
+    };
+    check("C\n\n \nN\n", Smi, &[(1, "C"), (2, ""), (3, ""), (4, "N")]);
+    check("name,smiles\na,C\nb,\n", Csv, &[(2, "C"), (3, "")]);
+}
+
+#[test]
 fn a_header_line_in_a_smi_file_is_kept_apart() {
     let mut reader = reader(b"SMILES name\nC x\nsmiles y\n", Smi, false).unwrap();
     assert_eq!(reader.header(), None);
@@ -114,7 +130,7 @@ fn columns_are_found_in_any_case_and_order() {
 #[test]
 fn the_column_can_be_named() {
     let open = |column: &str| {
-        let options = ReadOptions { smiles_column: Some(column.into()) };
+        let options = ReadOptions { smiles_column: Some(column.into()), keep_empty: false };
         let source = Cursor::new("smiles,Product\nC,N\n");
         MoleculeReader::from_reader(source, Csv, false, Path::new("x"), &options)
     };
