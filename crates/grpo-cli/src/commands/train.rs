@@ -188,6 +188,9 @@ fn evaluate(
     Ok(Some(MoleculeSummary::of(&drawn, &outcomes, None)))
 }
 
+/// A row of the table: its name, and which number it shows.
+type Measure = (&'static str, fn(&MoleculeSummary) -> f64);
+
 fn comparison(before: &Option<MoleculeSummary>, after: &Option<MoleculeSummary>) -> String {
     let (Some(before), Some(after)) = (before, after) else {
         return "no comparison: eval.samples = 0".to_owned();
@@ -196,7 +199,7 @@ fn comparison(before: &Option<MoleculeSummary>, after: &Option<MoleculeSummary>)
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     let title = format!("{} molecules", before.samples);
     table.set_header([title.as_str(), "before", "after", "change"]);
-    let rows: [(&str, fn(&MoleculeSummary) -> f64); 7] = [
+    let rows: [Measure; 7] = [
         ("validity", |summary| summary.validity),
         ("uniqueness (of valid)", |summary| summary.uniqueness),
         ("mean reward, all", |summary| summary.reward),

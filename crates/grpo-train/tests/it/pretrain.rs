@@ -91,11 +91,20 @@ fn the_loss_falls_from_that_of_equal_shares() {
     // Each molecule and its end mark, in each epoch.
     let tokens: usize = corpus.train.iter().map(|ids| ids.len() + 1).sum();
     assert_eq!(told.steps[steps - 1].4, 6 * tokens as u64);
+}
+
+#[test]
+fn the_best_epoch_is_that_of_the_lowest_validation_loss() {
+    let mut config = PretrainConfig { epochs: 12, learning_rate_floor: 1.0, ..CONFIG() };
+    // So high that the loss goes up and down.
+    config.optimizer.learning_rate = 0.1;
+    let (told, _) = run(&config, 1);
     let mut lowest = f64::INFINITY;
     for epoch in &told.epochs {
         assert_eq!(epoch.best, epoch.epoch_valid_loss < lowest);
         lowest = lowest.min(epoch.epoch_valid_loss);
     }
+    assert!(told.epochs.iter().any(|epoch| !epoch.best), "the loss only fell");
 }
 
 #[test]
