@@ -11,12 +11,12 @@ use crate::workspace::Workspace;
 
 /// Builds `grpo` in release mode and trains
 ///
-/// `molecules` (also where nothing is named), `infill` and `replies` stand for the configurations of those
-/// names under configs/. What follows goes to `grpo train` unchanged. The run folder comes into being in the
+/// `molecules` (also where nothing is named) stands for configs/molecules/grpo.toml; `infill` and `replies` are names
+/// for tasks that have no configuration yet. What follows goes to `grpo train` unchanged. The run folder comes into being in the
 /// repository's root.
 #[derive(clap::Args)]
 #[command(
-    override_usage = "cargo xtask train [--features <BACKEND>] [molecules|infill|replies|FILE.toml] [ARGUMENTS]...",
+    override_usage = "cargo xtask train [--features <BACKEND>] [molecules|FILE.toml] [ARGUMENTS]...",
     after_help = "Examples:
   cargo xtask train                                  a molecule generator, in minutes
   cargo xtask train molecules --set seed=7           the same with another seed

@@ -24,6 +24,9 @@ pub(crate) enum Command {
     /// Write molecules that a model generates, one SMILES a line
     Sample(SampleArguments),
     /// Describe each molecule of a file as one row of CSV
+    ///
+    /// hba, hbd, rotatable, aromatic_rings and alerts are counted as QED counts them (RDKit's QED.properties), which
+    /// is not what RDKit's descriptors of similar names count.
     Describe(DescribeArguments),
 }
 

@@ -16,6 +16,9 @@ pub struct MoleculeSummary {
     pub validity: f64,
     /// Distinct molecules among the valid ones.
     pub uniqueness: f64,
+    /// Distinct Bemis–Murcko scaffolds for each distinct molecule: 1 where each has its own, near 0 where all are
+    /// variants of a few.
+    pub scaffold_diversity: f64,
     /// Share of the distinct molecules that are not among those known; `None` without known ones.
     pub novelty: Option<f64>,
     /// Mean reward over all strings.
@@ -40,6 +43,10 @@ impl MoleculeSummary {
         assert_eq!(smiles.len(), outcomes.len(), "one outcome for each string");
         let canonical: Vec<String> = canonical_forms(smiles).into_iter().flatten().collect();
         let distinct: BTreeSet<&String> = canonical.iter().collect();
+        let scaffolds: BTreeSet<String> = distinct
+            .par_iter()
+            .filter_map(|canonical| Chematic.scaffold(&Chematic.parse(canonical).ok()?).ok())
+            .collect();
         let novelty = known.map(|known| {
             let new = distinct.iter().filter(|canonical| !known.contains(**canonical)).count();
             new as f64 / distinct.len() as f64
@@ -54,6 +61,7 @@ impl MoleculeSummary {
             samples: smiles.len(),
             validity: canonical.len() as f64 / smiles.len() as f64,
             uniqueness: distinct.len() as f64 / canonical.len() as f64,
+            scaffold_diversity: scaffolds.len() as f64 / distinct.len() as f64,
             novelty,
             reward: mean(&rewards),
             reward_error: standard_error(&rewards),
@@ -108,6 +116,8 @@ mod tests {
         assert_eq!(summary.samples, 5);
         assert_eq!(summary.validity, 4.0 / 5.0);
         assert_eq!(summary.uniqueness, 3.0 / 4.0);
+        // None, and benzene.
+        assert_eq!(summary.scaffold_diversity, 2.0 / 3.0);
         assert_eq!(summary.novelty, Some(2.0 / 3.0));
         let totals: Vec<f64> = outcomes.iter().map(|o| o.total().unwrap()).collect();
         let sum: f64 = totals.iter().sum();

@@ -36,6 +36,12 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
     let reader = MoleculeReader::open(&arguments.file, &options)?;
     match &arguments.output {
         Some(path) => {
+            let input = arguments.file.canonicalize();
+            anyhow::ensure!(
+                !matches!((input, path.canonicalize()), (Ok(a), Ok(b)) if a == b),
+                "{} is the input; give -o another file",
+                path.display()
+            );
             let mut file = FileInPlace::create(path)?;
             describe_all(reader, &mut file)
                 .with_context(|| format!("describing into {} failed", path.display()))?;

@@ -110,7 +110,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         target: folder.path().join("model"),
         config,
         vocabulary,
-        valid_loss: f64::NAN,
+        valid_loss: None,
     };
     let trained =
         grpo_train::pretrain(model, &corpus, boundary, &file.pretrain, file.seed, &mut observer);
@@ -193,7 +193,8 @@ struct Observer {
     target: PathBuf,
     config: MolGptConfig,
     vocabulary: Vocabulary,
-    valid_loss: f64,
+    /// Of the last whole epoch.
+    valid_loss: Option<f64>,
 }
 
 impl PretrainObserver<MolGpt> for Observer {
@@ -201,15 +202,17 @@ impl PretrainObserver<MolGpt> for Observer {
         self.metrics.append(step).map_err(observer_error)?;
         let progress = self.progress.get_or_insert_with(|| Progress::new(steps));
         progress.step(format!(
-            "loss {:.4}  lr {:.1e}  valid {:.4}",
-            step.step_train_loss, step.learning_rate, self.valid_loss
+            "loss {:.4}  lr {:.1e}{}",
+            step.step_train_loss,
+            step.learning_rate,
+            self.valid_loss.map(|loss| format!("  validation {loss:.4}")).unwrap_or_default()
         ));
         Ok(())
     }
 
     fn epoch(&mut self, epoch: &PretrainEpoch, model: &MolGpt) -> Result<(), TrainError> {
         self.metrics.append(epoch).map_err(observer_error)?;
-        self.valid_loss = epoch.epoch_valid_loss;
+        self.valid_loss = Some(epoch.epoch_valid_loss);
         if epoch.best {
             save_model(&self.target, &self.config, &self.vocabulary, model)
                 .map_err(observer_error)?;

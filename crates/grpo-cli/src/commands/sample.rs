@@ -76,6 +76,7 @@ fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) -> anyhow::Resu
     eprintln!("drawn        {:>8}", summary.samples);
     eprintln!("validity     {:>8.4}", summary.validity);
     eprintln!("uniqueness   {:>8.4}", summary.uniqueness);
+    eprintln!("scaffolds    {:>8.4}", summary.scaffold_diversity);
     if let Some(novelty) = summary.novelty {
         eprintln!("novelty      {novelty:>8.4}");
     }

@@ -199,9 +199,10 @@ fn comparison(before: &Option<MoleculeSummary>, after: &Option<MoleculeSummary>)
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     let title = format!("{} molecules", before.samples);
     table.set_header([title.as_str(), "before", "after", "change"]);
-    let rows: [Measure; 7] = [
+    let rows: [Measure; 8] = [
         ("validity", |summary| summary.validity),
         ("uniqueness (of valid)", |summary| summary.uniqueness),
+        ("scaffolds for each molecule", |summary| summary.scaffold_diversity),
         ("mean reward, all", |summary| summary.reward),
         ("  its standard error", |summary| summary.reward_error),
         ("mean reward, valid", |summary| summary.reward_valid),
