@@ -13,7 +13,7 @@ fn a_seed_gives_its_molecules() {
     assert_eq!(first.stdout.lines().count(), 50);
     let figures: Vec<&str> =
         first.stderr.lines().map(|line| line.split("  ").next().unwrap()).collect();
-    assert_eq!(figures, ["drawn", "validity", "uniqueness", "mean QED", "mean SA"]);
+    assert_eq!(figures, ["drawn", "validity", "uniqueness", "scaffolds", "mean QED", "mean SA"]);
     for same in [
         &["--seed", "3"][..],
         &["--seed", "3", "--threads", "1"],
