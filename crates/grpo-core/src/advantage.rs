@@ -1,116 +1,225 @@
 //! Advantages: how much better a completion is than the others of its group.
 
-use serde::{Deserialize, Serialize};
-
-/// What the centred rewards of a group are divided by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RewardScale {
-    /// The group's standard deviation (GRPO).
-    #[default]
-    Group,
-    /// The standard deviation over all groups of the step.
-    Batch,
-    /// Nothing (Dr. GRPO): a group with small differences stays small.
-    None,
-}
-
-/// How rewards become advantages.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AdvantageConfig {
-    /// The divisor.
-    pub scale: RewardScale,
-    /// Added to a standard deviation before dividing.
-    pub epsilon: f64,
-}
-
-impl Default for AdvantageConfig {
-    fn default() -> Self {
-        Self { scale: RewardScale::Group, epsilon: 1e-4 }
-    }
-}
+use crate::advantage_config::{AdvantageConfig, Aggregation, Baseline, RewardScale};
+use crate::moments::{all_equal, deviation, is_constant, mean};
 
 /// Advantages of a step, and the statistics of its rewards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advantages {
     /// One for each completion of each group; 0 where the reward abstained.
     pub groups: Vec<Vec<f64>>,
-    /// Mean reward over all completions that were scored (metric `reward`).
-    pub reward_mean: f64,
-    /// Standard deviation of the same rewards, over all groups and whatever the scale (metric `reward_std`);
-    /// NaN for fewer than two.
-    pub reward_std: f64,
-    /// Share of completions whose group (with [`RewardScale::Batch`]: batch) has equal rewards, so that
-    /// nothing can be learned from them (metric `frac_reward_zero_std`).
+    /// The weighted sum of rewards over all completions that were scored (metrics `reward` and
+    /// `reward_std`), whatever the aggregation.
+    pub reward: MeanAndStd,
+    /// The same of what was centred and scaled last: the rewards themselves, or `Σ_k w_k z_k` with
+    /// [`Aggregation::NormalizeThenSum`].
+    pub objective: MeanAndStd,
+    /// Whether a group's rewards are all equal, so that nothing can be learned from them; with
+    /// [`RewardScale::Batch`] and with [`Aggregation::NormalizeThenSum`] it is the batch's objective that is,
+    /// for all groups at once. Not so for fewer than two scored completions, which have no deviation.
+    pub zero_std: Vec<bool>,
+    /// Share of completions in groups with [`Self::zero_std`] (metric `frac_reward_zero_std`).
     pub zero_std_share: f64,
 }
 
-/// `A_i = (r_i − mean(r)) / (std(r) + ε)` within each group.
+/// Mean and standard deviation (sample, n − 1).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeanAndStd {
+    /// NaN for no values.
+    pub mean: f64,
+    /// NaN for fewer than two values.
+    pub std: f64,
+}
+
+/// `A_i = (r_i − baseline) / (std + ε)` within each group (Shao et al. 2024, §4.1), on the host in f64.
 ///
 /// `rewards[g][i]` is the reward of completion `i` of group `g`; `None` where the reward abstained: that
-/// completion leaves the mean and the standard deviation, and gets 0. Standard deviations are sample ones
-/// (n − 1). A group whose rewards are all equal gets exactly 0: the test is max = min, because the rounded
-/// standard deviation of equal numbers need not be 0.
+/// completion leaves the baseline and the deviation, and gets 0. A completion that is the only scored one of
+/// its group gets 0 too, unless the baseline is of the batch and nothing is divided by the group. Rewards that
+/// are all equal give exactly 0 against their own mean: the test is max = min, because the rounded deviation
+/// of equal numbers need not be 0.
 ///
 /// # Errors
-/// A reward that is NaN or infinite, named by its place.
+/// A reward that is not finite, named by its place; settings out of range.
 pub fn group_advantages(
     rewards: &[Vec<Option<f64>>],
     config: &AdvantageConfig,
 ) -> Result<Advantages, AdvantageError> {
-    for (group, rewards) in rewards.iter().enumerate() {
-        for (sample, reward) in rewards.iter().enumerate() {
-            if let Some(reward) = reward.filter(|reward| !reward.is_finite()) {
+    let of_one = |group: &Vec<Option<f64>>| group.iter().map(|&reward| vec![reward]).collect();
+    let rewards: Vec<Vec<Vec<Option<f64>>>> = rewards.iter().map(of_one).collect();
+    weighted_group_advantages(&rewards, &[1.0], config)
+}
+
+/// As [`group_advantages`], of several reward functions: `rewards[g][i][k]` is what function `k` says of
+/// completion `i` of group `g`, `weights[k]` what that counts.
+///
+/// A completion that no function scored leaves every mean and gets 0; one that some scored is judged by those.
+///
+/// # Errors
+/// As [`group_advantages`]; a weight that is not finite; not one reward for each weight.
+pub fn weighted_group_advantages(
+    rewards: &[Vec<Vec<Option<f64>>>],
+    weights: &[f64],
+    config: &AdvantageConfig,
+) -> Result<Advantages, AdvantageError> {
+    let config = config.checked()?;
+    check_rewards(rewards, weights)?;
+    let totals = per_completion(rewards, |scores| weighted_sum(scores, weights));
+    Ok(match config.aggregation {
+        Aggregation::SumThenNormalize => {
+            let zero_std = match config.scale {
+                RewardScale::Batch => vec![is_constant(&scored(&totals)); totals.len()],
+                RewardScale::Group | RewardScale::None => {
+                    totals.iter().map(|group| is_constant(&group_scored(group))).collect()
+                }
+            };
+            let groups = advantages(&totals, &config);
+            summary(groups, &totals, &totals, zero_std)
+        }
+        Aggregation::NormalizeThenSum => {
+            let objective = normalized_sum(rewards, weights, &config);
+            let whole_batch =
+                AdvantageConfig { baseline: Baseline::Batch, scale: RewardScale::Batch, ..config };
+            let zero_std = vec![is_constant(&scored(&objective)); totals.len()];
+            let groups = advantages(&objective, &whole_batch);
+            summary(groups, &totals, &objective, zero_std)
+        }
+    })
+}
+
+/// `Σ_k w_k z_k`, where `z_k` is the reward of function `k` centred and scaled within its group.
+fn normalized_sum(
+    rewards: &[Vec<Vec<Option<f64>>>],
+    weights: &[f64],
+    config: &AdvantageConfig,
+) -> Vec<Vec<Option<f64>>> {
+    let within_group = AdvantageConfig { scale: RewardScale::Group, clip: None, ..*config };
+    let normalized: Vec<Vec<Vec<f64>>> = (0..weights.len())
+        .map(|k| advantages(&per_completion(rewards, |scores| scores[k]), &within_group))
+        .collect();
+    let at = |g: usize, i: usize| {
+        let terms = rewards[g][i].iter().enumerate().zip(weights);
+        let terms = terms.filter(|((_, reward), _)| reward.is_some());
+        let terms: Vec<f64> = terms.map(|((k, _), w)| w * normalized[k][g][i]).collect();
+        (!terms.is_empty()).then(|| terms.iter().sum())
+    };
+    rewards
+        .iter()
+        .enumerate()
+        .map(|(g, group)| (0..group.len()).map(|i| at(g, i)).collect())
+        .collect()
+}
+
+/// Centred, scaled and clipped.
+fn advantages(rewards: &[Vec<Option<f64>>], config: &AdvantageConfig) -> Vec<Vec<f64>> {
+    let all = scored(rewards);
+    let one_group = |group: &Vec<Option<f64>>| -> Vec<f64> {
+        let own = group_scored(group);
+        let (compared, baseline): (&[f64], f64) = match config.baseline {
+            Baseline::Group | Baseline::LeaveOneOut => (&own, mean(&own)),
+            Baseline::Batch => (&all, mean(&all)),
+        };
+        // r_i − mean of the others = n/(n − 1) · (r_i − mean of all): the same sign and a sum of 0.
+        let others = match config.baseline {
+            Baseline::LeaveOneOut => own.len() as f64 / (own.len() as f64 - 1.0),
+            Baseline::Group | Baseline::Batch => 1.0,
+        };
+        let divisor = match config.scale {
+            RewardScale::Group => deviation(&own, config.deviation) + config.epsilon,
+            RewardScale::Batch => deviation(&all, config.deviation) + config.epsilon,
+            RewardScale::None => 1.0,
+        };
+        // Nothing to compare with, or no deviation to divide by.
+        let undefined = all_equal(compared) || divisor.is_nan();
+        let bound = config.clip.unwrap_or(f64::INFINITY);
+        let advantage = |reward: &Option<f64>| match reward {
+            Some(reward) if !undefined => {
+                (others * (reward - baseline) / divisor).clamp(-bound, bound)
+            }
+            _ => 0.0,
+        };
+        group.iter().map(advantage).collect()
+    };
+    rewards.iter().map(one_group).collect()
+}
+
+fn summary(
+    groups: Vec<Vec<f64>>,
+    totals: &[Vec<Option<f64>>],
+    objective: &[Vec<Option<f64>>],
+    zero_std: Vec<bool>,
+) -> Advantages {
+    let statistics = |values: &[f64]| MeanAndStd {
+        mean: mean(values),
+        std: deviation(values, crate::Deviation::Sample),
+    };
+    // A group counts once for each of its completions, as a mean over rows counts it.
+    let rows: usize = totals.iter().map(Vec::len).sum();
+    let flagged = totals.iter().zip(&zero_std).filter(|(_, flag)| **flag);
+    let flagged: usize = flagged.map(|(group, _)| group.len()).sum();
+    Advantages {
+        groups,
+        reward: statistics(&scored(totals)),
+        objective: statistics(&scored(objective)),
+        zero_std,
+        zero_std_share: if rows == 0 { 0.0 } else { flagged as f64 / rows as f64 },
+    }
+}
+
+fn weighted_sum(scores: &[Option<f64>], weights: &[f64]) -> Option<f64> {
+    let terms =
+        scores.iter().zip(weights).filter_map(|(score, weight)| Some(score.as_ref()? * weight));
+    let terms: Vec<f64> = terms.collect();
+    (!terms.is_empty()).then(|| terms.iter().sum())
+}
+
+fn per_completion(
+    rewards: &[Vec<Vec<Option<f64>>>],
+    of: impl Fn(&[Option<f64>]) -> Option<f64>,
+) -> Vec<Vec<Option<f64>>> {
+    rewards.iter().map(|group| group.iter().map(|scores| of(scores)).collect()).collect()
+}
+
+fn group_scored(group: &[Option<f64>]) -> Vec<f64> {
+    group.iter().copied().flatten().collect()
+}
+
+fn scored(rewards: &[Vec<Option<f64>>]) -> Vec<f64> {
+    rewards.iter().flatten().copied().flatten().collect()
+}
+
+/// The largest size of a reward: beyond it sums of squares leave the range of f64.
+const LARGEST_REWARD: f64 = 1e100;
+
+fn check_rewards(rewards: &[Vec<Vec<Option<f64>>>], weights: &[f64]) -> Result<(), AdvantageError> {
+    if let Some((function, &weight)) =
+        weights.iter().enumerate().find(|(_, weight)| !(weight.abs() <= LARGEST_REWARD))
+    {
+        return Err(AdvantageError::Weight { function, weight });
+    }
+    for (group, completions) in rewards.iter().enumerate() {
+        for (sample, scores) in completions.iter().enumerate() {
+            if scores.len() != weights.len() {
+                let (found, expected) = (scores.len(), weights.len());
+                return Err(AdvantageError::Functions { group, sample, found, expected });
+            }
+            // Also NaN, which is not at most anything.
+            let wrong = |reward: &&f64| !(reward.abs() <= LARGEST_REWARD);
+            if let Some(&reward) = scores.iter().flatten().find(wrong) {
                 return Err(AdvantageError::NotFinite { group, sample, reward });
             }
         }
     }
-    let scored: Vec<Vec<f64>> =
-        rewards.iter().map(|group| group.iter().copied().flatten().collect()).collect();
-    let all: Vec<f64> = scored.concat();
-    let batch_deviation = deviation(&all);
-
-    let groups = rewards
-        .iter()
-        .zip(&scored)
-        .map(|(rewards, scored)| {
-            let divisor = match config.scale {
-                RewardScale::Group => deviation(scored) + config.epsilon,
-                RewardScale::Batch => batch_deviation + config.epsilon,
-                RewardScale::None => 1.0,
-            };
-            let nothing_to_learn = all_equal(scored);
-            let centre = mean(scored);
-            let advantage = |reward: &Option<f64>| match reward {
-                Some(reward) if !nothing_to_learn => (reward - centre) / divisor,
-                _ => 0.0,
-            };
-            rewards.iter().map(advantage).collect()
-        })
-        .collect();
-
-    let flag = |constant: bool| if constant { 1.0 } else { 0.0 };
-    let zero_std_share = match config.scale {
-        RewardScale::Batch => flag(is_constant(&all)),
-        RewardScale::Group | RewardScale::None => {
-            // Each group counts once for each of its completions, as a mean over rows counts it.
-            let rows: usize = rewards.iter().map(Vec::len).sum();
-            let flagged = rewards.iter().zip(&scored);
-            let flagged = flagged.map(|(r, s)| r.len() as f64 * flag(is_constant(s)));
-            flagged.sum::<f64>() / rows as f64
-        }
-    };
-    Ok(Advantages { groups, reward_mean: mean(&all), reward_std: batch_deviation, zero_std_share })
+    Ok(())
 }
 
-/// A reward that no advantage can be made of.
+/// Rewards that no advantage can be made of.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdvantageError {
-    /// NaN or infinite.
+    /// NaN, infinite, or too large to be squared.
     #[error(
-        "the reward of completion {sample} of group {group} is {reward}; a reward must be finite (return 'abstained' where there is none)"
+        "the reward of completion {sample} of group {group} is {reward}; a reward must be finite and at most 1e100 in size (return 'abstained' where there is none)"
     )]
     NotFinite {
         /// Group in the step, from 0.
@@ -120,30 +229,31 @@ pub enum AdvantageError {
         /// What it was.
         reward: f64,
     },
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
-}
-
-/// Sample standard deviation; 0 for equal values, NaN for fewer than two.
-fn deviation(values: &[f64]) -> f64 {
-    if values.len() < 2 {
-        return f64::NAN;
-    }
-    if is_constant(values) {
-        return 0.0;
-    }
-    let centre = mean(values);
-    let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
-    (squares / (values.len() as f64 - 1.0)).sqrt()
-}
-
-fn all_equal(values: &[f64]) -> bool {
-    values.windows(2).all(|pair| pair[0] == pair[1])
-}
-
-/// Two or more equal values: a standard deviation that is defined, and 0.
-fn is_constant(values: &[f64]) -> bool {
-    values.len() > 1 && all_equal(values)
+    /// A weight that is NaN, infinite or absurd.
+    #[error(
+        "the weight of reward function {function} is {weight}; a weight must be finite and at most 1e100 in size"
+    )]
+    Weight {
+        /// Reward function, from 0.
+        function: usize,
+        /// What it was.
+        weight: f64,
+    },
+    /// Rewards and weights disagree.
+    #[error(
+        "completion {sample} of group {group} has {found} rewards, but there are {expected} weights; give one reward ('abstained' where there is none) for each reward function"
+    )]
+    Functions {
+        /// Group in the step, from 0.
+        group: usize,
+        /// Completion in the group, from 0.
+        sample: usize,
+        /// Its rewards.
+        found: usize,
+        /// Weights.
+        expected: usize,
+    },
+    /// Settings out of range.
+    #[error(transparent)]
+    Config(#[from] crate::ConfigError),
 }

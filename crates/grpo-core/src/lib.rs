@@ -1,22 +1,30 @@
-//! Group Relative Policy Optimization (Shao et al. 2024, "DeepSeekMath", §4), without text, files or models.
-//!
-//! - [`group_advantages`]: rewards of groups of completions → advantages, on the host in f64.
-//! - [`grpo_loss`]: log-probabilities and advantages → a differentiable loss.
-//! - [`TokenStatistics`]: what the loss was made of, in numbers.
-//! - [`LossConfig`]: three independent choices (surrogate bounds, KL penalty, reduction); the familiar names
-//!   are presets of it ([`Preset`]).
-//! - [`clip_by_global_norm`]: one norm over all gradients, as reinforcement learning wants it.
+#![doc = include_str!("../README.md")]
 
 mod advantage;
+mod advantage_config;
 mod clip;
 mod config;
+mod entropy;
+mod kl;
 mod loss;
+mod mismatch;
+mod moments;
+mod preset;
 mod reduction;
 mod statistics;
+mod surrogate;
 
-pub use advantage::{AdvantageConfig, AdvantageError, Advantages, RewardScale, group_advantages};
+pub use advantage::{
+    AdvantageError, Advantages, MeanAndStd, group_advantages, weighted_group_advantages,
+};
+pub use advantage_config::{AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale};
 pub use clip::{accumulate, clip_by_global_norm};
-pub use config::{ConfigError, KlConfig, KlEstimator, LossConfig, Preset};
+pub use config::{ConfigError, EntropyBonus, LossConfig, RatioLevel};
+pub use entropy::{EntropyController, HighEntropy};
+pub use kl::{KlConfig, KlEstimator, KlPlacement, sequence_kl};
 pub use loss::{LossInputs, grpo_loss};
-pub use reduction::{BatchTotals, Reduction, token_weights};
+pub use mismatch::{MismatchCorrection, MismatchMode};
+pub use preset::Preset;
+pub use reduction::{BatchTotals, Reduction};
 pub use statistics::{HostTokens, TokenStatistics};
+pub use surrogate::Surrogate;

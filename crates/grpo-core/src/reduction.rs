@@ -1,22 +1,30 @@
 //! From the losses of tokens to one number.
 
+use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
-/// How the losses of tokens are averaged. Every denominator is of the whole optimizer batch, so that the
-/// gradient is the same however the batch is split.
+use crate::HighEntropy;
+
+/// How the losses of tokens are averaged. Every denominator but that of [`Self::MicroBatchTokenMean`] is of
+/// the whole optimizer batch, so that the gradient is the same however the batch is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduction {
     /// Mean over the tokens of each sequence, then over sequences (GRPO).
     SequenceMean,
-    /// Mean over all tokens (DAPO).
+    /// Sum over the tokens of each sequence, mean over sequences (LUSPO).
+    SequenceSum,
+    /// Mean over all tokens of the optimizer batch (DAPO).
     TokenMean,
+    /// Mean over the tokens of each micro-batch, which counts by its share of the sequences (BNPO): how the
+    /// batch is split changes the gradient.
+    MicroBatchTokenMean,
     /// Sum over tokens, divided by sequences × longest possible completion (Dr. GRPO).
     Constant,
 }
 
 /// What a whole optimizer batch holds, known before it is split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BatchTotals {
     /// Completions.
     pub sequences: usize,
@@ -24,28 +32,41 @@ pub struct BatchTotals {
     pub tokens: usize,
     /// The longest completion that could have been sampled, in tokens.
     pub max_completion_length: usize,
+    /// What the high-entropy mask keeps; needed where the loss has one.
+    pub high_entropy: Option<HighEntropy>,
+}
+
+impl BatchTotals {
+    /// Tokens that the entropy bonus is a mean of.
+    pub(crate) fn bonus_tokens(&self) -> usize {
+        self.high_entropy.map_or(self.tokens, |kept| kept.tokens)
+    }
 }
 
 /// The weight of each token in the loss: `loss = Σ w · L`.
 ///
 /// # Shapes
-/// - mask: `[b, t]` by rows, true for action tokens; rows may be a part of the whole batch
-/// - result: `[b, t]` by rows, 0 where the mask is false
-///
-/// A row without an action weighs nothing.
-pub fn token_weights(mask: &[Vec<bool>], reduction: Reduction, totals: &BatchTotals) -> Vec<f32> {
-    let row_weight = |active: usize| {
-        let denominator = match reduction {
-            Reduction::SequenceMean => active as f64 * totals.sequences as f64,
-            Reduction::TokenMean => totals.tokens as f64,
-            Reduction::Constant => totals.sequences as f64 * totals.max_completion_length as f64,
-        };
-        1.0 / denominator.max(1.0)
-    };
-    mask.iter()
-        .flat_map(|row| {
-            let weight = row_weight(row.iter().filter(|&&active| active).count()) as f32;
-            row.iter().map(move |&active| if active { weight } else { 0.0 })
-        })
-        .collect()
+/// - mask: `[b, t]`, 1 for action tokens and 0 elsewhere; rows may be a part of the whole batch
+/// - result: `[b, t]`, 0 where the mask is; a row without an action weighs nothing
+pub(crate) fn token_weights(
+    mask: &Tensor<2>,
+    reduction: Reduction,
+    totals: &BatchTotals,
+) -> Tensor<2> {
+    let sequences = totals.sequences.max(1) as f64;
+    match reduction {
+        Reduction::SequenceMean => {
+            mask.clone() / mask.clone().sum_dim(1).clamp_min(1.0) / sequences
+        }
+        Reduction::SequenceSum => mask.clone() / sequences,
+        Reduction::TokenMean => mask.clone() / totals.tokens.max(1) as f64,
+        Reduction::MicroBatchTokenMean => {
+            let [rows, _] = mask.dims();
+            let tokens = mask.clone().sum_dim(1).sum_dim(0).clamp_min(1.0); // [1, 1]
+            mask.clone() / tokens * (rows as f64 / sequences)
+        }
+        Reduction::Constant => {
+            mask.clone() / (sequences * totals.max_completion_length.max(1) as f64)
+        }
+    }
 }

@@ -1,125 +1,315 @@
-//! What a loss was made of: sums over tokens, on the host, that add up over micro-batches.
+//! What a loss was made of: sums over tokens, on the host in f64, that add up over micro-batches.
 
-use crate::{KlEstimator, LossConfig};
+use crate::surrogate::{VESPO_LARGEST, VESPO_SMALLEST_WEIGHT};
+use crate::{BatchTotals, KlEstimator, LossConfig, MismatchCorrection, RatioLevel, Surrogate};
 
 /// The tokens of one micro-batch on the host, `[b][t]` by rows, as [`crate::grpo_loss`] saw them.
 #[derive(Clone, Copy, Debug)]
 pub struct HostTokens<'a> {
     /// `log π_θ`.
-    pub logprobs: &'a [f32],
+    pub logprobs: &'a [f64],
     /// `log π_old`; `None` on the first update.
-    pub old_logprobs: Option<&'a [f32]>,
+    pub old_logprobs: Option<&'a [f64]>,
     /// `log π_ref`, where there is one.
-    pub ref_logprobs: Option<&'a [f32]>,
+    pub ref_logprobs: Option<&'a [f64]>,
+    /// What the sampler recorded, where it did.
+    pub sampling_logprobs: Option<&'a [f64]>,
+    /// `KL(π_θ ‖ π_ref)` over the vocabulary, where the estimator is [`KlEstimator::Exact`].
+    pub exact_kl: Option<&'a [f64]>,
     /// Entropy of the distribution at each token, in nats.
-    pub entropies: &'a [f32],
+    pub entropies: &'a [f64],
     /// True for action tokens.
     pub mask: &'a [Vec<bool>],
     /// Â of each sequence.
     pub advantages: &'a [f64],
 }
 
-/// Sums over action tokens; divide by [`TokenStatistics::tokens`] through the methods.
-#[derive(Clone, Debug, PartialEq)]
+/// Sums over the tokens of one or more updates. A mean over nothing is left out, never NaN.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenStatistics {
-    /// Action tokens seen.
-    pub tokens: u64,
-    kl: f64,
-    has_reference: bool,
-    entropy: f64,
-    clipped_low: u64,
-    clipped_high: u64,
-    clip_low_min: f64,
-    clip_high_max: f64,
-    ratio_min: f64,
-    ratio_max: f64,
-}
-
-impl Default for TokenStatistics {
-    fn default() -> Self {
-        Self {
-            tokens: 0,
-            kl: 0.0,
-            has_reference: false,
-            entropy: 0.0,
-            clipped_low: 0,
-            clipped_high: 0,
-            clip_low_min: f64::INFINITY,
-            clip_high_max: f64::NEG_INFINITY,
-            ratio_min: f64::INFINITY,
-            ratio_max: f64::NEG_INFINITY,
-        }
-    }
+    kl: Mean,
+    entropy: Mean,
+    kept_entropy: Mean,
+    clipped_low: Mean,
+    clipped_high: Mean,
+    clipped_low_of_sequence: Range,
+    clipped_high_of_sequence: Range,
+    ratio: Range,
+    capped: Mean,
+    phi: Mean,
+    dropped: Mean,
+    sampling_difference: Mean,
+    largest_sampling_difference: Range,
+    raw_mismatch: Mean,
+    raw_mismatch_range: Range,
+    mismatch: Mean,
+    mismatch_range: Range,
 }
 
 impl TokenStatistics {
     /// Adds the tokens of a micro-batch.
-    pub fn add(&mut self, tokens: &HostTokens<'_>, config: &LossConfig) {
-        self.has_reference |= tokens.ref_logprobs.is_some();
+    ///
+    /// # Panics
+    /// For [`KlEstimator::Exact`] with a reference where `exact_kl` is missing.
+    pub fn add(&mut self, tokens: &HostTokens<'_>, config: &LossConfig, totals: &BatchTotals) {
         let width = tokens.mask.first().map_or(0, Vec::len);
         for (row, (mask, &advantage)) in tokens.mask.iter().zip(tokens.advantages).enumerate() {
-            let (mut active, mut low, mut high) = (0_u64, 0_u64, 0_u64);
-            for t in (0..width).filter(|&t| mask[t]) {
-                let i = row * width + t;
-                let logprob = f64::from(tokens.logprobs[i]);
-                let ratio = match tokens.old_logprobs {
-                    Some(old) => (logprob - f64::from(old[i])).exp(),
-                    None => 1.0,
-                };
-                active += 1;
-                low += u64::from(ratio < 1.0 - config.epsilon_low && advantage < 0.0);
-                high += u64::from(ratio > 1.0 + config.epsilon_high && advantage > 0.0);
-                self.ratio_min = self.ratio_min.min(ratio);
-                self.ratio_max = self.ratio_max.max(ratio);
-                self.entropy += f64::from(tokens.entropies[i]);
-                if let Some(reference) = tokens.ref_logprobs {
-                    self.kl += kl(f64::from(reference[i]) - logprob, ratio, config);
-                }
-            }
-            if active > 0 {
-                self.tokens += active;
-                self.clipped_low += low;
-                self.clipped_high += high;
-                self.clip_low_min = self.clip_low_min.min(low as f64 / active as f64);
-                self.clip_high_max = self.clip_high_max.max(high as f64 / active as f64);
+            let places = (0..width).filter(|&t| mask[t]).map(|t| row * width + t).collect();
+            let sequence = Sequence { tokens, places, advantage };
+            if !sequence.places.is_empty() {
+                self.add_sequence(&sequence, config, totals);
             }
         }
+    }
+
+    fn add_sequence(&mut self, sequence: &Sequence<'_>, config: &LossConfig, totals: &BatchTotals) {
+        let tokens = sequence.tokens;
+        let ratios = sequence.ratios(config.ratio_level);
+        for (&i, &ratio) in sequence.places.iter().zip(&ratios) {
+            self.ratio.add(ratio);
+            let entropy = tokens.entropies[i];
+            self.entropy.add(entropy);
+            if totals.high_entropy.is_none_or(|kept| entropy >= kept.threshold) {
+                self.kept_entropy.add(entropy);
+            }
+            if let Some(reference) = tokens.ref_logprobs {
+                let exact = match config.kl.estimator {
+                    KlEstimator::Exact => tokens.exact_kl.expect("the exact KL is given")[i],
+                    _ => 0.0,
+                };
+                self.kl.add(config.kl.at(reference[i] - tokens.logprobs[i], exact, ratio));
+            }
+        }
+        // A mean over tokens, or over sequences where these have one ratio.
+        let counted = match config.ratio_level {
+            RatioLevel::Token => &ratios[..],
+            RatioLevel::Sequence => &ratios[..1],
+        };
+        self.add_clipping(sequence, counted, config);
+        self.add_sampling(sequence, config.mismatch.as_ref());
+        if let Some(threshold) = config.off_policy_threshold {
+            let distance = sequence.mean_distance(config.mismatch.is_some());
+            let dropped = sequence.advantage < 0.0 && distance > threshold;
+            self.dropped.add(f64::from(u8::from(dropped)));
+        }
+    }
+
+    fn add_clipping(&mut self, sequence: &Sequence<'_>, ratios: &[f64], config: &LossConfig) {
+        let advantage = sequence.advantage;
+        let share = |of: &dyn Fn(f64) -> bool| {
+            let mut share = Mean::default();
+            ratios.iter().for_each(|&ratio| share.add(f64::from(u8::from(of(ratio)))));
+            share
+        };
+        match config.surrogate {
+            Surrogate::Clipped { epsilon_low, epsilon_high, .. } => {
+                let low = share(&|ratio| ratio < 1.0 - epsilon_low && advantage < 0.0);
+                let high = share(&|ratio| ratio > 1.0 + epsilon_high && advantage > 0.0);
+                self.clipped_low_of_sequence.extend(low.value());
+                self.clipped_high_of_sequence.extend(high.value());
+                self.clipped_low.merge(low);
+                self.clipped_high.merge(high);
+            }
+            Surrogate::Cispo { cap } => {
+                self.capped.merge(share(&|ratio| ratio > cap && advantage > 0.0));
+            }
+            Surrogate::Vespo { k_positive, lambda_positive, k_negative, lambda_negative } => {
+                let (k, lambda) = match advantage >= 0.0 {
+                    true => (k_positive, lambda_positive),
+                    false => (k_negative, lambda_negative),
+                };
+                let log_weight = sequence.vespo_log_weight(config.mismatch.as_ref());
+                let phi = (lambda + k * log_weight - lambda * log_weight.exp()).exp();
+                self.phi.add(if phi.is_finite() { phi } else { 0.0 });
+            }
+            Surrogate::Sapo { .. } | Surrogate::Reinforce => {}
+        }
+    }
+
+    fn add_sampling(&mut self, sequence: &Sequence<'_>, correction: Option<&MismatchCorrection>) {
+        let Some(log_quotients) = sequence.log_mismatch() else { return };
+        for difference in &log_quotients {
+            self.sampling_difference.add(difference.abs());
+            self.largest_sampling_difference.add(difference.abs());
+        }
+        let raw: Vec<f64> = match correction.map(|correction| correction.level) {
+            Some(RatioLevel::Sequence) => vec![log_quotients.iter().sum::<f64>().exp()],
+            Some(RatioLevel::Token) | None => log_quotients.iter().map(|x| x.exp()).collect(),
+        };
+        for quotient in raw {
+            self.raw_mismatch.add(quotient);
+            self.raw_mismatch_range.add(quotient);
+            if let Some(correction) = correction {
+                let weight = correction.apply(quotient);
+                self.mismatch.add(weight);
+                self.mismatch_range.add(weight);
+            }
+        }
+    }
+
+    /// Action tokens seen, once for each update.
+    pub fn tokens(&self) -> u64 {
+        self.entropy.count
     }
 
     /// Metric `kl`: mean estimate over tokens, with the configured estimator and correction; `None` without
     /// a reference.
     pub fn kl(&self) -> Option<f64> {
-        self.has_reference.then(|| self.kl / self.tokens as f64)
+        self.kl.value()
     }
 
-    /// Metric `entropy`: mean over tokens, in nats.
-    pub fn entropy(&self) -> f64 {
-        self.entropy / self.tokens as f64
+    /// Metric `entropy`: mean over tokens, in nats; `None` without tokens.
+    pub fn entropy(&self) -> Option<f64> {
+        self.entropy.value()
     }
 
-    /// Metrics `clip_ratio/{low_mean, low_min, high_mean, high_max, region_mean}`, in this order.
-    pub fn clip_ratios(&self) -> [f64; 5] {
-        let share = |count: u64| count as f64 / self.tokens as f64;
-        [
-            share(self.clipped_low),
-            self.clip_low_min,
-            share(self.clipped_high),
-            self.clip_high_max,
-            share(self.clipped_low + self.clipped_high),
-        ]
+    /// Mean entropy over the tokens that the high-entropy mask keeps: what the entropy bonus is of, and what
+    /// [`crate::EntropyController::observe`] takes.
+    pub fn kept_entropy(&self) -> Option<f64> {
+        self.kept_entropy.value()
     }
 
-    /// Smallest and largest ratio `π_θ / π_old`.
-    pub fn ratio_range(&self) -> [f64; 2] {
-        [self.ratio_min, self.ratio_max]
+    /// Smallest and largest ratio `π_θ / π_old`; `None` without tokens.
+    pub fn ratio_range(&self) -> Option<[f64; 2]> {
+        self.ratio.0
+    }
+
+    /// Names, as TRL has them, and values of all that was measured. `docs/algorithm.md` defines each.
+    pub fn metrics(&self) -> Vec<(&'static str, f64)> {
+        let region = match (self.clipped_low.value(), self.clipped_high.value()) {
+            (Some(low), Some(high)) => Some(low + high),
+            _ => None,
+        };
+        let [lowest_ratio, highest_ratio] = self.ratio.ends();
+        let [low_min, _] = self.clipped_low_of_sequence.ends();
+        let [_, high_max] = self.clipped_high_of_sequence.ends();
+        let [_, largest_difference] = self.largest_sampling_difference.ends();
+        let [mismatch_min, mismatch_max] = self.mismatch_range.ends();
+        let [raw_min, raw_max] = self.raw_mismatch_range.ends();
+        let measured = [
+            ("kl", self.kl()),
+            ("entropy", self.entropy()),
+            ("ratio/min", lowest_ratio),
+            ("ratio/max", highest_ratio),
+            ("clip_ratio/low_mean", self.clipped_low.value()),
+            ("clip_ratio/low_min", low_min),
+            ("clip_ratio/high_mean", self.clipped_high.value()),
+            ("clip_ratio/high_max", high_max),
+            ("clip_ratio/region_mean", region),
+            ("cispo_clip_ratio", self.capped.value()),
+            ("vespo/phi_seq_mean", self.phi.value()),
+            ("off_policy/dropped_ratio", self.dropped.value()),
+            ("sampling/sampling_logp_difference/mean", self.sampling_difference.value()),
+            ("sampling/sampling_logp_difference/max", largest_difference),
+            ("sampling/raw_importance_sampling_ratio/min", raw_min),
+            ("sampling/raw_importance_sampling_ratio/mean", self.raw_mismatch.value()),
+            ("sampling/raw_importance_sampling_ratio/max", raw_max),
+            ("sampling/importance_sampling_ratio/min", mismatch_min),
+            ("sampling/importance_sampling_ratio/mean", self.mismatch.value()),
+            ("sampling/importance_sampling_ratio/max", mismatch_max),
+        ];
+        measured.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+
+    /// The metric of this name, where it was measured.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        self.metrics().into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 }
 
-fn kl(e: f64, ratio: f64, config: &LossConfig) -> f64 {
-    let estimate = match config.kl.estimator {
-        KlEstimator::K1 => -e,
-        KlEstimator::K2 => e * e / 2.0,
-        KlEstimator::K3 => e.exp_m1() - e,
-    };
-    estimate * if config.kl.bias_correction { ratio } else { 1.0 }
+/// The action tokens of one sequence; at least one.
+struct Sequence<'a> {
+    tokens: &'a HostTokens<'a>,
+    /// Indices into the flat slices.
+    places: Vec<usize>,
+    advantage: f64,
+}
+
+impl Sequence<'_> {
+    /// `log π_θ − log π_old` of each token.
+    fn log_ratios(&self) -> Vec<f64> {
+        match self.tokens.old_logprobs {
+            Some(old) => self.places.iter().map(|&i| self.tokens.logprobs[i] - old[i]).collect(),
+            None => vec![0.0; self.places.len()],
+        }
+    }
+
+    fn ratios(&self, level: RatioLevel) -> Vec<f64> {
+        let log_ratios = self.log_ratios();
+        match level {
+            RatioLevel::Token => log_ratios.into_iter().map(f64::exp).collect(),
+            RatioLevel::Sequence => {
+                let mean = log_ratios.iter().sum::<f64>() / log_ratios.len() as f64;
+                vec![mean.exp(); log_ratios.len()]
+            }
+        }
+    }
+
+    /// `log π_old − log π_sampler` of each token, where the sampler recorded it.
+    fn log_mismatch(&self) -> Option<Vec<f64>> {
+        let sampling = self.tokens.sampling_logprobs?;
+        let old = self.tokens.old_logprobs.unwrap_or(self.tokens.logprobs);
+        Some(self.places.iter().map(|&i| old[i] - sampling[i]).collect())
+    }
+
+    /// Mean of `log π_behaviour − log π_θ`.
+    fn mean_distance(&self, behaviour_is_sampler: bool) -> f64 {
+        let tokens = self.tokens;
+        let behaviour = if behaviour_is_sampler { tokens.sampling_logprobs } else { None };
+        let behaviour = behaviour.or(tokens.old_logprobs).unwrap_or(tokens.logprobs);
+        let sum: f64 = self.places.iter().map(|&i| behaviour[i] - tokens.logprobs[i]).sum();
+        sum / self.places.len() as f64
+    }
+
+    fn vespo_log_weight(&self, correction: Option<&MismatchCorrection>) -> f64 {
+        let bounded = |x: f64| x.clamp(-VESPO_LARGEST, VESPO_LARGEST);
+        let mut log_weight: f64 = self.log_ratios().into_iter().map(bounded).sum();
+        if let (Some(correction), Some(log_mismatch)) = (correction, self.log_mismatch()) {
+            let log_of = |x: f64| correction.apply(x.exp()).max(VESPO_SMALLEST_WEIGHT).ln();
+            let terms = log_mismatch.into_iter().map(|x| log_of(x).min(VESPO_LARGEST));
+            log_weight += terms.sum::<f64>();
+        }
+        log_weight.clamp(VESPO_SMALLEST_WEIGHT.ln(), VESPO_LARGEST)
+    }
+}
+
+/// A mean that can be added to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Mean {
+    sum: f64,
+    count: u64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        self.merge(Self { sum: value, count: 1 });
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.sum += other.sum;
+        self.count += other.count;
+    }
+
+    fn value(self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+}
+
+/// Smallest and largest.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Range(Option<[f64; 2]>);
+
+impl Range {
+    fn add(&mut self, value: f64) {
+        let [low, high] = self.0.unwrap_or([value, value]);
+        self.0 = Some([low.min(value), high.max(value)]);
+    }
+
+    fn extend(&mut self, value: Option<f64>) {
+        value.into_iter().for_each(|value| self.add(value));
+    }
+
+    fn ends(&self) -> [Option<f64>; 2] {
+        [self.0.map(|[low, _]| low), self.0.map(|[_, high]| high)]
+    }
 }

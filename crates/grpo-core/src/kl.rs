@@ -1,0 +1,135 @@
+//! The penalty for leaving the reference.
+
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+use crate::ConfigError;
+use crate::config::at_least_zero;
+
+/// The penalty for leaving the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KlConfig {
+    /// β, its weight.
+    pub coef: f64,
+    /// How it is estimated.
+    pub estimator: KlEstimator,
+    /// Where it enters.
+    pub placement: KlPlacement,
+    /// Multiplies the estimate by the differentiated ratio, so that its gradient is unbiased for the policy
+    /// as it is and not as it was when the token was sampled.
+    pub bias_correction: bool,
+}
+
+/// Estimators of `KL(π ‖ π_ref)` at a position, with `e = log π_ref − log π` of the sampled token (Schulman
+/// 2020, "Approximating KL divergence").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KlEstimator {
+    /// `−e`. As a differentiated loss its expected gradient is 0, so it needs the bias correction there.
+    K1,
+    /// `e² / 2`.
+    K2,
+    /// `exp(e) − e − 1`, never negative.
+    K3,
+    /// `Σ_v π(v) (log π(v) − log π_ref(v))`, over the whole vocabulary: no estimate.
+    Exact,
+}
+
+/// Where a penalty enters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KlPlacement {
+    /// `+ β · KL` of each token in the loss, differentiated (GRPO).
+    #[default]
+    Loss,
+    /// `− β · Σ_t KL` of a completion in its reward, before advantages, not differentiated. See
+    /// [`sequence_kl`].
+    Reward,
+}
+
+impl KlConfig {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        at_least_zero("kl_coef", self.coef)?;
+        let in_reward = self.placement == KlPlacement::Reward;
+        if self.bias_correction && (in_reward || self.estimator == KlEstimator::Exact) {
+            return Err(ConfigError::NothingToCorrect { in_reward });
+        }
+        let uncorrected_loss = !in_reward && !self.bias_correction;
+        if self.coef > 0.0 && self.estimator == KlEstimator::K1 && uncorrected_loss {
+            return Err(ConfigError::UncorrectedK1);
+        }
+        Ok(())
+    }
+
+    /// Whether a penalty has weight in the loss.
+    pub fn in_loss(&self) -> bool {
+        self.coef > 0.0 && self.placement == KlPlacement::Loss
+    }
+
+    /// Whether a penalty has weight in the reward.
+    pub fn in_reward(&self) -> bool {
+        self.coef > 0.0 && self.placement == KlPlacement::Reward
+    }
+
+    /// The estimate at one position, corrected where that is on: what metric `kl` is a mean of.
+    ///
+    /// `log_quotient` is `log π_ref − log π` of the sampled token, `exact` the exact KL where the estimator is
+    /// that one.
+    pub(crate) fn at(&self, log_quotient: f64, exact: f64, ratio: f64) -> f64 {
+        let e = log_quotient;
+        let estimate = match self.estimator {
+            KlEstimator::K1 => -e,
+            KlEstimator::K2 => e * e / 2.0,
+            KlEstimator::K3 => e.exp_m1() - e,
+            KlEstimator::Exact => exact,
+        };
+        if self.bias_correction { estimate * ratio } else { estimate }
+    }
+}
+
+/// The estimate of each token, `[b, t]`; `e = log π_ref − log π_θ`. See [`KlEstimator`].
+///
+/// # Panics
+/// For [`KlEstimator::Exact`] where `exact` is missing.
+pub(crate) fn kl_estimate(
+    e: Tensor<2>,
+    exact: Option<Tensor<2>>,
+    estimator: KlEstimator,
+) -> Tensor<2> {
+    match estimator {
+        KlEstimator::K1 => e.neg(),
+        KlEstimator::K2 => e.square() * 0.5,
+        KlEstimator::K3 => e.clone().exp() - e - 1.0,
+        KlEstimator::Exact => exact.expect("the exact KL of each position is given"),
+    }
+}
+
+/// `Σ_t KL` of one completion for [`KlPlacement::Reward`]: the reward loses `β` times this. As a sum of k1
+/// it is `log π(o|q) − log π_ref(o|q)`, and the reward so shaped is that of the KL-regularised objective
+/// (Ouyang et al. 2022, equation 2).
+///
+/// With several reward functions it is one more of them, of weight `−β`.
+///
+/// # Shapes
+/// - logprobs, ref_logprobs: `[actions]` of the policy that sampled, and of the reference
+/// - exact: `[actions]`, needed for [`KlEstimator::Exact`]
+///
+/// # Panics
+/// Where the lengths differ, or `exact` is needed and missing.
+pub fn sequence_kl(
+    estimator: KlEstimator,
+    logprobs: &[f64],
+    ref_logprobs: &[f64],
+    exact: Option<&[f64]>,
+) -> f64 {
+    assert_eq!(logprobs.len(), ref_logprobs.len(), "log-probabilities of policy and reference");
+    let config =
+        KlConfig { coef: 1.0, estimator, placement: KlPlacement::Reward, bias_correction: false };
+    let exact_at = |t: usize| match (estimator, exact) {
+        (KlEstimator::Exact, exact) => exact.expect("the exact KL of each position is given")[t],
+        _ => 0.0,
+    };
+    let tokens = logprobs.iter().zip(ref_logprobs).enumerate();
+    tokens.map(|(t, (logprob, reference))| config.at(reference - logprob, exact_at(t), 1.0)).sum()
+}

@@ -1,0 +1,68 @@
+//! Corrections for a sampler whose probabilities are not the trainer's.
+
+use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{ConfigError, RatioLevel, above_zero, at_least_zero};
+
+/// Multiplies the surrogate by `π_old / π_sampler`, kept within bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MismatchCorrection {
+    /// A quotient for each token, or the product of a sequence's for all of them.
+    pub level: RatioLevel,
+    /// What is done outside the bounds.
+    pub mode: MismatchMode,
+    /// Lower bound; 0 for none.
+    #[serde(default)]
+    pub min: f64,
+    /// Upper bound.
+    pub max: f64,
+}
+
+/// What is done with a quotient outside its bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MismatchMode {
+    /// It becomes the bound (truncated importance sampling; Yao et al. 2025).
+    Truncate,
+    /// It becomes 0: the token, or the sequence, has no surrogate (masked importance sampling, "IcePop").
+    Mask,
+}
+
+impl MismatchCorrection {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        at_least_zero("mismatch.min", self.min)?;
+        above_zero("mismatch.max", self.max)?;
+        if self.min > self.max {
+            return Err(ConfigError::EmptyRange { min: self.min, max: self.max });
+        }
+        Ok(())
+    }
+
+    /// A quotient after the correction.
+    pub(crate) fn apply(&self, quotient: f64) -> f64 {
+        match self.mode {
+            MismatchMode::Truncate => quotient.clamp(self.min, self.max),
+            MismatchMode::Mask if (self.min..=self.max).contains(&quotient) => quotient,
+            MismatchMode::Mask => 0.0,
+        }
+    }
+
+    /// The corrected quotients, `[b, t]`, from `log π_old − log π_sampler`, which is 0 in padded places.
+    pub(crate) fn weights(&self, log_quotient: Tensor<2>) -> Tensor<2> {
+        let shape = log_quotient.dims();
+        let quotient = match self.level {
+            RatioLevel::Token => log_quotient.exp(),
+            RatioLevel::Sequence => log_quotient.sum_dim(1).exp().expand(shape),
+        };
+        match self.mode {
+            MismatchMode::Truncate => quotient.clamp(self.min, self.max),
+            MismatchMode::Mask => {
+                let low = quotient.clone().lower_elem(self.min);
+                let outside = low.bool_or(quotient.clone().greater_elem(self.max));
+                quotient.mask_fill(outside, 0.0)
+            }
+        }
+    }
+}

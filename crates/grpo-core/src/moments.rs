@@ -1,0 +1,38 @@
+//! Mean and standard deviation, exact where equality decides.
+
+use crate::Deviation;
+
+/// NaN for no values.
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// 0 for equal values, NaN for fewer than two.
+pub(crate) fn deviation(values: &[f64], kind: Deviation) -> f64 {
+    if values.len() < 2 {
+        return f64::NAN;
+    }
+    if is_constant(values) {
+        return 0.0;
+    }
+    let centre = mean(values);
+    let differences = || values.iter().map(|value| value - centre);
+    // In units of the largest, so that small differences do not vanish when they are squared.
+    let largest = differences().fold(0.0, |largest: f64, d| largest.max(d.abs()));
+    let squares: f64 = differences().map(|d| (d / largest).powi(2)).sum();
+    let count = match kind {
+        Deviation::Sample => values.len() - 1,
+        Deviation::Population => values.len(),
+    };
+    largest * (squares / count as f64).sqrt()
+}
+
+/// No value differs from another; so also for fewer than two.
+pub(crate) fn all_equal(values: &[f64]) -> bool {
+    values.windows(2).all(|pair| pair[0] == pair[1])
+}
+
+/// Two or more equal values: a standard deviation that is defined, and 0.
+pub(crate) fn is_constant(values: &[f64]) -> bool {
+    values.len() > 1 && all_equal(values)
+}

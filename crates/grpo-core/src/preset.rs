@@ -1,0 +1,104 @@
+//! Names that the field uses for sets of choices.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    KlConfig, KlEstimator, KlPlacement, LossConfig, RatioLevel, Reduction, RewardScale, Surrogate,
+};
+
+/// A familiar name; a configuration may name one and then change parts of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Preset {
+    /// Shao et al. 2024, "DeepSeekMath": ε = 0.2, mean over each sequence, then over sequences.
+    #[default]
+    Grpo,
+    /// Liu et al. 2025, "Understanding R1-Zero-like training": a constant divisor, so that long answers are
+    /// not favoured, and advantages that are not scaled.
+    DrGrpo,
+    /// Yu et al. 2025, "DAPO": ε_high = 0.28, mean over all tokens of the optimizer batch.
+    Dapo,
+    /// Mean over all tokens of each micro-batch, as TRL's `bnpo`.
+    Bnpo,
+    /// Zheng et al. 2025, "Group Sequence Policy Optimization": one ratio a sequence, with bounds to match.
+    Gspo,
+    /// MiniMax-M1, 2025: clipped importance weights that keep the gradient, mean over all tokens.
+    Cispo,
+    /// Qwen, 2025, "Soft Adaptive Policy Optimization".
+    Sapo,
+    /// "VESPO", 2026: a smooth weight of each sequence, mean over all tokens.
+    Vespo,
+    /// "Length-Unbiased Sequence Policy Optimization", 2026: one ratio a sequence, sum over its tokens.
+    Luspo,
+    /// `−A log π`, mean over each sequence, then over sequences.
+    Reinforce,
+}
+
+impl Preset {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Grpo,
+        Self::DrGrpo,
+        Self::Dapo,
+        Self::Bnpo,
+        Self::Gspo,
+        Self::Cispo,
+        Self::Sapo,
+        Self::Vespo,
+        Self::Luspo,
+        Self::Reinforce,
+    ];
+
+    /// The choices behind the name, without a KL penalty.
+    pub fn config(self) -> LossConfig {
+        let clipped = |epsilon_low, epsilon_high| Surrogate::Clipped {
+            epsilon_low,
+            epsilon_high,
+            delta: None,
+        };
+        let sapo = Surrogate::Sapo { temperature_positive: 1.0, temperature_negative: 1.05 };
+        let vespo = Surrogate::Vespo {
+            k_positive: 2.0,
+            lambda_positive: 3.0,
+            k_negative: 3.0,
+            lambda_negative: 2.0,
+        };
+        let (token, sequence) = (RatioLevel::Token, RatioLevel::Sequence);
+        let (surrogate, ratio_level, reduction) = match self {
+            Self::Grpo => (clipped(0.2, 0.2), token, Reduction::SequenceMean),
+            Self::DrGrpo => (clipped(0.2, 0.2), token, Reduction::Constant),
+            Self::Dapo => (clipped(0.2, 0.28), token, Reduction::TokenMean),
+            Self::Bnpo => (clipped(0.2, 0.2), token, Reduction::MicroBatchTokenMean),
+            Self::Gspo => (clipped(3e-4, 4e-4), sequence, Reduction::SequenceMean),
+            Self::Cispo => (Surrogate::Cispo { cap: 5.0 }, token, Reduction::TokenMean),
+            Self::Sapo => (sapo, token, Reduction::SequenceMean),
+            Self::Vespo => (vespo, token, Reduction::TokenMean),
+            Self::Luspo => (clipped(3e-4, 4e-4), sequence, Reduction::SequenceSum),
+            Self::Reinforce => (Surrogate::Reinforce, token, Reduction::SequenceMean),
+        };
+        let kl = KlConfig {
+            coef: 0.0,
+            estimator: KlEstimator::K3,
+            placement: KlPlacement::Loss,
+            bias_correction: true,
+        };
+        LossConfig {
+            surrogate,
+            ratio_level,
+            kl,
+            reduction,
+            off_policy_threshold: None,
+            high_entropy_share: None,
+            mismatch: None,
+            entropy_bonus: None,
+        }
+    }
+
+    /// What advantages are divided by under this name.
+    pub fn reward_scale(self) -> RewardScale {
+        match self {
+            Self::DrGrpo => RewardScale::None,
+            _ => RewardScale::Group,
+        }
+    }
+}
