@@ -1,10 +1,10 @@
 //! The whole of grpo-core's tests, in one binary so that it is linked once.
 
-mod acceptance;
 mod advantages;
-mod config;
-mod golden;
-mod gradients;
-mod loss;
-mod oracle;
+mod against_oracle;
+mod invariance;
+mod reductions;
+mod strategies;
 mod support;
+mod surrogates;
+mod toy;
