@@ -1,9 +1,20 @@
 //! The whole of grpo-core's tests, in one binary so that it is linked once.
 
+mod acceptance;
 mod advantages;
+mod advantages_by_hand;
 mod against_oracle;
+mod bandit;
+mod config;
+mod entropy;
+mod extremes;
+mod gradients;
 mod invariance;
+mod kl;
+mod masks;
+mod missing;
 mod reductions;
+mod statistics;
 mod strategies;
 mod support;
 mod surrogates;
