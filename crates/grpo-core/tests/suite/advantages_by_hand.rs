@@ -39,7 +39,7 @@ fn a_constant_group_gets_exactly_zero_and_a_flag() {
 /// What all rewards have in common, be it large, is not a difference.
 #[test]
 fn an_offset_of_a_million_leaves_ten_digits() {
-    let near = vec![vec![0.1, 0.9, 0.4, 0.3], vec![0.2, 0.2, 0.7, 0.5]];
+    let near = [[0.1, 0.9, 0.4, 0.3], [0.2, 0.2, 0.7, 0.5]];
     let of = |offset: f64, config: &AdvantageConfig| {
         let rewards: Rewards =
             near.iter().map(|group| group.iter().map(|r| Some(r + offset)).collect()).collect();

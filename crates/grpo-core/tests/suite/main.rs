@@ -1,6 +1,7 @@
 //! The whole of grpo-core's tests, in one binary so that it is linked once.
 
 mod acceptance;
+mod acceptance_runs;
 mod advantages;
 mod advantages_by_hand;
 mod against_oracle;

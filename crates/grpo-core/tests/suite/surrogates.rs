@@ -199,11 +199,10 @@ proptest! {
             let batch = Batch { entropy_coef: 0.0, ..batch.clone() };
             let got = batch.run(&config);
             let old = batch.old.as_ref().unwrap();
-            for b in 0..batch.rows() {
-                let places = (0..batch.width()).filter(|&t| batch.mask[b][t]);
-                let places: Vec<usize> = places.collect();
+            for (b, old) in old.iter().enumerate() {
+                let places = batch.active(b);
                 let length = places.len() as f64;
-                let log_ratio = |t: usize| batch.logprobs[b][t] - old[b][t];
+                let log_ratio = |t: usize| batch.logprobs[b][t] - old[t];
                 let mean = places.iter().map(|&t| log_ratio(t)).sum::<f64>() / length;
                 let advantage = batch.advantages[b];
                 for t in places {
