@@ -3,7 +3,6 @@
 mod acceptance;
 mod advantages;
 mod config;
-mod golden;
 mod gradients;
 mod loss;
 mod oracle;
