@@ -13,11 +13,17 @@ fn built_in(name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// A file of three cases, with something else in the last one under a key; removed where `value` is null and
-/// `key` begins with `-`.
+/// A file of three small cases, with something else in the last one under a key; removed where `key` begins with
+/// `-`.
 fn changed(name: &str, key: &str, value: Value) -> String {
     let mut file = built_in(name);
-    file["cases"].as_array_mut().unwrap().truncate(3);
+    let is_small = |case: &Value| {
+        let of = |pointer| case.pointer(pointer).map(|rows| rows.as_array().unwrap().len());
+        of("/inputs/mask") == Some(1) || of("/weights") == Some(1)
+    };
+    let cases = file["cases"].as_array_mut().unwrap();
+    cases.retain(is_small);
+    cases.truncate(3);
     let case = file["cases"].get_mut(2).unwrap();
     match key.strip_prefix('-') {
         Some(key) => {
