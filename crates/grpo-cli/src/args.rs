@@ -63,6 +63,15 @@ pub(crate) struct SampleArguments {
     /// Draw from the K most probable tokens only
     #[arg(long, value_name = "K")]
     pub(crate) top_k: Option<usize>,
+    /// Draw from the fewest most probable tokens that have probability P together
+    #[arg(long, value_name = "P")]
+    pub(crate) top_p: Option<f32>,
+    /// Draw from the tokens with at least this part of the largest probability
+    #[arg(long, value_name = "PART")]
+    pub(crate) min_p: Option<f32>,
+    /// Above 1 for fewer tokens that the molecule has already, below 1 for more of them
+    #[arg(long, value_name = "PENALTY")]
+    pub(crate) repetition_penalty: Option<f32>,
     /// Longest molecule in tokens, its end mark among them [default: what the model can see]
     #[arg(long, value_name = "N")]
     pub(crate) max_new_tokens: Option<usize>,

@@ -5,9 +5,9 @@ use std::path::Path;
 use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::{Completion, Purpose, Vocabulary};
-use grpo_logprob::SamplingDistribution;
 use grpo_model::{CausalLm, Frozen, ModelFolder};
 use grpo_rollout::{Rollout, RolloutSettings, StepKey};
+use grpo_sampling::SamplingSettings;
 use grpo_train::unconditional_prompts;
 
 /// Reads a model folder; one that has a manifest (a checkpoint) is checked against it first.
@@ -26,8 +26,7 @@ pub(crate) fn load_model(path: &Path, device: &Device) -> anyhow::Result<ModelFo
 /// How molecules are drawn outside of training.
 pub(crate) struct Generation {
     pub(crate) seed: u64,
-    pub(crate) temperature: f32,
-    pub(crate) top_k: Option<usize>,
+    pub(crate) sampling: SamplingSettings,
     pub(crate) max_new_tokens: usize,
     pub(crate) batch_size: usize,
 }
@@ -39,12 +38,7 @@ pub(crate) fn generate<M: CausalLm>(
     number: u32,
     generation: &Generation,
 ) -> anyhow::Result<Vec<String>> {
-    let distribution = SamplingDistribution::new(
-        generation.temperature,
-        generation.top_k,
-        Vec::new(),
-        vocabulary.len(),
-    )?;
+    let distribution = generation.sampling.clone().checked(model.vocabulary_size())?;
     let settings = RolloutSettings {
         group_size: 1,
         max_new_tokens: generation.max_new_tokens,

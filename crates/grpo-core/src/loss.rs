@@ -82,7 +82,9 @@ pub fn grpo_loss(inputs: LossInputs, config: &LossConfig, totals: &BatchTotals) 
     .exp(); // [b, t]
     let mismatch = config.mismatch.map(|correction| {
         let sampling = sampling_logprobs.clone().expect("a mismatch correction has the sampler's");
-        correction.weights(old_logprobs.clone() - sampling) // [b, t]
+        let weights = correction.weights(old_logprobs.clone() - sampling); // [b, t]
+        // The bounds may leave 1 out, and padded places are no tokens to correct.
+        weights.mask_fill(padding.clone(), 1.0)
     });
 
     let mut loss = surrogate_loss(
@@ -137,6 +139,7 @@ pub fn grpo_loss(inputs: LossInputs, config: &LossConfig, totals: &BatchTotals) 
         Some(kept) => entropies.mask_fill(kept.bool_not(), 0.0),
         None => entropies,
     };
-    let mean = entropies.sum_dim(1).sum() / totals.bonus_tokens().max(1) as f64;
-    total - mean * inputs.entropy_coef
+    // One factor: the derivative of Burn's division by a number goes through f32.
+    let weight = inputs.entropy_coef / totals.bonus_tokens().max(1) as f64;
+    total - entropies.sum_dim(1).sum() * weight
 }

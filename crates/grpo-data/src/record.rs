@@ -1,6 +1,7 @@
 //! What sampling hands to rewards and losses: prompts, completions and groups.
 
 use crate::{CounterRng, Purpose};
+use grpo_sampling::TokenSet;
 use serde::{Deserialize, Serialize};
 
 /// The context that a group of completions shares.
@@ -64,17 +65,55 @@ impl SampleKey {
 pub struct SampledUnder {
     /// Logits were divided by this; finite and above 0.
     pub temperature: f32,
+    /// Before that, positive logits of tokens that the sequence had already were divided by this and
+    /// the others of them multiplied by it; finite and above 0, 1 where there was no such penalty.
+    pub repetition_penalty: f32,
     /// Ids that could not be drawn, at any position.
     pub forbidden: Vec<u32>,
-    /// With truncated sampling (top-k, top-p): for each action the ids that could be drawn, over
-    /// which the probabilities sum to 1. `None`: all ids that are not forbidden.
-    pub kept: Option<Vec<Vec<u32>>>,
+    /// With truncated sampling (top-k, top-p, min-p): for each action the ids that could be drawn,
+    /// over which the probabilities sum to 1. `None`: all ids that are not forbidden.
+    pub kept: Option<Vec<TokenSet>>,
 }
 
 impl Default for SampledUnder {
-    /// The model's own distribution: temperature 1, nothing forbidden, nothing cut.
+    /// The model's own distribution: temperature 1, no penalty, nothing forbidden, nothing cut.
     fn default() -> Self {
-        Self { temperature: 1.0, forbidden: Vec::new(), kept: None }
+        Self { temperature: 1.0, repetition_penalty: 1.0, forbidden: Vec::new(), kept: None }
+    }
+}
+
+impl SampledUnder {
+    /// The fault, where `actions` cannot have been drawn under this.
+    fn check(&self, actions: &[u32]) -> Result<(), String> {
+        if !(self.temperature.is_finite() && self.temperature > 0.0) {
+            return Err(format!(
+                "a completion was sampled at temperature {}; expected a finite number above 0",
+                self.temperature
+            ));
+        }
+        if !(self.repetition_penalty.is_finite() && self.repetition_penalty > 0.0) {
+            return Err(format!(
+                "a completion was sampled with a repetition penalty of {}; expected a finite number above 0",
+                self.repetition_penalty
+            ));
+        }
+        if let Some(id) = actions.iter().find(|id| self.forbidden.contains(id)) {
+            return Err(format!("a completion has the action {id}, which was forbidden"));
+        }
+        let Some(kept) = &self.kept else { return Ok(()) };
+        if kept.len() != actions.len() {
+            return Err(format!(
+                "a completion of {} actions has {} kept sets",
+                actions.len(),
+                kept.len()
+            ));
+        }
+        match actions.iter().zip(kept).find(|(id, kept)| !kept.contains(**id)) {
+            Some((id, _)) => {
+                Err(format!("a completion has the action {id}, which is not in its kept set"))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -107,9 +146,10 @@ impl Completion {
     ///
     /// # Panics
     /// If the mask is not as long as the ids, no token is an action, the log-probabilities or kept
-    /// sets are not one for each action, a log-probability is NaN, infinite or positive, or the
-    /// temperature is not finite and positive: the sampler is wrong. Reading a stored completion
-    /// through serde gives an error instead.
+    /// sets are not one for each action, a log-probability is NaN, infinite or positive, the
+    /// temperature or the repetition penalty is not finite and positive, or an action is forbidden or
+    /// not in its kept set: the sampler is wrong. Reading a stored completion through serde gives an
+    /// error instead.
     pub fn new(parts: CompletionParts) -> Self {
         Self::try_from(parts).unwrap_or_else(|fault| panic!("{fault}"))
     }
@@ -171,7 +211,9 @@ impl TryFrom<CompletionParts> for Completion {
         if tokens != mask {
             return Err(format!("a completion of {tokens} tokens has an action mask of {mask}"));
         }
-        let actions = parts.action_mask.iter().filter(|&&action| action).count();
+        let chosen = parts.ids.iter().zip(&parts.action_mask).filter(|(_, action)| **action);
+        let action_ids: Vec<u32> = chosen.map(|(&id, _)| id).collect();
+        let actions = action_ids.len();
         if actions == 0 {
             return Err(format!("a completion of {tokens} tokens has no action"));
         }
@@ -187,19 +229,8 @@ impl TryFrom<CompletionParts> for Completion {
                 "a sampling log-probability is {found}; expected a finite number of at most 0"
             ));
         }
-        let under = &parts.sampled_under;
-        if !(under.temperature.is_finite() && under.temperature > 0.0) {
-            return Err(format!(
-                "a completion was sampled at temperature {}; expected a finite number above 0",
-                under.temperature
-            ));
-        }
-        match &under.kept {
-            Some(kept) if kept.len() != actions => {
-                Err(format!("a completion of {actions} actions has {} kept sets", kept.len()))
-            }
-            _ => Ok(Self(parts)),
-        }
+        parts.sampled_under.check(&action_ids)?;
+        Ok(Self(parts))
     }
 }
 

@@ -48,8 +48,9 @@ pub fn score(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{SamplingDistribution, draw};
+    use crate::draw;
     use burn::tensor::{Device, TensorData};
+    use grpo_sampling::SamplingSettings;
 
     const LOGITS: [[f32; 4]; 2] = [[0.5, -1.2, 2.0, 0.1], [3.0, 2.9, -4.0, 0.0]];
 
@@ -97,14 +98,18 @@ mod tests {
     fn sampler_and_scorer_agree() {
         let device = Device::flex();
         for top_k in [None, Some(2)] {
-            let distribution = SamplingDistribution::new(0.8, top_k, vec![0], 4).unwrap();
+            let settings = SamplingSettings { temperature: 0.8, top_k, ..Default::default() };
+            let distribution =
+                SamplingSettings { forbidden: vec![0], ..settings }.checked(4).unwrap();
             for step in 0..50 {
                 let drawn: Vec<_> = LOGITS
                     .iter()
-                    .map(|row| draw(row, &distribution, f64::from(step) / 50.0).unwrap())
+                    .map(|row| draw(row, &[], &distribution, f64::from(step) / 50.0).unwrap())
                     .collect();
-                let kept = drawn.iter().map(|d| d.kept.clone().unwrap_or(vec![1, 2, 3]));
-                let kept: Vec<Vec<u32>> = kept.collect();
+                let kept: Vec<Vec<u32>> = drawn
+                    .iter()
+                    .map(|d| d.kept.as_ref().map_or(vec![1, 2, 3], |kept| kept.iter().collect()))
+                    .collect();
                 let kept: Vec<&[u32]> = kept.iter().map(Vec::as_slice).collect();
                 let scores = score(
                     Tensor::from_data(LOGITS, &device),

@@ -4,8 +4,9 @@ use burn::tensor::{Int, Tensor, TensorData};
 use grpo_data::{
     Completion, CompletionParts, Finish, Group, Prompt, Purpose, SampleKey, SampledUnder,
 };
-use grpo_logprob::{Draw, NotFinite, SamplingDistribution, draw};
+use grpo_logprob::{Draw, NotFinite, draw};
 use grpo_model::{CausalLm, Frozen, KvCache};
+use grpo_sampling::{SamplingDistribution, TokenSet};
 use rayon::prelude::*;
 
 /// How completions are sampled.
@@ -46,8 +47,8 @@ impl Rollout {
     /// Checks the settings against the model and the longest prompt.
     ///
     /// # Errors
-    /// Nothing to sample; an end id that the model lacks; a prompt and completion that do not fit into the
-    /// model's context.
+    /// Nothing to sample; an end id that the model lacks; a distribution over another vocabulary; a prompt and
+    /// completion that do not fit into the model's context.
     pub fn new<M: CausalLm>(
         settings: RolloutSettings,
         model: &M,
@@ -64,6 +65,10 @@ impl Rollout {
         let vocabulary = model.vocabulary_size();
         if let Some(&id) = settings.end_ids.iter().find(|&&id| id as usize >= vocabulary) {
             return Err(RolloutError::EndId { id, vocabulary });
+        }
+        let found = settings.distribution.vocabulary();
+        if found != vocabulary {
+            return Err(RolloutError::Vocabulary { found, vocabulary });
         }
         // The last token is drawn, but never fed.
         let needed = longest_prompt.saturating_add(settings.max_new_tokens - 1);
@@ -145,7 +150,9 @@ impl Rollout {
                 .par_iter()
                 .zip(logits.par_chunks(width))
                 .map(|(&row, logits)| {
-                    draw(logits, &self.settings.distribution, rows[row].uniform(key.purpose))
+                    let row = &rows[row];
+                    let uniform = row.uniform(key.purpose);
+                    draw(logits, &row.ids, &self.settings.distribution, uniform)
                 })
                 .collect::<Result<_, NotFinite>>()?;
             for (&row, draw) in in_cache.iter().zip(draws) {
@@ -191,6 +198,16 @@ pub enum RolloutError {
         /// Tokens in the vocabulary.
         vocabulary: usize,
     },
+    /// A distribution that was checked against another vocabulary than the model's.
+    #[error(
+        "the sampling distribution is over {found} tokens and the model's vocabulary has {vocabulary}"
+    )]
+    Vocabulary {
+        /// Tokens of the distribution.
+        found: usize,
+        /// Tokens in the model's vocabulary.
+        vocabulary: usize,
+    },
     /// More tokens than the model can see.
     #[error("a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; max_new_tokens may be at most {}", (context + 1).saturating_sub(*prompt))]
     TooLong {
@@ -228,7 +245,8 @@ struct Row {
     prompt_length: usize,
     key: SampleKey,
     logprobs: Vec<f32>,
-    kept: Vec<Vec<u32>>,
+    /// Of each token drawn, where the distribution is truncated.
+    kept: Vec<TokenSet>,
     finish: Option<Finish>,
 }
 
@@ -278,8 +296,9 @@ impl Row {
             policy_version: key.policy_version,
             sampled_under: SampledUnder {
                 temperature: distribution.temperature(),
+                repetition_penalty: distribution.repetition_penalty().unwrap_or(1.0),
                 forbidden: distribution.forbidden().to_vec(),
-                kept: distribution.top_k().map(|_| self.kept),
+                kept: distribution.is_truncated().then_some(self.kept),
             },
         })
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use grpo_data::{Completion, Finish, Group, Prompt, Purpose};
-use grpo_logprob::SamplingDistribution;
 use grpo_model::{Architecture, Frozen, MolGpt, MolGptConfig, to_safetensors};
 use grpo_rollout::{Rollout, RolloutError, RolloutSettings, StepKey};
+use grpo_sampling::{SamplingDistribution, SamplingSettings};
 
 const VOCABULARY: usize = 12;
 const CONTEXT: usize = 20;
@@ -42,8 +42,30 @@ fn scaled(scale: f32) -> MolGpt {
     MolGpt::load(&config, &path, &device).unwrap()
 }
 
-fn distribution(temperature: f32, top_k: Option<usize>, forbidden: &[u32]) -> SamplingDistribution {
-    SamplingDistribution::new(temperature, top_k, forbidden.to_vec(), VOCABULARY).unwrap()
+fn forbidding(forbidden: &[u32]) -> SamplingSettings {
+    SamplingSettings { forbidden: forbidden.to_vec(), ..SamplingSettings::default() }
+}
+
+fn distribution(settings: &SamplingSettings) -> SamplingDistribution {
+    settings.clone().checked(VOCABULARY).unwrap()
+}
+
+/// What cuts the distribution and what bends it.
+fn bent() -> [SamplingSettings; 4] {
+    let plain = SamplingSettings::default;
+    [
+        SamplingSettings { top_p: Some(0.8), ..plain() },
+        SamplingSettings { min_p: Some(0.2), ..plain() },
+        SamplingSettings { repetition_penalty: Some(1.6), ..plain() },
+        SamplingSettings {
+            temperature: 1.4,
+            top_k: Some(9),
+            top_p: Some(0.95),
+            min_p: Some(0.05),
+            repetition_penalty: Some(1.2),
+            forbidden: vec![3],
+        },
+    ]
 }
 
 fn settings() -> RolloutSettings {
@@ -51,7 +73,7 @@ fn settings() -> RolloutSettings {
         group_size: 9,
         max_new_tokens: 12,
         end_ids: vec![END],
-        distribution: distribution(1.0, None, &[]),
+        distribution: distribution(&SamplingSettings::default()),
         batch_size: 64,
     }
 }
@@ -90,58 +112,84 @@ fn logits(model: &Frozen<MolGpt>, ids: &[u32]) -> Vec<Vec<f64>> {
     flat.chunks(VOCABULARY).map(<[f64]>::to_vec).collect()
 }
 
-/// `softmax(logits / temperature)` over `possible`, by the definition; 0 elsewhere.
-fn probabilities(logits: &[f64], temperature: f64, possible: &BTreeSet<u32>) -> Vec<f64> {
-    let weight = |id: usize| {
-        if possible.contains(&(id as u32)) { (logits[id] / temperature).exp() } else { 0.0 }
+/// The probability of each id after `seen`, by the definition; 0 for what cannot be drawn.
+fn probabilities(logits: &[f64], seen: &[u32], settings: &SamplingSettings) -> Vec<f64> {
+    let penalty = settings.repetition_penalty.map_or(1.0, f64::from);
+    let weight = |id: u32| {
+        let logit = logits[id as usize];
+        let bent = match (seen.contains(&id), logit > 0.0) {
+            (true, true) => logit / penalty,
+            (true, false) => logit * penalty,
+            (false, _) => logit,
+        };
+        (bent / f64::from(settings.temperature)).exp()
     };
-    let total: f64 = (0..logits.len()).map(weight).sum();
-    (0..logits.len()).map(|id| weight(id) / total).collect()
-}
-
-/// Ids that may be drawn from `logits`, by the definition.
-fn possible(logits: &[f64], top_k: Option<usize>, forbidden: &[u32]) -> BTreeSet<u32> {
-    let mut ids: Vec<u32> = (0..logits.len() as u32).filter(|id| !forbidden.contains(id)).collect();
-    ids.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]));
-    ids.into_iter().take(top_k.unwrap_or(usize::MAX)).collect()
+    let ids = (0..logits.len() as u32).filter(|id| !settings.forbidden.contains(id));
+    let mut left: Vec<(u32, f64)> = ids.map(|id| (id, weight(id))).collect();
+    left.sort_by(|a, b| b.1.total_cmp(&a.1));
+    left.truncate(settings.top_k.unwrap_or(usize::MAX));
+    if let Some(top_p) = settings.top_p {
+        let total: f64 = left.iter().map(|(_, weight)| weight).sum();
+        let mut before = 0.0;
+        left.retain(|(_, weight)| {
+            let stays = before < f64::from(top_p) * total;
+            before += weight;
+            stays
+        });
+    }
+    let least = f64::from(settings.min_p.unwrap_or(0.0)) * left[0].1;
+    left.retain(|(_, weight)| *weight >= least);
+    let total: f64 = left.iter().map(|(_, weight)| weight).sum();
+    let mut probabilities = vec![0.0; logits.len()];
+    left.iter().for_each(|(id, weight)| probabilities[*id as usize] = weight / total);
+    probabilities
 }
 
 /// Acceptance test 4: what the sampler recorded is what a pass without a cache says.
 #[track_caller]
-fn check_recorded(temperature: f32, top_k: Option<usize>, forbidden: &[u32]) {
-    let distribution = distribution(temperature, top_k, forbidden);
+fn check_recorded(sampling: &SamplingSettings) {
+    let distribution = distribution(sampling);
+    let truncated = distribution.is_truncated();
     let groups = sample(RolloutSettings { distribution, ..settings() }, &prompts(), KEY);
     let model = Frozen::snapshot(&model());
     let mut ends = 0;
+    let mut sizes = BTreeSet::new();
     for completion in completions(&groups) {
         let under = completion.sampled_under();
-        assert_eq!(under.temperature, temperature);
-        assert_eq!(under.forbidden, forbidden);
-        assert_eq!(under.kept.is_some(), top_k.is_some());
+        assert_eq!(under.temperature, sampling.temperature);
+        assert_eq!(under.repetition_penalty, sampling.repetition_penalty.unwrap_or(1.0));
+        assert_eq!(under.forbidden, sampling.forbidden);
+        assert_eq!(under.kept.is_some(), truncated);
         let ids = completion.ids();
         let logits = logits(&model, &ids[..ids.len() - 1]);
         let first = ids.len() - completion.actions();
         for (action, &recorded) in completion.sampling_logprobs().iter().enumerate() {
             let place = first + action;
-            let possible = possible(&logits[place - 1], top_k, forbidden);
+            let probabilities = probabilities(&logits[place - 1], &ids[..place], sampling);
             if let Some(kept) = &under.kept {
-                assert_eq!(kept[action], possible.iter().copied().collect::<Vec<u32>>());
+                let possible = |id: &u32| probabilities[*id as usize] > 0.0;
+                let possible: Vec<u32> = (0..VOCABULARY as u32).filter(possible).collect();
+                assert_eq!(kept[action].iter().collect::<Vec<u32>>(), possible);
+                assert_eq!(kept[action].vocabulary(), VOCABULARY);
+                sizes.insert(possible.len());
             }
-            let temperature = f64::from(temperature);
-            let p = probabilities(&logits[place - 1], temperature, &possible)[ids[place] as usize];
+            let p = probabilities[ids[place] as usize];
             assert!((f64::from(recorded) - p.ln()).abs() < 1e-5, "{recorded} for {}", p.ln());
         }
         ends += usize::from(completion.finish() == Finish::EndToken);
     }
     assert!(ends > 0, "no completion ended by itself: the test shows little");
+    let varies = sampling.top_p.is_some() || sampling.min_p.is_some();
+    assert!(!varies || sizes.len() > 1, "kept sets of {sizes:?} ids: the test shows little");
 }
 
 #[test]
 fn recorded_logprobs_are_those_of_a_full_pass() {
-    check_recorded(1.0, None, &[]);
-    check_recorded(0.7, None, &[4, 9]);
-    check_recorded(1.3, Some(5), &[]);
-    check_recorded(1.5, Some(6), &[2, 3]);
+    check_recorded(&SamplingSettings::default());
+    check_recorded(&SamplingSettings { temperature: 0.7, ..forbidding(&[4, 9]) });
+    check_recorded(&SamplingSettings { temperature: 1.3, top_k: Some(5), ..forbidding(&[]) });
+    check_recorded(&SamplingSettings { temperature: 1.5, top_k: Some(6), ..forbidding(&[2, 3]) });
+    bent().iter().for_each(check_recorded);
 }
 
 #[test]
@@ -195,7 +243,7 @@ fn the_end_id_is_the_last_action_and_the_limit_holds() {
 fn the_context_can_be_filled_to_its_last_place() {
     let endless = RolloutSettings {
         max_new_tokens: CONTEXT,
-        distribution: distribution(1.0, None, &[END]),
+        distribution: distribution(&forbidding(&[END])),
         ..settings()
     };
     for completion in completions(&sample(endless, &[prompt(0, &[0])], KEY)) {
@@ -205,18 +253,38 @@ fn the_context_can_be_filled_to_its_last_place() {
 
 #[test]
 fn batches_decide_nothing() {
-    let of = |batch_size| sample(RolloutSettings { batch_size, ..settings() }, &prompts(), KEY);
+    check_batches(&SamplingSettings::default());
+}
+
+#[test]
+fn batches_decide_nothing_of_a_bent_distribution() {
+    let plain = all_ids(&sample(settings(), &prompts(), KEY)).concat();
+    for sampling in bent() {
+        let first = check_batches(&sampling);
+        assert_ne!(all_ids(&first).concat(), plain, "{sampling:?} changes nothing");
+    }
+}
+
+/// The same completions and kept sets in batches of any size.
+#[track_caller]
+fn check_batches(sampling: &SamplingSettings) -> Vec<Group> {
+    let of = |batch_size| {
+        let distribution = distribution(sampling);
+        sample(RolloutSettings { batch_size, distribution, ..settings() }, &prompts(), KEY)
+    };
     let one = of(1);
     for batch_size in [7, 64] {
         let other = of(batch_size);
         assert_eq!(all_ids(&one), all_ids(&other), "batches of {batch_size}");
         for (a, b) in completions(&one).zip(completions(&other)) {
             assert_eq!((a.key(), a.finish()), (b.key(), b.finish()));
+            assert_eq!(a.sampled_under(), b.sampled_under(), "batches of {batch_size}");
             for (a, b) in a.sampling_logprobs().iter().zip(b.sampling_logprobs()) {
                 assert!((a - b).abs() < 1e-6, "{a} and {b} in batches of {batch_size}");
             }
         }
     }
+    one
 }
 
 #[test]
@@ -252,24 +320,33 @@ fn the_same_key_gives_the_same_and_another_key_gives_others() {
     assert!(completions(&later).all(|completion| completion.policy_version() == 6));
 }
 
-#[test]
-fn frequencies_are_the_probabilities_of_the_model() {
+/// How often each id comes first after the prompt.
+#[track_caller]
+fn check_frequencies(sampling: &SamplingSettings) {
     const SAMPLES: usize = 4000;
-    let once = RolloutSettings { group_size: SAMPLES, max_new_tokens: 1, ..settings() };
-    let groups = sample(once, &[prompt(0, &[0])], KEY);
+    let distribution = distribution(sampling);
+    let once =
+        RolloutSettings { group_size: SAMPLES, max_new_tokens: 1, distribution, ..settings() };
+    let groups = sample(once, &[prompt(0, &[0, 3])], KEY);
     let mut counts = [0_usize; VOCABULARY];
-    completions(&groups).for_each(|completion| counts[completion.ids()[1] as usize] += 1);
-    let all = (0..VOCABULARY as u32).collect();
-    let expected = probabilities(&logits(&Frozen::snapshot(&model()), &[0])[0], 1.0, &all);
+    completions(&groups).for_each(|completion| counts[completion.ids()[2] as usize] += 1);
+    let logits = logits(&Frozen::snapshot(&model()), &[0, 3]);
+    let expected = probabilities(&logits[1], &[0, 3], sampling);
     let n = SAMPLES as f64;
     for (id, (&count, p)) in counts.iter().zip(&expected).enumerate() {
         let standard_error = (p * (1.0 - p) / n).sqrt();
         let share = count as f64 / n;
-        assert!((share - p).abs() < 5.0 * standard_error, "id {id}: {share}, expected {p}");
+        assert!((share - p).abs() <= 5.0 * standard_error, "id {id}: {share}, expected {p}");
     }
     // Far enough from equal that a sampler of equal shares would be found out.
     let equal = 1.0 / VOCABULARY as f64;
     assert!(expected.iter().any(|p| (p - equal).abs() > 10.0 * (equal / n).sqrt()), "{expected:?}");
+}
+
+#[test]
+fn frequencies_are_the_probabilities_of_the_model() {
+    check_frequencies(&SamplingSettings::default());
+    bent().iter().for_each(check_frequencies);
 }
 
 #[test]
@@ -312,6 +389,12 @@ fn what_cannot_be_sampled_is_refused() {
         RolloutSettings { end_ids: vec![11, 12], ..settings() },
         1,
         "the end id 12 is outside the vocabulary of 12 tokens",
+    );
+    let other = SamplingSettings::default().checked(VOCABULARY + 1).unwrap();
+    check_refused(
+        RolloutSettings { distribution: other, ..settings() },
+        1,
+        "the sampling distribution is over 13 tokens and the model's vocabulary has 12",
     );
     check_refused(settings(), 0, "a prompt has no tokens; it needs at least the beginning mark");
     check_refused(

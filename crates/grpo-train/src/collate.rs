@@ -67,6 +67,11 @@ impl<'a> MicroBatch<'a> {
             completions.iter().all(|c| c.sampled_under().temperature == temperature),
             "the completions of a step are sampled at one temperature"
         );
+        // Until `score` applies it: an ignored penalty would train on a wrong ratio.
+        assert!(
+            completions.iter().all(|c| c.sampled_under().repetition_penalty == 1.0),
+            "completions that were sampled with a repetition penalty cannot be scored yet"
+        );
         Self {
             weights: token_weights(&mask, reduction, totals),
             excluded: excluded(&completions, &mask, vocabulary),
@@ -143,7 +148,7 @@ fn excluded(
             }
             if let Some(kept) = kept.next() {
                 flags[start..].fill(true);
-                kept.iter().for_each(|&id| flags[start + id as usize] = false);
+                kept.iter().for_each(|id| flags[start + id as usize] = false);
             }
             under.forbidden.iter().for_each(|&id| flags[start + id as usize] = true);
         }

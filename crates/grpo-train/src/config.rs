@@ -3,8 +3,8 @@
 use grpo_core::{
     AdvantageConfig, KlConfig, KlEstimator, LossConfig, Preset, Reduction, RewardScale,
 };
-use grpo_logprob::SamplingDistribution;
 use grpo_rewards::RewardConfig;
+use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
@@ -80,6 +80,15 @@ pub struct SamplingConfig {
     /// Draws are from the most probable tokens only; scoring then uses the same ones.
     #[serde(default)]
     pub top_k: Option<usize>,
+    /// Draws are from the fewest most probable tokens that have this probability together.
+    #[serde(default)]
+    pub top_p: Option<f32>,
+    /// Draws are from the tokens with at least this part of the largest probability.
+    #[serde(default)]
+    pub min_p: Option<f32>,
+    /// Above 1 it makes tokens rarer that a sequence has already.
+    #[serde(default)]
+    pub repetition_penalty: Option<f32>,
     /// Longest completion, in tokens, its end mark among them.
     pub max_new_tokens: usize,
     /// Completions that are sampled at the same time; decides speed and memory.
@@ -95,12 +104,24 @@ fn default_batch_size() -> usize {
 }
 
 impl SamplingConfig {
+    /// The part of the section that is about the distribution; nothing is forbidden.
+    pub fn settings(&self) -> SamplingSettings {
+        SamplingSettings {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            forbidden: Vec::new(),
+        }
+    }
+
     /// The distribution over a vocabulary of `vocabulary` tokens.
     ///
     /// # Errors
-    /// What [`SamplingDistribution::new`] refuses.
+    /// What [`SamplingSettings::checked`] refuses.
     pub fn distribution(&self, vocabulary: usize) -> Result<SamplingDistribution, TrainError> {
-        Ok(SamplingDistribution::new(self.temperature, self.top_k, Vec::new(), vocabulary)?)
+        Ok(self.settings().checked(vocabulary)?)
     }
 }
 
@@ -200,7 +221,7 @@ impl GrpoConfig {
         in_range("train.micro_batch_size", train.micro_batch_size as f64, 1.0..=1e6)?;
         in_range("train.reward_time_limit", train.reward_time_limit, 1e-3..=1e6)?;
         in_range("train.max_failed_rewards", train.max_failed_rewards, 0.0..=1.0)?;
-        in_range("sampling.temperature", f64::from(self.sampling.temperature), 1e-3..=1e3)?;
+        self.sampling.settings().check()?;
         in_range("sampling.max_new_tokens", self.sampling.max_new_tokens as f64, 1.0..=1e6)?;
         in_range("sampling.batch_size", self.sampling.batch_size as f64, 1.0..=1e6)?;
         in_range("advantage.epsilon", self.advantage.epsilon, 0.0..=1.0)?;

@@ -32,7 +32,7 @@ pub enum TrainError {
     Loss(#[from] ConfigError),
     /// A distribution that cannot be sampled.
     #[error("sampling: {0}")]
-    Sampling(#[from] grpo_logprob::DistributionError),
+    Sampling(#[from] grpo_sampling::DistributionError),
     /// Rewards that no advantage can be made of.
     #[error(transparent)]
     Advantage(#[from] AdvantageError),

@@ -15,16 +15,17 @@ pub(super) enum May {
 pub(super) const CRATE_TABLE: &[(&str, May)] = &[
     ("grpo-core", May::Only(&[])),
     ("grpo-kernels", May::Only(&[])),
-    ("grpo-logprob", May::Only(&["kernels"])),
-    ("grpo-data", May::Only(&["chem"])),
+    ("grpo-sampling", May::Only(&[])),
+    ("grpo-logprob", May::Only(&["kernels", "sampling"])),
+    ("grpo-data", May::Only(&["chem", "sampling"])),
     ("grpo-chem", May::Only(&[])),
     ("grpo-model", May::Only(&["kernels", "logprob", "data"])),
-    ("grpo-rollout", May::Only(&["model", "logprob", "data"])),
+    ("grpo-rollout", May::Only(&["model", "logprob", "data", "sampling"])),
     ("grpo-rewards", May::Only(&["data", "chem", "model"])),
     ("grpo-run", May::Only(&["data"])),
     ("grpo-train", May::AllAbove),
     ("grpo-eval", May::Only(&["data", "chem", "rewards", "run"])),
-    ("grpo-selftest", May::Only(&["core", "logprob", "model", "data"])),
+    ("grpo-selftest", May::Only(&["core", "logprob", "model", "data", "sampling"])),
     ("grpo-cli", May::All),
     ("xtask", May::Only(&[])),
 ];
@@ -58,13 +59,13 @@ mod tests {
         check(
             "grpo-train",
             Some(
-                "grpo-core grpo-kernels grpo-logprob grpo-data grpo-chem grpo-model grpo-rollout \
-                 grpo-rewards grpo-run",
+                "grpo-core grpo-kernels grpo-sampling grpo-logprob grpo-data grpo-chem grpo-model \
+                 grpo-rollout grpo-rewards grpo-run",
             ),
         );
         check("grpo-new", None);
         let all = allowed("grpo-cli").unwrap();
-        assert_eq!(all.len(), 12);
+        assert_eq!(all.len(), 13);
         assert!(all.contains(&"grpo-selftest".to_owned()));
     }
 

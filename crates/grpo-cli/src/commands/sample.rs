@@ -9,6 +9,7 @@ use grpo_data::{MoleculeReader, ReadOptions};
 use grpo_eval::{MoleculeSummary, canonical_forms};
 use grpo_model::CausalLm;
 use grpo_rewards::RewardConfig;
+use grpo_sampling::SamplingSettings;
 
 use crate::args::SampleArguments;
 use crate::device;
@@ -29,8 +30,14 @@ pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
     let known = arguments.not_in.as_deref().map(known_molecules).transpose()?;
     let generation = Generation {
         seed: arguments.seed,
-        temperature: arguments.temperature,
-        top_k: arguments.top_k,
+        sampling: SamplingSettings {
+            temperature: arguments.temperature,
+            top_k: arguments.top_k,
+            top_p: arguments.top_p,
+            min_p: arguments.min_p,
+            repetition_penalty: arguments.repetition_penalty,
+            forbidden: Vec::new(),
+        },
         max_new_tokens: arguments.max_new_tokens.unwrap_or(folder.model.context_length()),
         batch_size: arguments.batch_size,
     };

@@ -165,8 +165,7 @@ fn evaluate(
     }
     let generation = Generation {
         seed: file.seed,
-        temperature: file.sampling.temperature,
-        top_k: file.sampling.top_k,
+        sampling: file.sampling.settings(),
         max_new_tokens: file.sampling.max_new_tokens,
         batch_size: file.sampling.batch_size,
     };

@@ -43,6 +43,10 @@ impl Origin {
     pub(crate) fn explain(&self, error: TrainError) -> anyhow::Error {
         match &error {
             TrainError::Range { key, .. } => anyhow::anyhow!("{}{error}", self.place(key)),
+            TrainError::Sampling(fault) => {
+                let key = format!("sampling.{}", fault.setting());
+                anyhow::anyhow!("{}{error}", self.place(&key))
+            }
             _ => anyhow::anyhow!("{}{error}", self.place("")),
         }
     }

@@ -85,7 +85,25 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     );
     check_set(
         "sampling.temperature=0",
-        "--set sampling.temperature=0: sampling.temperature = 0 is out of range; expected 0.001 to 1000",
+        "--set sampling.temperature=0: sampling: a temperature of 0 cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)",
+    );
+    check_set(
+        "sampling.top_k=0",
+        "--set sampling.top_k=0: sampling: top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all",
+    );
+    check_set(
+        "sampling.repetition_penalty=-1.0",
+        "--set sampling.repetition_penalty=-1.0: sampling: a repetition penalty of -1 cannot be sampled; use 0.01 to 100 (1 changes nothing)",
+    );
+    check_text(
+        "max_new_tokens = 20",
+        "max_new_tokens = 20\ntop_p = 1.5",
+        "train.toml:13: sampling: top_p = 1.5 is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)",
+    );
+    check_text(
+        "max_new_tokens = 20",
+        "max_new_tokens = 20\nmin_p = 1",
+        "train.toml:13: sampling: min_p = 1 is no part of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)",
     );
     check_set(
         "reward.sa=0.5",

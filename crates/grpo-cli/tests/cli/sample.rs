@@ -26,6 +26,22 @@ fn a_seed_gives_its_molecules() {
 }
 
 #[test]
+fn a_bent_distribution_has_molecules_of_its_own() {
+    let place = Place::new();
+    let plain = place.succeed(&arguments(&[])).stdout;
+    // What changes nothing.
+    for same in [&["--top-p", "1"], &["--min-p", "0"], &["--repetition-penalty", "1"]] {
+        assert_eq!(place.succeed(&arguments(same)).stdout, plain, "{same:?}");
+    }
+    for other in [&["--top-p", "0.5"], &["--min-p", "0.5"], &["--repetition-penalty", "2"]] {
+        let drawn = place.succeed(&arguments(other)).stdout;
+        assert_ne!(drawn, plain, "{other:?}");
+        let in_small_batches = [other, &["--batch-size", "7"][..]].concat();
+        assert_eq!(place.succeed(&arguments(&in_small_batches)).stdout, drawn, "{other:?}");
+    }
+}
+
+#[test]
 fn distinct_molecules_that_are_not_in_a_file() {
     let place = Place::new();
     place.write("known.smi", MOLECULES);
@@ -70,6 +86,30 @@ fn what_cannot_be_sampled() {
         &["--top-k", "0"],
         "top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all",
     );
+    for bad in ["0", "1.5", "NaN"] {
+        check(
+            &["--top-p", bad],
+            &format!(
+                "top_p = {bad} is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)"
+            ),
+        );
+    }
+    for bad in ["1", "-0.1", "NaN"] {
+        check(
+            &[&format!("--min-p={bad}")],
+            &format!(
+                "min_p = {bad} is no part of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
+            ),
+        );
+    }
+    for bad in ["0", "inf", "NaN"] {
+        check(
+            &["--repetition-penalty", bad],
+            &format!(
+                "a repetition penalty of {bad} cannot be sampled; use 0.01 to 100 (1 changes nothing)"
+            ),
+        );
+    }
     check(
         &["--max-new-tokens", "25"],
         "sampling: a prompt of 1 tokens and max_new_tokens = 25 do not fit into the model's context of 24 tokens; max_new_tokens may be at most 24",

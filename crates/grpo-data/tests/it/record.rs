@@ -2,6 +2,7 @@ use grpo_data::{
     Completion, CompletionParts, CounterRng, Finish, Group, Prompt, Purpose, SampleKey,
     SampledUnder,
 };
+use grpo_sampling::TokenSet;
 
 fn parts() -> CompletionParts {
     CompletionParts {
@@ -76,10 +77,36 @@ fn parts_that_contradict_each_other_are_refused() {
             )
         );
     }
+    for wrong in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        assert_eq!(
+            fault(|parts| parts.sampled_under.repetition_penalty = wrong),
+            format!(
+                "a completion was sampled with a repetition penalty of {wrong}; expected a finite number above 0"
+            )
+        );
+    }
     assert_eq!(
-        fault(|parts| parts.sampled_under.kept = Some(vec![vec![5]; 2])),
+        fault(|parts| parts.sampled_under.forbidden = vec![3, 6]),
+        "a completion has the action 6, which was forbidden"
+    );
+    let kept = |sets: &[&[u32]]| {
+        Some(sets.iter().map(|ids| TokenSet::from_sorted(ids, 9).unwrap()).collect())
+    };
+    assert_eq!(
+        fault(|parts| parts.sampled_under.kept = kept(&[&[5], &[6]])),
         "a completion of 3 actions has 2 kept sets"
     );
+    assert_eq!(
+        fault(|parts| parts.sampled_under.kept = kept(&[&[5], &[6], &[6, 8]])),
+        "a completion has the action 0, which is not in its kept set"
+    );
+    // The prompt's 0 may be forbidden: it is no action.
+    let mut parts = parts();
+    parts.action_mask[3] = false;
+    parts.sampling_logprobs.pop();
+    parts.sampled_under.forbidden = vec![0];
+    parts.sampled_under.kept = kept(&[&[5], &[1, 6]]);
+    assert!(Completion::try_from(parts).is_ok());
 }
 
 #[test]
@@ -93,7 +120,18 @@ fn making_one_of_them_panics() {
 #[test]
 fn a_group_survives_json_and_a_damaged_one_does_not_load() {
     let prompt = Prompt { index: 3, ids: vec![0], conditions: None };
-    let group = Group { prompt, completions: vec![Completion::new(parts())] };
+    let mut parts = parts();
+    parts.sampled_under = SampledUnder {
+        temperature: 0.7,
+        repetition_penalty: 1.1,
+        forbidden: vec![1],
+        kept: Some(vec![
+            TokenSet::all(9),
+            TokenSet::from_sorted(&[6], 9).unwrap(),
+            TokenSet::all(9),
+        ]),
+    };
+    let group = Group { prompt, completions: vec![Completion::new(parts)] };
     let json = serde_json::to_string(&group).unwrap();
     assert_eq!(serde_json::from_str::<Group>(&json).unwrap(), group);
     let damaged = json.replace("-1.25", "1.25");

@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use grpo_core::Preset;
-use grpo_train::{Grpo, GrpoConfig, LossSettings, TrainError, unconditional_prompts};
+use grpo_train::{
+    Grpo, GrpoConfig, LossSettings, SamplingConfig, TrainError, unconditional_prompts,
+};
 
 use crate::oracle::{completions, log_softmax, logprobs, mean, over_actions};
 use crate::support::{
@@ -30,16 +32,37 @@ fn the_first_update_begins_at_the_reference() {
 /// cut distribution.
 #[test]
 fn sampler_and_trainer_agree() {
-    for (temperature, top_k) in [(1.0, None), (0.7, None), (1.4, Some(4))] {
-        let mut config = config();
-        config.sampling.temperature = temperature;
-        config.sampling.top_k = top_k;
-        let mut grpo = grpo(config, chains());
+    let plain = config().sampling;
+    for sampling in [
+        plain,
+        SamplingConfig { temperature: 0.7, ..plain },
+        SamplingConfig { temperature: 1.4, top_k: Some(4), ..plain },
+        SamplingConfig { temperature: 1.4, top_p: Some(0.8), ..plain },
+        SamplingConfig { min_p: Some(0.2), ..plain },
+        SamplingConfig {
+            temperature: 1.2,
+            top_k: Some(6),
+            top_p: Some(0.9),
+            min_p: Some(0.1),
+            ..plain
+        },
+    ] {
+        let mut grpo = grpo(GrpoConfig { sampling, ..config() }, chains());
         for step in 0..3 {
             let [_, largest] = take_step(&mut grpo, step).sampling_difference;
-            assert!(largest < 1e-5, "step {step} at {temperature}, {top_k:?}: {largest}");
+            assert!(largest < 1e-5, "step {step} with {sampling:?}: {largest}");
         }
     }
+}
+
+#[test]
+#[should_panic(
+    expected = "completions that were sampled with a repetition penalty cannot be scored yet"
+)]
+fn a_repetition_penalty_is_never_ignored() {
+    let mut config = config();
+    config.sampling.repetition_penalty = Some(1.2);
+    take_step(&mut grpo(config, chains()), 0);
 }
 
 /// With AdamW's ε at 1, a step is a smooth function of the gradient; with a small one, rounding in a gradient
@@ -244,5 +267,8 @@ fn settings_that_do_not_fit_the_model_are_refused() {
     );
     let mut cold = config();
     cold.sampling.temperature = 0.0;
-    assert_eq!(refusal(cold), "sampling.temperature = 0 is out of range; expected 0.001 to 1000");
+    assert_eq!(
+        refusal(cold),
+        "sampling: a temperature of 0 cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
+    );
 }

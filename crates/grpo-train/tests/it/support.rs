@@ -62,6 +62,9 @@ pub(crate) fn config() -> GrpoConfig {
         sampling: SamplingConfig {
             temperature: 1.0,
             top_k: None,
+            top_p: None,
+            min_p: None,
+            repetition_penalty: None,
             max_new_tokens: 12,
             batch_size: 256,
         },

@@ -1,0 +1,93 @@
+//! What a user sets of the sampling distribution.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DistributionError, SamplingDistribution};
+
+/// The settings of a sampling distribution, before they are checked. The default is the model's own
+/// distribution.
+///
+/// They are applied in the order of [`SamplingDistribution`], which says what each means.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SamplingSettings {
+    /// Logits are divided by this; 0.001 to 1000.
+    pub temperature: f32,
+    /// Most tokens that are kept, the most probable ones; 1 or more, `None` for all.
+    pub top_k: Option<usize>,
+    /// Probability that the kept tokens reach together; above 0 and at most 1, `None` or 1 for all.
+    pub top_p: Option<f32>,
+    /// Part of the largest probability that a kept token has at least; 0 or more and below 1, `None` or 0 for
+    /// all.
+    pub min_p: Option<f32>,
+    /// What makes tokens rarer that the sequence has already; 0.01 to 100, `None` or 1 for nothing.
+    pub repetition_penalty: Option<f32>,
+    /// Ids that are never drawn, in any order.
+    pub forbidden: Vec<u32>,
+}
+
+impl Default for SamplingSettings {
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_k: None,
+            top_p: None,
+            min_p: None,
+            repetition_penalty: None,
+            forbidden: Vec::new(),
+        }
+    }
+}
+
+impl SamplingSettings {
+    /// Checks what can be checked without a vocabulary, which is all but `forbidden`.
+    ///
+    /// # Errors
+    /// The first setting that is out of its range, or not a number.
+    pub fn check(&self) -> Result<(), DistributionError> {
+        // Beyond these, logits divided by it leave the range of f32.
+        if !(1e-3..=1e3).contains(&self.temperature) {
+            return Err(DistributionError::Temperature(self.temperature));
+        }
+        if self.top_k == Some(0) {
+            return Err(DistributionError::TopKOfZero);
+        }
+        if let Some(top_p) = self.top_p.filter(|&p| !(p > 0.0 && p <= 1.0)) {
+            return Err(DistributionError::TopP(top_p));
+        }
+        if let Some(min_p) = self.min_p.filter(|p| !(0.0..1.0).contains(p)) {
+            return Err(DistributionError::MinP(min_p));
+        }
+        match self.repetition_penalty.filter(|penalty| !(0.01..=100.0).contains(penalty)) {
+            Some(penalty) => Err(DistributionError::RepetitionPenalty(penalty)),
+            None => Ok(()),
+        }
+    }
+
+    /// The distribution over a vocabulary of `vocabulary` tokens. A setting that changes nothing is off in it:
+    /// `top_p` = 1, `min_p` = 0, `repetition_penalty` = 1, `top_k` of the whole vocabulary.
+    ///
+    /// # Errors
+    /// What [`Self::check`] refuses; a forbidden id that the vocabulary lacks; every id forbidden.
+    pub fn checked(self, vocabulary: usize) -> Result<SamplingDistribution, DistributionError> {
+        self.check()?;
+        let mut forbidden = self.forbidden;
+        forbidden.sort_unstable();
+        forbidden.dedup();
+        if let Some(&id) = forbidden.iter().find(|&&id| id as usize >= vocabulary) {
+            return Err(DistributionError::OutsideVocabulary { id, vocabulary });
+        }
+        if forbidden.len() == vocabulary {
+            return Err(DistributionError::AllForbidden);
+        }
+        Ok(SamplingDistribution {
+            temperature: self.temperature,
+            top_k: self.top_k.filter(|&k| k < vocabulary),
+            top_p: self.top_p.filter(|&p| p < 1.0),
+            min_p: self.min_p.filter(|&p| p > 0.0),
+            repetition_penalty: self.repetition_penalty.filter(|&penalty| penalty != 1.0),
+            forbidden,
+            vocabulary,
+        })
+    }
+}
