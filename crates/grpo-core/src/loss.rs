@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 
 use crate::kl::kl_estimate;
+use crate::range::within_range;
 use crate::reduction::token_weights;
 use crate::surrogate::{SurrogateInputs, surrogate_loss};
 use crate::{BatchTotals, LossConfig, RatioLevel, Surrogate};
@@ -54,7 +55,8 @@ impl LossInputs {
 /// and 4, and the variants that [`LossConfig`] names):
 /// `Σ w · (surrogate × masks × mismatch + β · KL) − entropy bonus`.
 ///
-/// Works in the precision of its tensors.
+/// Works in the precision of its tensors. A ratio `π_θ / π_old`, or `π_ref / π_θ` in k3, that is above the 0.9th
+/// power of their largest number (5e34 in f32) counts as that power, which has no gradient.
 ///
 /// # Panics
 /// Where an input that the configuration needs is missing.
@@ -73,14 +75,16 @@ pub fn grpo_loss(inputs: LossInputs, config: &LossConfig, totals: &BatchTotals) 
 
     let lengths = mask.clone().sum_dim(1).clamp_min(1.0); // [b, 1]
     let log_ratio = logprobs.clone() - old_logprobs.clone(); // [b, t]
-    let ratio = match config.ratio_level {
+    let ratio = within_range(match config.ratio_level {
         RatioLevel::Token => log_ratio.clone(),
         RatioLevel::Sequence => (log_ratio.clone().sum_dim(1) / lengths.clone()).expand([b, t]),
-    }
+    })
     .exp(); // [b, t]
     let mismatch = config.mismatch.map(|correction| {
         let sampling = sampling_logprobs.clone().expect("a mismatch correction has the sampler's");
-        correction.weights(old_logprobs.clone() - sampling) // [b, t]
+        let weights = correction.weights(old_logprobs.clone() - sampling); // [b, t]
+        // The bounds may leave 1 out, and padded places are no tokens to correct.
+        weights.mask_fill(padding.clone(), 1.0)
     });
 
     let mut loss = surrogate_loss(

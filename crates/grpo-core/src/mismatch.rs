@@ -50,7 +50,7 @@ impl MismatchCorrection {
     }
 
     /// The corrected quotients, `[b, t]`, from `log π_old − log π_sampler`, which is 0 in padded places.
-    pub(crate) fn weights(&self, log_quotient: Tensor<2>) -> Tensor<2> {
+    pub fn weights(&self, log_quotient: Tensor<2>) -> Tensor<2> {
         let shape = log_quotient.dims();
         let quotient = match self.level {
             RatioLevel::Token => log_quotient.exp(),

@@ -1,0 +1,43 @@
+//! Cases from a counter: the same in every run, on every machine.
+
+/// Uniform numbers, each a function of suite, case and count (Steele et al. 2014, SplitMix64).
+pub(crate) struct Draws {
+    key: u64,
+    count: u64,
+}
+
+impl Draws {
+    pub(crate) fn new(suite: u64, case: usize) -> Self {
+        Self { key: mixed(mixed(suite) ^ case as u64), count: 0 }
+    }
+
+    /// In [0, 1).
+    pub(crate) fn unit(&mut self) -> f64 {
+        self.count += 1;
+        let bits = mixed(self.key.wrapping_add(self.count.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        (bits >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.unit()
+    }
+
+    /// A whole number from `low` to `high`, both possible.
+    pub(crate) fn whole(&mut self, low: usize, high: usize) -> usize {
+        low + (self.unit() * (high - low + 1) as f64) as usize
+    }
+
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
+        self.unit() < probability
+    }
+
+    pub(crate) fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.whole(0, choices.len() - 1)].clone()
+    }
+}
+
+fn mixed(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,90 @@
+//! `advantages.json`.
+
+use grpo_core::{AdvantageConfig, Aggregation, RewardScale};
+use serde::Deserialize;
+
+use crate::SelftestError;
+use crate::golden::read::{Problem, cases, check_length, check_shape};
+
+/// Rewards, and what TRL made of them.
+#[derive(Clone, Debug)]
+pub struct GoldenAdvantages {
+    /// What the advantages depend on, in words.
+    pub label: String,
+    /// `rewards[g][i][k]` of function `k` for completion `i` of group `g`.
+    pub rewards: Vec<Vec<Vec<Option<f64>>>>,
+    /// Of each function.
+    pub weights: Vec<f64>,
+    /// As TRL computed.
+    pub config: AdvantageConfig,
+    /// The advantage of each completion, `[g · i]`.
+    pub advantages: Vec<f64>,
+    /// For each completion whether the deviation that counts is 0.
+    pub is_std_zero: Vec<bool>,
+    /// Of what was centred last; NaN for none.
+    pub reward_mean: f64,
+    /// Of what was centred last; NaN for fewer than two.
+    pub reward_std: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object with named values")]
+struct Raw {
+    rewards: Vec<Vec<Option<f64>>>,
+    weights: Vec<f64>,
+    num_generations: usize,
+    scale_rewards: RewardScale,
+    multi_objective_aggregation: Aggregation,
+    expected: RawExpected,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object with named values")]
+struct RawExpected {
+    advantages: Vec<f64>,
+    is_std_zero: Vec<bool>,
+    reward_mean: Option<f64>,
+    reward_std: Option<f64>,
+}
+
+/// Reads the text of `advantages.json`; `file` is how errors call it.
+///
+/// # Errors
+/// Text that is no JSON; a case with a key that is missing, of another type, or of another length than the
+/// others say.
+pub fn read_advantages(text: &str, file: &str) -> Result<Vec<GoldenAdvantages>, SelftestError> {
+    cases(text, file, check)
+}
+
+fn check(raw: Raw) -> Result<GoldenAdvantages, Problem> {
+    let (rows, functions, size) = (raw.rewards.len(), raw.weights.len(), raw.num_generations);
+    if size == 0 || rows % size != 0 {
+        return Err((
+            "num_generations",
+            format!("{size}, expected a divisor of the {rows} rows of rewards"),
+        ));
+    }
+    check_shape("rewards", &raw.rewards, [rows, functions])?;
+    check_length("expected.advantages", &raw.expected.advantages, rows)?;
+    check_length("expected.is_std_zero", &raw.expected.is_std_zero, rows)?;
+    let config = AdvantageConfig {
+        aggregation: raw.multi_objective_aggregation,
+        scale: raw.scale_rewards,
+        ..AdvantageConfig::default()
+    };
+    Ok(GoldenAdvantages {
+        label: format!(
+            "{} groups of {size}, {functions} functions, scale {:?}, {:?}",
+            rows / size,
+            config.scale,
+            config.aggregation
+        ),
+        rewards: raw.rewards.chunks(size).map(<[_]>::to_vec).collect(),
+        weights: raw.weights,
+        config,
+        advantages: raw.expected.advantages,
+        is_std_zero: raw.expected.is_std_zero,
+        reward_mean: raw.expected.reward_mean.unwrap_or(f64::NAN),
+        reward_std: raw.expected.reward_std.unwrap_or(f64::NAN),
+    })
+}

@@ -1,0 +1,19 @@
+//! What proves the other crates: oracles in plain f64 loops, and readers of values that other programs
+//! computed. A dev-dependency of the crates that it proves, shipped as `grpo selftest`.
+//!
+//! - [`oracle`]: advantages, loss, gradient and metrics once more, written from the formulas.
+//! - [`tensors`]: a case in plain numbers through the public tensor functions, and back.
+//! - [`golden`]: what TRL computed.
+//! - [`run`]: every suite, and a [`Report`].
+
+mod error;
+mod generate;
+pub mod golden;
+pub mod oracle;
+mod report;
+mod suites;
+pub mod tensors;
+
+pub use error::SelftestError;
+pub use report::{Miss, Report, Suite};
+pub use suites::{Options, run};

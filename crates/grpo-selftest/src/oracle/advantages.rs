@@ -1,0 +1,132 @@
+//! Advantages.
+
+use grpo_core::{AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale};
+
+/// Rewards of one number a completion, `[group][completion]`, where one was given.
+type Scores = Vec<Vec<Option<f64>>>;
+
+/// The advantage of each completion of each group; `rewards[g][i][k]` is what function `k` says of completion
+/// `i` of group `g`, or `None` where it abstained.
+///
+/// 0 where no function scored the completion, where all that it is compared with are equal, and where the
+/// deviation that it would be divided by does not exist.
+pub fn advantages(
+    rewards: &[Vec<Vec<Option<f64>>>],
+    weights: &[f64],
+    config: &AdvantageConfig,
+) -> Vec<Vec<f64>> {
+    match config.aggregation {
+        Aggregation::SumThenNormalize => {
+            let sums = weighted(rewards, |g, i, k| Some(rewards[g][i][k]? * weights[k]));
+            normalized(&sums, config.baseline, config.scale, config)
+        }
+        // GDPO: z of each function within its group, and Σ w z over the batch.
+        Aggregation::NormalizeThenSum => {
+            let z: Vec<Vec<Vec<f64>>> = (0..weights.len())
+                .map(|k| {
+                    let of_one = |group: &Vec<Vec<Option<f64>>>| {
+                        group.iter().map(|functions| functions[k]).collect()
+                    };
+                    let scores: Scores = rewards.iter().map(of_one).collect();
+                    let unclipped = AdvantageConfig { clip: None, ..*config };
+                    normalized(&scores, config.baseline, RewardScale::Group, &unclipped)
+                })
+                .collect();
+            let sums =
+                weighted(rewards, |g, i, k| rewards[g][i][k].map(|_| weights[k] * z[k][g][i]));
+            normalized(&sums, Baseline::Batch, RewardScale::Batch, config)
+        }
+    }
+}
+
+/// The sum of `term(g, i, k)` over the functions that have one.
+fn weighted(
+    rewards: &[Vec<Vec<Option<f64>>>],
+    term: impl Fn(usize, usize, usize) -> Option<f64>,
+) -> Scores {
+    let mut sums = Vec::new();
+    for (g, group) in rewards.iter().enumerate() {
+        let mut row = Vec::new();
+        for (i, functions) in group.iter().enumerate() {
+            let mut sum = None;
+            for k in 0..functions.len() {
+                if let Some(term) = term(g, i, k) {
+                    sum = Some(sum.unwrap_or(0.0) + term);
+                }
+            }
+            row.push(sum);
+        }
+        sums.push(row);
+    }
+    sums
+}
+
+/// `(r − baseline) / (std + ε)`, clipped.
+fn normalized(
+    scores: &Scores,
+    baseline: Baseline,
+    scale: RewardScale,
+    config: &AdvantageConfig,
+) -> Vec<Vec<f64>> {
+    let batch: Vec<f64> = scores.iter().flatten().flatten().copied().collect();
+    let mut all = Vec::new();
+    for group in scores {
+        let own: Vec<f64> = group.iter().flatten().copied().collect();
+        let divisor = match scale {
+            RewardScale::Group => std(&own, config.deviation).map(|std| std + config.epsilon),
+            RewardScale::Batch => std(&batch, config.deviation).map(|std| std + config.epsilon),
+            RewardScale::None => Some(1.0),
+        };
+        let compared = if baseline == Baseline::Batch { &batch } else { &own };
+        let one = |i: usize| -> Option<f64> {
+            let reward = group[i]?;
+            // Whatever rounding makes of their mean and deviation, equal rewards teach nothing.
+            if compared.iter().all(|other| *other == compared[0]) {
+                return None;
+            }
+            let centre = match baseline {
+                Baseline::Group => mean(&own),
+                Baseline::Batch => mean(&batch),
+                Baseline::LeaveOneOut => {
+                    let others: Vec<f64> = (0..group.len())
+                        .filter(|&other| other != i)
+                        .filter_map(|other| group[other])
+                        .collect();
+                    mean(&others)
+                }
+            };
+            let advantage = (reward - centre) / divisor?;
+            Some(match config.clip {
+                Some(c) if advantage > c => c,
+                Some(c) if advantage < -c => -c,
+                _ => advantage,
+            })
+        };
+        all.push((0..group.len()).map(|i| one(i).unwrap_or(0.0)).collect());
+    }
+    all
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// `None` for fewer than two values, 0 for equal ones.
+fn std(values: &[f64], deviation: Deviation) -> Option<f64> {
+    if values.len() < 2 {
+        return None;
+    }
+    if values.iter().all(|value| *value == values[0]) {
+        return Some(0.0);
+    }
+    let centre = mean(values);
+    let mut squares = 0.0;
+    for value in values {
+        squares += (value - centre) * (value - centre);
+    }
+    let count = match deviation {
+        Deviation::Sample => values.len() - 1,
+        Deviation::Population => values.len(),
+    };
+    Some((squares / count as f64).sqrt())
+}

@@ -1,0 +1,44 @@
+//! The penalty for leaving the reference.
+
+use grpo_core::{KlEstimator, LossConfig};
+
+use crate::oracle::LossCase;
+
+/// The estimate at one place, multiplied by the ratio `c` where the correction is on.
+///
+/// # Panics
+/// Where the case has no reference, or no exact KL and the estimator needs it.
+pub(super) fn penalty(case: &LossCase, b: usize, t: usize, c: f64, config: &LossConfig) -> f64 {
+    let reference = case.reference.as_ref().expect("a reference");
+    let e = reference[b][t] - case.logprobs[b][t];
+    let exact = case.exact_kl.as_ref().map(|exact| exact[b][t]);
+    let estimate = estimate(config.kl.estimator, e, exact);
+    if config.kl.bias_correction { c * estimate } else { estimate }
+}
+
+/// `Σ_t KL` of one completion; `logprobs`, `reference` and `exact` are of its action tokens.
+///
+/// # Panics
+/// Where the estimator is the exact one, and `exact` is missing.
+pub fn sequence_kl(
+    estimator: KlEstimator,
+    logprobs: &[f64],
+    reference: &[f64],
+    exact: Option<&[f64]>,
+) -> f64 {
+    let mut sum = 0.0;
+    for t in 0..logprobs.len() {
+        sum += estimate(estimator, reference[t] - logprobs[t], exact.map(|exact| exact[t]));
+    }
+    sum
+}
+
+/// `e = log π_ref − log π` (Schulman 2020).
+fn estimate(estimator: KlEstimator, e: f64, exact: Option<f64>) -> f64 {
+    match estimator {
+        KlEstimator::K1 => -e,
+        KlEstimator::K2 => e.powi(2) / 2.0,
+        KlEstimator::K3 => e.exp() - e - 1.0,
+        KlEstimator::Exact => exact.expect("the exact KL of each place"),
+    }
+}

@@ -1,0 +1,220 @@
+//! What a self-test found, as plain values.
+
+use crate::tensors::Precision;
+
+/// All suites of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// In the order in which they ran.
+    pub suites: Vec<Suite>,
+}
+
+impl Report {
+    /// Whether nothing missed.
+    pub fn passed(&self) -> bool {
+        self.suites.iter().all(|suite| suite.missed_cases == 0)
+    }
+}
+
+/// What one suite found.
+#[derive(Clone, Debug)]
+pub struct Suite {
+    /// What is proved.
+    pub name: &'static str,
+    /// By what.
+    pub against: String,
+    /// Of the numbers that are proved.
+    pub precision: Precision,
+    /// Cases that ran.
+    pub cases: usize,
+    /// Cases with a number out of tolerance.
+    pub missed_cases: usize,
+    /// Largest |got − expected| of all numbers.
+    pub worst_absolute: f64,
+    /// Largest |got − expected| of a list of numbers, in units of the largest |expected| in that list; of 1
+    /// where that is larger, in f64.
+    pub worst_relative: f64,
+    /// The first number out of tolerance of each of the first cases that have one.
+    pub misses: Vec<Miss>,
+    /// Why the suite did not run, where it did not.
+    pub left_out: Option<&'static str>,
+}
+
+/// A number out of tolerance.
+#[derive(Clone, Debug)]
+pub struct Miss {
+    /// Place of the case in its file, or number of the generated case, from 0.
+    pub case: usize,
+    /// What the case is, in words.
+    pub label: String,
+    /// Which number it is.
+    pub what: String,
+    /// As it must be; NaN where there must be none.
+    pub expected: f64,
+    /// As it is; NaN where there is none.
+    pub got: f64,
+    /// The largest difference that would do.
+    pub tolerance: f64,
+}
+
+/// Cases of a suite whose misses are kept.
+const MISSES: usize = 5;
+
+impl Suite {
+    pub(crate) fn new(
+        name: &'static str,
+        against: impl Into<String>,
+        precision: Precision,
+    ) -> Self {
+        Self {
+            name,
+            against: against.into(),
+            precision,
+            cases: 0,
+            missed_cases: 0,
+            worst_absolute: 0.0,
+            worst_relative: 0.0,
+            misses: Vec::new(),
+            left_out: None,
+        }
+    }
+
+    pub(crate) fn left_out(self, why: &'static str) -> Self {
+        Self { left_out: Some(why), ..self }
+    }
+
+    /// The next case.
+    pub(crate) fn case(&mut self, label: impl Into<String>) -> Comparison<'_> {
+        self.cases += 1;
+        Comparison { case: self.cases - 1, suite: self, label: label.into(), has_missed: false }
+    }
+}
+
+/// The largest difference that will do: `relative · max(floor, largest |expected|) + extra`, with the largest of
+/// the numbers that are judged together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tolerance {
+    relative: f64,
+    floor: f64,
+    extra: f64,
+}
+
+impl Tolerance {
+    /// Equal numbers.
+    pub(crate) const EXACT: Self = Self { relative: 0.0, floor: 0.0, extra: 0.0 };
+
+    /// In units of the largest.
+    pub(crate) fn of_largest(relative: f64) -> Self {
+        Self { relative, ..Self::EXACT }
+    }
+
+    /// In units of the largest, or of 1.
+    pub(crate) fn of_largest_or_1(relative: f64) -> Self {
+        Self { relative, floor: 1.0, extra: 0.0 }
+    }
+
+    pub(crate) fn plus(self, extra: f64) -> Self {
+        Self { extra: self.extra + extra, ..self }
+    }
+
+    /// Itself where all differences will do; otherwise with as much more as `extra` says.
+    pub(crate) fn or(self, got: &[f64], expected: &[f64], extra: impl Fn() -> f64) -> Self {
+        let bound = self.bound(expected);
+        let mut pairs = got.iter().zip(expected);
+        if pairs.all(|(got, expected)| difference(*got, *expected) <= bound) {
+            return self;
+        }
+        self.plus(extra())
+    }
+
+    fn unit(self, expected: &[f64]) -> f64 {
+        largest(expected).max(self.floor)
+    }
+
+    fn bound(self, expected: &[f64]) -> f64 {
+        self.relative * self.unit(expected) + self.extra
+    }
+}
+
+/// The comparisons of one case.
+pub(crate) struct Comparison<'a> {
+    suite: &'a mut Suite,
+    case: usize,
+    label: String,
+    has_missed: bool,
+}
+
+impl Comparison<'_> {
+    pub(crate) fn number(&mut self, what: &str, got: f64, expected: f64, tolerance: Tolerance) {
+        self.list(&|_| what.to_owned(), &[got], &[expected], tolerance);
+    }
+
+    /// `[b][t]`.
+    pub(crate) fn rows(
+        &mut self,
+        what: &str,
+        got: &[Vec<f64>],
+        expected: &[Vec<f64>],
+        tolerance: Tolerance,
+    ) {
+        let width = expected.first().map_or(1, Vec::len).max(1);
+        let place = |i: usize| format!("{what}[{}][{}]", i / width, i % width);
+        self.list(&place, &got.concat(), &expected.concat(), tolerance);
+    }
+
+    /// Numbers that are judged together; `what` names the one at a place.
+    pub(crate) fn list(
+        &mut self,
+        what: &dyn Fn(usize) -> String,
+        got: &[f64],
+        expected: &[f64],
+        tolerance: Tolerance,
+    ) {
+        let unit = tolerance.unit(expected);
+        let bound = tolerance.bound(expected);
+        for i in 0..got.len().max(expected.len()) {
+            let number = |list: &[f64]| list.get(i).copied().unwrap_or(f64::NAN);
+            let (got, expected) = (number(got), number(expected));
+            let difference = difference(got, expected);
+            self.suite.worst_absolute = self.suite.worst_absolute.max(difference);
+            if difference > 0.0 {
+                self.suite.worst_relative = self.suite.worst_relative.max(difference / unit);
+            }
+            if difference > bound {
+                self.miss(Miss {
+                    case: self.case,
+                    label: self.label.clone(),
+                    what: what(i),
+                    expected,
+                    got,
+                    tolerance: bound,
+                });
+            }
+        }
+    }
+
+    fn miss(&mut self, miss: Miss) {
+        if self.has_missed {
+            return;
+        }
+        self.has_missed = true;
+        self.suite.missed_cases += 1;
+        if self.suite.misses.len() < MISSES {
+            self.suite.misses.push(miss);
+        }
+    }
+}
+
+/// 0 of two equal numbers, infinities and NaNs among them; infinite where one alone is NaN.
+fn difference(got: f64, expected: f64) -> f64 {
+    if got == expected || (got.is_nan() && expected.is_nan()) {
+        return 0.0;
+    }
+    let difference = (got - expected).abs();
+    if difference.is_nan() { f64::INFINITY } else { difference }
+}
+
+/// Largest absolute value; 0 of nothing.
+pub(crate) fn largest<'a>(values: impl IntoIterator<Item = &'a f64>) -> f64 {
+    values.into_iter().fold(0.0, |most, value| most.max(value.abs()))
+}

@@ -1,0 +1,97 @@
+//! Advantages against the f64 loops.
+
+use grpo_core::{
+    AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale, weighted_group_advantages,
+};
+
+use crate::generate::Draws;
+use crate::oracle;
+use crate::report::{Suite, Tolerance};
+use crate::tensors::Precision;
+
+/// Every combination of choices that is allowed, six times.
+pub(super) fn suite() -> Suite {
+    let mut suite = Suite::new("advantages", "f64 loops", Precision::F64);
+    for config in configs() {
+        for kind in
+            [Kind::Plain, Kind::Plain, Kind::Abstaining, Kind::Abstaining, Kind::Few, Kind::Far]
+        {
+            check(&mut suite, &config, kind);
+        }
+    }
+    suite
+}
+
+/// What is special about the rewards.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// Nothing.
+    Plain,
+    /// Some are not there.
+    Abstaining,
+    /// 0 or 1, so that groups are often constant.
+    Few,
+    /// Far from 0, so that their differences are small against them.
+    Far,
+}
+
+fn configs() -> Vec<AdvantageConfig> {
+    let mut all = Vec::new();
+    for aggregation in [Aggregation::SumThenNormalize, Aggregation::NormalizeThenSum] {
+        for baseline in [Baseline::Group, Baseline::Batch, Baseline::LeaveOneOut] {
+            for scale in [RewardScale::Group, RewardScale::Batch, RewardScale::None] {
+                for deviation in [Deviation::Sample, Deviation::Population] {
+                    for clip in [None, Some(0.7)] {
+                        let config = AdvantageConfig {
+                            aggregation,
+                            baseline,
+                            scale,
+                            deviation,
+                            epsilon: 1e-4,
+                            clip,
+                        };
+                        all.extend(config.checked());
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+fn check(suite: &mut Suite, config: &AdvantageConfig, kind: Kind) {
+    let draws = &mut Draws::new(4, suite.cases);
+    let functions = draws.whole(1, 3);
+    let weights: Vec<f64> = (0..functions).map(|_| draws.between(-1.0, 2.0)).collect();
+    let rewards: Vec<Vec<Vec<Option<f64>>>> = (0..draws.whole(1, 4))
+        .map(|_| {
+            let size = draws.whole(1, 6);
+            (0..size).map(|_| (0..functions).map(|_| reward(draws, kind)).collect()).collect()
+        })
+        .collect();
+    let expected = oracle::advantages(&rewards, &weights, config).concat();
+    // Rewards of 1000 are wrong by 1e-13, and are divided by some 1e-4.
+    let far = if kind == Kind::Far { 1e-7 } else { 0.0 };
+    let tolerance = Tolerance::of_largest_or_1(1e-9).plus(far);
+    let AdvantageConfig { aggregation, baseline, scale, deviation, clip, .. } = config;
+    let mut compared = suite.case(format!(
+        "{kind:?}, {aggregation:?}, {baseline:?}, {scale:?}, {deviation:?}, clip {clip:?}"
+    ));
+    match weighted_group_advantages(&rewards, &weights, config) {
+        Ok(got) => {
+            let place = |i: usize| format!("advantages[{i}]");
+            compared.list(&place, &got.groups.concat(), &expected, tolerance);
+        }
+        Err(_) => compared.number("advantages (refused)", f64::NAN, 0.0, Tolerance::EXACT),
+    }
+}
+
+fn reward(draws: &mut Draws, kind: Kind) -> Option<f64> {
+    match kind {
+        Kind::Plain => Some(draws.between(-1.0, 1.0)),
+        Kind::Abstaining if draws.chance(0.3) => None,
+        Kind::Abstaining => Some(draws.between(-1.0, 1.0)),
+        Kind::Few => Some(draws.one_of(&[0.0, 0.95])),
+        Kind::Far => Some(1000.0 + draws.between(-1.0, 1.0)),
+    }
+}

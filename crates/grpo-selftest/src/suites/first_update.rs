@@ -1,0 +1,87 @@
+//! What holds exactly on the first update after sampling, where π_old is π_θ.
+
+use burn::tensor::Device;
+use grpo_core::{KlConfig, KlEstimator, KlPlacement, LossConfig, Preset, RatioLevel, Surrogate};
+
+use crate::oracle::LossCase;
+use crate::report::{Suite, Tolerance};
+use crate::suites::generated_losses::cases;
+use crate::tensors::{Precision, evaluate, rounded};
+
+/// The suite before its first case.
+pub(super) fn start(precision: Precision) -> Suite {
+    Suite::new("first update", "what holds exactly", precision)
+}
+
+pub(super) fn fill(suite: &mut Suite, device: &Device) {
+    let inputs: Vec<LossCase> = cases(3).into_iter().step_by(97).map(|it| it.case).collect();
+    for preset in Preset::ALL {
+        for ratio_level in [RatioLevel::Token, RatioLevel::Sequence] {
+            for inputs in &inputs {
+                let config = LossConfig { ratio_level, ..preset.config() };
+                let label = format!("{preset:?} {ratio_level:?}");
+                check(suite, label, inputs, &config, device);
+            }
+        }
+    }
+}
+
+fn check(
+    suite: &mut Suite,
+    label: String,
+    inputs: &LossCase,
+    config: &LossConfig,
+    device: &Device,
+) {
+    let precision = suite.precision;
+    let first = rounded(&LossCase { entropy_coef: 0.0, ..inputs.clone() }, precision);
+    let first = LossCase {
+        old: None,
+        reference: Some(first.logprobs.clone()),
+        exact_kl: Some(vec![vec![0.0; first.width()]; first.rows()]),
+        ..first
+    };
+    let totals = first.totals(None);
+    let got = evaluate(&first, config, &totals, device, precision);
+    let mut compared = suite.case(label);
+    for (name, value) in got.statistics.metrics() {
+        let expected = match name {
+            "ratio/min" | "ratio/max" => Some(1.0),
+            // Nothing is below or above its bound; CISPO's cap is above 1.
+            "kl" | "cispo_clip_ratio" => Some(0.0),
+            name if name.starts_with("clip_ratio/") => Some(0.0),
+            _ => None,
+        };
+        if let Some(expected) = expected {
+            compared.number(name, value, expected, Tolerance::EXACT);
+        }
+    }
+
+    // The derivative of every surrogate is that of −A log π, because each weight is 1.
+    let plain = LossConfig { surrogate: Surrogate::Reinforce, ..*config };
+    let expected = evaluate(&first, &plain, &totals, device, precision).gradient.logprobs;
+    let tolerance = Tolerance::of_largest(match precision {
+        Precision::F64 => 1e-14,
+        Precision::F32 => 1e-6,
+    });
+    compared.rows("gradient, as of −A log π", &got.gradient.logprobs, &expected, tolerance);
+
+    // As does π_old that was kept from the sampling.
+    let kept = LossCase { old: Some(first.logprobs.clone()), ..first.clone() };
+    let kept = evaluate(&kept, config, &totals, device, precision);
+    compared.number("loss with π_old kept", kept.loss, got.loss, Tolerance::EXACT);
+    let gradient = &got.gradient.logprobs;
+    compared.rows("gradient with π_old kept", &kept.gradient.logprobs, gradient, Tolerance::EXACT);
+
+    // A penalty for leaving a reference that is the policy is exactly 0.
+    for estimator in [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3, KlEstimator::Exact] {
+        let bias_correction = estimator != KlEstimator::Exact;
+        let kl = KlConfig { coef: 0.5, estimator, placement: KlPlacement::Loss, bias_correction };
+        let penalised = LossConfig { kl, ..*config };
+        let penalised = evaluate(&first, &penalised, &totals, device, precision);
+        compared.number("loss with a penalty of 0", penalised.loss, got.loss, Tolerance::EXACT);
+        let kl = penalised.statistics.kl();
+        let expected = if first.tokens() == 0 { f64::NAN } else { 0.0 };
+        compared.number("kl", kl.unwrap_or(f64::NAN), expected, Tolerance::EXACT);
+    }
+}

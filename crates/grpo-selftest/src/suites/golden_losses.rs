@@ -1,0 +1,173 @@
+//! Losses, gradients and metrics against TRL's.
+
+use burn::tensor::{Device, Tensor, TensorData};
+use grpo_core::{MismatchCorrection, RatioLevel};
+
+use crate::golden::GoldenLoss;
+use crate::oracle::{self, LossCase, Rows};
+use crate::report::{Comparison, Suite, Tolerance};
+use crate::tensors::{Precision, evaluate, rounded};
+
+/// The suite before its first case.
+pub(super) fn start(source: &str, precision: Precision) -> Suite {
+    Suite::new("losses, gradients, metrics", source, precision)
+}
+
+/// grpo-core against TRL.
+pub(super) fn fill(suite: &mut Suite, cases: &[GoldenLoss], device: &Device) {
+    for golden in cases {
+        check(suite, golden, device);
+    }
+}
+
+/// The oracle against TRL, so that what agrees with the one agrees with the other.
+pub(super) fn of_oracle(cases: &[GoldenLoss], source: &str) -> Suite {
+    let mut suite = Suite::new("losses, metrics of the f64 loops", source, Precision::F64);
+    for golden in cases {
+        let (config, totals) = (&golden.config, golden.totals(&golden.case));
+        let mut case = suite.case(&golden.label);
+        let tolerance = tolerance(Precision::F64);
+        let loss = oracle::loss(&golden.case, config, &totals);
+        case.number("loss", loss, golden.expected.loss, tolerance);
+        let metrics = oracle::metrics(&golden.case, config, &totals);
+        check_metrics(&mut case, golden, &golden.case, tolerance, |name| match name {
+            "policy_loss" => {
+                let loss = oracle::loss(&without_bonus(&golden.case), config, &totals);
+                Some(loss * golden.policy_loss_factor)
+            }
+            _ => metrics.get(name).copied(),
+        });
+    }
+    suite
+}
+
+/// 1e-9 of the largest expected value, or of 1; in f32 2e-5 of the largest expected value.
+fn tolerance(precision: Precision) -> Tolerance {
+    match precision {
+        Precision::F64 => Tolerance::of_largest_or_1(1e-9),
+        Precision::F32 => Tolerance::of_largest(2e-5),
+    }
+}
+
+fn check(suite: &mut Suite, golden: &GoldenLoss, device: &Device) {
+    let precision = suite.precision;
+    let inputs = rounded(&golden.case, precision);
+    let totals = golden.totals(&inputs);
+    let got = evaluate(&inputs, &golden.config, &totals, device, precision);
+
+    let expected = &golden.expected;
+    let tolerance = tolerance(precision);
+    let mut case = suite.case(&golden.label);
+    let of_loss = || rounding_of_loss(golden, &inputs);
+    case.number(
+        "loss",
+        got.loss,
+        expected.loss,
+        tolerance.or(&[got.loss], &[expected.loss], of_loss),
+    );
+    let gradient = &expected.grad_logprobs;
+    let of_gradient = || rounding_of_gradient(golden, &inputs);
+    let admitted = tolerance.or(&got.gradient.logprobs.concat(), &gradient.concat(), of_gradient);
+    case.rows("grad_logprobs", &got.gradient.logprobs, gradient, admitted);
+    if let Some(gradient) = &expected.grad_entropy {
+        case.rows("grad_entropy", &got.gradient.entropies, gradient, tolerance);
+    }
+    let statistics = got.statistics;
+    check_metrics(&mut case, golden, &inputs, tolerance, |name| match name {
+        "policy_loss" => {
+            let inputs = without_bonus(&inputs);
+            let got = evaluate(&inputs, &golden.config, &totals, device, precision);
+            Some(got.loss * golden.policy_loss_factor)
+        }
+        _ => statistics.metric(name),
+    });
+    if let (Some(ratio), Some(correction)) =
+        (&expected.importance_sampling_ratio, golden.config.mismatch)
+    {
+        let got = mismatch_weights(&inputs, correction, device, precision);
+        case.rows("importance_sampling_ratio", &got, ratio, tolerance);
+    }
+}
+
+fn without_bonus(case: &LossCase) -> LossCase {
+    LossCase { entropy_coef: 0.0, ..case.clone() }
+}
+
+// TRL had the inputs before they were rounded to f32. Where terms cancel, that alone is more than 2e-5 of the
+// value (an e of 4e-3 between two log-probabilities of 2.4 keeps 14 bits); what it makes of the value in f64 is
+// admitted on top, and only there.
+
+/// What rounding its inputs makes of a loss, by the f64 loops.
+fn rounding_of_loss(golden: &GoldenLoss, rounded: &LossCase) -> f64 {
+    let at = |case: &LossCase| oracle::loss(case, &golden.config, &golden.totals(case));
+    (at(rounded) - at(&golden.case)).abs()
+}
+
+/// The most that rounding its inputs makes of a gradient, by the f64 loops.
+fn rounding_of_gradient(golden: &GoldenLoss, rounded: &LossCase) -> f64 {
+    let at = |case: &LossCase| {
+        oracle::gradient(case, &golden.config, &golden.totals(case)).logprobs.concat()
+    };
+    let pairs = at(rounded).into_iter().zip(at(&golden.case));
+    pairs.fold(0.0, |most, (rounded, exact)| most.max((rounded - exact).abs()))
+}
+
+/// What rounding its inputs makes of a metric, by the f64 loops.
+fn rounding_of_metric(golden: &GoldenLoss, rounded: &LossCase, name: &str) -> f64 {
+    let at = |case: &LossCase| {
+        let metrics = oracle::metrics(case, &golden.config, &golden.totals(case));
+        metrics.get(name).copied().unwrap_or(0.0)
+    };
+    (at(rounded) - at(&golden.case)).abs()
+}
+
+/// Metrics that TRL has, by what `named` gives; of the families that TRL has not, neither may we.
+fn check_metrics(
+    case: &mut Comparison<'_>,
+    golden: &GoldenLoss,
+    inputs: &LossCase,
+    tolerance: Tolerance,
+    named: impl Fn(&str) -> Option<f64>,
+) {
+    for (name, expected) in &golden.expected.metrics {
+        let expected = expected.unwrap_or(f64::NAN);
+        let got = match name.as_str() {
+            // TRL's coefficient is a setting, and here an input.
+            "entropy_coef" => Some(golden.entropy_coef),
+            name => named(name),
+        };
+        let got = got.unwrap_or(f64::NAN);
+        let of_metric = || rounding_of_metric(golden, inputs, name);
+        case.number(name, got, expected, tolerance.or(&[got], &[expected], of_metric));
+    }
+    let families = ["kl", "clip_ratio/low_mean", "cispo_clip_ratio", "vespo/phi_seq_mean"];
+    for name in families.into_iter().filter(|name| !golden.expected.metrics.contains_key(*name)) {
+        case.number(name, named(name).unwrap_or(f64::NAN), f64::NAN, Tolerance::EXACT);
+    }
+}
+
+/// The corrected `π_old / π_sampler` as TRL records it: `[b][t]`, or `[b][1]` of sequences.
+fn mismatch_weights(
+    inputs: &LossCase,
+    correction: MismatchCorrection,
+    device: &Device,
+    precision: Precision,
+) -> Rows {
+    let old = inputs.old.as_ref().unwrap_or(&inputs.logprobs);
+    let sampling = inputs.sampling.as_ref().expect("what the sampler recorded");
+    let shape = [inputs.rows(), inputs.width()];
+    let quotient = |b: usize, t: usize| match inputs.mask[b][t] {
+        true => old[b][t] - sampling[b][t],
+        false => 0.0,
+    };
+    let quotients: Vec<f64> =
+        (0..shape[0]).flat_map(|b| (0..shape[1]).map(move |t| quotient(b, t))).collect();
+    let data = TensorData::new(quotients, shape);
+    let weights = correction.weights(Tensor::from_data(data, (device, precision.dtype())));
+    let weights: Vec<f64> = weights.into_data().iter().collect();
+    let row = |row: &[f64]| match correction.level {
+        RatioLevel::Token => row.to_vec(),
+        RatioLevel::Sequence => row[..1].to_vec(),
+    };
+    weights.chunks(shape[1]).map(row).collect()
+}

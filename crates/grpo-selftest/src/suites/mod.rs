@@ -1,0 +1,108 @@
+//! The suites: each takes cases through the code that is proved, and compares.
+
+mod advantages;
+mod first_update;
+mod generated_losses;
+mod golden_advantages;
+mod golden_losses;
+mod gradients;
+mod losses;
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+
+use crate::golden::{GoldenAdvantages, GoldenLoss, read_advantages, read_losses};
+use crate::tensors::Precision;
+use crate::{Report, SelftestError, Suite};
+
+/// What a run of all suites is told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A folder with `advantages.json`, `losses.json` or both, read instead of the files that are built in.
+    pub golden: Option<PathBuf>,
+    /// The device whose tensors are proved.
+    pub device: Device,
+}
+
+/// Runs every suite.
+///
+/// # Errors
+/// A golden folder or file that cannot be used. A number that is wrong is no error: see [`Report::passed`].
+pub fn run(options: &Options) -> Result<Report, SelftestError> {
+    let (advantages, advantages_source) =
+        load(options, "advantages.json", BUILT_IN_ADVANTAGES, read_advantages)?;
+    let (losses, losses_source) = load(options, "losses.json", BUILT_IN_LOSSES, read_losses)?;
+    let device = &options.device;
+    let mut suites = of_advantages(&advantages, &advantages_source);
+    suites.extend(of_losses(&losses, &losses_source, device));
+    // Suites of log-probabilities follow here.
+    Ok(Report { suites })
+}
+
+fn of_advantages(golden: &[GoldenAdvantages], source: &str) -> Vec<Suite> {
+    vec![golden_advantages::suite(golden, source), advantages::suite()]
+}
+
+fn of_losses(golden: &[GoldenLoss], source: &str, device: &Device) -> Vec<Suite> {
+    vec![
+        golden_losses::of_oracle(golden, source),
+        on(device, Precision::F64, golden_losses::start(source, Precision::F64), |suite| {
+            golden_losses::fill(suite, golden, device);
+        }),
+        on(device, Precision::F32, golden_losses::start(source, Precision::F32), |suite| {
+            golden_losses::fill(suite, golden, device);
+        }),
+        on(device, Precision::F64, losses::start(), |suite| losses::fill(suite, device)),
+        on(device, Precision::F64, gradients::start(), |suite| gradients::fill(suite, device)),
+        on(device, Precision::F64, first_update::start(Precision::F64), |suite| {
+            first_update::fill(suite, device);
+        }),
+        on(device, Precision::F32, first_update::start(Precision::F32), |suite| {
+            first_update::fill(suite, device);
+        }),
+    ]
+}
+
+/// Runs a suite, or leaves it out where the device has no tensors of its precision.
+fn on(device: &Device, precision: Precision, suite: Suite, fill: impl Fn(&mut Suite)) -> Suite {
+    if !device.supports_dtype(precision.dtype()) {
+        return suite.left_out("the device has no such numbers");
+    }
+    let mut suite = suite;
+    fill(&mut suite);
+    suite
+}
+
+const BUILT_IN_ADVANTAGES: &str = include_str!("../../fixtures/advantages.json");
+const BUILT_IN_LOSSES: &str = include_str!("../../fixtures/losses.json");
+
+/// The cases of the file `name`, and where they are from.
+fn load<Case>(
+    options: &Options,
+    name: &str,
+    built_in: &str,
+    read: impl Fn(&str, &str) -> Result<Vec<Case>, SelftestError>,
+) -> Result<(Vec<Case>, String), SelftestError> {
+    let path = match &options.golden {
+        Some(folder) => Some(checked(folder)?.join(name)).filter(|path| path.exists()),
+        None => None,
+    };
+    let Some(path) = path else {
+        return Ok((read(built_in, name)?, "TRL, built in".to_owned()));
+    };
+    let text = std::fs::read_to_string(&path)
+        .map_err(|source| SelftestError::Read { path: path.clone(), source })?;
+    let shown = path.display().to_string();
+    Ok((read(&text, &shown)?, format!("TRL, {shown}")))
+}
+
+fn checked(folder: &Path) -> Result<&Path, SelftestError> {
+    if !folder.is_dir() {
+        return Err(SelftestError::NoFolder { path: folder.to_owned() });
+    }
+    if !["advantages.json", "losses.json"].iter().any(|name| folder.join(name).exists()) {
+        return Err(SelftestError::NothingGolden { path: folder.to_owned() });
+    }
+    Ok(folder)
+}
