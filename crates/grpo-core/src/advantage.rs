@@ -194,9 +194,13 @@ fn scored(rewards: &[Vec<Option<f64>>]) -> Vec<f64> {
 /// The largest size of a reward: beyond it sums of squares leave the range of f64.
 const LARGEST_REWARD: f64 = 1e100;
 
+fn beyond(value: f64) -> bool {
+    value.is_nan() || value.abs() > LARGEST_REWARD
+}
+
 fn check_rewards(rewards: &[Vec<Vec<Option<f64>>>], weights: &[f64]) -> Result<(), AdvantageError> {
     if let Some((function, &weight)) =
-        weights.iter().enumerate().find(|(_, weight)| !(weight.abs() <= LARGEST_REWARD))
+        weights.iter().enumerate().find(|(_, weight)| beyond(**weight))
     {
         return Err(AdvantageError::Weight { function, weight });
     }
@@ -206,9 +210,7 @@ fn check_rewards(rewards: &[Vec<Vec<Option<f64>>>], weights: &[f64]) -> Result<(
                 let (found, expected) = (scores.len(), weights.len());
                 return Err(AdvantageError::Functions { group, sample, found, expected });
             }
-            // Also NaN, which is not at most anything.
-            let wrong = |reward: &&f64| !(reward.abs() <= LARGEST_REWARD);
-            if let Some(&reward) = scores.iter().flatten().find(wrong) {
+            if let Some(&reward) = scores.iter().flatten().find(|reward| beyond(**reward)) {
                 return Err(AdvantageError::NotFinite { group, sample, reward });
             }
         }

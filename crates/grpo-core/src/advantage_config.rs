@@ -100,7 +100,7 @@ impl AdvantageConfig {
                 expected: "0 or more, and finite",
             });
         }
-        if let Some(clip) = self.clip.filter(|clip| !(*clip > 0.0)) {
+        if let Some(clip) = self.clip.filter(|clip| clip.is_nan() || *clip <= 0.0) {
             return Err(ConfigError::Range { name: "clip", value: clip, expected: "above 0" });
         }
         if self.baseline == Baseline::Batch {

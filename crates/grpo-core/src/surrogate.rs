@@ -57,7 +57,9 @@ impl Surrogate {
                     return Err(ConfigError::Range { name, value, expected: "0 to 1" });
                 }
                 at_least_zero("epsilon_high", epsilon_high)?;
-                if let Some(delta) = delta.filter(|delta| !(*delta > 1.0 + epsilon_high)) {
+                if let Some(delta) =
+                    delta.filter(|delta| delta.is_nan() || *delta <= 1.0 + epsilon_high)
+                {
                     let expected = "above 1 + epsilon_high, which it would undercut";
                     return Err(ConfigError::Range { name: "delta", value: delta, expected });
                 }
