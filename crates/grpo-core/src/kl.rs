@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
 use crate::config::at_least_zero;
+use crate::range::within_range;
 
 /// The penalty for leaving the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,7 +101,10 @@ pub(crate) fn kl_estimate(
     match estimator {
         KlEstimator::K1 => e.neg(),
         KlEstimator::K2 => e.square() * 0.5,
-        KlEstimator::K3 => e.clone().exp() - e - 1.0,
+        KlEstimator::K3 => {
+            let e = within_range(e);
+            e.clone().exp() - e - 1.0
+        }
         KlEstimator::Exact => exact.expect("the exact KL of each position is given"),
     }
 }

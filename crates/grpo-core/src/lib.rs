@@ -10,6 +10,7 @@ mod loss;
 mod mismatch;
 mod moments;
 mod preset;
+mod range;
 mod reduction;
 mod statistics;
 mod surrogate;

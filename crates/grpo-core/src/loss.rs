@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 
 use crate::kl::kl_estimate;
+use crate::range::within_range;
 use crate::reduction::token_weights;
 use crate::surrogate::{SurrogateInputs, surrogate_loss};
 use crate::{BatchTotals, LossConfig, RatioLevel, Surrogate};
@@ -54,7 +55,8 @@ impl LossInputs {
 /// and 4, and the variants that [`LossConfig`] names):
 /// `Σ w · (surrogate × masks × mismatch + β · KL) − entropy bonus`.
 ///
-/// Works in the precision of its tensors.
+/// Works in the precision of its tensors. A ratio `π_θ / π_old`, or `π_ref / π_θ` in k3, that is above the 0.9th
+/// power of their largest number (5e34 in f32) counts as that power, which has no gradient.
 ///
 /// # Panics
 /// Where an input that the configuration needs is missing.
@@ -73,10 +75,10 @@ pub fn grpo_loss(inputs: LossInputs, config: &LossConfig, totals: &BatchTotals) 
 
     let lengths = mask.clone().sum_dim(1).clamp_min(1.0); // [b, 1]
     let log_ratio = logprobs.clone() - old_logprobs.clone(); // [b, t]
-    let ratio = match config.ratio_level {
+    let ratio = within_range(match config.ratio_level {
         RatioLevel::Token => log_ratio.clone(),
         RatioLevel::Sequence => (log_ratio.clone().sum_dim(1) / lengths.clone()).expand([b, t]),
-    }
+    })
     .exp(); // [b, t]
     let mismatch = config.mismatch.map(|correction| {
         let sampling = sampling_logprobs.clone().expect("a mismatch correction has the sampler's");
@@ -137,7 +139,7 @@ pub fn grpo_loss(inputs: LossInputs, config: &LossConfig, totals: &BatchTotals) 
         Some(kept) => entropies.mask_fill(kept.bool_not(), 0.0),
         None => entropies,
     };
-    // One factor: the derivative of Burn's division by a number goes through f32.
+    // Multiplied, not divided: Burn 0.22.1 takes the derivative of a division by a number in f32.
     let weight = inputs.entropy_coef / totals.bonus_tokens().max(1) as f64;
     total - entropies.sum_dim(1).sum() * weight
 }

@@ -1,26 +1,43 @@
-//! Properties of advantages, and the cases at the edge.
+//! Properties of advantages.
 
-use grpo_core::{AdvantageConfig, AdvantageError, Advantages, RewardScale, group_advantages};
+use grpo_core::{
+    AdvantageConfig, Advantages, Aggregation, Baseline, Deviation, RewardScale, group_advantages,
+    weighted_group_advantages,
+};
+use grpo_selftest::oracle;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use crate::support::{cases, close, largest};
 
-const SCALES: [RewardScale; 3] = [RewardScale::Group, RewardScale::Batch, RewardScale::None];
+pub(crate) type Rewards = Vec<Vec<Option<f64>>>;
 
-type Rewards = Vec<Vec<Option<f64>>>;
+/// Every allowed baseline × scale × deviation.
+pub(crate) fn settings() -> Vec<AdvantageConfig> {
+    let baselines = [Baseline::Group, Baseline::Batch, Baseline::LeaveOneOut];
+    let scales = [RewardScale::Group, RewardScale::Batch, RewardScale::None];
+    let mut all = Vec::new();
+    for baseline in baselines {
+        for scale in scales {
+            for deviation in [Deviation::Sample, Deviation::Population] {
+                let config =
+                    AdvantageConfig { baseline, scale, deviation, ..AdvantageConfig::default() };
+                all.extend(config.checked());
+            }
+        }
+    }
+    assert_eq!(all.len(), 16, "all but a batch baseline over a group's deviation");
+    all
+}
 
-/// 1 to 4 groups of 2 to 8 completions; about one in six abstains.
+/// 1 to 4 groups of 1 to 8 completions; about one in six abstains.
 fn rewards() -> impl Strategy<Value = Rewards> {
     let reward = prop::option::weighted(0.85, -10.0..10.0_f64);
-    prop::collection::vec(prop::collection::vec(reward, 2..=8), 1..=4)
+    prop::collection::vec(prop::collection::vec(reward, 1..=8), 1..=4)
 }
 
-fn config(scale: RewardScale) -> AdvantageConfig {
-    AdvantageConfig { scale, ..AdvantageConfig::default() }
-}
-
-fn of(rewards: &Rewards, scale: RewardScale) -> Advantages {
-    group_advantages(rewards, &config(scale)).expect("finite rewards")
+fn of(rewards: &Rewards, config: &AdvantageConfig) -> Advantages {
+    group_advantages(rewards, config).expect("finite rewards")
 }
 
 fn mapped(rewards: &Rewards, map: impl Fn(f64) -> f64) -> Rewards {
@@ -39,14 +56,15 @@ fn deviation(values: &[f64]) -> f64 {
 
 /// What rounding may do to the advantages of a group: that of the rewards, over the divisor; an error of the
 /// divisor itself counts for each advantage in proportion to it.
-fn rounding(rewards: &Rewards, group: usize, scale: RewardScale) -> f64 {
+fn rounding(rewards: &Rewards, group: usize, config: &AdvantageConfig) -> f64 {
     let all = scored(&rewards.concat());
-    let divisor = match scale {
-        RewardScale::Group => deviation(&scored(&rewards[group])) + 1e-4,
-        RewardScale::Batch => deviation(&all) + 1e-4,
+    // The population's deviation is smaller by √2 at most.
+    let divisor = match config.scale {
+        RewardScale::Group => deviation(&scored(&rewards[group])) / 1.5 + 1e-4,
+        RewardScale::Batch => deviation(&all) / 1.5 + 1e-4,
         RewardScale::None => 1.0,
     };
-    let rounding = 16.0 * f64::EPSILON * largest(&all);
+    let rounding = 32.0 * f64::EPSILON * largest(&all);
     // Fewer than two rewards: exactly 0.
     if divisor.is_nan() { 0.0 } else { rounding * (1.0 + 2.0 * largest(&all) / divisor) / divisor }
 }
@@ -62,15 +80,52 @@ fn same(got: &[Vec<f64>], expected: &[Vec<f64>], tolerance: impl Fn(usize) -> f6
     }
 }
 
+/// Rewards of `k` functions for each completion, weights, and settings with a clip.
+fn several() -> impl Strategy<Value = (Vec<Rewards>, Vec<f64>, AdvantageConfig)> {
+    let config = (select(settings()), any::<bool>(), prop::option::of(0.1..2.0_f64));
+    let config = config.prop_map(|(config, parts, clip)| {
+        let aggregation =
+            if parts { Aggregation::NormalizeThenSum } else { Aggregation::SumThenNormalize };
+        AdvantageConfig { aggregation, clip, ..config }
+    });
+    let config = config.prop_filter_map("allowed", |config| config.checked().ok());
+    (1..=3_usize, config).prop_flat_map(|(k, config)| {
+        // Few values, so that some groups are constant.
+        let values = prop_oneof![-5.0..5.0_f64, select(vec![0.0, 0.95])];
+        let scores = prop::collection::vec(prop::option::weighted(0.8, values), k);
+        let groups = prop::collection::vec(prop::collection::vec(scores, 1..=5), 1..=3);
+        (groups, prop::collection::vec(-2.0..2.0_f64, k), Just(config))
+    })
+}
+
 proptest! {
     #![proptest_config(cases(256))]
 
     #[test]
-    fn advantages_of_a_group_add_up_to_zero(rewards in rewards()) {
-        for scale in SCALES {
-            for (g, advantages) in of(&rewards, scale).groups.iter().enumerate() {
-                let tolerance = advantages.len() as f64 * rounding(&rewards, g, scale);
-                close(advantages.iter().sum(), 0.0, tolerance, "sum");
+    fn advantages_equal_the_loops((rewards, weights, config) in several()) {
+        let got = weighted_group_advantages(&rewards, &weights, &config).unwrap();
+        let expected = oracle::advantages(&rewards, &weights, &config);
+        // The rounding of rewards, over the least that they are divided by.
+        let tolerance = 64.0 * f64::EPSILON * 5.0 / 1e-4;
+        same(&got.groups, &expected, |_| tolerance);
+        if let Some(clip) = config.clip {
+            prop_assert!(got.groups.iter().flatten().all(|a| a.abs() <= clip));
+        }
+    }
+
+    #[test]
+    fn advantages_add_up_to_zero(rewards in rewards()) {
+        for config in settings() {
+            let groups = of(&rewards, &config).groups;
+            let sums: Vec<f64> = groups.iter().map(|group| group.iter().sum()).collect();
+            let tolerance = |g: usize| groups[g].len() as f64 * rounding(&rewards, g, &config);
+            if config.baseline == Baseline::Batch {
+                let tolerance: f64 = (0..groups.len()).map(tolerance).sum();
+                close(sums.iter().sum(), 0.0, tolerance, "sum over the batch");
+            } else {
+                for (g, sum) in sums.into_iter().enumerate() {
+                    close(sum, 0.0, tolerance(g), "sum over the group");
+                }
             }
         }
     }
@@ -78,9 +133,9 @@ proptest! {
     #[test]
     fn a_shift_of_all_rewards_changes_nothing(rewards in rewards(), shift in -1e4..1e4_f64) {
         let shifted = mapped(&rewards, |r| r + shift);
-        for scale in SCALES {
-            same(&of(&shifted, scale).groups, &of(&rewards, scale).groups, |g| {
-                rounding(&shifted, g, scale)
+        for config in settings() {
+            same(&of(&shifted, &config).groups, &of(&rewards, &config).groups, |g| {
+                rounding(&shifted, g, &config)
             });
         }
     }
@@ -93,23 +148,25 @@ proptest! {
     ) {
         let factor = f64::from(power).exp2();
         let scaled = mapped(&rewards, |r| r * factor);
-        for scale in [RewardScale::Group, RewardScale::Batch] {
-            let epsilon = 1e-4 * factor;
-            let got = group_advantages(&scaled, &AdvantageConfig { scale, epsilon });
-            prop_assert_eq!(got.expect("finite").groups, of(&rewards, scale).groups);
+        for config in settings() {
+            let expected = of(&rewards, &config).groups;
+            if config.scale == RewardScale::None {
+                let linear: Vec<Vec<f64>> =
+                    expected.iter().map(|group| group.iter().map(|a| a * factor).collect()).collect();
+                prop_assert_eq!(of(&scaled, &config).groups, linear);
+            } else {
+                let config = AdvantageConfig { epsilon: 1e-4 * factor, ..config };
+                prop_assert_eq!(of(&scaled, &config).groups, expected);
+            }
         }
-        let linear = of(&rewards, RewardScale::None).groups;
-        let linear: Vec<Vec<f64>> =
-            linear.iter().map(|group| group.iter().map(|a| a * factor).collect()).collect();
-        prop_assert_eq!(of(&scaled, RewardScale::None).groups, linear);
     }
 
     /// `A(k r) / A(r) = (s + ε) / (s + ε / k)` with the same ε.
     #[test]
     fn epsilon_damps_small_rewards(rewards in rewards(), factor in 1e-6..1.0_f64) {
-        let scaled = mapped(&rewards, |r| r * factor);
-        let got = of(&scaled, RewardScale::Group).groups;
-        let expected = of(&rewards, RewardScale::Group).groups.into_iter().zip(&rewards);
+        let config = AdvantageConfig::default();
+        let got = of(&mapped(&rewards, |r| r * factor), &config).groups;
+        let expected = of(&rewards, &config).groups.into_iter().zip(&rewards);
         let expected: Vec<Vec<f64>> = expected
             .map(|(advantages, rewards)| {
                 let s = deviation(&scored(rewards));
@@ -117,7 +174,7 @@ proptest! {
                 advantages.iter().map(|a| if *a == 0.0 { 0.0 } else { a * damping }).collect()
             })
             .collect();
-        same(&got, &expected, |g| 4.0 * rounding(&rewards, g, RewardScale::Group));
+        same(&got, &expected, |g| 4.0 * rounding(&rewards, g, &config));
     }
 
     #[test]
@@ -139,9 +196,9 @@ proptest! {
             groups
         }
         let moved = permuted(&rewards, &order, rotation);
-        for scale in SCALES {
-            let expected = permuted(&of(&rewards, scale).groups, &order, rotation);
-            same(&of(&moved, scale).groups, &expected, |g| rounding(&moved, g, scale));
+        for config in settings() {
+            let expected = permuted(&of(&rewards, &config).groups, &order, rotation);
+            same(&of(&moved, &config).groups, &expected, |g| rounding(&moved, g, &config));
         }
     }
 
@@ -151,97 +208,52 @@ proptest! {
             .iter()
             .map(|group| scored(group).into_iter().map(Some).collect())
             .collect();
-        for scale in SCALES {
-            let (all, without) = (of(&rewards, scale), of(&without, scale));
+        for config in settings() {
+            let (all, without) = (of(&rewards, &config), of(&without, &config));
+            close(all.reward.mean, without.reward.mean, 0.0, "mean of the reward");
+            close(all.reward.std, without.reward.std, 0.0, "deviation of the reward");
+            prop_assert_eq!(&all.zero_std, &without.zero_std);
             for ((rewards, all), without) in rewards.iter().zip(all.groups).zip(without.groups) {
                 let (kept, dropped): (Vec<_>, Vec<_>) =
                     rewards.iter().zip(all).partition(|(reward, _)| reward.is_some());
                 prop_assert_eq!(kept.into_iter().map(|it| it.1).collect::<Vec<_>>(), without);
                 prop_assert!(dropped.iter().all(|it| it.1 == 0.0));
             }
-            close(all.reward_mean, without.reward_mean, 0.0, "reward_mean");
-            close(all.reward_std, without.reward_std, 0.0, "reward_std");
+        }
+    }
+
+    #[test]
+    fn none_is_larger_than_the_size_of_its_group_allows(rewards in rewards()) {
+        for config in settings() {
+            if (config.baseline, config.scale) != (Baseline::Group, RewardScale::Group) {
+                continue;
+            }
+            for (rewards, advantages) in rewards.iter().zip(of(&rewards, &config).groups) {
+                // Nothing that was scored bounds as one does.
+                let n = scored(rewards).len().max(1) as f64;
+                let bound = match config.deviation {
+                    Deviation::Sample => (n - 1.0) / n.sqrt(),
+                    Deviation::Population => (n - 1.0).sqrt(),
+                };
+                prop_assert!(advantages.iter().all(|a| a.abs() <= bound), "{advantages:?} of {n}");
+            }
         }
     }
 }
 
-/// Rounding makes the mean of 8 times 0.95 another number than 0.95, and a small deviation blows that up.
+/// One completion unlike all others comes as near to the bound as ε lets it.
 #[test]
-fn a_constant_group_gets_exactly_zero_and_a_flag() {
-    for offset in [0.0, 1e-9, 1e3, 1e6, 1e12, -1e6] {
-        let rewards = vec![vec![Some(0.95 + offset); 8], vec![Some(0.1), Some(0.7)]];
-        for scale in SCALES {
-            let got = of(&rewards, scale);
-            assert_eq!(got.groups[0], [0.0; 8], "{scale:?}, offset {offset}");
-            assert_ne!(got.groups[1][0], 0.0);
-            let flagged = if scale == RewardScale::Batch { 0.0 } else { 8.0 / 10.0 };
-            assert_eq!(got.zero_std_share, flagged, "{scale:?}, offset {offset}");
+fn the_bound_is_reached() {
+    for n in 2..=16_u32 {
+        let mut rewards = vec![Some(0.0); n as usize];
+        rewards[0] = Some(1.0);
+        let n = f64::from(n);
+        let bounds = [(n - 1.0) / n.sqrt(), (n - 1.0).sqrt()];
+        for (deviation, bound) in [Deviation::Sample, Deviation::Population].into_iter().zip(bounds)
+        {
+            let config = AdvantageConfig { deviation, epsilon: 0.0, ..AdvantageConfig::default() };
+            let got = of(&vec![rewards.clone()], &config).groups[0][0];
+            close(got, bound, 1e-14 * bound, &format!("{deviation:?} of {n}"));
         }
-        // Completions that abstained are among those that nothing can be learned from.
-        let abstaining = vec![vec![rewards[0][0], None, rewards[0][0]], rewards[1].clone()];
-        let got = of(&abstaining, RewardScale::Group);
-        assert_eq!((&got.groups[0], got.zero_std_share), (&vec![0.0; 3], 3.0 / 5.0));
-        let got = of(&rewards[..1].to_vec(), RewardScale::Batch);
-        assert_eq!((got.groups, got.zero_std_share), (vec![vec![0.0; 8]], 1.0));
-        assert_eq!(got.reward_std, 0.0);
-    }
-}
-
-#[test]
-fn by_hand() {
-    let rewards = vec![vec![Some(1.0), Some(3.0)], vec![Some(0.0), None, Some(8.0)]];
-    #[track_caller]
-    fn check(rewards: &Rewards, scale: RewardScale, epsilon: f64, expect: [[f64; 2]; 2]) {
-        let got = group_advantages(rewards, &AdvantageConfig { scale, epsilon }).unwrap();
-        let [first, second] = expect;
-        let expect = [first.to_vec(), vec![second[0], 0.0, second[1]]];
-        same(&got.groups, &expect, |_| 4.0 * f64::EPSILON);
-        assert_eq!(got.reward_mean, 3.0);
-        assert_eq!(got.reward_std, (38.0_f64 / 3.0).sqrt());
-        assert_eq!(got.zero_std_share, 0.0);
-    }
-    let batch = (38.0_f64 / 3.0).sqrt() + 0.5;
-    let (one, four) = (2_f64.sqrt() + 0.5, 32_f64.sqrt() + 0.5);
-    let [a, b] = [1.0 / one, 4.0 / four];
-    check(&rewards, RewardScale::Group, 0.5, [[-a, a], [-b, b]]);
-    check(
-        &rewards,
-        RewardScale::Batch,
-        0.5,
-        [[-1.0 / batch, 1.0 / batch], [-4.0 / batch, 4.0 / batch]],
-    );
-    check(&rewards, RewardScale::None, 0.5, [[-1.0, 1.0], [-4.0, 4.0]]);
-}
-
-#[test]
-fn a_group_of_one_has_no_deviation_no_flag_and_advantage_zero() {
-    for scale in SCALES {
-        for rewards in [vec![vec![Some(0.4)]], vec![vec![None, Some(0.4), None]]] {
-            let got = of(&rewards, scale);
-            assert_eq!(got.groups, [vec![0.0; rewards[0].len()]]);
-            assert_eq!(got.reward_mean, 0.4);
-            assert!(got.reward_std.is_nan());
-            assert_eq!(got.zero_std_share, 0.0);
-        }
-        let nothing = of(&vec![vec![None, None]], scale);
-        assert_eq!(nothing.groups, [[0.0, 0.0]]);
-        assert!(nothing.reward_mean.is_nan() && nothing.reward_std.is_nan());
-        assert_eq!(nothing.zero_std_share, 0.0);
-    }
-}
-
-#[test]
-fn a_reward_that_is_not_finite_is_named_by_its_place() {
-    for (reward, name) in [(f64::NAN, "NaN"), (f64::INFINITY, "inf"), (f64::NEG_INFINITY, "-inf")] {
-        let rewards = vec![vec![Some(1.0), Some(2.0)], vec![None, Some(1.0), Some(reward)]];
-        let error = group_advantages(&rewards, &AdvantageConfig::default()).unwrap_err();
-        assert!(matches!(error, AdvantageError::NotFinite { group: 1, sample: 2, .. }));
-        assert_eq!(
-            error.to_string(),
-            format!(
-                "the reward of completion 2 of group 1 is {name}; a reward must be finite \
-                 (return 'abstained' where there is none)"
-            )
-        );
     }
 }

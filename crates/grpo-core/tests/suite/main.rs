@@ -1,9 +1,22 @@
 //! The whole of grpo-core's tests, in one binary so that it is linked once.
 
 mod acceptance;
+mod acceptance_runs;
 mod advantages;
+mod advantages_by_hand;
+mod against_oracle;
+mod bandit;
 mod config;
+mod entropy;
+mod extremes;
 mod gradients;
-mod loss;
-mod oracle;
+mod invariance;
+mod kl;
+mod masks;
+mod missing;
+mod reductions;
+mod statistics;
+mod strategies;
 mod support;
+mod surrogates;
+mod toy;

@@ -1,182 +1,189 @@
 //! Batches in plain numbers, and the way from them through the public functions and back.
 
-use burn::tensor::{Device, Tensor, TensorData};
-use grpo_core::{
-    BatchTotals, HostTokens, KlConfig, KlEstimator, LossConfig, LossInputs, Preset,
-    TokenStatistics, grpo_loss, token_weights,
-};
+use burn::tensor::{DType, Device, Tensor, TensorData};
+use grpo_core::{BatchTotals, HostTokens, LossConfig, LossInputs, TokenStatistics, grpo_loss};
+pub(crate) use grpo_selftest::oracle::{LossCase as Batch, Rows};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// Rows of one width; the values are those of f32, so that f64 loops see the same numbers as tensors.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Batch {
-    pub(crate) logprobs: Vec<Vec<f64>>,
-    pub(crate) old: Option<Vec<Vec<f64>>>,
-    pub(crate) reference: Option<Vec<Vec<f64>>>,
-    pub(crate) entropies: Vec<Vec<f64>>,
-    pub(crate) advantages: Vec<f64>,
-    pub(crate) mask: Vec<Vec<bool>>,
+/// All of them actions of a first update.
+pub(crate) fn on_policy(logprobs: Rows, advantages: Vec<f64>) -> Batch {
+    let like = |value| logprobs.iter().map(|row| vec![value; row.len()]).collect();
+    Batch {
+        mask: logprobs.iter().map(|row| vec![true; row.len()]).collect(),
+        advantages,
+        old: None,
+        reference: None,
+        sampling: None,
+        exact_kl: None,
+        entropies: like(0.0),
+        entropy_coef: 0.0,
+        logprobs,
+    }
+}
+
+/// One sequence of tokens with these `log π_θ − log π_old`.
+pub(crate) fn of_log_ratios(log_ratios: &[f64], advantage: f64) -> Batch {
+    let old = Some(vec![vec![-1.0; log_ratios.len()]]);
+    let logprobs = vec![log_ratios.iter().map(|d| d - 1.0).collect()];
+    Batch { old, ..on_policy(logprobs, vec![advantage]) }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) loss: f64,
-    pub(crate) gradient: Vec<Vec<f64>>,
-    pub(crate) statistics: TokenStatistics,
+    /// By `logprobs`, by `exact_kl` and by `entropies`; 0 where the loss does not depend on them.
+    pub(crate) gradient: Rows,
+    pub(crate) exact_gradient: Rows,
+    pub(crate) entropy_gradient: Rows,
 }
 
-impl Batch {
-    pub(crate) fn rows(&self) -> usize {
-        self.mask.len()
-    }
-
-    pub(crate) fn width(&self) -> usize {
-        self.mask[0].len()
-    }
-
-    /// Of this batch as a whole, where no completion could be longer than it is wide.
-    pub(crate) fn totals(&self) -> BatchTotals {
-        BatchTotals {
-            sequences: self.rows(),
-            tokens: self.mask.iter().flatten().filter(|&&active| active).count(),
-            max_completion_length: self.width(),
-        }
-    }
-
+/// What can be done with a batch.
+pub(crate) trait Run {
     /// All places `(row, token)` that are actions, or all that are not.
-    pub(crate) fn places(&self, active: bool) -> Vec<(usize, usize)> {
+    fn places(&self, active: bool) -> Vec<(usize, usize)>;
+
+    /// As one optimizer batch, in f64.
+    fn run(&self, config: &LossConfig) -> Outcome;
+
+    /// As a part of an optimizer batch, in f64.
+    fn run_in(&self, config: &LossConfig, totals: &BatchTotals) -> Outcome;
+
+    /// Loss and gradients through the public function.
+    fn run_as(&self, dtype: DType, config: &LossConfig, totals: &BatchTotals) -> Outcome;
+
+    fn statistics(&self, config: &LossConfig) -> TokenStatistics;
+
+    fn add_to(&self, sums: &mut TokenStatistics, config: &LossConfig, totals: &BatchTotals);
+
+    /// The rows of `range` as a micro-batch.
+    fn part(&self, range: std::ops::Range<usize>) -> Self;
+
+    /// The same batch with `columns` more that are no actions, and `junk` wherever none is.
+    fn padded(&self, columns: usize, junk: &mut impl FnMut() -> f64) -> Self;
+}
+
+impl Run for Batch {
+    fn places(&self, active: bool) -> Vec<(usize, usize)> {
         let all = (0..self.rows()).flat_map(|b| (0..self.width()).map(move |t| (b, t)));
         all.filter(|&(b, t)| self.mask[b][t] == active).collect()
     }
 
-    pub(crate) fn weights(&self, config: &LossConfig, totals: &BatchTotals) -> Vec<f32> {
-        token_weights(&self.mask, config.reduction, totals)
+    fn run(&self, config: &LossConfig) -> Outcome {
+        self.run_as(DType::F64, config, &self.totals(config.high_entropy_share))
     }
 
-    /// Loss, gradient and statistics through the public functions.
-    pub(crate) fn run(&self, config: &LossConfig, totals: &BatchTotals) -> Outcome {
+    fn run_in(&self, config: &LossConfig, totals: &BatchTotals) -> Outcome {
+        self.run_as(DType::F64, config, totals)
+    }
+
+    fn run_as(&self, dtype: DType, config: &LossConfig, totals: &BatchTotals) -> Outcome {
         let device = Device::flex().autodiff();
         let shape = [self.rows(), self.width()];
-        let tensor = |values: Vec<f32>, shape| {
-            Tensor::<2>::from_data(TensorData::new(values, shape), &device)
+        let given = |rows: &Rows| tensor(&rows.concat(), shape, dtype, &device);
+        let logprobs = given(&self.logprobs).require_grad();
+        let exact_kl = self.exact_kl.as_ref().map(|it| given(it).require_grad());
+        let entropies = given(&self.entropies).require_grad();
+        let mask: Vec<f64> =
+            self.mask.iter().flatten().map(|&active| f64::from(u8::from(active))).collect();
+        let inputs = LossInputs {
+            logprobs: logprobs.clone(),
+            mask: tensor(&mask, shape, dtype, &device),
+            advantages: tensor(&self.advantages, [self.rows(), 1], dtype, &device),
+            old_logprobs: self.old.as_ref().map(given),
+            ref_logprobs: self.reference.as_ref().map(given),
+            sampling_logprobs: self.sampling.as_ref().map(given),
+            exact_kl: exact_kl.clone(),
+            entropies: Some(entropies.clone()),
+            entropy_coef: self.entropy_coef,
         };
-        let logprobs = tensor(flat(&self.logprobs), shape).require_grad();
-        let advantages = self.advantages.iter().map(|&a| a as f32).collect();
-        let loss = grpo_loss(
-            LossInputs {
-                logprobs: logprobs.clone(),
-                old_logprobs: self.old.as_ref().map(|old| tensor(flat(old), shape)),
-                ref_logprobs: self.reference.as_ref().map(|it| tensor(flat(it), shape)),
-                advantages: tensor(advantages, [self.rows(), 1]),
-                weights: tensor(self.weights(config, totals), shape),
-            },
-            config,
-        );
+        let loss = grpo_loss(inputs, config, totals);
         let gradients = loss.backward();
-        let gradient =
-            logprobs.grad(&gradients).expect("the loss depends on the log-probabilities");
-        let gradient: Vec<f64> = gradient.into_data().iter().collect();
+        let by = |leaf: Option<Tensor<2>>| -> Rows {
+            let gradient = leaf.and_then(|leaf| leaf.grad(&gradients));
+            let flat = gradient.map_or_else(
+                || vec![0.0; self.rows() * self.width()],
+                |gradient| gradient.into_data().iter().collect::<Vec<f64>>(),
+            );
+            flat.chunks(self.width()).map(<[f64]>::to_vec).collect()
+        };
         Outcome {
+            gradient: by(Some(logprobs)),
+            exact_gradient: by(exact_kl),
+            entropy_gradient: by(Some(entropies)),
             loss: loss.into_data().iter::<f64>().next().expect("one number"),
-            gradient: gradient.chunks(self.width()).map(<[f64]>::to_vec).collect(),
-            statistics: self.statistics(config),
         }
     }
 
-    pub(crate) fn statistics(&self, config: &LossConfig) -> TokenStatistics {
+    fn statistics(&self, config: &LossConfig) -> TokenStatistics {
         let mut statistics = TokenStatistics::default();
-        self.add_to(&mut statistics, config);
+        self.add_to(&mut statistics, config, &self.totals(config.high_entropy_share));
         statistics
     }
 
-    pub(crate) fn add_to(&self, statistics: &mut TokenStatistics, config: &LossConfig) {
-        statistics.add(
-            &HostTokens {
-                logprobs: &flat(&self.logprobs),
-                old_logprobs: self.old.as_deref().map(flat).as_deref(),
-                ref_logprobs: self.reference.as_deref().map(flat).as_deref(),
-                entropies: &flat(&self.entropies),
-                mask: &self.mask,
-                advantages: &self.advantages,
-            },
-            config,
-        );
+    fn add_to(&self, sums: &mut TokenStatistics, config: &LossConfig, totals: &BatchTotals) {
+        let flat = |rows: &Option<Rows>| rows.as_ref().map(|rows| rows.concat());
+        let (old, reference) = (flat(&self.old), flat(&self.reference));
+        let (sampling, exact_kl) = (flat(&self.sampling), flat(&self.exact_kl));
+        let tokens = HostTokens {
+            logprobs: &self.logprobs.concat(),
+            old_logprobs: old.as_deref(),
+            ref_logprobs: reference.as_deref(),
+            sampling_logprobs: sampling.as_deref(),
+            exact_kl: exact_kl.as_deref(),
+            entropies: &self.entropies.concat(),
+            mask: &self.mask,
+            advantages: &self.advantages,
+        };
+        sums.add(&tokens, config, totals);
     }
 
-    /// The rows of `range` as a micro-batch.
-    pub(crate) fn part(&self, range: std::ops::Range<usize>) -> Self {
+    fn part(&self, range: std::ops::Range<usize>) -> Self {
+        let of = |rows: &Rows| rows[range.clone()].to_vec();
         Self {
-            logprobs: self.logprobs[range.clone()].to_vec(),
-            old: self.old.as_ref().map(|it| it[range.clone()].to_vec()),
-            reference: self.reference.as_ref().map(|it| it[range.clone()].to_vec()),
-            entropies: self.entropies[range.clone()].to_vec(),
+            logprobs: of(&self.logprobs),
+            mask: self.mask[range.clone()].to_vec(),
             advantages: self.advantages[range.clone()].to_vec(),
-            mask: self.mask[range].to_vec(),
+            old: self.old.as_ref().map(of),
+            reference: self.reference.as_ref().map(of),
+            sampling: self.sampling.as_ref().map(of),
+            exact_kl: self.exact_kl.as_ref().map(of),
+            entropies: of(&self.entropies),
+            entropy_coef: self.entropy_coef,
         }
     }
 
-    /// The same batch with `columns` more that are no actions, filled with `junk`.
-    pub(crate) fn padded(&self, columns: usize, junk: [f64; 3]) -> Self {
-        let wider = |rows: &[Vec<f64>], junk| {
-            rows.iter().map(|row| [&row[..], &vec![junk; columns]].concat()).collect()
+    fn padded(&self, columns: usize, junk: &mut impl FnMut() -> f64) -> Self {
+        let mut wider = |rows: &Rows| -> Rows {
+            let rows = rows.iter().zip(&self.mask);
+            rows.map(|(row, mask)| {
+                let mut token = |t: usize| if mask[t] { row[t] } else { junk() };
+                let own: Vec<f64> = (0..row.len()).map(&mut token).collect();
+                own.into_iter().chain((0..columns).map(|_| junk())).collect()
+            })
+            .collect()
         };
         Self {
-            logprobs: wider(&self.logprobs, junk[0]),
-            old: self.old.as_ref().map(|it| wider(it, junk[1])),
-            reference: self.reference.as_ref().map(|it| wider(it, junk[2])),
-            entropies: wider(&self.entropies, junk[0]),
-            advantages: self.advantages.clone(),
+            logprobs: wider(&self.logprobs),
             mask: self.mask.iter().map(|row| [&row[..], &vec![false; columns]].concat()).collect(),
+            advantages: self.advantages.clone(),
+            old: self.old.as_ref().map(&mut wider),
+            reference: self.reference.as_ref().map(&mut wider),
+            sampling: self.sampling.as_ref().map(&mut wider),
+            exact_kl: self.exact_kl.as_ref().map(&mut wider),
+            entropies: wider(&self.entropies),
+            entropy_coef: self.entropy_coef,
         }
     }
 }
 
-fn flat(rows: &[Vec<f64>]) -> Vec<f32> {
-    rows.iter().flatten().map(|&value| value as f32).collect()
-}
-
-/// Every preset × estimator × correction that is allowed, with weight on the penalty.
-pub(crate) fn penalised() -> Vec<LossConfig> {
-    let mut all = Vec::new();
-    for preset in [Preset::Grpo, Preset::DrGrpo, Preset::Dapo] {
-        for estimator in [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3] {
-            for bias_correction in [false, true] {
-                let kl = KlConfig { coef: 0.3, estimator, bias_correction };
-                all.extend(LossConfig { kl, ..preset.config() }.checked());
-            }
-        }
-    }
-    assert_eq!(all.len(), 15, "all but uncorrected k1");
-    all
-}
-
-/// The presets as they are, without a penalty.
-pub(crate) fn presets() -> [LossConfig; 3] {
-    [Preset::Grpo, Preset::DrGrpo, Preset::Dapo].map(Preset::config)
-}
-
-/// Batches of 1 to 5 rows of up to 6 tokens, ragged, with ratios on both sides of both bounds.
-pub(crate) fn batches() -> impl Strategy<Value = Batch> {
-    let f32s = |range: std::ops::Range<f32>| range.prop_map(f64::from);
-    (1..=5_usize, 1..=6_usize).prop_flat_map(move |(rows, width)| {
-        let token = [f32s(-4.0..-0.05), f32s(-0.5..0.5), f32s(-1.0..1.0), f32s(0.0..3.0)];
-        let row = (prop::collection::vec(token, width), f32s(-2.0..2.0), 1..=width);
-        prop::collection::vec(row, rows).prop_map(move |rows| {
-            let each = |value: fn(&[f64; 4]) -> f64| -> Vec<Vec<f64>> {
-                let rows = rows.iter();
-                rows.map(|(row, ..)| row.iter().map(|t| rounded(value(t))).collect()).collect()
-            };
-            Batch {
-                logprobs: each(|t| t[0]),
-                old: Some(each(|t| t[0] - t[1])),
-                reference: Some(each(|t| t[0] + t[2])),
-                entropies: each(|t| t[3]),
-                advantages: rows.iter().map(|row| row.1).collect(),
-                mask: rows.iter().map(|row| (0..width).map(|t| t < row.2).collect()).collect(),
-            }
-        })
-    })
+pub(crate) fn tensor(
+    values: &[f64],
+    shape: [usize; 2],
+    dtype: DType,
+    device: &Device,
+) -> Tensor<2> {
+    Tensor::from_data(TensorData::new(values.to_vec(), shape), (device, dtype))
 }
 
 /// To the nearest f32.
@@ -217,4 +224,14 @@ pub(crate) fn largest<'a>(values: impl IntoIterator<Item = &'a f64>) -> f64 {
 pub(crate) fn close(got: f64, expected: f64, tolerance: f64, what: &str) {
     let same = got.is_nan() && expected.is_nan() || (got - expected).abs() <= tolerance;
     assert!(same, "{what}: got {got}, expected {expected}, tolerance {tolerance:e}");
+}
+
+/// [`close`] of each number.
+#[track_caller]
+pub(crate) fn all_close(got: &Rows, expected: &Rows, tolerance: f64, what: &str) {
+    let lengths = |rows: &Rows| -> Vec<usize> { rows.iter().map(Vec::len).collect() };
+    assert_eq!(lengths(got), lengths(expected), "{what}");
+    for (got, expected) in got.iter().flatten().zip(expected.iter().flatten()) {
+        close(*got, *expected, tolerance, what);
+    }
 }

@@ -1,0 +1,255 @@
+//! Advantages worked out by hand, and rewards that none can be made of.
+
+use grpo_core::{
+    AdvantageConfig, AdvantageError, Advantages, Aggregation, Baseline, Deviation, MeanAndStd,
+    RewardScale, group_advantages, weighted_group_advantages,
+};
+
+use crate::advantages::{Rewards, settings};
+use crate::support::{all_close, close};
+
+/// Rounding makes the mean of 8 times 0.95 another number than 0.95, and a small deviation blows that up.
+#[test]
+fn a_constant_group_gets_exactly_zero_and_a_flag() {
+    for offset in [0.0, 1e-9, 1e3, 1e6, 1e12, -1e6] {
+        let constant = vec![Some(0.95 + offset); 8];
+        let rewards = vec![constant.clone(), vec![Some(0.1), Some(0.7)]];
+        for config in settings() {
+            let got = group_advantages(&rewards, &config).unwrap();
+            let whole = config.scale == RewardScale::Batch;
+            let zero_std = if whole { [false; 2] } else { [true, false] };
+            assert_eq!(got.zero_std, zero_std);
+            assert_eq!(got.zero_std_share, if whole { 0.0 } else { 0.8 }, "{config:?}");
+            assert_ne!(got.groups[1][0], 0.0);
+            if config.baseline != Baseline::Batch {
+                assert_eq!(got.groups[0], [0.0; 8], "{config:?}, offset {offset}");
+            }
+            let alone = group_advantages(&[constant.clone(), constant.clone()], &config).unwrap();
+            assert_eq!(alone.groups, [[0.0; 8]; 2], "{config:?}");
+            assert_eq!((alone.zero_std, alone.zero_std_share), (vec![true; 2], 1.0));
+            assert_eq!(alone.reward.std, 0.0);
+        }
+        // Completions that abstained are among those that nothing can be learned from.
+        let abstaining = vec![vec![constant[0], None, constant[0]], rewards[1].clone()];
+        let got = group_advantages(&abstaining, &AdvantageConfig::default()).unwrap();
+        assert_eq!((&got.groups[0], got.zero_std_share), (&vec![0.0; 3], 3.0 / 5.0));
+    }
+}
+
+/// What all rewards have in common, be it large, is not a difference.
+#[test]
+fn an_offset_of_a_million_leaves_ten_digits() {
+    let near = [[0.1, 0.9, 0.4, 0.3], [0.2, 0.2, 0.7, 0.5]];
+    let of = |offset: f64, config: &AdvantageConfig| {
+        let rewards: Rewards =
+            near.iter().map(|group| group.iter().map(|r| Some(r + offset)).collect()).collect();
+        group_advantages(&rewards, config).unwrap().groups
+    };
+    for config in settings() {
+        let expected = of(0.0, &config);
+        for offset in [1e6, -1e6] {
+            all_close(&of(offset, &config), &expected, 2e-9, &format!("{config:?}"));
+        }
+    }
+}
+
+#[test]
+fn by_hand() {
+    let rewards = vec![vec![Some(1.0), Some(3.0)], vec![Some(0.0), None, Some(8.0)]];
+    let check = |baseline, scale, deviation, expect: [[f64; 2]; 2]| {
+        let config =
+            AdvantageConfig { baseline, scale, deviation, epsilon: 0.5, ..Default::default() };
+        let got = group_advantages(&rewards, &config).unwrap();
+        let [first, second] = expect;
+        let expect = vec![first.to_vec(), vec![second[0], 0.0, second[1]]];
+        all_close(&got.groups, &expect, 4.0 * f64::EPSILON, &format!("{config:?}"));
+        let statistics = MeanAndStd { mean: 3.0, std: (38.0_f64 / 3.0).sqrt() };
+        assert_eq!((got.reward, got.objective), (statistics, statistics));
+        assert_eq!((got.zero_std, got.zero_std_share), (vec![false; 2], 0.0));
+    };
+    use Deviation::{Population, Sample};
+    let of = |divisors: [f64; 2], [[a, b], [c, d]]: [[f64; 2]; 2]| {
+        [[a / divisors[0], b / divisors[0]], [c / divisors[1], d / divisors[1]]]
+    };
+    let own = [[-1.0, 1.0], [-4.0, 4.0]];
+    let others = [[-2.0, 2.0], [-8.0, 8.0]];
+    let all = [[-2.0, 0.0], [-3.0, 5.0]];
+    let groups = |kind| match kind {
+        Sample => [2_f64.sqrt() + 0.5, 32_f64.sqrt() + 0.5],
+        Population => [1.5, 4.5],
+    };
+    let batch = |kind| match kind {
+        Sample => [(38.0_f64 / 3.0).sqrt() + 0.5; 2],
+        Population => [(38.0_f64 / 4.0).sqrt() + 0.5; 2],
+    };
+    for kind in [Sample, Population] {
+        check(Baseline::Group, RewardScale::Group, kind, of(groups(kind), own));
+        check(Baseline::Group, RewardScale::Batch, kind, of(batch(kind), own));
+        check(Baseline::Group, RewardScale::None, kind, own);
+        check(Baseline::LeaveOneOut, RewardScale::Group, kind, of(groups(kind), others));
+        check(Baseline::LeaveOneOut, RewardScale::Batch, kind, of(batch(kind), others));
+        check(Baseline::LeaveOneOut, RewardScale::None, kind, others);
+        check(Baseline::Batch, RewardScale::Batch, kind, of(batch(kind), all));
+        check(Baseline::Batch, RewardScale::None, kind, all);
+    }
+    let clip = Some(2.0);
+    let config = AdvantageConfig { clip, scale: RewardScale::None, ..Default::default() };
+    let got = group_advantages(&rewards, &config).unwrap();
+    assert_eq!(got.groups, [vec![-1.0, 1.0], vec![-2.0, 0.0, 2.0]]);
+}
+
+/// Each function abstains by itself.
+#[test]
+fn several_functions_by_hand() {
+    let rewards = vec![
+        vec![vec![Some(1.0), Some(4.0)], vec![Some(3.0), None], vec![None, None]],
+        vec![vec![None, Some(1.0)], vec![Some(2.0), Some(3.0)]],
+    ];
+    let of = |config: &AdvantageConfig| {
+        weighted_group_advantages(&rewards, &[2.0, 0.5], config).unwrap()
+    };
+    let summed = AdvantageConfig { scale: RewardScale::None, ..Default::default() };
+    // Sums 4, 6, none | ½, 5½.
+    let got = of(&summed);
+    assert_eq!(got.groups, [vec![-1.0, 1.0, 0.0], vec![-2.5, 2.5]]);
+    assert_eq!((got.reward.mean, got.objective.mean), (4.0, 4.0));
+    let parts = AdvantageConfig {
+        aggregation: Aggregation::NormalizeThenSum,
+        deviation: Deviation::Population,
+        epsilon: 0.0,
+        ..Default::default()
+    };
+    // z of the first function: −1, 1, – | –, 0; of the second: 0, –, – | −1, 1.
+    let got = of(&parts);
+    // Objectives −2, 2, – | −½, ½: mean 0, mean square 17/8.
+    let divisor = (17.0_f64 / 8.0).sqrt();
+    let expected = [vec![-2.0, 2.0, 0.0], vec![-0.5, 0.5]];
+    let expected = expected.map(|group| group.iter().map(|a| a / divisor).collect()).to_vec();
+    all_close(&got.groups, &expected, 4.0 * f64::EPSILON, "GDPO");
+    assert_eq!((got.reward.mean, got.objective.mean), (4.0, 0.0));
+    close(got.objective.std, (8.5_f64 / 3.0).sqrt(), 1e-15, "sample deviation of the objective");
+    assert_eq!((got.zero_std, got.zero_std_share), (vec![false; 2], 0.0));
+    // The clip is of the end result, and the scale of the settings is not asked.
+    let clipped = AdvantageConfig { clip: Some(0.5), scale: RewardScale::None, ..parts };
+    let got = of(&clipped).groups;
+    let small = 0.5 / divisor;
+    all_close(
+        &got,
+        &vec![vec![-0.5, 0.5, 0.0], vec![-small, small]],
+        4.0 * f64::EPSILON,
+        "clipped GDPO",
+    );
+}
+
+#[test]
+fn constant_functions_of_gdpo_teach_nothing_and_flag_the_batch() {
+    let parts =
+        AdvantageConfig { aggregation: Aggregation::NormalizeThenSum, ..Default::default() };
+    let rewards = vec![vec![vec![Some(0.95)]; 8], vec![vec![Some(7.0)]; 4]];
+    let got = weighted_group_advantages(&rewards, &[1.0], &parts).unwrap();
+    assert_eq!(got.groups, [vec![0.0; 8], vec![0.0; 4]]);
+    assert_eq!((got.zero_std, got.zero_std_share), (vec![true; 2], 1.0));
+    assert!(got.reward.std > 0.0);
+    assert_eq!(got.objective, MeanAndStd { mean: 0.0, std: 0.0 });
+}
+
+/// Nothing to compare with is neither an advantage nor a flag.
+#[test]
+fn fewer_than_two_rewards_give_zero() {
+    #[track_caller]
+    fn nothing(got: &Advantages, rewards: &Rewards, mean: f64) {
+        for (advantages, rewards) in got.groups.iter().zip(rewards) {
+            assert_eq!(*advantages, vec![0.0; rewards.len()]);
+        }
+        assert_eq!(got.zero_std, vec![false; rewards.len()]);
+        assert_eq!(got.zero_std_share, 0.0);
+        close(got.reward.mean, mean, 0.0, "mean");
+        assert!(got.reward.std.is_nan());
+    }
+    for config in settings() {
+        for (rewards, mean) in [
+            (vec![vec![Some(0.4)]], 0.4),
+            (vec![vec![None, Some(0.4), None]], 0.4),
+            (vec![vec![None, None]], f64::NAN),
+            (vec![vec![], vec![Some(0.4)]], 0.4),
+            (vec![vec![]], f64::NAN),
+            (vec![], f64::NAN),
+        ] {
+            nothing(&group_advantages(&rewards, &config).unwrap(), &rewards, mean);
+        }
+    }
+    // Over a batch one group of one is one of many.
+    let rewards = vec![vec![Some(1.0)], vec![Some(2.0), Some(6.0)]];
+    let config = AdvantageConfig {
+        baseline: Baseline::Batch,
+        scale: RewardScale::None,
+        ..Default::default()
+    };
+    let got = group_advantages(&rewards, &config).unwrap();
+    assert_eq!(got.groups, [vec![-2.0], vec![-1.0, 3.0]]);
+}
+
+#[test]
+fn a_deviation_is_exact_where_squares_would_vanish() {
+    let rewards = [vec![Some(0.0), Some(1e-200)], vec![Some(0.0), Some(2e100 / 2.0)]];
+    let config = AdvantageConfig { epsilon: 0.0, ..Default::default() };
+    let got = group_advantages(&rewards, &config).unwrap();
+    let half = 0.5_f64.sqrt();
+    all_close(&got.groups, &vec![vec![-half, half]; 2], 1e-15, "advantage");
+}
+
+#[test]
+fn a_reward_that_is_not_finite_is_named_by_its_place() {
+    let check = |reward: f64, name: &str| {
+        let rewards = vec![vec![Some(1.0), Some(2.0)], vec![None, Some(1.0), Some(reward)]];
+        let error = group_advantages(&rewards, &AdvantageConfig::default()).unwrap_err();
+        assert!(matches!(error, AdvantageError::NotFinite { group: 1, sample: 2, .. }));
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "the reward of completion 2 of group 1 is {name}; a reward must be finite and at \
+                 most 1e100 in size (return 'abstained' where there is none)"
+            )
+        );
+    };
+    check(f64::NAN, "NaN");
+    check(f64::INFINITY, "inf");
+    check(f64::NEG_INFINITY, "-inf");
+    check(-2e100, &format!("{}", -2e100));
+    for largest in [1e100, -1e100] {
+        let rewards = vec![vec![Some(largest), Some(0.0)]];
+        let got = group_advantages(&rewards, &AdvantageConfig::default()).unwrap();
+        close(got.groups[0][0], largest.signum() * 0.5_f64.sqrt(), 1e-15, "largest reward");
+    }
+}
+
+#[test]
+fn weights_are_as_many_as_functions_and_finite() {
+    let of = |rewards: Vec<Option<f64>>, weights: &[f64]| {
+        let rewards = vec![vec![vec![Some(1.0); weights.len()], rewards]];
+        let got = weighted_group_advantages(&rewards, weights, &AdvantageConfig::default());
+        got.map_err(|error| error.to_string())
+    };
+    let ragged = |found: usize| {
+        format!(
+            "completion 1 of group 0 has {found} rewards, but there are 2 weights; give one \
+             reward ('abstained' where there is none) for each reward function"
+        )
+    };
+    assert_eq!(of(vec![None], &[1.0, 2.0]), Err(ragged(1)));
+    assert_eq!(of(vec![None; 3], &[1.0, 2.0]), Err(ragged(3)));
+    for weight in [f64::NAN, f64::INFINITY, -2e100] {
+        let message = format!(
+            "the weight of reward function 1 is {weight}; a weight must be finite and at most \
+             1e100 in size"
+        );
+        assert_eq!(of(vec![None; 2], &[1.0, weight]), Err(message));
+    }
+    assert!(of(vec![None; 2], &[1e100, -1e100]).is_ok());
+    // Groups may be of any size.
+    let rewards = vec![vec![vec![Some(1.0)]; 2], vec![vec![Some(2.0)]; 5], vec![]];
+    assert!(weighted_group_advantages(&rewards, &[1.0], &AdvantageConfig::default()).is_ok());
+    // Without a function nothing is scored.
+    let got = weighted_group_advantages(&[vec![vec![]; 2]], &[], &AdvantageConfig::default());
+    assert_eq!(got.unwrap().groups, [[0.0; 2]]);
+}

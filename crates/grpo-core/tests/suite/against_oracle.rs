@@ -1,0 +1,98 @@
+//! Loss, gradients and metrics against the mathematics in plain loops.
+
+use burn::tensor::DType;
+use grpo_core::{EntropyBonus, LossConfig, sequence_kl};
+use grpo_selftest::oracle;
+use proptest::prelude::*;
+
+use crate::strategies::{batches, configs, every_option, penalties};
+use crate::support::{Batch, Rows, Run, all_close, cases, close, largest};
+
+/// Difference quotients are off by 1e-10 or so of the largest derivative; f32 by its own rounding.
+fn tolerance(dtype: DType, values: &Rows) -> f64 {
+    let relative = if dtype == DType::F64 { 1e-9 } else { 3e-6 };
+    relative * largest(values.iter().flatten()).max(0.1)
+}
+
+#[track_caller]
+fn check(dtype: DType, batch: &Batch, config: &LossConfig) {
+    let totals = batch.totals(config.high_entropy_share);
+    let got = batch.run_as(dtype, config, &totals);
+    let loss = oracle::loss(batch, config, &totals);
+    let relative = if dtype == DType::F64 { 1e-13 } else { 1e-5 };
+    close(got.loss, loss, relative * loss.abs().max(1.0), &format!("loss of {config:?}"));
+    let expected = oracle::gradient(batch, config, &totals);
+    let what = |of: &str| format!("gradient by {of}, {config:?}");
+    let near = tolerance(dtype, &expected.logprobs);
+    all_close(&got.gradient, &expected.logprobs, near, &what("log-probabilities"));
+    // Burn begins a backward pass with a 1 of f32, by which the coefficient is multiplied.
+    let near = tolerance(DType::F32, &expected.entropies);
+    all_close(&got.entropy_gradient, &expected.entropies, near, &what("entropies"));
+    if let Some(exact) = expected.exact_kl {
+        let near = tolerance(dtype, &exact);
+        all_close(&got.exact_gradient, &exact, near, &what("exact KL"));
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(1_500))]
+
+    #[test]
+    fn loss_and_gradient_equal_the_loops(
+        batch in batches(),
+        config in configs(),
+        first in any::<bool>(),
+    ) {
+        let old = if first { None } else { batch.old.clone() };
+        let batch = Batch { old, ..batch };
+        prop_assume!(!oracle::near_a_kink(&batch, &config, 1e-4));
+        check(DType::F64, &batch, &config);
+        check(DType::F32, &batch, &config);
+    }
+
+    #[test]
+    fn metrics_equal_the_loops(batch in batches(), config in configs(), given in any::<[bool; 3]>()) {
+        let [old, sampling, reference] = given;
+        let batch = Batch {
+            old: batch.old.filter(|_| old),
+            sampling: batch.sampling.filter(|_| sampling || config.mismatch.is_some()),
+            reference: batch.reference.filter(|_| reference),
+            ..batch
+        };
+        let totals = batch.totals(config.high_entropy_share);
+        let got = batch.statistics(&config);
+        let expected = oracle::metrics(&batch, &config, &totals);
+        prop_assert_eq!(got.metrics().len(), expected.len(), "{:?}", got.metrics());
+        for (name, value) in got.metrics() {
+            close(value, expected[name], 1e-12 * value.abs().max(1.0), name);
+            prop_assert_eq!(got.metric(name), Some(value));
+        }
+        prop_assert_eq!(got.tokens(), batch.tokens() as u64);
+    }
+
+    #[test]
+    fn the_penalty_of_a_completion_equals_the_loops(batch in batches()) {
+        let (logprobs, reference) = (&batch.logprobs[0], &batch.reference.as_ref().unwrap()[0]);
+        let exact = batch.exact_kl.as_ref().map(|rows| &rows[0][..]);
+        for kl in penalties() {
+            let got = sequence_kl(kl.estimator, logprobs, reference, exact);
+            let expected = oracle::sequence_kl(kl.estimator, logprobs, reference, exact);
+            close(got, expected, 1e-13 * expected.abs().max(1.0), "KL of a completion");
+        }
+    }
+}
+
+/// Every preset with each option by itself, on one batch in which each of them does something.
+#[test]
+fn each_option_alone_equals_the_loops() {
+    let batch = crate::toy::Scene::new().batch();
+    for config in every_option() {
+        let entropy_coef = match config.entropy_bonus {
+            Some(EntropyBonus::Static { coef }) => coef,
+            _ => 0.0,
+        };
+        let batch = Batch { entropy_coef, ..batch.clone() };
+        assert!(!oracle::near_a_kink(&batch, &config, 1e-4), "{config:?}");
+        check(DType::F64, &batch, &config);
+    }
+}
