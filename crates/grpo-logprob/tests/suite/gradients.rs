@@ -1,57 +1,9 @@
-//! Derivatives of log-probabilities and entropies.
+//! Derivatives of log-probabilities and entropies. Small cases are compared with difference quotients by
+//! `grpo selftest` too.
 
-use burn::tensor::{DType, Device, Tensor, TensorData};
-use grpo_logprob::{Head, Scores, score, score_logits};
-
-use crate::oracle;
-use crate::scene::{Numbers, Scene, Under, all_distributions, host};
-
-/// What is tracked.
-#[derive(Clone, Copy, Debug)]
-struct Tracked {
-    hidden: bool,
-    head: bool,
-}
-
-/// Gradients of hidden, weight and bias of `Σ g · logprob + h · entropy`.
-fn gradients(
-    scene: &Scene,
-    dtype: DType,
-    tied: bool,
-    tracked: Tracked,
-    weights: [&[f64]; 2],
-    fused: bool,
-) -> [Option<Vec<f64>>; 3] {
-    let device = Device::flex().autodiff();
-    let track = |tensor: Tensor<2>, on: bool| if on { tensor.require_grad() } else { tensor };
-    let hidden = track(scene.hidden(&device, dtype), tracked.hidden);
-    let Head { weight, bias } = scene.head(&device, dtype, tied);
-    let weight = track(weight, tracked.head);
-    let bias = bias.map(|bias| if tracked.head { bias.require_grad() } else { bias });
-    let as_head = if tied { weight.clone().transpose() } else { weight.clone() };
-    let head = Head { weight: as_head, bias: bias.clone() };
-    let targets = scene.targets();
-    let Scores { logprobs, entropies } = if fused {
-        score(hidden.clone(), &head, &targets)
-    } else {
-        score_logits(head.logits(hidden.clone()), &targets)
-    };
-    let constant = |values: &[f64]| -> Tensor<1> {
-        Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), (&device, dtype))
-    };
-    let mut loss = (logprobs * constant(weights[0])).sum();
-    if weights[1].iter().any(|&h| h != 0.0) {
-        loss = loss + (entropies * constant(weights[1])).sum();
-    }
-    let tape = loss.backward();
-    [
-        hidden.grad(&tape).map(host),
-        weight
-            .grad(&tape)
-            .map(|gradient| if tied { host(gradient.transpose()) } else { host(gradient) }),
-        bias.and_then(|bias| bias.grad(&tape)).map(host),
-    ]
-}
+use burn::tensor::{DType, Device};
+use grpo_selftest::scores::{ScoreCase, Scored, Under, Way, scored};
+use grpo_selftest::{oracle, scores};
 
 #[track_caller]
 fn close(got: &Option<Vec<f64>>, expected: &Option<Vec<f64>>, tolerance: f64) {
@@ -65,31 +17,37 @@ fn close(got: &Option<Vec<f64>>, expected: &Option<Vec<f64>>, tolerance: f64) {
     }
 }
 
-fn upstream(n: usize) -> [Vec<f64>; 2] {
-    let mut numbers = Numbers(5);
-    [(); 2].map(|()| (0..n).map(|_| numbers.next()).collect())
+fn run(case: &ScoreCase, way: Way, upstream: [&[f64]; 2], dtype: DType) -> Scored {
+    scored(case, way, upstream, &Device::flex(), dtype)
 }
 
-const WAYS: [Tracked; 3] = [
-    Tracked { hidden: true, head: false },
-    Tracked { hidden: false, head: true },
-    Tracked { hidden: true, head: true },
-];
+/// Frozen head, frozen policy below the head, nothing frozen.
+fn ways(fused: bool, tied: bool) -> [Way; 3] {
+    [(true, false), (false, true), (true, true)].map(|(track_hidden, track_head)| Way {
+        fused,
+        tied,
+        track_hidden,
+        track_head,
+    })
+}
+
+fn upstream(n: usize) -> [Vec<f64>; 2] {
+    [1.0, 2.0].map(|k| (0..n).map(|i| ((i as f64 + 1.0) * k * 1.7).sin()).collect())
+}
 
 #[test]
 fn both_paths_have_the_same_gradients() {
-    for under in all_distributions() {
+    for under in Under::all() {
         for (tied, bias) in [(false, true), (true, false)] {
-            let scene = Scene::new([7, 5, 37], under, bias);
+            let case = ScoreCase::generated([7, 5, 37], under, bias);
             let [g, h] = upstream(7);
-            for tracked in WAYS {
-                for h in [&h, &vec![0.0; 7]] {
+            for h in [&h, &vec![0.0; 7]] {
+                for (fused, logits) in ways(true, tied).into_iter().zip(ways(false, tied)) {
+                    let expected = run(&case, logits, [&g, h], DType::F64);
                     for (dtype, tolerance) in [(DType::F32, 3e-6), (DType::F64, 1e-12)] {
-                        let run =
-                            |dtype, fused| gradients(&scene, dtype, tied, tracked, [&g, h], fused);
-                        let expected = run(DType::F64, false);
-                        let got = run(dtype, true);
-                        got.iter().zip(&expected).for_each(|(got, e)| close(got, e, tolerance));
+                        let got = run(&case, fused, [&g, h], dtype);
+                        let pairs = got.gradients.iter().zip(&expected.gradients);
+                        pairs.for_each(|(got, expected)| close(got, expected, tolerance));
                     }
                 }
             }
@@ -98,54 +56,34 @@ fn both_paths_have_the_same_gradients() {
 }
 
 #[test]
-fn gradients_equal_finite_differences() {
-    for under in all_distributions() {
-        let scene = Scene::new([3, 3, 11], under, true);
+fn gradients_equal_difference_quotients() {
+    for under in Under::all() {
+        let case = ScoreCase::generated([3, 3, 11], under, true);
         let [g, h] = upstream(3);
-        let value = |scene: &Scene| -> f64 {
-            let terms = (0..3).map(|i| {
-                let [logprob, entropy] = oracle::score(scene, i);
-                g[i] * logprob + h[i] * entropy
-            });
-            terms.sum()
-        };
-        let difference = |parameter: fn(&mut Scene) -> &mut Vec<f64>| -> Option<Vec<f64>> {
-            let count = parameter(&mut scene.clone()).len();
-            let at = |i: usize, step: f64| {
-                let mut moved = scene.clone();
-                parameter(&mut moved)[i] += step;
-                value(&moved)
-            };
-            let step = 1e-5;
-            Some((0..count).map(|i| (at(i, step) - at(i, -step)) / (2.0 * step)).collect())
-        };
-        let expected = [
-            difference(|scene| &mut scene.hidden),
-            difference(|scene| &mut scene.weight),
-            difference(|scene| scene.bias.as_mut().expect("a bias")),
-        ];
-        let both = Tracked { hidden: true, head: true };
-        let got = gradients(&scene, DType::F64, false, both, [&g, &h], true);
-        got.iter().zip(&expected).for_each(|(got, e)| close(got, e, 1e-8));
+        let expected = oracle::score_gradients(&case, [&g, &h]);
+        let got = run(&case, ways(true, false)[2], [&g, &h], DType::F64);
+        let pairs = got.gradients.iter().zip(&expected);
+        pairs.for_each(|(got, expected)| close(got, expected, 1e-8));
     }
 }
 
 /// More positions and more ids than a tile holds.
 #[test]
 fn tiles_make_no_difference_to_gradients() {
-    let under =
+    let restricted =
         Under { temperature: Some(0.9), forbidding: true, truncated: true, penalty: Some(1.2) };
-    for (under, tied) in [(Under::default(), false), (under, true)] {
-        let scene = Scene::new([2060, 4, 4200], under, !tied);
+    for (under, tied) in [(Under::default(), false), (restricted, true)] {
+        let case = ScoreCase::generated([2060, 4, 4200], under, !tied);
         let [g, h] = upstream(2060);
-        for tracked in WAYS {
-            let run = |fused| gradients(&scene, DType::F32, tied, tracked, [&g, &h], fused);
-            let (got, expected) = (run(true), run(false));
-            got.iter().zip(&expected).for_each(|(got, e)| close(got, e, 1e-5));
-        }
         let zero = vec![0.0; 2060];
-        let direct = |fused| gradients(&scene, DType::F32, tied, WAYS[0], [&g, &zero], fused);
-        close(&direct(true)[0], &direct(false)[0], 1e-5);
+        for h in [&h, &zero] {
+            for (fused, logits) in ways(true, tied).into_iter().zip(ways(false, tied)) {
+                let got = run(&case, fused, [&g, h], DType::F32);
+                let expected = run(&case, logits, [&g, h], DType::F32);
+                let pairs = got.gradients.iter().zip(&expected.gradients);
+                pairs.for_each(|(got, expected)| close(got, expected, 1e-5));
+            }
+        }
     }
 }
 
@@ -153,12 +91,14 @@ fn tiles_make_no_difference_to_gradients() {
 #[test]
 fn forbidden_ids_have_no_gradient() {
     let under = Under { forbidding: true, truncated: true, ..Under::default() };
-    let scene = Scene::new([7, 5, 37], under, false);
+    let case = ScoreCase::generated([7, 5, 37], under, false);
     let [g, h] = upstream(7);
-    let [_, weight, _] = gradients(&scene, DType::F32, false, WAYS[2], [&g, &h], true);
-    let weight = weight.expect("a gradient");
-    for row in weight.chunks(37) {
-        scene.forbidden.iter().for_each(|&id| assert_eq!(row[id as usize], 0.0));
-        assert!(row.iter().any(|&gradient| gradient != 0.0));
+    for dtype in [DType::F32, DType::F64] {
+        let scores::Scored { gradients: [_, weight, _], .. } =
+            run(&case, ways(true, false)[2], [&g, &h], dtype);
+        for row in weight.expect("a gradient").chunks(37) {
+            case.forbidden.iter().for_each(|&id| assert_eq!(row[id as usize], 0.0));
+            assert!(row.iter().any(|&gradient| gradient != 0.0));
+        }
     }
 }

@@ -1,7 +1,5 @@
-//! Tests of the log-probability path, against f64 loops and against each other.
+//! Tests of the log-probability path. The f64 loops are those of grpo-selftest.
 
 mod draw;
 mod gradients;
-mod oracle;
-mod scene;
 mod values;

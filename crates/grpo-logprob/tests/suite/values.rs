@@ -1,10 +1,11 @@
-//! Log-probabilities and entropies.
+//! Log-probabilities, entropies and the exact KL.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use grpo_logprob::{Head, Scores, Targets, exact_kl, score, score_logits};
-
-use crate::oracle;
-use crate::scene::{Scene, Under, all_distributions, host};
+use grpo_logprob::{Head, Targets, exact_kl, score, score_logits};
+use grpo_sampling::TokenSet;
+use grpo_selftest::oracle;
+use grpo_selftest::scores::{ScoreCase, Scored, Under, Way, scored};
+use proptest::prelude::*;
 
 #[track_caller]
 fn close(got: &[f64], expected: &[f64], tolerance: f64) {
@@ -16,35 +17,34 @@ fn close(got: &[f64], expected: &[f64], tolerance: f64) {
     }
 }
 
+fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+fn run(case: &ScoreCase, fused: bool, tied: bool, dtype: DType) -> Scored {
+    let way = Way { fused, tied, track_hidden: false, track_head: false };
+    scored(case, way, [&[], &[]], &Device::flex(), dtype)
+}
+
 /// Both paths against the definition.
 #[track_caller]
-fn check(scene: &Scene, device: &Device, dtype: DType, tolerance: f64) {
-    let n = scene.sizes[0];
-    let expected: Vec<[f64; 2]> = (0..n).map(|i| oracle::score(scene, i)).collect();
+fn check(case: &ScoreCase, dtype: DType, tolerance: f64) {
+    let expected: Vec<[f64; 2]> = (0..case.sizes[0]).map(|i| oracle::score(case, i)).collect();
     let [logprobs, entropies] = [0, 1].map(|c| expected.iter().map(|e| e[c]).collect::<Vec<_>>());
-    let targets = scene.targets();
-    for tied in [false, true] {
-        let (hidden, mut head) = (scene.hidden(device, dtype), scene.head(device, dtype, tied));
-        if tied {
-            head.weight = head.weight.transpose();
-        }
-        let logits = head.logits(hidden.clone());
-        for scores in [score(hidden, &head, &targets), score_logits(logits, &targets)] {
-            let Scores { logprobs: got, entropies: got_entropies } = scores;
-            close(&host(got), &logprobs, tolerance);
-            close(&host(got_entropies), &entropies, tolerance);
-        }
+    for (fused, tied) in [(true, false), (true, true), (false, false)] {
+        let got = run(case, fused, tied, dtype);
+        close(&got.logprobs, &logprobs, tolerance);
+        close(&got.entropies, &entropies, tolerance);
     }
 }
 
 #[test]
 fn both_paths_equal_the_definition() {
-    for under in all_distributions() {
+    for under in Under::all() {
         for bias in [false, true] {
-            let scene = Scene::new([7, 5, 37], under, bias);
-            check(&scene, &Device::flex(), DType::F32, 2e-6);
-            check(&scene, &Device::flex(), DType::F64, 1e-13);
-            check(&scene, &Device::flex().autodiff(), DType::F32, 2e-6);
+            let case = ScoreCase::generated([7, 5, 37], under, bias);
+            check(&case, DType::F32, 2e-6);
+            check(&case, DType::F64, 1e-13);
         }
     }
 }
@@ -52,36 +52,48 @@ fn both_paths_equal_the_definition() {
 /// More positions and more ids than a tile holds.
 #[test]
 fn tiles_make_no_difference() {
-    let under =
+    let restricted =
         Under { temperature: Some(0.9), forbidding: true, truncated: true, penalty: Some(1.2) };
-    for under in [Under::default(), under] {
-        let scene = Scene::new([2060, 4, 4200], under, false);
-        check(&scene, &Device::flex(), DType::F32, 4e-6);
+    for under in [Under::default(), restricted] {
+        check(&ScoreCase::generated([2060, 4, 4200], under, false), DType::F32, 4e-6);
     }
 }
 
-/// Large logits: in f32 only differences to the largest one may be exponentiated.
+/// In f32 only differences to the largest logit may be exponentiated.
 #[test]
 fn large_logits_do_not_overflow() {
-    let mut scene = Scene::new([6, 4, 50], Under::default(), false);
-    scene.hidden.iter_mut().for_each(|h| *h *= 400.0);
-    check(&scene, &Device::flex(), DType::F64, 1e-12);
+    let mut case = ScoreCase::generated([6, 4, 50], Under::default(), false);
+    case.hidden.iter_mut().for_each(|h| *h *= 400.0);
+    check(&case, DType::F64, 1e-12);
     // A logit of 3,000 is known to 2e-4 in f32.
-    check(&scene, &Device::flex(), DType::F32, 1e-3);
+    check(&case, DType::F32, 1e-3);
+}
+
+/// A vocabulary that is padded with ids that the model gives −∞.
+#[test]
+fn an_infinitely_unlikely_id_changes_nothing() {
+    let mut case = ScoreCase::generated([4, 4, 50], Under::default(), true);
+    case.ids.iter_mut().for_each(|id| *id %= 40);
+    let bias = case.bias.as_mut().expect("a bias");
+    bias[40..].fill(-1e30);
+    let expected = run(&case, true, false, DType::F32);
+    case.bias.as_mut().expect("a bias")[40..].fill(f64::NEG_INFINITY);
+    let got = run(&case, true, false, DType::F32);
+    assert_eq!(got.logprobs, expected.logprobs);
+    assert_eq!(got.entropies, expected.entropies);
 }
 
 #[test]
 fn a_diverged_model_is_not_hidden() {
-    let mut scene = Scene::new([3, 4, 50], Under::default(), false);
-    scene.hidden[4] = f64::NAN;
-    let device = Device::flex();
-    let (hidden, head) =
-        (scene.hidden(&device, DType::F32), scene.head(&device, DType::F32, false));
-    let scores = score(hidden, &head, &scene.targets());
-    let nan: Vec<bool> = host(scores.logprobs).into_iter().map(f64::is_nan).collect();
-    assert_eq!(nan, [false, true, false]);
-    let nan: Vec<bool> = host(scores.entropies).into_iter().map(f64::is_nan).collect();
-    assert_eq!(nan, [false, true, false]);
+    let mut case = ScoreCase::generated([3, 4, 50], Under::default(), false);
+    case.hidden[4] = f64::NAN;
+    for (fused, dtype) in [(true, DType::F32), (true, DType::F64), (false, DType::F32)] {
+        let got = run(&case, fused, false, dtype);
+        for values in [got.logprobs, got.entropies] {
+            let nan: Vec<bool> = values.into_iter().map(f64::is_nan).collect();
+            assert_eq!(nan, [false, true, false], "fused: {fused}, {dtype:?}");
+        }
+    }
 }
 
 #[test]
@@ -102,38 +114,49 @@ fn an_id_that_could_not_be_drawn_is_all_but_impossible() {
 #[test]
 fn exact_kl_equals_the_definition() {
     let device = Device::flex();
-    for under in all_distributions() {
-        let (scene, mut reference) =
-            (Scene::new([5, 4, 19], under, false), Scene::new([5, 4, 19], under, false));
-        reference.hidden.iter_mut().for_each(|h| *h = f64::from((*h * 0.5 + 0.1) as f32));
-        let policy_of = |scene: &Scene, i: usize| -> Vec<f64> {
-            (0..19).map(|v| oracle_probability(scene, i, v)).collect()
-        };
+    for under in Under::all() {
+        let case = ScoreCase::generated([5, 4, 19], under, false);
+        let mut reference = case.clone();
+        reference.hidden.iter_mut().for_each(|h| *h = *h * 0.5 + 0.1);
         let expected: Vec<f64> = (0..5)
             .map(|i| {
-                let pairs = policy_of(&scene, i).into_iter().zip(policy_of(&reference, i));
-                pairs.filter(|(p, _)| *p > 0.0).map(|(p, q)| p * (p / q).ln()).sum()
+                let pairs = oracle::log_policy(&case, i).into_iter();
+                let pairs = pairs.zip(oracle::log_policy(&reference, i));
+                pairs.map(|((_, p), (_, q))| p.exp() * (p - q)).sum()
             })
             .collect();
-        let logits = |scene: &Scene| {
-            let logits: Vec<f64> = (0..5).flat_map(|i| scene.logits(i)).collect();
+        let logits = |case: &ScoreCase| {
+            let logits: Vec<f64> = (0..5).flat_map(|i| case.logits(i)).collect();
             Tensor::<2>::from_data(TensorData::new(logits, [5, 19]), (&device, DType::F64))
         };
-        let got = exact_kl(logits(&scene), logits(&reference), &scene.targets());
+        let got = exact_kl(logits(&case), logits(&reference), &case.targets());
         close(&host(got), &expected, 1e-13);
-        let same = exact_kl(logits(&scene), logits(&scene), &scene.targets());
+        let same = exact_kl(logits(&case), logits(&case), &case.targets());
         assert!(host(same).iter().all(|&kl| kl == 0.0));
     }
 }
 
-/// Probability of `v` at position `i`; 0 where it could not be drawn.
-fn oracle_probability(scene: &Scene, i: usize, v: u32) -> f64 {
-    let drawable = !scene.forbidden.contains(&v)
-        && scene.kept.as_ref().is_none_or(|kept| kept[i].binary_search(&v).is_ok());
-    if !drawable {
-        return 0.0;
+proptest! {
+    /// The kept set that truncated sampling records makes scoring a softmax over it.
+    #[test]
+    fn scoring_within_a_kept_set_is_a_renormalised_softmax(
+        logits in prop::collection::vec(-8.0_f32..8.0, 12),
+        kept in prop::collection::btree_set(0_u32..12, 1..12),
+        pick in any::<prop::sample::Index>(),
+    ) {
+        let device = Device::flex();
+        let kept: Vec<u32> = kept.into_iter().collect();
+        let id = kept[pick.index(kept.len())];
+        let full: Vec<f64> = logits.iter().map(|&logit| f64::from(logit).exp()).collect();
+        let mass: f64 = kept.iter().map(|&id| full[id as usize]).sum();
+        let expected = (full[id as usize] / mass).ln();
+        let set = TokenSet::from_sorted(&kept, 12).expect("ascending");
+        let targets = Targets::new(vec![id], 12).within(vec![set]);
+        let head = Head::new(Tensor::from_data(TensorData::new(logits, [1, 12]), &device));
+        let hidden: Tensor<2> = Tensor::from_data([[1.0]], &device);
+        let fused = host(score(hidden.clone(), &head, &targets).logprobs)[0];
+        let plain = host(score_logits(head.logits(hidden), &targets).logprobs)[0];
+        prop_assert!((fused - expected).abs() < 4e-6, "{fused}, expected {expected}");
+        prop_assert!((plain - expected).abs() < 4e-6, "{plain}, expected {expected}");
     }
-    let mut at = scene.clone();
-    at.ids[i] = v;
-    oracle::score(&at, i)[0].exp()
 }

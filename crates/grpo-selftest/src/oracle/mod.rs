@@ -8,6 +8,7 @@ mod gradient;
 mod kl;
 mod loss;
 mod metrics;
+mod score;
 
 pub use advantages::advantages;
 pub use entropy::high_entropy;
@@ -15,6 +16,7 @@ pub use gradient::{Gradient, gradient, near_a_kink};
 pub use kl::sequence_kl;
 pub use loss::loss;
 pub use metrics::metrics;
+pub use score::{log_policy, score, score_gradients};
 
 use grpo_core::BatchTotals;
 

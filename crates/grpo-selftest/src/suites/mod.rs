@@ -7,6 +7,7 @@ mod golden_advantages;
 mod golden_losses;
 mod gradients;
 mod losses;
+mod scores;
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,7 @@ pub fn run(options: &Options) -> Result<Report, SelftestError> {
     let device = &options.device;
     let mut suites = of_advantages(&advantages, &advantages_source);
     suites.extend(of_losses(&losses, &losses_source, device));
-    // Suites of log-probabilities follow here.
+    suites.extend(of_scores(device));
     Ok(Report { suites })
 }
 
@@ -62,6 +63,21 @@ fn of_losses(golden: &[GoldenLoss], source: &str, device: &Device) -> Vec<Suite>
             first_update::fill(suite, device);
         }),
     ]
+}
+
+fn of_scores(device: &Device) -> Vec<Suite> {
+    let ways = [true, false].into_iter().flat_map(|fused| {
+        [Precision::F64, Precision::F32].into_iter().map(move |precision| (fused, precision))
+    });
+    let values = ways.map(|(fused, precision)| {
+        on(device, precision, scores::start(fused, precision), |suite| {
+            scores::fill(suite, fused, device);
+        })
+    });
+    let gradients = on(device, Precision::F64, scores::start_gradients(), |suite| {
+        scores::fill_gradients(suite, device);
+    });
+    values.chain([gradients]).collect()
 }
 
 /// Runs a suite, or leaves it out where the device has no tensors of its precision.

@@ -1,0 +1,69 @@
+//! Log-probabilities and entropies, from hidden states and from logits.
+
+use burn::tensor::Device;
+
+use crate::oracle;
+use crate::report::{Suite, Tolerance};
+use crate::scores::{ScoreCase, Under, Way, scored};
+use crate::tensors::Precision;
+
+const SIZES: [usize; 3] = [6, 5, 37];
+/// So small that difference quotients of each parameter take no time.
+const SMALL: [usize; 3] = [3, 3, 11];
+
+/// The suite of values before its first case.
+pub(super) fn start(fused: bool, precision: Precision) -> Suite {
+    let name = if fused { "scores from hidden states" } else { "scores from logits" };
+    Suite::new(name, "f64 loops", precision)
+}
+
+/// Every distribution, with the head in both layouts.
+pub(super) fn fill(suite: &mut Suite, fused: bool, device: &Device) {
+    let tolerance = Tolerance::of_largest_or_1(match suite.precision {
+        Precision::F64 => 1e-13,
+        Precision::F32 => 2e-6,
+    });
+    for under in Under::all() {
+        for (tied, bias) in [(false, true), (true, false)] {
+            let case = ScoreCase::generated(SIZES, under, bias);
+            let way = Way { fused, tied, track_hidden: false, track_head: false };
+            let got = scored(&case, way, [&[], &[]], device, suite.precision.dtype());
+            let expected: Vec<[f64; 2]> = (0..SIZES[0]).map(|i| oracle::score(&case, i)).collect();
+            let column = |c: usize| -> Vec<f64> { expected.iter().map(|e| e[c]).collect() };
+            let mut compared = suite.case(format!("{under:?}"));
+            compared.rows("logprobs", &[got.logprobs], &[column(0)], tolerance);
+            compared.rows("entropies", &[got.entropies], &[column(1)], tolerance);
+        }
+    }
+}
+
+/// The suite of gradients before its first case.
+pub(super) fn start_gradients() -> Suite {
+    let against = "difference quotients of the f64 loops";
+    Suite::new("gradients of scores", against, Precision::F64)
+}
+
+/// With a frozen and with a trained head, with and without a gradient of entropies.
+pub(super) fn fill_gradients(suite: &mut Suite, device: &Device) {
+    let of_logprobs = [0.7, -0.4, 0.9];
+    for under in Under::all() {
+        for of_entropies in [[0.0; 3], [0.5, -0.8, 0.3]] {
+            let case = ScoreCase::generated(SMALL, under, true);
+            let upstream: [&[f64]; 2] = [&of_logprobs, &of_entropies];
+            let expected = oracle::score_gradients(&case, upstream);
+            for track_head in [false, true] {
+                let way = Way { fused: true, tied: false, track_hidden: true, track_head };
+                let got = scored(&case, way, upstream, device, suite.precision.dtype());
+                let mut compared = suite.case(format!("{under:?}, head tracked: {track_head}"));
+                let names = ["gradient of hidden", "gradient of weight", "gradient of bias"];
+                for ((name, got), expected) in names.into_iter().zip(got.gradients).zip(&expected) {
+                    if let (Some(got), Some(expected)) = (got, expected) {
+                        // The step 1e-5 leaves 1e-10 of the third derivative and 1e-11 of rounding.
+                        let tolerance = Tolerance::of_largest_or_1(1e-9);
+                        compared.rows(name, &[got], &[expected.clone()], tolerance);
+                    }
+                }
+            }
+        }
+    }
+}
