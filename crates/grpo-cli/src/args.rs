@@ -28,6 +28,12 @@ pub(crate) enum Command {
     /// hba, hbd, rotatable, aromatic_rings and alerts are counted as QED counts them (RDKit's QED.properties), which
     /// is not what RDKit's descriptors of similar names count.
     Describe(DescribeArguments),
+    /// Prove the mathematics of this program on this machine: TRL's values, f64 loops, difference quotients
+    ///
+    /// Advantages, losses, gradients and metrics are computed as training computes them, and compared with values that
+    /// TRL computed (built in), with the formulas once more in plain f64 loops, and with difference quotients of those.
+    /// A table says how far each suite is off; a number out of tolerance is shown below it, and the exit code is 1.
+    Selftest(SelftestArguments),
 }
 
 /// A configuration file, and what to change in it.
@@ -99,4 +105,14 @@ pub(crate) struct DescribeArguments {
     /// Write to this file [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SelftestArguments {
+    /// Folder with advantages.json, losses.json or both, to be read instead of what is built in
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) golden: Option<PathBuf>,
+    /// Device whose tensors are proved, among those built in [default: the one that trains]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
 }

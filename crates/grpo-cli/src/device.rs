@@ -6,25 +6,37 @@ use burn::tensor::Device;
 #[cfg(not(any(feature = "flex", feature = "wgpu", feature = "cuda")))]
 compile_error!("choose a backend: --features flex, wgpu or cuda");
 
+/// A device by its name in records and on the command line.
+type Named = (&'static str, fn() -> Device);
+
+/// The devices that the program was built with, the usual one first.
+const BUILT_IN: &[Named] = &[
+    #[cfg(feature = "cuda")]
+    ("cuda:0", || Device::cuda(0)),
+    #[cfg(feature = "wgpu")]
+    ("wgpu", || Device::wgpu(burn::tensor::DeviceKind::DefaultDevice)),
+    #[cfg(feature = "flex")]
+    ("flex", Device::flex),
+];
+
 /// The device that models live on.
 pub(crate) fn device() -> Device {
-    #[cfg(feature = "cuda")]
-    return Device::cuda(0);
-    #[cfg(all(feature = "wgpu", not(feature = "cuda")))]
-    return Device::wgpu(burn::tensor::DeviceKind::DefaultDevice);
-    #[cfg(all(feature = "flex", not(any(feature = "cuda", feature = "wgpu"))))]
-    return Device::flex();
+    BUILT_IN[0].1()
 }
 
 /// How [`device`] is called in a run's records.
 pub(crate) fn name() -> &'static str {
-    if cfg!(feature = "cuda") {
-        "cuda:0"
-    } else if cfg!(feature = "wgpu") {
-        "wgpu"
-    } else {
-        "flex"
-    }
+    BUILT_IN[0].0
+}
+
+/// The device of this name, or the usual one.
+pub(crate) fn named(name: Option<&str>) -> anyhow::Result<Device> {
+    let Some(name) = name else { return Ok(device()) };
+    let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+    let names = || BUILT_IN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
+    let (_, make) =
+        found.with_context(|| format!("no device `{name}` is built in; there is {}", names()))?;
+    Ok(make())
 }
 
 /// Threads of the CPU backend, of rewards and of chemistry.

@@ -42,5 +42,6 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),
         Command::Sample(arguments) => commands::sample::run(&arguments),
         Command::Describe(arguments) => commands::describe::run(&arguments),
+        Command::Selftest(arguments) => commands::selftest::run(&arguments),
     }
 }

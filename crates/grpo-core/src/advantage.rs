@@ -1,6 +1,6 @@
 //! Advantages: how much better a completion is than the others of its group.
 
-use crate::advantage_config::{AdvantageConfig, Aggregation, Baseline, RewardScale};
+use crate::advantage_config::{AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale};
 use crate::moments::{all_equal, deviation, is_constant, mean};
 
 /// Advantages of a step, and the statistics of its rewards.
@@ -29,6 +29,13 @@ pub struct MeanAndStd {
     pub mean: f64,
     /// NaN for fewer than two values.
     pub std: f64,
+}
+
+impl MeanAndStd {
+    /// Of these values.
+    pub fn of(values: &[f64]) -> Self {
+        Self { mean: mean(values), std: deviation(values, Deviation::Sample) }
+    }
 }
 
 /// `A_i = (r_i − baseline) / (std + ε)` within each group (Shao et al. 2024, §4.1), on the host in f64.
@@ -149,18 +156,14 @@ fn summary(
     objective: &[Vec<Option<f64>>],
     zero_std: Vec<bool>,
 ) -> Advantages {
-    let statistics = |values: &[f64]| MeanAndStd {
-        mean: mean(values),
-        std: deviation(values, crate::Deviation::Sample),
-    };
     // A group counts once for each of its completions, as a mean over rows counts it.
     let rows: usize = totals.iter().map(Vec::len).sum();
     let flagged = totals.iter().zip(&zero_std).filter(|(_, flag)| **flag);
     let flagged: usize = flagged.map(|(group, _)| group.len()).sum();
     Advantages {
         groups,
-        reward: statistics(&scored(totals)),
-        objective: statistics(&scored(objective)),
+        reward: MeanAndStd::of(&scored(totals)),
+        objective: MeanAndStd::of(&scored(objective)),
         zero_std,
         zero_std_share: if rows == 0 { 0.0 } else { flagged as f64 / rows as f64 },
     }

@@ -95,17 +95,13 @@ impl AdvantageConfig {
     pub fn checked(self) -> Result<Self, ConfigError> {
         if !(0.0..=f64::MAX).contains(&self.epsilon) {
             return Err(ConfigError::Range {
-                name: "advantage.epsilon",
+                name: "epsilon",
                 value: self.epsilon,
                 expected: "0 or more, and finite",
             });
         }
         if let Some(clip) = self.clip.filter(|clip| clip.is_nan() || *clip <= 0.0) {
-            return Err(ConfigError::Range {
-                name: "advantage.clip",
-                value: clip,
-                expected: "above 0",
-            });
+            return Err(ConfigError::Range { name: "clip", value: clip, expected: "above 0" });
         }
         if self.baseline == Baseline::Batch {
             if self.aggregation == Aggregation::NormalizeThenSum {

@@ -139,7 +139,7 @@ pub fn grpo_loss(inputs: LossInputs, config: &LossConfig, totals: &BatchTotals) 
         Some(kept) => entropies.mask_fill(kept.bool_not(), 0.0),
         None => entropies,
     };
-    // One factor: the derivative of Burn's division by a number goes through f32.
+    // Multiplied, not divided: Burn 0.22.1 takes the derivative of a division by a number in f32.
     let weight = inputs.entropy_coef / totals.bonus_tokens().max(1) as f64;
     total - entropies.sum_dim(1).sum() * weight
 }

@@ -62,6 +62,35 @@ impl TokenStatistics {
         }
     }
 
+    /// Adds what `other` has seen.
+    pub fn merge(&mut self, other: &Self) {
+        let means = [
+            (&mut self.kl, other.kl),
+            (&mut self.entropy, other.entropy),
+            (&mut self.kept_entropy, other.kept_entropy),
+            (&mut self.clipped_low, other.clipped_low),
+            (&mut self.clipped_high, other.clipped_high),
+            (&mut self.capped, other.capped),
+            (&mut self.phi, other.phi),
+            (&mut self.dropped, other.dropped),
+            (&mut self.sampling_difference, other.sampling_difference),
+            (&mut self.raw_mismatch, other.raw_mismatch),
+            (&mut self.mismatch, other.mismatch),
+        ];
+        means.into_iter().for_each(|(mean, other)| mean.merge(other));
+        let ranges = [
+            (&mut self.clipped_low_of_sequence, other.clipped_low_of_sequence),
+            (&mut self.clipped_high_of_sequence, other.clipped_high_of_sequence),
+            (&mut self.ratio, other.ratio),
+            (&mut self.largest_sampling_difference, other.largest_sampling_difference),
+            (&mut self.raw_mismatch_range, other.raw_mismatch_range),
+            (&mut self.mismatch_range, other.mismatch_range),
+        ];
+        for (range, other) in ranges {
+            other.0.into_iter().flatten().for_each(|end| range.add(end));
+        }
+    }
+
     fn add_sequence(&mut self, sequence: &Sequence<'_>, config: &LossConfig, totals: &BatchTotals) {
         let tokens = sequence.tokens;
         let ratios = sequence.ratios(config.ratio_level);

@@ -16,7 +16,7 @@ mod causal_softmax;
 mod gelu;
 mod layer_norm;
 pub mod plain;
-mod simd;
+pub mod simd;
 
 #[cfg(feature = "flex")]
 mod backend;

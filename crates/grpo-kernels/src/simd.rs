@@ -3,10 +3,10 @@
 //! All are `inline(always)`: they take on the instruction set of the `multiversion` function around them.
 
 /// Lanes of an accumulator. Fixed, so that a sum is the same whatever the vector width of the machine.
-pub(crate) const LANES: usize = 16;
+pub const LANES: usize = 16;
 
 /// Elements that one task of the thread pool works on in an element-wise operation.
-pub(crate) const CHUNK: usize = 16 * 1024;
+pub const CHUNK: usize = 16 * 1024;
 
 /// `e^x` within 2 ulp for `x` in −87..88, clamped outside.
 ///
@@ -17,7 +17,7 @@ pub(crate) const CHUNK: usize = 16 * 1024;
     clippy::excessive_precision,
     reason = "the published constants, to be compared digit by digit"
 )]
-pub(crate) fn exp(x: f32) -> f32 {
+pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
     let n = (x * std::f32::consts::LOG2_E).round_ties_even();
     let r = x - n * 0.693_359_375 + n * 2.121_944_4e-4;
@@ -33,7 +33,7 @@ pub(crate) fn exp(x: f32) -> f32 {
 
 /// Sum of `f(i)` over `0..n` with [`LANES`] accumulators in a fixed order.
 #[inline(always)]
-pub(crate) fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
+pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let whole = n - n % LANES;
     let mut start = 0;
@@ -55,7 +55,7 @@ pub(crate) fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
 
 /// Largest of a slice; `−∞` for an empty one.
 #[inline(always)]
-pub(crate) fn max(values: &[f32]) -> f32 {
+pub fn max(values: &[f32]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let mut chunks = values.chunks_exact(LANES);
     for chunk in &mut chunks {

@@ -1,14 +1,23 @@
-//! The one path from logits to log-probabilities.
+//! The one path from hidden states or logits to log-probabilities.
 //!
 //! A sampler and a trainer that disagree about a token's probability train on a wrong ratio, and nobody
 //! notices. So both come here, and nothing else in the workspace takes a log-softmax: [`draw`] picks a
-//! token from one row of logits and says its log-probability, [`score`] gives the differentiable
-//! log-probabilities of tokens that were drawn. Both mean the distribution that
-//! [`SamplingDistribution`](grpo_sampling::SamplingDistribution) describes.
+//! token from one row of logits and says its log-probability; [`score`] gives the differentiable
+//! log-probabilities and entropies of tokens that were drawn, from hidden states and the head's weights, and
+//! never holds the logits of all positions; [`score_logits`] does the same from logits. All use the
+//! distribution that [`grpo_sampling`] describes: a repetition penalty, logits divided by the temperature,
+//! forbidden ids left out, and, where sampling was truncated, a softmax over the ids that were kept.
 
+mod backend;
 mod draw;
+mod fused;
+mod head;
 mod score;
+mod targets;
+mod tiles;
 mod truncate;
 
 pub use draw::{Draw, NotFinite, draw};
-pub use score::{Scores, score};
+pub use head::Head;
+pub use score::{Scores, exact_kl, score, score_logits};
+pub use targets::Targets;

@@ -2,6 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor};
+use grpo_logprob::Head;
 
 use crate::Dropout;
 
@@ -33,8 +34,13 @@ pub trait CausalLm: Module {
         cache: &mut KvCache,
     ) -> Tensor<2>;
 
+    /// The last layer: what [`grpo_logprob::score`] needs besides hidden states.
+    fn head(&self) -> Head;
+
     /// Logits of hidden states: `[n, width]` → `[n, vocabulary]`.
-    fn logits(&self, hidden: Tensor<2>) -> Tensor<2>;
+    fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        self.head().logits(hidden)
+    }
 
     /// Tokens that it has logits for.
     fn vocabulary_size(&self) -> usize;
@@ -48,7 +54,8 @@ pub trait CausalLm: Module {
     }
 }
 
-/// A model that cannot be trained: its parameters are off the tape, and no method gives them out.
+/// A model that cannot be trained: its parameters are off the tape, and no method gives out what would put
+/// them back.
 ///
 /// References, and a policy while it samples, have this type, so that a gradient cannot reach them by mistake.
 #[derive(Clone, Debug)]
@@ -73,6 +80,11 @@ impl<M: CausalLm> Frozen<M> {
         cache: &mut KvCache,
     ) -> Tensor<2> {
         self.0.extend(ids, prefix, cache)
+    }
+
+    /// See [`CausalLm::head`]; its tensors are off the tape too.
+    pub fn head(&self) -> Head {
+        self.0.head()
     }
 
     /// See [`CausalLm::logits`].

@@ -6,6 +6,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
 use grpo_kernels::{causal_softmax, layer_norm};
+use grpo_logprob::Head;
 
 use crate::weights::Parameters;
 use crate::{Dropout, KvCache, ModelError};
@@ -39,6 +40,11 @@ impl Linear {
             Some(bias) => product + bias.val().unsqueeze(),
             None => product,
         }
+    }
+
+    /// As the last layer of a language model.
+    pub(crate) fn as_head(&self) -> Head {
+        Head { weight: self.weight.val(), bias: self.bias.as_ref().map(Param::val) }
     }
 
     pub(crate) fn output_size(&self) -> usize {

@@ -9,6 +9,7 @@ use std::path::Path;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Int, Tensor};
 use grpo_kernels::gelu;
+use grpo_logprob::Head;
 use serde::{Deserialize, Serialize};
 
 use crate::causal::{CausalLm, KvCache};
@@ -214,8 +215,8 @@ impl CausalLm for MolGpt {
         self.run(ids, prefix, Some(cache), &mut Dropout::off())
     }
 
-    fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
-        self.head.forward(hidden)
+    fn head(&self) -> Head {
+        self.head.as_head()
     }
 
     fn vocabulary_size(&self) -> usize {

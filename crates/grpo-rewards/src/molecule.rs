@@ -49,7 +49,9 @@ impl Reward for MoleculeReward {
                     error
                     @ (InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. }),
                 ) => Outcome::Failed { reason: format!("{smiles}: {error}") },
-                Err(_) => Outcome::Scored(Scored { total: 0.0, parts: vec![("valid", 0.0)] }),
+                Err(_) => {
+                    Outcome::Scored(Scored::new(self.terms(0.0, 0.0, 0.0), vec![("valid", 0.0)]))
+                }
             })
             .collect()
     }
@@ -61,12 +63,17 @@ impl MoleculeReward {
         let properties = Chematic.properties(&molecule);
         let (qed, sa) = (grpo_chem::qed(&properties), Chematic.sa(&molecule)?);
         let mut parts = vec![("valid", 1.0), ("qed", qed), ("sa", sa)];
-        let mut total = self.qed * qed + self.sa * (10.0 - sa) / 9.0;
         if self.logp > 0.0 {
             parts.push(("logp", properties.logp));
-            total += self.logp * self.window.score(properties.logp);
         }
-        Ok(Scored { total, parts })
+        let terms = self.terms(qed, (10.0 - sa) / 9.0, self.window.score(properties.logp));
+        Ok(Scored::new(terms, parts))
+    }
+
+    /// Those that have weight, each in 0..1.
+    fn terms(&self, qed: f64, ease: f64, logp: f64) -> Vec<(f64, f64)> {
+        let all = [(self.qed, qed), (self.sa, ease), (self.logp, logp)];
+        all.into_iter().filter(|(weight, _)| *weight > 0.0).collect()
     }
 }
 

@@ -24,10 +24,20 @@ pub enum Outcome {
 /// A score and what it is made of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
-    /// What is maximised.
+    /// What is maximised: `Σ weight · value` over [`Self::terms`].
     pub total: f64,
+    /// Weight and value of each reward function, the same functions in the same order for every completion,
+    /// for who aggregates them otherwise (GDPO).
+    pub terms: Vec<(f64, f64)>,
     /// Parts by name, before weights. Not every completion has every part: an invalid molecule has no QED.
     pub parts: Vec<(&'static str, f64)>,
+}
+
+impl Scored {
+    /// The weighted sum of `terms`, made of `parts`.
+    pub fn new(terms: Vec<(f64, f64)>, parts: Vec<(&'static str, f64)>) -> Self {
+        Self { total: terms.iter().map(|(weight, value)| weight * value).sum(), terms, parts }
+    }
 }
 
 impl Outcome {

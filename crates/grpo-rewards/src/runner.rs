@@ -95,7 +95,7 @@ mod tests {
     }
 
     fn length(completion: &str) -> Outcome {
-        Outcome::Scored(Scored { total: completion.len() as f64, parts: vec![] })
+        Outcome::Scored(Scored::new(vec![(1.0, completion.len() as f64)], vec![]))
     }
 
     #[track_caller]

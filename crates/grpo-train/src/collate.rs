@@ -1,157 +1,187 @@
-//! From completions and advantages to micro-batches: tensors for the loss, and the same numbers on the host.
+//! From completions to micro-batches: what a model reads, and which of its outputs are scored how.
 
-use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
-use grpo_core::{BatchTotals, Reduction, token_weights};
+use std::collections::BTreeSet;
+
+use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use grpo_data::Completion;
-use grpo_logprob::{Scores, score};
+use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
 use grpo_model::{CausalLm, Dropout, Frozen};
+use grpo_sampling::TokenSet;
 
 use crate::batches::PaddedIds;
 
 /// Some completions of a step, padded to one length. Position `t` of a row predicts token `t + 1`.
 pub(crate) struct MicroBatch<'a> {
     pub(crate) completions: Vec<&'a Completion>,
-    /// Â of each completion.
-    pub(crate) advantages: Vec<f64>,
+    /// Place of each among the completions of the step.
+    pub(crate) places: Vec<usize>,
     /// `[b][t]`, true where the token predicted is an action.
     pub(crate) mask: Vec<Vec<bool>>,
-    /// Weight of each token in the loss, `[b · t]`.
-    weights: Vec<f32>,
     inputs: PaddedIds,
-    targets: PaddedIds,
-    temperature: f32,
-    /// `[b · t · vocabulary]`, true where an id could not be drawn; `None` where all could.
-    excluded: Option<Vec<bool>>,
-    vocabulary: usize,
+    /// The actions among the `b · t` places, `[n]`: nothing else is scored.
+    actions: Vec<usize>,
+    targets: Targets,
 }
 
 /// Cuts the completions of a step, in the order of their lengths, so that little is padded.
 pub(crate) fn micro_batches<'a>(
-    completions: &[(&'a Completion, f64)],
+    completions: &[&'a Completion],
     size: usize,
     padding: u32,
     vocabulary: usize,
-    reduction: Reduction,
-    totals: &BatchTotals,
 ) -> Vec<MicroBatch<'a>> {
-    let mut sorted = completions.to_vec();
-    sorted.sort_by_key(|(completion, _)| completion.ids().len()); // stable
-    sorted
-        .chunks(size)
-        .map(|rows| MicroBatch::new(rows, padding, vocabulary, reduction, totals))
-        .collect()
+    let mut sorted: Vec<(usize, &Completion)> = completions.iter().copied().enumerate().collect();
+    sorted.sort_by_key(|(_, completion)| completion.ids().len()); // stable
+    sorted.chunks(size).map(|rows| MicroBatch::new(rows, padding, vocabulary)).collect()
 }
 
 impl<'a> MicroBatch<'a> {
-    fn new(
-        rows: &[(&'a Completion, f64)],
-        padding: u32,
-        vocabulary: usize,
-        reduction: Reduction,
-        totals: &BatchTotals,
-    ) -> Self {
-        let (completions, advantages): (Vec<&Completion>, Vec<f64>) = rows.iter().copied().unzip();
+    fn new(rows: &[(usize, &'a Completion)], padding: u32, vocabulary: usize) -> Self {
+        let (places, completions): (Vec<usize>, Vec<&Completion>) = rows.iter().copied().unzip();
         let ids = completions.iter().map(|completion| completion.ids());
-        let inputs = PaddedIds::new(ids.clone().map(|ids| &ids[..ids.len() - 1]), padding);
-        let targets = PaddedIds::new(ids.map(|ids| &ids[1..]), padding);
+        let inputs = PaddedIds::new(ids.map(|ids| &ids[..ids.len() - 1]), padding);
         let mask: Vec<Vec<bool>> = completions
             .iter()
             .map(|completion| {
                 let mut mask = completion.action_mask()[1..].to_vec();
-                mask.resize(targets.columns, false);
+                mask.resize(inputs.columns, false);
                 mask
             })
             .collect();
-        let temperature = completions[0].sampled_under().temperature;
-        assert!(
-            completions.iter().all(|c| c.sampled_under().temperature == temperature),
-            "the completions of a step are sampled at one temperature"
-        );
-        // Until `score` applies it: an ignored penalty would train on a wrong ratio.
-        assert!(
-            completions.iter().all(|c| c.sampled_under().repetition_penalty == 1.0),
-            "completions that were sampled with a repetition penalty cannot be scored yet"
-        );
-        Self {
-            weights: token_weights(&mask, reduction, totals),
-            excluded: excluded(&completions, &mask, vocabulary),
-            completions,
-            advantages,
-            mask,
-            inputs,
-            targets,
-            temperature,
-            vocabulary,
-        }
+        let flat = mask.iter().flatten().enumerate();
+        let actions = flat.filter_map(|(place, &active)| active.then_some(place)).collect();
+        let targets = targets(&completions, vocabulary);
+        Self { completions, places, mask, inputs, actions, targets }
     }
 
-    /// Log-probabilities and entropies of the policy, on the tape, `[b · t]`.
+    /// Scores of the policy, on the tape, `[n]`.
     pub(crate) fn score_policy<M: CausalLm>(&self, policy: &M) -> Scores {
-        let device = policy.device();
-        let ids = self.inputs.clone().tensor(&device);
-        let logits = policy.logits(policy.hidden(ids, None, &mut Dropout::off()));
-        self.score(logits, &device)
+        let ids = self.inputs.clone().tensor(&policy.device());
+        let hidden = self.of_actions(policy.hidden(ids, None, &mut Dropout::off()));
+        score(hidden, &policy.head(), &self.targets)
     }
 
-    /// Log-probabilities of a frozen model, `[b · t]`.
-    pub(crate) fn score_frozen<M: CausalLm>(&self, model: &Frozen<M>) -> Tensor<1> {
-        let device = model.device();
-        let ids = self.inputs.clone().tensor(&device);
-        self.score(model.logits(model.hidden(ids, None)), &device).logprobs
+    /// Scores of a frozen model, `[n]`.
+    pub(crate) fn score_frozen<M: CausalLm>(&self, model: &Frozen<M>) -> Scores {
+        let ids = self.inputs.clone().tensor(&model.device());
+        let hidden = self.of_actions(model.hidden(ids, None));
+        score(hidden, &model.head(), &self.targets)
     }
 
-    /// `[b, t]` of the weights, and `[b, 1]` of the advantages.
-    pub(crate) fn constants(&self, device: &Device) -> (Tensor<2>, Tensor<2>) {
+    /// Scores of the policy and its exact KL to the reference, on the tape, `[n]`; through logits.
+    pub(crate) fn score_against<M: CausalLm>(
+        &self,
+        policy: &M,
+        reference: &Frozen<M>,
+    ) -> (Scores, Tensor<1>) {
+        let ids = self.inputs.clone().tensor(&policy.device());
+        let hidden = self.of_actions(policy.hidden(ids, None, &mut Dropout::off()));
+        let logits = policy.head().logits(hidden);
+        // Constants on the policy's device: an autodiff device, if it is one.
+        let ref_logits = self.frozen_logits(reference);
+        let ref_logits =
+            if policy.device().is_autodiff() { Tensor::from_inner(ref_logits) } else { ref_logits };
+        let kl = exact_kl(logits.clone(), ref_logits, &self.targets);
+        (score_logits(logits, &self.targets), kl)
+    }
+
+    /// Exact KL of one frozen model to another, `[n]`.
+    pub(crate) fn frozen_kl<M: CausalLm>(
+        &self,
+        policy: &Frozen<M>,
+        reference: &Frozen<M>,
+    ) -> Tensor<1> {
+        exact_kl(self.frozen_logits(policy), self.frozen_logits(reference), &self.targets)
+    }
+
+    /// `[n]` of actions → `[b, t]`, 0 elsewhere; differentiable.
+    pub(crate) fn spread(&self, of_actions: Tensor<1>) -> Tensor<2> {
         let [rows, columns] = self.shape();
-        let advantages: Vec<f32> = self.advantages.iter().map(|&a| a as f32).collect();
-        (
-            Tensor::from_data(TensorData::new(self.weights.clone(), [rows, columns]), device),
-            Tensor::from_data(TensorData::new(advantages, [rows, 1]), device),
-        )
+        let device = of_actions.device();
+        let all = Tensor::<1>::zeros([rows * columns], &device);
+        let places = self.action_places(&device);
+        all.select_assign(0, places, of_actions, IndexingUpdateOp::Add).reshape([rows, columns])
+    }
+
+    /// `[n]` of actions → `[b · t]`, 0 elsewhere.
+    pub(crate) fn spread_host(&self, of_actions: &[f64]) -> Vec<f64> {
+        let [rows, columns] = self.shape();
+        let mut all = vec![0.0; rows * columns];
+        for (&place, &value) in self.actions.iter().zip(of_actions) {
+            all[place] = value;
+        }
+        all
+    }
+
+    /// 1 for actions, `[b, t]`.
+    pub(crate) fn mask_tensor(&self, device: &Device) -> Tensor<2> {
+        let flags = self.mask.iter().flatten().map(|&active| f32::from(u8::from(active)));
+        Tensor::from_data(TensorData::new(flags.collect::<Vec<f32>>(), self.shape()), device)
+    }
+
+    /// What the sampler recorded, `[n]`.
+    pub(crate) fn sampling_logprobs(&self) -> Vec<f64> {
+        let of = |completion: &&'a Completion| completion.sampling_logprobs();
+        self.completions.iter().flat_map(of).map(|&logprob| f64::from(logprob)).collect()
     }
 
     /// Completions, and places of each.
     pub(crate) fn shape(&self) -> [usize; 2] {
-        [self.completions.len(), self.targets.columns]
+        [self.completions.len(), self.inputs.columns]
     }
 
-    fn score(&self, logits: Tensor<2>, device: &Device) -> Scores {
-        let [rows, columns] = self.shape();
-        let targets: Tensor<1, Int> = self.targets.clone().tensor(device).reshape([rows * columns]);
-        let excluded = self.excluded.clone().map(|flags| -> Tensor<2, Bool> {
-            let data = TensorData::new(flags, [rows * columns, self.vocabulary]);
-            Tensor::from_data(data, device)
-        });
-        score(logits, targets, self.temperature, excluded)
+    fn frozen_logits<M: CausalLm>(&self, model: &Frozen<M>) -> Tensor<2> {
+        let ids = self.inputs.clone().tensor(&model.device());
+        model.logits(self.of_actions(model.hidden(ids, None)))
+    }
+
+    /// `[b · t, width]` → `[n, width]`.
+    fn of_actions(&self, hidden: Tensor<2>) -> Tensor<2> {
+        let places = self.action_places(&hidden.device());
+        hidden.select(0, places)
+    }
+
+    fn action_places(&self, device: &Device) -> Tensor<1, Int> {
+        let places: Vec<i32> = self.actions.iter().map(|&place| place as i32).collect();
+        Tensor::from_data(places.as_slice(), device)
     }
 }
 
-/// What could not be drawn at each position, where anything could not.
-fn excluded(
-    completions: &[&Completion],
-    mask: &[Vec<bool>],
-    vocabulary: usize,
-) -> Option<Vec<bool>> {
-    let under = completions.iter().map(|completion| completion.sampled_under());
-    if under.clone().all(|under| under.forbidden.is_empty() && under.kept.is_none()) {
-        return None;
+/// The actions of all completions, in their order, and the distributions that they were drawn from.
+fn targets(completions: &[&Completion], vocabulary: usize) -> Targets {
+    let under = completions[0].sampled_under();
+    let alike = completions.iter().map(|completion| completion.sampled_under()).all(|other| {
+        other.temperature == under.temperature
+            && other.repetition_penalty == under.repetition_penalty
+            && other.forbidden == under.forbidden
+            && other.kept.is_some() == under.kept.is_some()
+    });
+    assert!(alike, "the completions of a step are sampled under one setting");
+    let ids = completions.iter().flat_map(|completion| completion.action_ids()).collect();
+    let mut targets =
+        Targets::new(ids, vocabulary).at_temperature(under.temperature).without(&under.forbidden);
+    if under.kept.is_some() {
+        let kept = completions.iter().flat_map(|c| c.sampled_under().kept.iter().flatten());
+        targets = targets.within(kept.cloned().collect());
     }
-    let mut flags = Vec::with_capacity(mask.len() * mask[0].len() * vocabulary);
-    for (under, mask) in under.zip(mask) {
-        let mut kept = under.kept.iter().flatten();
-        for &action in mask {
-            let start = flags.len();
-            // Places that are no actions keep all ids: their log-probabilities have weight 0, and stay finite.
-            flags.resize(start + vocabulary, false);
-            if !action {
-                continue;
-            }
-            if let Some(kept) = kept.next() {
-                flags[start..].fill(true);
-                kept.iter().for_each(|id| flags[start + id as usize] = false);
-            }
-            under.forbidden.iter().for_each(|&id| flags[start + id as usize] = true);
+    if under.repetition_penalty != 1.0 {
+        let seen = completions.iter().flat_map(|completion| seen(completion, vocabulary));
+        targets = targets.with_repetition_penalty(under.repetition_penalty, seen.collect());
+    }
+    targets
+}
+
+/// The ids in front of each action.
+fn seen(completion: &Completion, vocabulary: usize) -> Vec<TokenSet> {
+    let mut before = BTreeSet::new();
+    let mut sets = Vec::with_capacity(completion.actions());
+    for (&id, &action) in completion.ids().iter().zip(completion.action_mask()) {
+        if action {
+            let ids: Vec<u32> = before.iter().copied().collect();
+            let set = TokenSet::from_sorted(&ids, vocabulary);
+            sets.push(set.expect("a completion's ids are of the vocabulary"));
         }
+        before.insert(id);
     }
-    Some(flags)
+    sets
 }

@@ -1,14 +1,12 @@
 //! Settings of a GRPO run, read from TOML and checked once.
 
-use grpo_core::{
-    AdvantageConfig, KlConfig, KlEstimator, LossConfig, Preset, Reduction, RewardScale,
-};
+use grpo_core::AdvantageConfig;
 use grpo_rewards::RewardConfig;
 use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
-use crate::{OptimizerConfig, TrainError, WarmupCosine};
+use crate::{AdvantageSettings, LossSettings, OptimizerConfig, TrainError, WarmupCosine};
 
 /// The sections of a configuration that the training itself needs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -125,70 +123,6 @@ impl SamplingConfig {
     }
 }
 
-/// The section `[advantage]`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct AdvantageSettings {
-    /// What centred rewards are divided by; without it, what the loss preset says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub scale: Option<RewardScale>,
-    /// See [`AdvantageConfig::epsilon`].
-    pub epsilon: f64,
-}
-
-impl Default for AdvantageSettings {
-    fn default() -> Self {
-        Self { scale: None, epsilon: AdvantageConfig::default().epsilon }
-    }
-}
-
-/// The section `[loss]`: a preset, and what differs from it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LossSettings {
-    /// `grpo`, `dr_grpo` or `dapo`.
-    pub preset: Preset,
-    /// See [`LossConfig::epsilon_low`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub epsilon_low: Option<f64>,
-    /// See [`LossConfig::epsilon_high`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub epsilon_high: Option<f64>,
-    /// See [`LossConfig::reduction`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reduction: Option<Reduction>,
-    /// β, the weight of the KL penalty.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kl_coef: Option<f64>,
-    /// See [`KlConfig::estimator`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kl_estimator: Option<KlEstimator>,
-    /// See [`KlConfig::bias_correction`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kl_bias_correction: Option<bool>,
-}
-
-impl LossSettings {
-    /// The loss that is meant.
-    ///
-    /// # Errors
-    /// What [`LossConfig::checked`] refuses.
-    pub fn resolve(&self) -> Result<LossConfig, TrainError> {
-        let preset = self.preset.config();
-        let config = LossConfig {
-            epsilon_low: self.epsilon_low.unwrap_or(preset.epsilon_low),
-            epsilon_high: self.epsilon_high.unwrap_or(preset.epsilon_high),
-            reduction: self.reduction.unwrap_or(preset.reduction),
-            kl: KlConfig {
-                coef: self.kl_coef.unwrap_or(preset.kl.coef),
-                estimator: self.kl_estimator.unwrap_or(preset.kl.estimator),
-                bias_correction: self.kl_bias_correction.unwrap_or(preset.kl.bias_correction),
-            },
-        };
-        Ok(config.checked()?)
-    }
-}
-
 /// The section `[schedule]`, in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -224,7 +158,7 @@ impl GrpoConfig {
         self.sampling.settings().check()?;
         in_range("sampling.max_new_tokens", self.sampling.max_new_tokens as f64, 1.0..=1e6)?;
         in_range("sampling.batch_size", self.sampling.batch_size as f64, 1.0..=1e6)?;
-        in_range("advantage.epsilon", self.advantage.epsilon, 0.0..=1.0)?;
+        self.advantages()?;
         let warmup = f64::from(self.schedule.warmup_steps);
         in_range("schedule.warmup_steps", warmup, 0.0..=f64::from(train.steps))?;
         in_range("schedule.floor", self.schedule.floor, 0.0..=1.0)?;
@@ -232,12 +166,12 @@ impl GrpoConfig {
         self.optimizer.check("optimizer")
     }
 
-    /// How rewards become advantages: the section, or what the preset says.
-    pub fn advantages(&self) -> AdvantageConfig {
-        AdvantageConfig {
-            scale: self.advantage.scale.unwrap_or(self.loss.preset.reward_scale()),
-            epsilon: self.advantage.epsilon,
-        }
+    /// How rewards become advantages: the section, or what the loss preset says.
+    ///
+    /// # Errors
+    /// What [`AdvantageConfig::checked`] refuses.
+    pub fn advantages(&self) -> Result<AdvantageConfig, TrainError> {
+        self.advantage.resolve(self.loss.preset)
     }
 
     /// The learning rate of `step`, from 0. The first step of a warm-up already moves.

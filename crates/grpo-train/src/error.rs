@@ -30,6 +30,21 @@ pub enum TrainError {
     /// A loss that cannot be what is meant.
     #[error("loss: {0}")]
     Loss(#[from] ConfigError),
+    /// A constant of a surrogate that the loss does not have.
+    #[error(
+        "loss: {key} belongs to the {owner} surrogate, which is not that of preset = {preset:?} or of loss.surrogate; leave it out, or choose another preset"
+    )]
+    OtherSurrogate {
+        /// The key.
+        key: &'static str,
+        /// The surrogate that has it.
+        owner: &'static str,
+        /// The preset.
+        preset: grpo_core::Preset,
+    },
+    /// Advantages that cannot be what is meant.
+    #[error("advantage: {0}")]
+    AdvantageSettings(ConfigError),
     /// A distribution that cannot be sampled.
     #[error("sampling: {0}")]
     Sampling(#[from] grpo_sampling::DistributionError),

@@ -7,17 +7,19 @@ mod batches;
 mod collate;
 mod config;
 mod error;
+mod frame;
+mod loss_settings;
 mod metrics;
 mod optimizer;
 mod pretrain;
+mod reward_functions;
 mod schedule;
 mod step;
 mod train;
 
-pub use config::{
-    AdvantageSettings, GrpoConfig, LossSettings, SamplingConfig, ScheduleConfig, TrainConfig,
-};
+pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use error::TrainError;
+pub use loss_settings::{AdvantageSettings, LossSettings};
 pub use metrics::Metrics;
 pub use optimizer::{Optimizer, OptimizerConfig};
 pub use pretrain::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, pretrain};

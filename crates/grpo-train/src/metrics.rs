@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use grpo_core::MeanAndStd;
 use grpo_data::{Completion, Finish};
 use grpo_rewards::Outcome;
 use serde::{Serialize, Serializer};
@@ -33,8 +34,11 @@ impl Metrics {
     pub fn of(report: &StepReport, num_tokens: u64) -> Self {
         let mut metrics = Self::default();
         metrics.push("step", f64::from(report.step + 1));
-        metrics.push("reward", report.advantages.reward_mean);
-        metrics.push("reward_std", report.advantages.reward_std);
+        // Without a KL penalty that the reward may have lost.
+        let rewards: Vec<f64> = report.outcomes.iter().filter_map(Outcome::total).collect();
+        let reward = MeanAndStd::of(&rewards);
+        metrics.push("reward", reward.mean);
+        metrics.push("reward_std", reward.std);
         metrics.push("frac_reward_zero_std", report.advantages.zero_std_share);
         metrics.push_parts(&report.outcomes);
         metrics.push_tokens(report);
@@ -73,17 +77,16 @@ impl Metrics {
     }
 
     fn push_tokens(&mut self, report: &StepReport) {
-        if let Some(kl) = report.tokens.kl() {
-            self.push("kl", kl);
+        for (name, value) in report.tokens.metrics() {
+            self.push(name, value);
         }
-        self.push("entropy", report.tokens.entropy());
-        let names = ["low_mean", "low_min", "high_mean", "high_max", "region_mean"];
-        for (name, value) in names.into_iter().zip(report.tokens.clip_ratios()) {
-            self.push(format!("clip_ratio/{name}"), value);
+        if let Some(kl) = report.reward_kl {
+            self.push("reward_kl", kl);
         }
-        let [mean, max] = report.sampling_difference;
-        self.push("sampling/sampling_logp_difference/mean", mean);
-        self.push("sampling/sampling_logp_difference/max", max);
+        if let Some((coef, policy_loss)) = report.entropy_bonus {
+            self.push("entropy_coef", coef);
+            self.push("policy_loss", policy_loss);
+        }
     }
 
     /// `completions/{mean, min, max}_length`, the same of those that ended, and the share that did not.

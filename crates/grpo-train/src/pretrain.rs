@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use burn::optim::GradientsParams;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Int, Tensor};
 use grpo_data::{Corpus, EpochOrder};
-use grpo_logprob::score;
+use grpo_logprob::{Targets, score};
 use grpo_model::{CausalLm, Dropout};
 use serde::{Deserialize, Serialize};
 
@@ -187,41 +187,35 @@ fn validation_loss<M: CausalLm>(
     Ok(sum / tokens as f64)
 }
 
-/// Inputs, targets and their weights.
+/// Sequences padded to one length, and their next tokens.
 struct Batch {
     inputs: PaddedIds,
-    targets: PaddedIds,
-    /// `[b · t]`: 1/tokens where a target counts.
-    weights: Vec<f32>,
+    /// The places among `b · t` that have a next token, `[n]`, and that token.
+    places: Vec<i32>,
+    next: Vec<u32>,
+    /// n.
     tokens: usize,
 }
 
 impl Batch {
     fn new<'a>(rows: impl ExactSizeIterator<Item = &'a [u32]> + Clone, boundary: u32) -> Self {
-        let lengths: Vec<usize> = rows.clone().map(|ids| ids.len() + 1).collect();
         let inputs: Vec<Vec<u32>> = rows.clone().map(|ids| [&[boundary], ids].concat()).collect();
-        let targets: Vec<Vec<u32>> = rows.map(|ids| [ids, &[boundary]].concat()).collect();
-        let padded = |rows: &[Vec<u32>]| PaddedIds::new(rows.iter().map(Vec::as_slice), boundary);
-        let (inputs, targets) = (padded(&inputs), padded(&targets));
-        let tokens: usize = lengths.iter().sum();
-        let weight = 1.0 / tokens as f32;
-        let weights = lengths
-            .iter()
-            .flat_map(|&length| {
-                (0..inputs.columns).map(move |t| if t < length { weight } else { 0.0 })
-            })
-            .collect();
-        Self { inputs, targets, weights, tokens }
+        let inputs = PaddedIds::new(inputs.iter().map(Vec::as_slice), boundary);
+        let (mut places, mut next) = (Vec::new(), Vec::new());
+        for (row, ids) in rows.enumerate() {
+            next.extend(ids.iter().copied().chain([boundary]));
+            places.extend((0..=ids.len()).map(|t| (row * inputs.columns + t) as i32));
+        }
+        Self { inputs, tokens: places.len(), places, next }
     }
 
-    /// `−Σ w · log p(target)`, `[1]`.
+    /// Mean of `−log p(next token)`, `[1]`.
     fn loss<M: CausalLm>(&self, model: &M, dropout: &mut Dropout) -> Tensor<1> {
         let device = model.device();
         let hidden = model.hidden(self.inputs.clone().tensor(&device), None, dropout);
-        let positions = self.weights.len();
-        let targets = self.targets.clone().tensor(&device).reshape([positions]);
-        let logprobs = score(model.logits(hidden), targets, 1.0, None).logprobs; // [b·t]
-        let weights = TensorData::new(self.weights.clone(), [positions]);
-        (logprobs * Tensor::from_data(weights, &device)).sum().neg()
+        let places: Tensor<1, Int> = Tensor::from_data(self.places.as_slice(), &device);
+        let targets = Targets::new(self.next.clone(), model.vocabulary_size());
+        let scores = score(hidden.select(0, places), &model.head(), &targets);
+        scores.logprobs.sum() * (-1.0 / self.tokens as f64)
     }
 }

@@ -3,18 +3,19 @@
 use std::time::{Duration, Instant};
 
 use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
 use grpo_core::{
-    Advantages, BatchTotals, HostTokens, LossConfig, LossInputs, TokenStatistics, accumulate,
-    group_advantages, grpo_loss,
+    Advantages, BatchTotals, EntropyController, HighEntropy, LossConfig, TokenStatistics,
+    accumulate, weighted_group_advantages,
 };
 use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_model::{CausalLm, Frozen};
 use grpo_rewards::{Outcome, RewardRunner};
 use grpo_rollout::{Rollout, StepKey};
 
-use crate::collate::{MicroBatch, micro_batches};
+use crate::collate::micro_batches;
 use crate::error::finite_loss;
+use crate::frame::Frame;
+use crate::reward_functions::RewardFunctions;
 use crate::{GrpoConfig, Optimizer, TrainError};
 
 /// Turns the token ids of a completion's actions into the text that the reward sees.
@@ -32,6 +33,8 @@ pub struct Grpo<M> {
     pub(crate) padding: u32,
     pub(crate) config: GrpoConfig,
     pub(crate) loss: LossConfig,
+    /// The coefficient of the entropy bonus, where there is one.
+    pub(crate) entropy_bonus: Option<EntropyController>,
     pub(crate) seed: u64,
     /// Optimizer steps done.
     pub(crate) version: u64,
@@ -52,10 +55,13 @@ pub struct StepReport {
     pub advantages: Advantages,
     /// Sums over tokens of all updates of the step.
     pub tokens: TokenStatistics,
-    /// Mean and largest |log-probability when sampled − when first scored|: rounding, unless something is wrong.
-    pub sampling_difference: [f64; 2],
+    /// Mean over completions of the KL that their rewards lost; `None` where it is no part of the reward.
+    pub reward_kl: Option<f64>,
     /// Mean loss of the step's updates.
     pub loss: f64,
+    /// Coefficient of the entropy bonus in the last update, and the mean loss without the bonus; `None`
+    /// where there is none.
+    pub entropy_bonus: Option<(f64, f64)>,
     /// Mean gradient norm of the step's updates, before clipping.
     pub grad_norm: f64,
     /// What the updates used.
@@ -88,42 +94,55 @@ impl<M: CausalLm> Grpo<M> {
             self.rollout.sample(&Frozen::snapshot(&self.policy), prompts, self.key(step))?;
         let rollout_time = started.elapsed();
 
-        // r_i with parts, and Â_i
+        // r_i with parts
         let texts = self.texts(&groups);
         let outcomes = self.rewards.score(texts.clone());
-        let rewards = self.rewards_of_groups(&outcomes, step)?;
-        let advantages = group_advantages(&rewards, &self.config.advantages())?;
+        let mut rewards = self.reward_functions(&outcomes, step)?;
         let reward_time = started.elapsed() - rollout_time;
 
-        // Denominators are of the whole batch; micro-batches only decide memory.
+        // log π_ref; micro-batches only decide memory.
         let completions: Vec<&Completion> = groups.iter().flat_map(|g| &g.completions).collect();
-        let totals = BatchTotals {
+        let size = self.config.train.micro_batch_size;
+        let micro = micro_batches(&completions, size, self.padding, self.policy.vocabulary_size());
+        let mut frames: Vec<Frame<'_>> =
+            micro.into_iter().map(|micro| Frame::new(micro, &self.reference)).collect();
+
+        // Â_i
+        let reward_kl = self.loss.kl.in_reward().then(|| self.penalise(&mut rewards, &frames));
+        let advantages = weighted_group_advantages(
+            &rewards.by_group(self.config.train.group_size),
+            rewards.weights(),
+            &self.config.advantages()?,
+        )?;
+        let of_completions = advantages.groups.concat();
+        frames.iter_mut().for_each(|frame| frame.set_advantages(&of_completions));
+
+        // Denominators are of the whole batch.
+        let mut totals = BatchTotals {
             sequences: completions.len(),
             tokens: completions.iter().map(|completion| completion.actions()).sum(),
             max_completion_length: self.config.sampling.max_new_tokens,
+            high_entropy: None,
         };
-        let with_advantages: Vec<(&Completion, f64)> =
-            completions.into_iter().zip(advantages.groups.iter().flatten().copied()).collect();
-        let mut micro_batches: Vec<Frame<'_>> = micro_batches(
-            &with_advantages,
-            self.config.train.micro_batch_size,
-            self.padding,
-            self.policy.vocabulary_size(),
-            self.loss.reduction,
-            &totals,
-        )
-        .into_iter()
-        .map(|micro| Frame::new(micro, &self.reference)) // log π_ref
-        .collect();
-
         let learning_rate = self.config.learning_rate(step);
         let updates = self.config.train.updates_per_rollout;
         let mut tokens = TokenStatistics::default();
-        let (mut mean_loss, mut mean_norm) = (0.0, 0.0);
+        let (mut mean_loss, mut mean_norm, mut mean_bonus) = (0.0, 0.0, 0.0);
+        let mut entropy_coef = 0.0;
         for _update in 0..updates {
+            totals.high_entropy = self.high_entropy(&frames);
+            entropy_coef = self.entropy_bonus.map_or(0.0, |bonus| bonus.coef());
+            let mut of_update = TokenStatistics::default();
             let mut gradients: Option<GradientsParams> = None;
-            for frame in &mut micro_batches {
-                let loss = frame.loss(&self.policy, &self.loss, &mut tokens);
+            for frame in &mut frames {
+                let loss = frame.loss(
+                    &self.policy,
+                    &self.reference,
+                    &self.loss,
+                    &totals,
+                    entropy_coef,
+                    &mut of_update,
+                );
                 mean_loss += finite_loss(loss.clone())? / f64::from(updates);
                 let more = GradientsParams::from_grads(loss.backward(), &self.policy);
                 gradients = Some(accumulate(&self.policy, gradients, more));
@@ -135,9 +154,14 @@ impl<M: CausalLm> Grpo<M> {
             self.policy = policy;
             self.version += 1;
             mean_norm += norm / f64::from(updates);
+            let entropy = of_update.kept_entropy().unwrap_or(0.0);
+            mean_bonus += entropy_coef * entropy / f64::from(updates);
+            if let Some(bonus) = &mut self.entropy_bonus {
+                bonus.observe(entropy);
+            }
+            tokens.merge(&of_update);
         }
-        let sampling_difference = sampling_difference(&micro_batches);
-        drop(micro_batches);
+        drop(frames);
         let times = PhaseTimes {
             rollout: rollout_time,
             reward: reward_time,
@@ -150,12 +174,34 @@ impl<M: CausalLm> Grpo<M> {
             outcomes,
             advantages,
             tokens,
-            sampling_difference,
+            reward_kl,
             loss: mean_loss,
+            entropy_bonus: self.entropy_bonus.map(|_| (entropy_coef, mean_loss + mean_bonus)),
             grad_norm: mean_norm,
             learning_rate,
             times,
         })
+    }
+
+    /// Takes `β · Σ_t KL` off each completion's reward, and gives the mean of the sums.
+    fn penalise(&self, rewards: &mut RewardFunctions, frames: &[Frame<'_>]) -> f64 {
+        let kl = &self.loss.kl;
+        let of_frame =
+            |frame: &Frame<'_>| frame.sequence_kl(&self.policy, &self.reference, kl.estimator);
+        let mut of_completions: Vec<(usize, f64)> = frames.iter().flat_map(of_frame).collect();
+        of_completions.sort_by_key(|(place, _)| *place);
+        let values: Vec<f64> = of_completions.into_iter().map(|(_, value)| value).collect();
+        rewards.subtract(kl.coef, &values);
+        values.iter().sum::<f64>() / values.len() as f64
+    }
+
+    /// The threshold of the high-entropy mask, over all micro-batches, where there is one: a forward pass
+    /// more.
+    fn high_entropy(&self, frames: &[Frame<'_>]) -> Option<HighEntropy> {
+        let share = self.loss.high_entropy_share?;
+        let policy = Frozen::snapshot(&self.policy);
+        let entropies = frames.iter().flat_map(|frame| frame.entropies(&policy)).collect();
+        Some(HighEntropy::of(entropies, share))
     }
 
     fn key(&self, step: u32) -> StepKey {
@@ -169,12 +215,12 @@ impl<M: CausalLm> Grpo<M> {
             .collect()
     }
 
-    /// Total rewards by group; `None` where there is none.
-    fn rewards_of_groups(
+    /// Rewards by completion, as long as not too many failed.
+    fn reward_functions(
         &self,
         outcomes: &[Outcome],
         step: u32,
-    ) -> Result<Vec<Vec<Option<f64>>>, TrainError> {
+    ) -> Result<RewardFunctions, TrainError> {
         let mut failures = outcomes.iter().filter_map(Outcome::failure);
         if let Some(reason) = failures.next() {
             let failed = 1 + failures.count();
@@ -187,83 +233,6 @@ impl<M: CausalLm> Grpo<M> {
                 });
             }
         }
-        let groups = outcomes.chunks(self.config.train.group_size);
-        Ok(groups.map(|group| group.iter().map(Outcome::total).collect()).collect())
+        Ok(RewardFunctions::new(outcomes, self.config.advantage.aggregation))
     }
-}
-
-/// A micro-batch with the log-probabilities that stay as they are during the step.
-struct Frame<'a> {
-    micro: MicroBatch<'a>,
-    /// `log π_ref`, `[b · t]`.
-    reference: Vec<f32>,
-    /// `log π_θ` of the first update, which is `log π_old`, `[b · t]`.
-    old: Option<Vec<f32>>,
-}
-
-impl<'a> Frame<'a> {
-    fn new<M: CausalLm>(micro: MicroBatch<'a>, reference: &Frozen<M>) -> Self {
-        let reference = host(micro.score_frozen(reference));
-        Self { micro, reference, old: None }
-    }
-
-    /// This micro-batch's part of the loss, `[1]`; adds its tokens to `statistics`.
-    fn loss<M: CausalLm>(
-        &mut self,
-        policy: &M,
-        config: &LossConfig,
-        statistics: &mut TokenStatistics,
-    ) -> Tensor<1> {
-        let shape = self.micro.shape();
-        let device = policy.device().inner();
-        let constant = |values: &[f32]| -> Tensor<2> {
-            Tensor::<1>::from_data(values, &device).reshape(shape)
-        };
-        let scores = self.micro.score_policy(policy); // log π_θ
-        let logprobs = host(scores.logprobs.clone());
-        statistics.add(
-            &HostTokens {
-                logprobs: &logprobs,
-                old_logprobs: self.old.as_deref(),
-                ref_logprobs: Some(&self.reference),
-                entropies: &host(scores.entropies),
-                mask: &self.micro.mask,
-                advantages: &self.micro.advantages,
-            },
-            config,
-        );
-        let (weights, advantages) = self.micro.constants(&device);
-        let inputs = LossInputs {
-            logprobs: scores.logprobs.reshape(shape),
-            old_logprobs: self.old.as_deref().map(constant),
-            ref_logprobs: Some(constant(&self.reference)),
-            advantages,
-            weights,
-        };
-        self.old.get_or_insert(logprobs);
-        grpo_loss(inputs, config)
-    }
-}
-
-/// Mean and largest distance of the sampler's log-probabilities from the trainer's.
-fn sampling_difference(frames: &[Frame<'_>]) -> [f64; 2] {
-    let (mut sum, mut largest, mut count) = (0.0, 0.0_f64, 0);
-    for frame in frames {
-        let trainer = frame.old.as_deref().unwrap_or_default();
-        let [_, columns] = frame.micro.shape();
-        for (row, completion) in frame.micro.completions.iter().enumerate() {
-            let places = (0..columns).filter(|&t| frame.micro.mask[row][t]);
-            for (t, &sampled) in places.zip(completion.sampling_logprobs()) {
-                let difference = f64::from((sampled - trainer[row * columns + t]).abs());
-                sum += difference;
-                largest = largest.max(difference);
-                count += 1;
-            }
-        }
-    }
-    [sum / f64::from(count), largest]
-}
-
-fn host(tensor: Tensor<1>) -> Vec<f32> {
-    tensor.into_data().iter::<f32>().collect()
 }

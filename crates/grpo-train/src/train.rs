@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use grpo_core::EntropyController;
 use grpo_data::Prompt;
 use grpo_model::{CausalLm, Frozen};
 use grpo_rewards::RewardRunner;
@@ -40,6 +41,7 @@ impl<M: CausalLm> Grpo<M> {
         decode: Decode,
     ) -> Result<Self, TrainError> {
         config.check()?;
+        let loss = config.loss.resolve()?;
         let reward = config.reward.build()?;
         let settings = RolloutSettings {
             group_size: config.train.group_size,
@@ -57,7 +59,8 @@ impl<M: CausalLm> Grpo<M> {
             rewards: RewardRunner::new(reward, time_limit),
             decode,
             padding: boundary,
-            loss: config.loss.resolve()?,
+            loss,
+            entropy_bonus: loss.entropy_bonus.map(EntropyController::new),
             config,
             seed,
             version: 0,

@@ -3,4 +3,5 @@
 pub(crate) mod describe;
 pub(crate) mod pretrain;
 pub(crate) mod sample;
+pub(crate) mod selftest;
 pub(crate) mod train;

@@ -5,6 +5,7 @@ mod describe;
 mod models;
 mod molecules;
 mod sample;
+mod selftest;
 mod shipped;
 mod support;
 mod training;

@@ -201,13 +201,12 @@ fn advantages_have_ranges() {
         assert_eq!(config.checked().map_err(|error| error.to_string()), Err(message.to_owned()));
     };
     for epsilon in BELOW_ZERO {
-        let message = format!(
-            "advantage.epsilon = {epsilon} is out of range; it must be 0 or more, and finite"
-        );
+        let message =
+            format!("epsilon = {epsilon} is out of range; it must be 0 or more, and finite");
         check(AdvantageConfig { epsilon, ..default }, &message);
     }
     for clip in [0.0, -1.0, f64::NAN] {
-        let message = format!("advantage.clip = {clip} is out of range; it must be above 0");
+        let message = format!("clip = {clip} is out of range; it must be above 0");
         check(AdvantageConfig { clip: Some(clip), ..default }, &message);
     }
     let (baseline, aggregation) = (Baseline::Batch, Aggregation::NormalizeThenSum);

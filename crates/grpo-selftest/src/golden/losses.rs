@@ -137,9 +137,13 @@ fn check(raw: Raw) -> Result<GoldenLoss, Problem> {
 fn tokens_of_the_batch(settings: &Settings, tokens: usize) -> Result<usize, Problem> {
     let (accumulated, generated) =
         (settings.gradient_accumulation_steps, settings.steps_per_generation);
-    if accumulated == 0 || generated == 0 {
-        let key = "config.gradient_accumulation_steps and steps_per_generation";
-        return Err((key, "0, expected 1 or more".to_owned()));
+    for (key, steps) in [
+        ("config.gradient_accumulation_steps", accumulated),
+        ("config.steps_per_generation", generated),
+    ] {
+        if steps == 0 {
+            return Err((key, "0, expected 1 or more".to_owned()));
+        }
     }
     if tokens * accumulated % generated != 0 {
         let problem = format!("{generated}, expected a divisor of {tokens} tokens × {accumulated}");

@@ -1,0 +1,90 @@
+//! `grpo selftest`: the mathematics of the program against oracles and against TRL's values.
+
+use std::time::Instant;
+
+use comfy_table::{CellAlignment, Table, presets};
+use grpo_selftest::{Miss, Options, Report, Suite};
+
+use crate::args::SelftestArguments;
+use crate::device;
+use crate::output::say;
+
+pub(crate) fn run(arguments: &SelftestArguments) -> anyhow::Result<()> {
+    let device = device::named(arguments.device.as_deref())?;
+    let begin = Instant::now();
+    let report = grpo_selftest::run(&Options { golden: arguments.golden.clone(), device })?;
+    say(format_args!("{}", table(&report)));
+    for suite in report.suites.iter().filter(|suite| !suite.misses.is_empty()) {
+        say(format_args!("\n{}, {}, against {}:", suite.name, suite.precision, suite.against));
+        for miss in &suite.misses {
+            say(format_args!("  {}", sentence(miss)));
+        }
+        let more = suite.missed_cases - suite.misses.len();
+        if more > 0 {
+            say(format_args!("  … and {more} more cases"));
+        }
+    }
+    let of_all = |count: fn(&Suite) -> usize| report.suites.iter().map(count).sum::<usize>();
+    let (cases, missed) = (of_all(|suite| suite.cases), of_all(|suite| suite.missed_cases));
+    let seconds = begin.elapsed().as_secs_f64();
+    anyhow::ensure!(report.passed(), "{missed} of {cases} cases have a number out of tolerance");
+    say(format_args!("{cases} cases, all within tolerance, in {seconds:.1} s"));
+    Ok(())
+}
+
+fn table(report: &Report) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header([
+        "suite",
+        "against",
+        "numbers",
+        "cases",
+        "largest error",
+        "relative",
+        "verdict",
+    ]);
+    for suite in &report.suites {
+        table.add_row(row(suite));
+    }
+    for column in 3..=5 {
+        let column = table.column_mut(column).expect("the table has seven columns");
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn row(suite: &Suite) -> [String; 7] {
+    let (name, against) = (suite.name.to_owned(), suite.against.clone());
+    let numbers = suite.precision.to_string();
+    if let Some(why) = suite.left_out {
+        let [none, nothing, neither] = ["–"; 3].map(str::to_owned);
+        return [name, against, numbers, none, nothing, neither, format!("left out: {why}")];
+    }
+    let verdict = match suite.missed_cases {
+        0 => "pass".to_owned(),
+        missed => format!("{missed} MISSED"),
+    };
+    [
+        name,
+        against,
+        numbers,
+        suite.cases.to_string(),
+        format!("{:.1e}", suite.worst_absolute),
+        format!("{:.1e}", suite.worst_relative),
+        verdict,
+    ]
+}
+
+fn sentence(miss: &Miss) -> String {
+    let Miss { case, label, what, expected, got, tolerance } = miss;
+    let value = |value: f64| match value.is_nan() {
+        true => "none".to_owned(),
+        false => value.to_string(),
+    };
+    format!(
+        "case {case} ({label}): {what} is {}, expected {} (within {tolerance:.1e})",
+        value(*got),
+        value(*expected)
+    )
+}

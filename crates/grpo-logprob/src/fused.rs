@@ -1,0 +1,303 @@
+//! Scores from hidden states, tile by tile.
+//!
+//! The algorithm is here, once, in the operations of any backend; what is done to the elements of a tile is
+//! behind [`Steps`], with a version in Burn's operations ([`plain`]) and one in vectorised loops for `f32` on
+//! the CPU ([`cpu`]).
+
+#[cfg(feature = "flex")]
+pub(crate) mod cpu;
+pub(crate) mod plain;
+
+use std::ops::Range;
+
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Backend, TensorMetadata};
+use burn::tensor::Slice;
+
+use crate::Targets;
+use crate::tiles::Tiles;
+
+/// Positions that are worked on at the same time: enough for a matrix product to run at full speed.
+const POSITIONS: usize = 2048;
+/// Logits that are held at the same time.
+const LOGITS: usize = 1 << 22;
+
+/// What is scored: `n` hidden states against a head.
+pub(crate) struct Problem<'a, B: Backend> {
+    /// `[n, width]`.
+    pub(crate) hidden: &'a FloatTensor<B>,
+    /// `[width, vocabulary]`.
+    pub(crate) weight: &'a FloatTensor<B>,
+    /// `[vocabulary]`.
+    pub(crate) bias: Option<&'a FloatTensor<B>>,
+    pub(crate) targets: &'a Targets,
+}
+
+/// What the forward pass gives, and the backward pass needs of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Forward<B: Backend> {
+    /// Log-probability and entropy of each position, `[n, 2]`.
+    pub(crate) scores: FloatTensor<B>,
+    /// `ln Σ exp(scaled logit)` of each position, `[n, 1]`.
+    pub(crate) log_normalizer: FloatTensor<B>,
+    /// `∂ logprob / ∂ hidden`, `[n, width]`, where it was asked for.
+    pub(crate) direction: Option<FloatTensor<B>>,
+}
+
+/// The gradients that were asked for.
+pub(crate) struct Gradients<B: Backend> {
+    pub(crate) hidden: Option<FloatTensor<B>>,
+    pub(crate) weight: Option<FloatTensor<B>>,
+    pub(crate) bias: Option<FloatTensor<B>>,
+}
+
+/// Which gradients are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) hidden: bool,
+    pub(crate) weight: bool,
+    pub(crate) bias: bool,
+}
+
+/// What is done to the elements of a tile. Ranges of ids come in ascending order.
+pub(crate) trait Steps<B: Backend> {
+    /// Running maximum and sums of each position.
+    type Running;
+
+    fn start(like: &FloatTensor<B>, positions: usize) -> Self::Running;
+
+    /// Takes note of the logits of a tile, `[positions, ids]`. Where `weigh`, gives
+    /// `exp(scaled logit − running maximum) · ∂ scaled logit / ∂ logit · temperature`.
+    fn absorb(
+        running: &mut Self::Running,
+        logits: FloatTensor<B>,
+        at: &mut Place<'_>,
+        weigh: bool,
+    ) -> Option<FloatTensor<B>>;
+
+    /// `sum · exp(old maximum − new maximum) + term` for the tile absorbed last, `[positions, width]`.
+    fn accumulate(
+        running: &Self::Running,
+        sum: FloatTensor<B>,
+        term: FloatTensor<B>,
+    ) -> FloatTensor<B>;
+
+    /// `[positions, 2]` of scores and `[positions, 1]` of log-normalizers.
+    fn finish(running: &Self::Running) -> [FloatTensor<B>; 2];
+
+    /// From `Σ_v exp(x_v − maximum) W_v` to the derivative of the log-probability by the hidden state.
+    fn direction(
+        running: &Self::Running,
+        sum: FloatTensor<B>,
+        weight: &FloatTensor<B>,
+        at: &Place<'_>,
+    ) -> FloatTensor<B>;
+
+    /// Gradient of the logits of a tile, `[positions, ids]`.
+    ///
+    /// `scores`, `upstream`: `[positions, 2]`; `log_normalizer`: `[positions, 1]`.
+    fn gradient(
+        logits: FloatTensor<B>,
+        scores: &FloatTensor<B>,
+        log_normalizer: &FloatTensor<B>,
+        upstream: &FloatTensor<B>,
+        at: &mut Place<'_>,
+    ) -> FloatTensor<B>;
+
+    fn zeros(like: &FloatTensor<B>, shape: [usize; 2]) -> FloatTensor<B>;
+
+    /// Whether a gradient of the weight is better built by rows of `[vocabulary, width]`.
+    fn is_transposed(weight: &FloatTensor<B>) -> bool;
+}
+
+/// Which tile.
+pub(crate) struct Place<'a> {
+    pub(crate) targets: &'a Targets,
+    pub(crate) tiles: Tiles<'a>,
+    pub(crate) positions: Range<usize>,
+    pub(crate) ids: Range<usize>,
+}
+
+impl<'a> Place<'a> {
+    fn new(targets: &'a Targets, positions: Range<usize>) -> Self {
+        Self { targets, tiles: Tiles::new(targets, positions.clone()), positions, ids: 0..0 }
+    }
+
+    /// The tokens of the positions.
+    pub(crate) fn chosen(&self) -> &'a [u32] {
+        &self.targets.ids()[self.positions.clone()]
+    }
+}
+
+/// Scores; with the direction of the hidden gradient where `direct`.
+pub(crate) fn forward<B: Backend, S: Steps<B>>(
+    problem: &Problem<'_, B>,
+    direct: bool,
+) -> Forward<B> {
+    let (mut scores, mut normalizers, mut directions) = (Vec::new(), Vec::new(), Vec::new());
+    for positions in problem.position_ranges() {
+        let hidden = rows::<B>(problem.hidden, &positions);
+        let mut running = S::start(&hidden, positions.len());
+        let mut at = Place::new(problem.targets, positions.clone());
+        let mut sum: Option<FloatTensor<B>> = None;
+        for ids in problem.id_ranges(positions.len()) {
+            at.ids = ids.clone();
+            let weight = columns::<B>(problem.weight, &ids);
+            let logits = problem.logits(hidden.clone(), weight.clone(), &ids);
+            if let Some(weights) = S::absorb(&mut running, logits, &mut at, direct) {
+                let term = B::float_matmul(weights, B::float_transpose(weight));
+                sum = Some(match sum {
+                    Some(sum) => S::accumulate(&running, sum, term),
+                    None => term,
+                });
+            }
+        }
+        let [score, normalizer] = S::finish(&running);
+        scores.push(score);
+        normalizers.push(normalizer);
+        directions.extend(sum.map(|sum| S::direction(&running, sum, problem.weight, &at)));
+    }
+    Forward {
+        scores: cat::<B>(scores),
+        log_normalizer: cat::<B>(normalizers),
+        direction: (!directions.is_empty()).then(|| cat::<B>(directions)),
+    }
+}
+
+/// Gradients by making the tiles again; `upstream`: `[n, 2]`.
+pub(crate) fn backward<B: Backend, S: Steps<B>>(
+    problem: &Problem<'_, B>,
+    forward: &Forward<B>,
+    upstream: &FloatTensor<B>,
+    wanted: Wanted,
+) -> Gradients<B> {
+    let mut hidden_parts = Vec::new();
+    let mut weight_gradient = wanted.weight.then(|| WeightGradient::new::<S>(problem.weight));
+    let mut bias_gradient: Option<FloatTensor<B>> = None;
+    for positions in problem.position_ranges() {
+        let hidden = rows::<B>(problem.hidden, &positions);
+        let part = |of: &FloatTensor<B>| rows::<B>(of, &positions);
+        let (scores, normalizer) = (part(&forward.scores), part(&forward.log_normalizer));
+        let upstream = part(upstream);
+        let mut at = Place::new(problem.targets, positions.clone());
+        let mut hidden_gradient: Option<FloatTensor<B>> = None;
+        let mut bias_parts = Vec::new();
+        for ids in problem.id_ranges(positions.len()) {
+            at.ids = ids.clone();
+            let weight = columns::<B>(problem.weight, &ids);
+            let logits = problem.logits(hidden.clone(), weight.clone(), &ids);
+            let gradient = S::gradient(logits, &scores, &normalizer, &upstream, &mut at);
+            if let Some(weight_gradient) = &mut weight_gradient {
+                weight_gradient.add(&hidden, &gradient, &ids);
+            }
+            if wanted.bias {
+                bias_parts.push(B::float_transpose(B::float_sum_dim(gradient.clone(), 0)));
+            }
+            if wanted.hidden {
+                let term = B::float_matmul(gradient, B::float_transpose(weight));
+                hidden_gradient = Some(plus::<B>(hidden_gradient, term));
+            }
+        }
+        hidden_parts.extend(hidden_gradient);
+        if wanted.bias {
+            bias_gradient = Some(plus::<B>(bias_gradient, cat::<B>(bias_parts)));
+        }
+    }
+    let vocabulary = problem.targets.vocabulary();
+    Gradients {
+        hidden: wanted.hidden.then(|| cat::<B>(hidden_parts)),
+        weight: weight_gradient.map(WeightGradient::into_gradient),
+        bias: bias_gradient.map(|gradient| B::float_reshape(gradient, [vocabulary].into())),
+    }
+}
+
+impl<B: Backend> Problem<'_, B> {
+    fn logits(
+        &self,
+        hidden: FloatTensor<B>,
+        weight: FloatTensor<B>,
+        ids: &Range<usize>,
+    ) -> FloatTensor<B> {
+        let logits = B::float_matmul(hidden, weight);
+        let Some(bias) = self.bias else { return logits };
+        let bias = B::float_slice(bias.clone(), &[slice(ids)]);
+        B::float_add(logits, B::float_reshape(bias, [1, ids.len()].into()))
+    }
+
+    fn position_ranges(&self) -> impl Iterator<Item = Range<usize>> + use<B> {
+        ranges(self.targets.ids().len(), POSITIONS)
+    }
+
+    fn id_ranges(&self, positions: usize) -> impl Iterator<Item = Range<usize>> + use<B> {
+        // In steps of 64, so that rows of a tile begin on cache lines.
+        ranges(self.targets.vocabulary(), (LOGITS / positions).next_multiple_of(64))
+    }
+}
+
+/// A gradient of the weight that grows tile by tile, in place.
+struct WeightGradient<B: Backend> {
+    /// `[width, vocabulary]`, or `[vocabulary, width]`.
+    sum: Option<FloatTensor<B>>,
+    transposed: bool,
+}
+
+impl<B: Backend> WeightGradient<B> {
+    fn new<S: Steps<B>>(weight: &FloatTensor<B>) -> Self {
+        let transposed = S::is_transposed(weight);
+        let [width, vocabulary] = weight.shape().dims();
+        let shape = if transposed { [vocabulary, width] } else { [width, vocabulary] };
+        Self { sum: Some(S::zeros(weight, shape)), transposed }
+    }
+
+    /// Adds `hiddenᵀ · gradient` to the columns of `ids`.
+    fn add(&mut self, hidden: &FloatTensor<B>, gradient: &FloatTensor<B>, ids: &Range<usize>) {
+        let sum = self.sum.take().expect("there between additions");
+        let [width] = [hidden.shape()[1]];
+        let (term, place) = if self.transposed {
+            let term = B::float_matmul(B::float_transpose(gradient.clone()), hidden.clone());
+            (term, [slice(ids), slice(&(0..width))])
+        } else {
+            let term = B::float_matmul(B::float_transpose(hidden.clone()), gradient.clone());
+            (term, [slice(&(0..width)), slice(ids)])
+        };
+        let term = B::float_add(term, B::float_slice(sum.clone(), &place));
+        // The slice above is gone, so this is the only owner, and the assignment is in place.
+        self.sum = Some(B::float_slice_assign(sum, &place, term));
+    }
+
+    fn into_gradient(self) -> FloatTensor<B> {
+        let sum = self.sum.expect("there between additions");
+        if self.transposed { B::float_transpose(sum) } else { sum }
+    }
+}
+
+fn plus<B: Backend>(sum: Option<FloatTensor<B>>, term: FloatTensor<B>) -> FloatTensor<B> {
+    match sum {
+        Some(sum) => B::float_add(sum, term),
+        None => term,
+    }
+}
+
+fn cat<B: Backend>(mut parts: Vec<FloatTensor<B>>) -> FloatTensor<B> {
+    match parts.len() {
+        1 => parts.remove(0),
+        _ => B::float_cat(parts, 0),
+    }
+}
+
+fn rows<B: Backend>(of: &FloatTensor<B>, range: &Range<usize>) -> FloatTensor<B> {
+    B::float_slice(of.clone(), &[slice(range)])
+}
+
+fn columns<B: Backend>(of: &FloatTensor<B>, range: &Range<usize>) -> FloatTensor<B> {
+    let rows = of.shape()[0];
+    B::float_slice(of.clone(), &[slice(&(0..rows)), slice(range)])
+}
+
+pub(crate) fn slice(range: &Range<usize>) -> Slice {
+    Slice::from(range.start as isize..range.end as isize)
+}
+
+fn ranges(len: usize, step: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len).step_by(step.max(1)).map(move |start| start..(start + step).min(len))
+}

@@ -1,0 +1,99 @@
+//! What the sampling distribution says of a tile: some positions by a range of ids.
+
+use std::iter::Peekable;
+use std::ops::Range;
+
+use grpo_sampling::{TokenSet, TokenSetIter};
+
+use crate::Targets;
+
+/// Walks over the vocabulary for some positions, tile by tile in ascending order.
+pub(crate) struct Tiles<'a> {
+    pub(crate) rows: Vec<RowSets<'a>>,
+    forbidden: &'a [u32],
+}
+
+/// Flags of a tile, `[positions, ids]` by rows; `None` where none is set anywhere.
+pub(crate) struct Tile {
+    /// True for ids that a repetition penalty is on.
+    pub(crate) seen: Option<Vec<bool>>,
+    /// True for ids that could not be drawn.
+    pub(crate) excluded: Option<Vec<bool>>,
+}
+
+/// The sets of one position, with a place in each.
+pub(crate) struct RowSets<'a> {
+    kept: Option<Peekable<TokenSetIter<'a>>>,
+    seen: Option<Peekable<TokenSetIter<'a>>>,
+}
+
+impl<'a> Tiles<'a> {
+    pub(crate) fn new(targets: &'a Targets, positions: Range<usize>) -> Self {
+        let walk = |sets: Option<&'a [TokenSet]>, position: usize| {
+            sets.map(|sets| sets[position].iter().peekable())
+        };
+        let seen = targets.penalty().map(|penalty| &penalty.seen[..]);
+        let row =
+            |position| RowSets { kept: walk(targets.kept(), position), seen: walk(seen, position) };
+        Self { rows: positions.map(row).collect(), forbidden: targets.forbidden() }
+    }
+
+    /// The forbidden ids of a range, counted from its start.
+    pub(crate) fn forbidden(&self, ids: &Range<usize>) -> Vec<usize> {
+        let from = self.forbidden.partition_point(|&id| (id as usize) < ids.start);
+        let to = self.forbidden.partition_point(|&id| (id as usize) < ids.end);
+        self.forbidden[from..to].iter().map(|&id| id as usize - ids.start).collect()
+    }
+
+    /// The flags of the next tile; ranges follow each other.
+    pub(crate) fn next_tile(&mut self, ids: Range<usize>) -> Tile {
+        let width = ids.len();
+        let forbidden = self.forbidden(&ids);
+        let is_truncated = self.rows.iter().any(|row| row.kept.is_some());
+        let is_penalised = self.rows.iter().any(|row| row.seen.is_some());
+        let mut excluded =
+            vec![
+                false;
+                if is_truncated || !forbidden.is_empty() { self.rows.len() * width } else { 0 }
+            ];
+        let mut seen = vec![false; if is_penalised { self.rows.len() * width } else { 0 }];
+        for (row, flags) in self.rows.iter_mut().zip(excluded.chunks_mut(width)) {
+            if row.is_truncated() {
+                flags.fill(true);
+                row.kept_in(&ids).for_each(|id| flags[id] = false);
+            }
+            forbidden.iter().for_each(|&id| flags[id] = true);
+        }
+        for (row, flags) in self.rows.iter_mut().zip(seen.chunks_mut(width)) {
+            row.seen_in(&ids).for_each(|id| flags[id] = true);
+        }
+        let some = |flags: Vec<bool>| (!flags.is_empty()).then_some(flags);
+        Tile { seen: some(seen), excluded: some(excluded) }
+    }
+}
+
+impl RowSets<'_> {
+    pub(crate) fn is_truncated(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// The kept ids of the next range, counted from its start.
+    pub(crate) fn kept_in(&mut self, ids: &Range<usize>) -> impl Iterator<Item = usize> {
+        next_in(&mut self.kept, ids.clone())
+    }
+
+    /// The penalised ids of the next range, counted from its start.
+    pub(crate) fn seen_in(&mut self, ids: &Range<usize>) -> impl Iterator<Item = usize> {
+        next_in(&mut self.seen, ids.clone())
+    }
+}
+
+fn next_in(
+    set: &mut Option<Peekable<TokenSetIter<'_>>>,
+    ids: Range<usize>,
+) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let next = set.as_mut()?.next_if(|&id| (id as usize) < ids.end)?;
+        Some(next as usize - ids.start)
+    })
+}

@@ -1,0 +1,127 @@
+//! A micro-batch and the numbers about it that stay as they are during a step.
+
+use burn::tensor::{Tensor, TensorData};
+use grpo_core::{
+    BatchTotals, HostTokens, KlEstimator, LossConfig, LossInputs, TokenStatistics, grpo_loss,
+    sequence_kl,
+};
+use grpo_model::{CausalLm, Frozen};
+
+use crate::collate::MicroBatch;
+
+/// A micro-batch with its constants; log-probabilities are of actions, `[n]`.
+pub(crate) struct Frame<'a> {
+    micro: MicroBatch<'a>,
+    /// What the sampler recorded.
+    sampling: Vec<f64>,
+    /// `log π_ref`.
+    reference: Vec<f64>,
+    /// `log π_θ` of the first update, which is `log π_old`.
+    old: Option<Vec<f64>>,
+    /// Â of each completion.
+    advantages: Vec<f64>,
+}
+
+impl<'a> Frame<'a> {
+    pub(crate) fn new<M: CausalLm>(micro: MicroBatch<'a>, reference: &Frozen<M>) -> Self {
+        let reference = host(micro.score_frozen(reference).logprobs);
+        Self {
+            sampling: micro.sampling_logprobs(),
+            micro,
+            reference,
+            old: None,
+            advantages: vec![],
+        }
+    }
+
+    /// Picks those of its completions from the advantages of the step.
+    pub(crate) fn set_advantages(&mut self, of_step: &[f64]) {
+        self.advantages = self.micro.places.iter().map(|&place| of_step[place]).collect();
+    }
+
+    /// `Σ_t KL` of each completion as it was sampled, with its place in the step.
+    pub(crate) fn sequence_kl<M: CausalLm>(
+        &self,
+        policy: &M,
+        reference: &Frozen<M>,
+        estimator: KlEstimator,
+    ) -> Vec<(usize, f64)> {
+        let exact = (estimator == KlEstimator::Exact)
+            .then(|| host(self.micro.frozen_kl(&Frozen::snapshot(policy), reference)));
+        let mut start = 0;
+        let rows = self.micro.places.iter().zip(&self.micro.completions);
+        rows.map(|(&place, completion)| {
+            let actions = start..start + completion.actions();
+            start = actions.end;
+            let exact = exact.as_ref().map(|exact| &exact[actions.clone()]);
+            let (sampled, reference) = (&self.sampling[actions.clone()], &self.reference[actions]);
+            (place, sequence_kl(estimator, sampled, reference, exact))
+        })
+        .collect()
+    }
+
+    /// Entropies of the policy at each action.
+    pub(crate) fn entropies<M: CausalLm>(&self, policy: &Frozen<M>) -> Vec<f64> {
+        host(self.micro.score_frozen(policy).entropies)
+    }
+
+    /// This micro-batch's part of the loss, `[1]`; adds its tokens to `statistics`.
+    pub(crate) fn loss<M: CausalLm>(
+        &mut self,
+        policy: &M,
+        reference: &Frozen<M>,
+        config: &LossConfig,
+        totals: &BatchTotals,
+        entropy_coef: f64,
+        statistics: &mut TokenStatistics,
+    ) -> Tensor<1> {
+        let micro = &self.micro;
+        let (scores, exact_kl) = match config.kl.estimator {
+            KlEstimator::Exact => {
+                let (scores, kl) = micro.score_against(policy, reference);
+                (scores, Some(kl))
+            }
+            _ => (micro.score_policy(policy), None), // log π_θ
+        };
+        let logprobs = host(scores.logprobs.clone());
+        let spread = |values: &[f64]| micro.spread_host(values);
+        statistics.add(
+            &HostTokens {
+                logprobs: &spread(&logprobs),
+                old_logprobs: self.old.as_deref().map(spread).as_deref(),
+                ref_logprobs: Some(&spread(&self.reference)),
+                sampling_logprobs: Some(&spread(&self.sampling)),
+                exact_kl: exact_kl.clone().map(|kl| spread(&host(kl))).as_deref(),
+                entropies: &spread(&host(scores.entropies.clone())),
+                mask: &micro.mask,
+                advantages: &self.advantages,
+            },
+            config,
+            totals,
+        );
+        let device = policy.device().inner();
+        let constant = |values: &[f64]| -> Tensor<2> {
+            let values: Vec<f32> = spread(values).into_iter().map(|value| value as f32).collect();
+            Tensor::from_data(TensorData::new(values, micro.shape()), &device)
+        };
+        let advantages: Vec<f32> = self.advantages.iter().map(|&a| a as f32).collect();
+        let advantages = TensorData::new(advantages, [micro.shape()[0], 1]);
+        let inputs = LossInputs {
+            logprobs: micro.spread(scores.logprobs),
+            mask: micro.mask_tensor(&device),
+            advantages: Tensor::from_data(advantages, &device),
+            old_logprobs: self.old.as_deref().map(constant),
+            ref_logprobs: Some(constant(&self.reference)),
+            sampling_logprobs: Some(constant(&self.sampling)),
+            exact_kl: exact_kl.map(|kl| micro.spread(kl)),
+            entropies: config.needs_entropies().then(|| micro.spread(scores.entropies)),
+            entropy_coef,
+        };
+        self.old.get_or_insert(logprobs);
+        grpo_loss(inputs, config, totals)
+    }
+}
+
+fn host(tensor: Tensor<1>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}

@@ -1,0 +1,167 @@
+//! The sections `[advantage]` and `[loss]`: a preset, and what differs from it.
+
+use grpo_core::{
+    AdvantageConfig, Aggregation, Baseline, Deviation, EntropyBonus, KlConfig, KlEstimator,
+    KlPlacement, LossConfig, MismatchCorrection, Preset, RatioLevel, Reduction, RewardScale,
+    Surrogate,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::TrainError;
+
+/// The section `[advantage]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdvantageSettings {
+    /// See [`AdvantageConfig::aggregation`].
+    pub aggregation: Aggregation,
+    /// See [`AdvantageConfig::baseline`].
+    pub baseline: Baseline,
+    /// What centred rewards are divided by; without it, what the loss preset says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale: Option<RewardScale>,
+    /// See [`AdvantageConfig::deviation`].
+    pub deviation: Deviation,
+    /// See [`AdvantageConfig::epsilon`].
+    pub epsilon: f64,
+    /// See [`AdvantageConfig::clip`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<f64>,
+}
+
+impl Default for AdvantageSettings {
+    fn default() -> Self {
+        let AdvantageConfig { aggregation, baseline, deviation, epsilon, clip, .. } =
+            AdvantageConfig::default();
+        Self { aggregation, baseline, scale: None, deviation, epsilon, clip }
+    }
+}
+
+impl AdvantageSettings {
+    /// How rewards become advantages.
+    ///
+    /// # Errors
+    /// What [`AdvantageConfig::checked`] refuses.
+    pub fn resolve(&self, preset: Preset) -> Result<AdvantageConfig, TrainError> {
+        let Self { aggregation, baseline, scale, deviation, epsilon, clip } = *self;
+        let scale = scale.unwrap_or(preset.reward_scale());
+        let config = AdvantageConfig { aggregation, baseline, scale, deviation, epsilon, clip };
+        config.checked().map_err(TrainError::AdvantageSettings)
+    }
+}
+
+/// The section `[loss]`: a preset, and what differs from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LossSettings {
+    /// See [`Preset`].
+    pub preset: Preset,
+    /// Another surrogate than the preset's, with all its constants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub surrogate: Option<Surrogate>,
+    /// ε_low of a clipped surrogate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epsilon_low: Option<f64>,
+    /// ε_high of a clipped surrogate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epsilon_high: Option<f64>,
+    /// δ of a clipped surrogate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delta: Option<f64>,
+    /// Largest ratio of a `cispo` surrogate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<f64>,
+    /// See [`LossConfig::ratio_level`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_level: Option<RatioLevel>,
+    /// See [`LossConfig::reduction`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reduction: Option<Reduction>,
+    /// β, the weight of the KL penalty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl_coef: Option<f64>,
+    /// See [`KlConfig::estimator`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl_estimator: Option<KlEstimator>,
+    /// See [`KlConfig::placement`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl_placement: Option<KlPlacement>,
+    /// See [`KlConfig::bias_correction`]; on where it has a meaning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl_bias_correction: Option<bool>,
+    /// See [`LossConfig::off_policy_threshold`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub off_policy_threshold: Option<f64>,
+    /// See [`LossConfig::high_entropy_share`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub high_entropy_share: Option<f64>,
+    /// See [`LossConfig::mismatch`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mismatch: Option<MismatchCorrection>,
+    /// See [`LossConfig::entropy_bonus`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entropy_bonus: Option<EntropyBonus>,
+}
+
+impl LossSettings {
+    /// The loss that is meant.
+    ///
+    /// # Errors
+    /// A constant of another surrogate; what [`LossConfig::checked`] refuses.
+    pub fn resolve(&self) -> Result<LossConfig, TrainError> {
+        let preset = self.preset.config();
+        let config = LossConfig {
+            surrogate: self.surrogate(preset.surrogate)?,
+            ratio_level: self.ratio_level.unwrap_or(preset.ratio_level),
+            kl: self.kl(preset.kl),
+            reduction: self.reduction.unwrap_or(preset.reduction),
+            off_policy_threshold: self.off_policy_threshold,
+            high_entropy_share: self.high_entropy_share,
+            mismatch: self.mismatch,
+            entropy_bonus: self.entropy_bonus,
+        };
+        Ok(config.checked()?)
+    }
+
+    fn surrogate(&self, of_preset: Surrogate) -> Result<Surrogate, TrainError> {
+        let mut surrogate = self.surrogate.unwrap_or(of_preset);
+        let Self { epsilon_low, epsilon_high, delta, cap, .. } = *self;
+        let is_clipped = matches!(surrogate, Surrogate::Clipped { .. });
+        let is_cispo = matches!(surrogate, Surrogate::Cispo { .. });
+        let given = [
+            ("epsilon_low", epsilon_low, is_clipped, "clipped"),
+            ("epsilon_high", epsilon_high, is_clipped, "clipped"),
+            ("delta", delta, is_clipped, "clipped"),
+            ("cap", cap, is_cispo, "cispo"),
+        ];
+        for (key, value, fits, owner) in given {
+            if value.is_some() && !fits {
+                return Err(TrainError::OtherSurrogate { key, owner, preset: self.preset });
+            }
+        }
+        match &mut surrogate {
+            Surrogate::Clipped { epsilon_low: low, epsilon_high: high, delta: bound } => {
+                *low = epsilon_low.unwrap_or(*low);
+                *high = epsilon_high.unwrap_or(*high);
+                *bound = delta.or(*bound);
+            }
+            Surrogate::Cispo { cap: largest } => *largest = cap.unwrap_or(*largest),
+            Surrogate::Sapo { .. } | Surrogate::Vespo { .. } | Surrogate::Reinforce => {}
+        }
+        Ok(surrogate)
+    }
+
+    fn kl(&self, of_preset: KlConfig) -> KlConfig {
+        let estimator = self.kl_estimator.unwrap_or(of_preset.estimator);
+        let placement = self.kl_placement.unwrap_or(of_preset.placement);
+        let can_be_corrected = placement == KlPlacement::Loss && estimator != KlEstimator::Exact;
+        KlConfig {
+            coef: self.kl_coef.unwrap_or(of_preset.coef),
+            estimator,
+            placement,
+            bias_correction: self
+                .kl_bias_correction
+                .unwrap_or(of_preset.bias_correction && can_be_corrected),
+        }
+    }
+}
