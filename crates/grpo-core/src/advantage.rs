@@ -136,8 +136,8 @@ fn advantages(rewards: &[Vec<Option<f64>>], config: &AdvantageConfig) -> Vec<Vec
             RewardScale::Batch => deviation(&all, config.deviation) + config.epsilon,
             RewardScale::None => 1.0,
         };
-        // Nothing to compare with, or no deviation to divide by.
-        let undefined = all_equal(compared) || divisor.is_nan();
+        // Nothing to compare with; so also where fewer than two leave no deviation to divide by.
+        let undefined = all_equal(compared);
         let bound = config.clip.unwrap_or(f64::INFINITY);
         let advantage = |reward: &Option<f64>| match reward {
             Some(reward) if !undefined => {

@@ -25,8 +25,7 @@ fn check(dtype: DType, batch: &Batch, config: &LossConfig) {
     let what = |of: &str| format!("gradient by {of}, {config:?}");
     let near = tolerance(dtype, &expected.logprobs);
     all_close(&got.gradient, &expected.logprobs, near, &what("log-probabilities"));
-    // Burn begins a backward pass with a 1 of f32, by which the coefficient is multiplied.
-    let near = tolerance(DType::F32, &expected.entropies);
+    let near = tolerance(dtype, &expected.entropies);
     all_close(&got.entropy_gradient, &expected.entropies, near, &what("entropies"));
     if let Some(exact) = expected.exact_kl {
         let near = tolerance(dtype, &exact);

@@ -83,7 +83,20 @@ proptest! {
         for part in [batch.part(0..cut), batch.part(cut..batch.rows())] {
             part.add_to(&mut sum, &config, &totals);
         }
-        // The same additions in the same order, but for means that are merged row by row.
+        let of = |rows| {
+            let mut part = grpo_core::TokenStatistics::default();
+            batch.part(rows).add_to(&mut part, &config, &totals);
+            part
+        };
+        let mut merged = of(0..cut);
+        merged.merge(&of(cut..batch.rows()));
+        // The same additions, but for means that are merged row by row.
+        let merged = merged.metrics();
+        prop_assert_eq!(merged.len(), whole.metrics().len());
+        for ((name, merged), (same, whole)) in merged.into_iter().zip(whole.metrics()) {
+            prop_assert_eq!(name, same);
+            close(merged, whole, 1e-13 * whole.abs().max(1.0), name);
+        }
         let (sum, whole) = (sum.metrics(), whole.metrics());
         prop_assert_eq!(sum.len(), whole.len());
         for ((name, sum), (same, whole)) in sum.into_iter().zip(whole) {
