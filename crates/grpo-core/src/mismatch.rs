@@ -49,7 +49,11 @@ impl MismatchCorrection {
         }
     }
 
-    /// The corrected quotients, `[b, t]`, from `log π_old − log π_sampler`, which is 0 in padded places.
+    /// The corrected quotients `π_old / π_sampler`.
+    ///
+    /// # Shapes
+    /// - log_quotient: `[b, t]`, `log π_old − log π_sampler`, 0 in padded places
+    /// - result: `[b, t]`; in padded places it is a number like any other, to be left out
     pub fn weights(&self, log_quotient: Tensor<2>) -> Tensor<2> {
         let shape = log_quotient.dims();
         let quotient = match self.level {
