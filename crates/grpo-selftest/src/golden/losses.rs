@@ -145,7 +145,7 @@ fn tokens_of_the_batch(settings: &Settings, tokens: usize) -> Result<usize, Prob
             return Err((key, "0, expected 1 or more".to_owned()));
         }
     }
-    if tokens * accumulated % generated != 0 {
+    if !(tokens * accumulated).is_multiple_of(generated) {
         let problem = format!("{generated}, expected a divisor of {tokens} tokens × {accumulated}");
         return Err(("config.steps_per_generation", problem));
     }
