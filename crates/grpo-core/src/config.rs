@@ -193,3 +193,18 @@ pub enum ConfigError {
         max: f64,
     },
 }
+
+impl ConfigError {
+    /// The key of its section that has to change, `mismatch.min` for one of a table in it.
+    pub fn setting(&self) -> &'static str {
+        match self {
+            Self::Range { name, .. } => name,
+            Self::UncorrectedK1 => "kl_estimator",
+            Self::NothingToCorrect { .. } => "kl_bias_correction",
+            Self::VespoWithSequenceCorrection => "mismatch.level",
+            Self::BatchBaselineOverGroup => "scale",
+            Self::BatchBaselineOfParts => "baseline",
+            Self::EmptyRange { .. } => "mismatch.min",
+        }
+    }
+}

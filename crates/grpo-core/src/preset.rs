@@ -1,5 +1,7 @@
 //! Names that the field uses for sets of choices.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -100,5 +102,23 @@ impl Preset {
             Self::DrGrpo => RewardScale::None,
             _ => RewardScale::Group,
         }
+    }
+}
+
+impl fmt::Display for Preset {
+    /// As a configuration names it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Grpo => "grpo",
+            Self::DrGrpo => "dr_grpo",
+            Self::Dapo => "dapo",
+            Self::Bnpo => "bnpo",
+            Self::Gspo => "gspo",
+            Self::Cispo => "cispo",
+            Self::Sapo => "sapo",
+            Self::Vespo => "vespo",
+            Self::Luspo => "luspo",
+            Self::Reinforce => "reinforce",
+        })
     }
 }

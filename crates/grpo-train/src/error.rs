@@ -32,7 +32,7 @@ pub enum TrainError {
     Loss(#[from] ConfigError),
     /// A constant of a surrogate that the loss does not have.
     #[error(
-        "loss: {key} belongs to the {owner} surrogate, which is not that of preset = {preset:?} or of loss.surrogate; leave it out, or choose another preset"
+        "loss: {key} belongs to the {owner} surrogate, but the loss (preset = \"{preset}\") has another one; leave it out, or choose another preset"
     )]
     OtherSurrogate {
         /// The key.

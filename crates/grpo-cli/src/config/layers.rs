@@ -47,6 +47,17 @@ impl Origin {
                 let key = format!("sampling.{}", fault.setting());
                 anyhow::anyhow!("{}{error}", self.place(&key))
             }
+            TrainError::Loss(fault) => {
+                let key = format!("loss.{}", fault.setting());
+                anyhow::anyhow!("{}{error}", self.place(&key))
+            }
+            TrainError::OtherSurrogate { key, .. } => {
+                anyhow::anyhow!("{}{error}", self.place(&format!("loss.{key}")))
+            }
+            TrainError::AdvantageSettings(fault) => {
+                let key = format!("advantage.{}", fault.setting());
+                anyhow::anyhow!("{}{error}", self.place(&key))
+            }
             _ => anyhow::anyhow!("{}{error}", self.place("")),
         }
     }

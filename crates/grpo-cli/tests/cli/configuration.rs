@@ -35,7 +35,7 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
     check_text(
         "kl_coef = 0.05",
         "zzz = 1",
-        "train.toml:20: unknown key 'loss.zzz'; there are: preset, epsilon_low, epsilon_high, reduction, kl_coef, kl_estimator, kl_bias_correction",
+        "train.toml:20: unknown key 'loss.zzz'; there are: preset, surrogate, epsilon_low, epsilon_high, delta, cap, ratio_level, reduction, kl_coef, kl_estimator, kl_placement, kl_bias_correction, off_policy_threshold, high_entropy_share, mismatch, entropy_bonus",
     );
 }
 
@@ -77,7 +77,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     );
     check_set(
         "loss.epsilon_low=2",
-        "train.toml: loss: epsilon_low = 2 is out of range; it must be finite and at least 0, and at most 1",
+        "--set loss.epsilon_low=2: loss: epsilon_low = 2 is out of range; it must be 0 to 1",
     );
     check_set(
         "sampling.max_new_tokens=25",

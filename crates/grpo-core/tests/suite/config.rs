@@ -274,3 +274,27 @@ fn names_stand_for_the_choices_of_their_papers() {
     assert_eq!(written, AdvantageConfig::default());
     assert_eq!((written.epsilon, written.clip), (1e-4, None));
 }
+
+#[test]
+fn a_preset_is_shown_as_a_configuration_names_it() {
+    for preset in Preset::ALL {
+        let name = serde_json::to_value(preset).unwrap();
+        assert_eq!(name, preset.to_string());
+    }
+}
+
+#[test]
+fn a_refusal_names_its_setting() {
+    let refused = [
+        (ConfigError::Range { name: "cap", value: 0.0, expected: "" }, "cap"),
+        (ConfigError::UncorrectedK1, "kl_estimator"),
+        (ConfigError::NothingToCorrect { in_reward: true }, "kl_bias_correction"),
+        (ConfigError::VespoWithSequenceCorrection, "mismatch.level"),
+        (ConfigError::BatchBaselineOverGroup, "scale"),
+        (ConfigError::BatchBaselineOfParts, "baseline"),
+        (ConfigError::EmptyRange { min: 1.0, max: 0.0 }, "mismatch.min"),
+    ];
+    for (error, setting) in refused {
+        assert_eq!(error.setting(), setting);
+    }
+}

@@ -1,6 +1,6 @@
 //! Each key out of its range, with its message.
 
-use grpo_core::KlEstimator;
+use grpo_core::{Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel};
 use grpo_train::{GrpoConfig, PretrainConfig};
 
 use crate::support::{config, optimizer};
@@ -78,7 +78,7 @@ fn numbers_out_of_range() {
     );
     check(
         |c| c.advantage.epsilon = -1e-4,
-        "advantage.epsilon = -0.0001 is out of range; expected 0 to 1",
+        "advantage: epsilon = -0.0001 is out of range; it must be 0 or more, and finite",
     );
     check(|c| c.schedule.floor = f64::NAN, "schedule.floor = NaN is out of range; expected 0 to 1");
     check(
@@ -111,22 +111,45 @@ fn numbers_out_of_range() {
 fn losses_out_of_range() {
     check(
         |c| c.loss.epsilon_low = Some(1.5),
-        "loss: epsilon_low = 1.5 is out of range; it must be finite and at least 0, and at most 1",
+        "loss: epsilon_low = 1.5 is out of range; it must be 0 to 1",
     );
     check(
         |c| c.loss.epsilon_high = Some(f64::INFINITY),
-        "loss: epsilon_high = inf is out of range; it must be finite and at least 0",
+        "loss: epsilon_high = inf is out of range; it must be 0 or more, and finite",
     );
     check(
         |c| c.loss.kl_coef = Some(-0.1),
-        "loss: kl_coef = -0.1 is out of range; it must be finite and at least 0",
+        "loss: kl_coef = -0.1 is out of range; it must be 0 or more, and finite",
     );
     check(
         |c| {
             c.loss.kl_estimator = Some(KlEstimator::K1);
             c.loss.kl_bias_correction = Some(false);
         },
-        "loss: kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero: it adds noise and holds nothing back; use k3, or switch the correction on",
+        "loss: kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero as a loss: it adds noise and holds nothing back; use k3, switch the correction on, or put the penalty into the reward",
+    );
+}
+
+#[test]
+fn losses_that_do_not_go_together() {
+    check(
+        |c| {
+            c.loss.preset = Preset::Cispo;
+            c.loss.epsilon_high = Some(0.3);
+        },
+        "loss: epsilon_high belongs to the clipped surrogate, but the loss (preset = \"cispo\") has another one; leave it out, or choose another preset",
+    );
+    check(
+        |c| {
+            let (level, mode) = (RatioLevel::Sequence, MismatchMode::Mask);
+            c.loss.preset = Preset::Vespo;
+            c.loss.mismatch = Some(MismatchCorrection { level, mode, min: 0.5, max: 2.0 });
+        },
+        "loss: the vespo surrogate folds the sampler mismatch of each token into its sequence weight, so a correction of sequence level would count it twice; use mismatch.level = \"token\"",
+    );
+    check(
+        |c| c.advantage.baseline = Baseline::Batch,
+        "advantage: a batch baseline divided by the group's deviation: a group of equal rewards would be divided by epsilon alone; use scale = \"batch\" or \"none\"",
     );
 }
 

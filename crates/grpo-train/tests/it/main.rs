@@ -1,5 +1,6 @@
 //! Tests through the public interface, in one binary.
 
+mod choices;
 mod config;
 mod hygiene;
 mod learning;

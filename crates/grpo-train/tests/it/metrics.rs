@@ -8,7 +8,7 @@ use grpo_train::{Metrics, StepReport};
 use crate::oracle::completions;
 use crate::support::{chains, config, grpo, take_step};
 
-const NAMES: [&str; 38] = [
+const NAMES: [&str; 43] = [
     "step",
     "reward",
     "reward_std",
@@ -23,6 +23,8 @@ const NAMES: [&str; 38] = [
     "rewards/failed",
     "kl",
     "entropy",
+    "ratio/min",
+    "ratio/max",
     "clip_ratio/low_mean",
     "clip_ratio/low_min",
     "clip_ratio/high_mean",
@@ -30,6 +32,9 @@ const NAMES: [&str; 38] = [
     "clip_ratio/region_mean",
     "sampling/sampling_logp_difference/mean",
     "sampling/sampling_logp_difference/max",
+    "sampling/raw_importance_sampling_ratio/min",
+    "sampling/raw_importance_sampling_ratio/mean",
+    "sampling/raw_importance_sampling_ratio/max",
     "loss",
     "grad_norm",
     "learning_rate",

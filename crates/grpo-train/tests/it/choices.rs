@@ -1,0 +1,173 @@
+//! Each choice of a loss, through whole steps.
+
+use grpo_core::{
+    AdvantageConfig, EntropyBonus, KlEstimator, KlPlacement, MismatchCorrection, MismatchMode,
+    Preset, RatioLevel, group_advantages,
+};
+use grpo_train::{GrpoConfig, LossSettings, StepReport};
+
+use crate::oracle::{completions, logprobs};
+use crate::support::{
+    chains, config, distance, fresh_model, grpo, model, parameters, take_step, vocabulary,
+};
+
+/// With AdamW's ε at 1, a step is a smooth function of the gradient; two updates, so that ratios move.
+fn smooth(loss: LossSettings) -> GrpoConfig {
+    let mut config = GrpoConfig { loss, ..config() };
+    config.optimizer.epsilon = 1.0;
+    config.optimizer.learning_rate = 1.0;
+    config.optimizer.max_grad_norm = 1e6;
+    config.train.updates_per_rollout = 2;
+    config
+}
+
+/// Two steps, and the parameters after them.
+fn run(config: GrpoConfig) -> (StepReport, Vec<f32>) {
+    let mut grpo = grpo(config, chains());
+    take_step(&mut grpo, 0);
+    let report = take_step(&mut grpo, 1);
+    (report, parameters(grpo.policy()))
+}
+
+fn choices() -> Vec<LossSettings> {
+    let plain = LossSettings { kl_coef: Some(0.05), ..LossSettings::default() };
+    let mismatch = |level, mode| Some(MismatchCorrection { level, mode, min: 0.99, max: 1.000_01 });
+    let exact = LossSettings { kl_estimator: Some(KlEstimator::Exact), ..plain };
+    let mut all: Vec<LossSettings> =
+        Preset::ALL.iter().map(|&preset| LossSettings { preset, ..plain }).collect();
+    all.retain(|settings| settings.preset != Preset::Bnpo);
+    all.extend([
+        LossSettings { delta: Some(1.3), ..plain },
+        LossSettings { kl_estimator: Some(KlEstimator::K1), ..plain },
+        LossSettings {
+            kl_estimator: Some(KlEstimator::K2),
+            kl_bias_correction: Some(false),
+            ..plain
+        },
+        exact,
+        LossSettings { kl_placement: Some(KlPlacement::Reward), ..plain },
+        LossSettings { kl_placement: Some(KlPlacement::Reward), ..exact },
+        LossSettings { off_policy_threshold: Some(0.0), ..plain },
+        LossSettings { high_entropy_share: Some(0.3), ..plain },
+        LossSettings { mismatch: mismatch(RatioLevel::Token, MismatchMode::Truncate), ..plain },
+        LossSettings { mismatch: mismatch(RatioLevel::Sequence, MismatchMode::Truncate), ..plain },
+        LossSettings { entropy_bonus: Some(EntropyBonus::Static { coef: 0.01 }), ..plain },
+        LossSettings {
+            entropy_bonus: Some(EntropyBonus::Static { coef: 0.01 }),
+            high_entropy_share: Some(0.5),
+            ..plain
+        },
+    ]);
+    all
+}
+
+#[test]
+fn every_choice_moves_the_policy_alike_however_the_step_is_cut() {
+    let start = parameters(&model(vocabulary().len(), 2.0));
+    let mut seen: Vec<Vec<f32>> = vec![];
+    for loss in choices() {
+        let whole = smooth(loss);
+        let mut cut = whole;
+        cut.train.micro_batch_size = 5;
+        let ((whole, after_whole), (cut, after_cut)) = (run(whole), run(cut));
+        let scale = whole.grad_norm.abs().max(1.0);
+        assert!((whole.grad_norm - cut.grad_norm).abs() < 1e-4 * scale, "{loss:?}");
+        assert!((whole.loss - cut.loss).abs() < 1e-4 * whole.loss.abs().max(1.0), "{loss:?}");
+        assert!(distance(&after_whole, &after_cut) < 1e-4, "{loss:?}");
+        assert!(distance(&after_whole, &start) > 1e-4, "{loss:?} moved nothing");
+        for other in &seen {
+            assert!(distance(&after_whole, other) > 1e-9, "{loss:?} is as another");
+        }
+        seen.push(after_whole);
+    }
+}
+
+#[test]
+fn a_penalty_in_the_reward_is_taken_off_before_advantages() {
+    let beta = 0.3;
+    for estimator in [KlEstimator::K1, KlEstimator::K3] {
+        let mut config = config();
+        config.loss = LossSettings {
+            kl_coef: Some(beta),
+            kl_placement: Some(KlPlacement::Reward),
+            kl_estimator: Some(estimator),
+            ..LossSettings::default()
+        };
+        let mut grpo = grpo(config, chains());
+        let reference = model(vocabulary().len(), 2.0);
+        take_step(&mut grpo, 0);
+        let report = take_step(&mut grpo, 1);
+        let of_completions: Vec<f64> = completions(&report)
+            .map(|completion| {
+                let pairs = logprobs(&reference, completion).into_iter();
+                let pairs = pairs.zip(completion.sampling_logprobs());
+                let terms = pairs.map(|(reference, &sampled)| {
+                    let e = reference - f64::from(sampled);
+                    if estimator == KlEstimator::K1 { -e } else { e.exp() - e - 1.0 }
+                });
+                terms.sum()
+            })
+            .collect();
+        let mean = of_completions.iter().sum::<f64>() / of_completions.len() as f64;
+        assert!(mean.abs() > 1e-3, "the policy has not moved");
+        assert!((report.reward_kl.unwrap() - mean).abs() < 1e-5);
+        let shaped: Vec<Option<f64>> = report
+            .outcomes
+            .iter()
+            .zip(&of_completions)
+            .map(|(outcome, kl)| Some(outcome.total()? - beta * kl))
+            .collect();
+        let groups: Vec<Vec<Option<f64>>> = shaped.chunks(8).map(<[_]>::to_vec).collect();
+        let expected = group_advantages(&groups, &AdvantageConfig::default()).unwrap();
+        let pairs = report.advantages.groups.concat().into_iter().zip(expected.groups.concat());
+        pairs
+            .for_each(|(got, expected)| assert!((got - expected).abs() < 1e-3, "{got} {expected}"));
+    }
+}
+
+#[test]
+fn the_exact_kl_begins_at_zero_and_is_never_negative() {
+    let mut config = config();
+    config.loss.kl_estimator = Some(KlEstimator::Exact);
+    let mut grpo = grpo(config, chains());
+    assert_eq!(take_step(&mut grpo, 0).tokens.kl(), Some(0.0));
+    let later = take_step(&mut grpo, 1).tokens.kl().unwrap();
+    assert!(later > 1e-5, "{later}");
+}
+
+#[test]
+fn an_adaptive_entropy_bonus_follows_the_entropy() {
+    // An untrained model is nearly uniform over its tokens.
+    let uniform = (vocabulary().len() as f64).ln();
+    let coefs = |target: f64| -> Vec<(f64, bool)> {
+        let mut config = config();
+        config.loss.entropy_bonus = Some(EntropyBonus::Adaptive {
+            initial: 0.1,
+            target,
+            delta: 0.02,
+            min: 0.07,
+            max: 0.13,
+        });
+        let vocabulary = vocabulary();
+        let model = fresh_model(vocabulary.len());
+        let boundary = vocabulary.boundary();
+        let mut grpo = grpo_train::Grpo::new(model, config, 11, boundary, 1, chains()).unwrap();
+        (0..4)
+            .map(|step| {
+                let report = take_step(&mut grpo, step);
+                let (coef, policy_loss) = report.entropy_bonus.unwrap();
+                (coef, policy_loss == report.loss)
+            })
+            .collect()
+    };
+    // Nothing is known of the entropy before the first update; then the coefficient rises to its bound.
+    let below = coefs(2.0 * uniform);
+    let got: Vec<f64> = below.iter().map(|(coef, _)| (coef * 100.0).round() / 100.0).collect();
+    assert_eq!(got, [0.0, 0.12, 0.13, 0.13]);
+    assert_eq!(
+        below.iter().map(|(_, same)| *same).collect::<Vec<_>>(),
+        [true, false, false, false]
+    );
+    let above = coefs(0.1 * uniform);
+    assert!(above.iter().all(|(coef, _)| *coef == 0.0));
+}
