@@ -60,7 +60,7 @@ pub(super) fn fill_gradients(suite: &mut Suite, device: &Device) {
                     if let (Some(got), Some(expected)) = (got, expected) {
                         // The step 1e-5 leaves 1e-10 of the third derivative and 1e-11 of rounding.
                         let tolerance = Tolerance::of_largest_or_1(1e-9);
-                        compared.rows(name, &[got], &[expected.clone()], tolerance);
+                        compared.rows(name, &[got], std::slice::from_ref(expected), tolerance);
                     }
                 }
             }

@@ -32,10 +32,10 @@ fn of_file(file: &File) -> Vec<Violation> {
         .collect()
 }
 
-/// `#[cfg(feature = "flex")]` in grpo-kernels, whose hand-written versions run on the CPU alone.
+/// `#[cfg(feature = "flex")]` in the crates whose hand-written loops run on the CPU alone.
 fn is_cpu_kernel(file: &File, tokens: &[Token], feature: usize) -> bool {
     let whole = ["#", "[", "cfg", "(", "feature", "=", "\"flex\"", ")", "]"];
-    file.path.starts_with("crates/grpo-kernels/")
+    ["crates/grpo-kernels/", "crates/grpo-logprob/"].iter().any(|of| file.path.starts_with(of))
         && feature >= 4
         && stands_at(tokens, feature - 4, &whole)
 }
@@ -65,6 +65,7 @@ mod tests {
             check(path, "#[cfg(feature = \"cuda\")]\nfn f() {}", &[]);
         }
         check("crates/grpo-kernels/src/gelu.rs", "#[cfg(feature = \"flex\")]\nfn f() {}", &[]);
+        check("crates/grpo-logprob/src/fused.rs", "#[cfg(feature = \"flex\")]\nmod cpu;", &[]);
         check("crates/grpo-train/src/step.rs", "#[cfg(feature = \"plots\")]\nfn f() {}", &[]);
         check("crates/grpo-train/src/step.rs", "// #[cfg(feature = \"cuda\")]", &[]);
     }
