@@ -95,11 +95,6 @@ impl LossConfig {
         Ok(self)
     }
 
-    /// Whether the loss has a term that needs the reference's log-probabilities.
-    pub fn needs_reference(&self) -> bool {
-        self.kl.coef > 0.0
-    }
-
     /// Whether the loss needs the entropies of tokens.
     pub fn needs_entropies(&self) -> bool {
         self.high_entropy_share.is_some() || self.entropy_bonus.is_some()

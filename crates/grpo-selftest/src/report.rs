@@ -29,6 +29,8 @@ pub struct Suite {
     pub cases: usize,
     /// Cases with a number out of tolerance.
     pub missed_cases: usize,
+    /// Cases with a number that is within tolerance only with what rounding the inputs does to it.
+    pub rounded_cases: usize,
     /// Largest |got − expected| of all numbers.
     pub worst_absolute: f64,
     /// Largest |got − expected| of a list of numbers, in units of the largest |expected| in that list; of 1
@@ -72,6 +74,7 @@ impl Suite {
             precision,
             cases: 0,
             missed_cases: 0,
+            rounded_cases: 0,
             worst_absolute: 0.0,
             worst_relative: 0.0,
             misses: Vec::new(),
@@ -86,22 +89,25 @@ impl Suite {
     /// The next case.
     pub(crate) fn case(&mut self, label: impl Into<String>) -> Comparison<'_> {
         self.cases += 1;
-        Comparison { case: self.cases - 1, suite: self, label: label.into(), has_missed: false }
+        let (case, label) = (self.cases - 1, label.into());
+        Comparison { case, suite: self, label, has_missed: false, is_rounded: false }
     }
 }
 
-/// The largest difference that will do: `relative · max(floor, largest |expected|) + extra`, with the largest of
-/// the numbers that are judged together.
+/// The largest difference that will do: `relative · max(floor, largest |expected|) + extra + rounding`, with the
+/// largest of the numbers that are judged together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tolerance {
     relative: f64,
     floor: f64,
     extra: f64,
+    /// What rounding the inputs does to the numbers.
+    rounding: f64,
 }
 
 impl Tolerance {
     /// Equal numbers.
-    pub(crate) const EXACT: Self = Self { relative: 0.0, floor: 0.0, extra: 0.0 };
+    pub(crate) const EXACT: Self = Self { relative: 0.0, floor: 0.0, extra: 0.0, rounding: 0.0 };
 
     /// In units of the largest.
     pub(crate) fn of_largest(relative: f64) -> Self {
@@ -110,21 +116,21 @@ impl Tolerance {
 
     /// In units of the largest, or of 1.
     pub(crate) fn of_largest_or_1(relative: f64) -> Self {
-        Self { relative, floor: 1.0, extra: 0.0 }
+        Self { relative, floor: 1.0, ..Self::EXACT }
     }
 
     pub(crate) fn plus(self, extra: f64) -> Self {
         Self { extra: self.extra + extra, ..self }
     }
 
-    /// Itself where all differences will do; otherwise with as much more as `extra` says.
-    pub(crate) fn or(self, got: &[f64], expected: &[f64], extra: impl Fn() -> f64) -> Self {
+    /// Itself where all differences will do; otherwise with as much more as `rounding` says.
+    pub(crate) fn or(self, got: &[f64], expected: &[f64], rounding: impl Fn() -> f64) -> Self {
         let bound = self.bound(expected);
         let mut pairs = got.iter().zip(expected);
         if pairs.all(|(got, expected)| difference(*got, *expected) <= bound) {
             return self;
         }
-        self.plus(extra())
+        Self { rounding: rounding(), ..self }
     }
 
     fn unit(self, expected: &[f64]) -> f64 {
@@ -132,7 +138,7 @@ impl Tolerance {
     }
 
     fn bound(self, expected: &[f64]) -> f64 {
-        self.relative * self.unit(expected) + self.extra
+        self.relative * self.unit(expected) + self.extra + self.rounding
     }
 }
 
@@ -142,6 +148,7 @@ pub(crate) struct Comparison<'a> {
     case: usize,
     label: String,
     has_missed: bool,
+    is_rounded: bool,
 }
 
 impl Comparison<'_> {
@@ -179,6 +186,10 @@ impl Comparison<'_> {
             self.suite.worst_absolute = self.suite.worst_absolute.max(difference);
             if difference > 0.0 {
                 self.suite.worst_relative = self.suite.worst_relative.max(difference / unit);
+            }
+            if difference > bound - tolerance.rounding && difference <= bound && !self.is_rounded {
+                self.is_rounded = true;
+                self.suite.rounded_cases += 1;
             }
             if difference > bound {
                 self.miss(Miss {

@@ -75,9 +75,9 @@ pub struct StepReport {
 pub struct PhaseTimes {
     /// Sampling.
     pub rollout: Duration,
-    /// Rewards and advantages.
+    /// Rewards.
     pub reward: Duration,
-    /// Reference, loss, gradients, optimizer.
+    /// Reference, advantages, loss, gradients, optimizer.
     pub update: Duration,
 }
 

@@ -24,6 +24,11 @@ pub(crate) fn run(arguments: &SelftestArguments) -> anyhow::Result<()> {
             say(format_args!("  … and {more} more cases"));
         }
     }
+    if report.suites.iter().any(|suite| suite.rounded_cases > 0) {
+        say(format_args!(
+            "by rounding: TRL had the inputs in f64; what rounding these to f32 does to the number, by the f64 loops, is more than the tolerance"
+        ));
+    }
     let of_all = |count: fn(&Suite) -> usize| report.suites.iter().map(count).sum::<usize>();
     let (cases, missed) = (of_all(|suite| suite.cases), of_all(|suite| suite.missed_cases));
     let seconds = begin.elapsed().as_secs_f64();
@@ -61,9 +66,10 @@ fn row(suite: &Suite) -> [String; 7] {
         let [none, nothing, neither] = ["–"; 3].map(str::to_owned);
         return [name, against, numbers, none, nothing, neither, format!("left out: {why}")];
     }
-    let verdict = match suite.missed_cases {
-        0 => "pass".to_owned(),
-        missed => format!("{missed} MISSED"),
+    let verdict = match (suite.missed_cases, suite.rounded_cases) {
+        (0, 0) => "pass".to_owned(),
+        (0, rounded) => format!("pass, {rounded} by rounding"),
+        (missed, _) => format!("{missed} MISSED"),
     };
     [
         name,

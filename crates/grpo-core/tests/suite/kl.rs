@@ -55,7 +55,6 @@ fn a_penalty_in_the_reward_is_none_in_the_loss() {
     assert_eq!(one_token(-1.0, -2.0).run(&loss.checked().unwrap()).loss, 0.0);
     // It is a metric all the same.
     assert_eq!(one_token(-1.0, -2.0).statistics(&loss).kl(), Some(1.0));
-    assert!(loss.needs_reference());
 }
 
 #[test]

@@ -1,0 +1,148 @@
+//! Advantages, and the loss forward and backward, at the size of a large step. Neither knows of a vocabulary;
+//! what does is in grpo-logprob's bench.
+//!
+//! First a table with the peak of allocated memory above what was there before; then criterion's measurements.
+
+use std::hint::black_box;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use criterion::{Criterion, criterion_group, criterion_main};
+use grpo_core::{
+    AdvantageConfig, Aggregation, BatchTotals, HostTokens, LossInputs, Preset, TokenStatistics,
+    grpo_loss, weighted_group_advantages,
+};
+use mimalloc::MiMalloc;
+use peakmem_alloc::{PeakMemAlloc, PeakMemAllocTrait};
+
+#[global_allocator]
+static ALLOCATOR: &PeakMemAlloc<MiMalloc> = {
+    static COUNTING: PeakMemAlloc<MiMalloc> = PeakMemAlloc::new(MiMalloc);
+    &COUNTING
+};
+
+const GROUPS: usize = 1024;
+const GROUP_SIZE: usize = 16;
+const FUNCTIONS: usize = 3;
+const ROWS: usize = 256;
+const TOKENS: usize = 1024;
+
+/// −1 to 1, the same everywhere.
+fn number(i: usize) -> f64 {
+    ((i * 7919) % 1013) as f64 / 506.0 - 1.0
+}
+
+fn numbers(count: usize, scale: f64, shift: f64) -> Vec<f64> {
+    (0..count).map(|i| number(i + count) * scale + shift).collect()
+}
+
+struct Rewards(Vec<Vec<Vec<Option<f64>>>>);
+
+impl Rewards {
+    fn new() -> Self {
+        let completion = |i: usize| (0..FUNCTIONS).map(|k| Some(number(i * FUNCTIONS + k)));
+        let group = |g: usize| (0..GROUP_SIZE).map(move |i| completion(g * GROUP_SIZE + i).collect());
+        Self((0..GROUPS).map(|g| group(g).collect()).collect())
+    }
+
+    fn run(&self, aggregation: Aggregation) {
+        let config = AdvantageConfig { aggregation, ..AdvantageConfig::default() };
+        black_box(weighted_group_advantages(&self.0, &[0.5, 0.3, 0.2], &config)).expect("finite");
+    }
+}
+
+/// A later update with a reference, on which every part of a loss has something to do.
+struct Step {
+    logprobs: Vec<f64>,
+    old: Vec<f64>,
+    advantages: Vec<f64>,
+    mask: Vec<Vec<bool>>,
+}
+
+impl Step {
+    fn new() -> Self {
+        let logprobs = numbers(ROWS * TOKENS, 1.0, -2.0);
+        let old = logprobs.iter().enumerate().map(|(i, l)| l + 0.3 * number(i + 5)).collect();
+        let mask = (0..ROWS).map(|b| (0..TOKENS).map(|t| t < TOKENS / 2 + b).collect()).collect();
+        Self { logprobs, old, advantages: numbers(ROWS, 1.5, 0.0), mask }
+    }
+
+    fn totals(&self) -> BatchTotals {
+        let tokens = self.mask.iter().flatten().filter(|&&active| active).count();
+        BatchTotals { sequences: ROWS, tokens, max_completion_length: TOKENS, high_entropy: None }
+    }
+
+    fn loss(&self, preset: Preset) {
+        let device = Device::flex().autodiff();
+        let tensor = |values: &[f64], shape: [usize; 2]| -> Tensor<2> {
+            let values: Vec<f32> = values.iter().map(|&value| value as f32).collect();
+            Tensor::from_data(TensorData::new(values, shape), &device)
+        };
+        let all = [ROWS, TOKENS];
+        let mask: Vec<f64> =
+            self.mask.iter().flatten().map(|&active| f64::from(u8::from(active))).collect();
+        let logprobs = tensor(&self.logprobs, all).require_grad();
+        let inputs = LossInputs {
+            old_logprobs: Some(tensor(&self.old, all)),
+            ref_logprobs: Some(tensor(&self.old, all)),
+            ..LossInputs::on_policy(
+                logprobs.clone(),
+                tensor(&mask, all),
+                tensor(&self.advantages, [ROWS, 1]),
+            )
+        };
+        let mut config = preset.config();
+        config.kl.coef = 0.05;
+        let gradients = grpo_loss(inputs, &config, &self.totals()).backward();
+        black_box(logprobs.grad(&gradients));
+    }
+
+    fn statistics(&self) {
+        let mut statistics = TokenStatistics::default();
+        let tokens = HostTokens {
+            logprobs: &self.logprobs,
+            old_logprobs: Some(&self.old),
+            ref_logprobs: Some(&self.old),
+            sampling_logprobs: Some(&self.old),
+            exact_kl: None,
+            entropies: &self.logprobs,
+            mask: &self.mask,
+            advantages: &self.advantages,
+        };
+        statistics.add(&tokens, &Preset::Grpo.config(), &self.totals());
+        black_box(statistics.metrics());
+    }
+}
+
+/// Every operation by name.
+fn each(mut visit: impl FnMut(&str, &dyn Fn())) {
+    let (rewards, step) = (Rewards::new(), Step::new());
+    let name = format!("advantages of {GROUPS} groups of {GROUP_SIZE}, {FUNCTIONS} functions");
+    visit(&format!("{name}, sum then normalize"), &|| rewards.run(Aggregation::SumThenNormalize));
+    visit(&format!("{name}, normalize then sum"), &|| rewards.run(Aggregation::NormalizeThenSum));
+    for preset in Preset::ALL {
+        let name = format!("loss and gradient of {ROWS} × {TOKENS} tokens, {preset}");
+        visit(&name, &|| step.loss(preset));
+    }
+    visit(&format!("statistics of {ROWS} × {TOKENS} tokens"), &|| step.statistics());
+}
+
+fn table(_: &mut Criterion) {
+    println!("peak, MB");
+    each(|name, run| {
+        ALLOCATOR.reset_peak_memory();
+        run();
+        println!("{:>8.1}  {name}", ALLOCATOR.get_peak_memory() as f64 / 1e6);
+    });
+}
+
+fn times(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("core");
+    group.sample_size(20);
+    each(|name, run| {
+        group.bench_function(name, |bencher| bencher.iter(run));
+    });
+    group.finish();
+}
+
+criterion_group!(benches, table, times);
+criterion_main!(benches);
