@@ -39,9 +39,9 @@ struct Rewards(Vec<Vec<Vec<Option<f64>>>>);
 
 impl Rewards {
     fn new() -> Self {
-        let completion = |i: usize| (0..FUNCTIONS).map(|k| Some(number(i * FUNCTIONS + k)));
-        let group = |g: usize| (0..GROUP_SIZE).map(move |i| completion(g * GROUP_SIZE + i).collect());
-        Self((0..GROUPS).map(|g| group(g).collect()).collect())
+        let scores = |i: usize| (0..FUNCTIONS).map(|k| Some(number(i * FUNCTIONS + k))).collect();
+        let group = |g: usize| (0..GROUP_SIZE).map(|i| scores(g * GROUP_SIZE + i)).collect();
+        Self((0..GROUPS).map(group).collect())
     }
 
     fn run(&self, aggregation: Aggregation) {

@@ -2,8 +2,8 @@
 
 use burn::tensor::{DType, Device};
 use grpo_core::{
-    BatchTotals, EntropyBonus, HighEntropy, KlConfig, KlEstimator, LossConfig, LossInputs, Preset,
-    grpo_loss, sequence_kl,
+    BatchTotals, EntropyBonus, HighEntropy, KlEstimator, LossConfig, LossInputs, Preset, grpo_loss,
+    sequence_kl,
 };
 
 use crate::strategies::{corrections, penalties};
