@@ -126,6 +126,7 @@ fn each(mut visit: impl FnMut(&str, &dyn Fn())) {
     visit(&format!("statistics of {ROWS} × {TOKENS} tokens"), &|| step.statistics());
 }
 
+#[expect(clippy::print_stdout, reason = "a benchmark prints what it measures")]
 fn table(_: &mut Criterion) {
     println!("peak, MB");
     each(|name, run| {

@@ -79,6 +79,7 @@ fn name(trained: bool) -> &'static str {
     if trained { "trained head" } else { "frozen head" }
 }
 
+#[expect(clippy::print_stdout, reason = "a benchmark prints what it measures")]
 fn table(_: &mut Criterion) {
     const ROUNDS: usize = 5;
     println!("vocabulary  head          path    time, ms  peak, MB  time and peak, fused / logits");
@@ -92,7 +93,7 @@ fn table(_: &mut Criterion) {
                 }
             }
             let medians = measured.map(|mut runs| {
-                runs.sort_by(|a, b| a.0.cmp(&b.0));
+                runs.sort_by_key(|run| run.0);
                 let peak = runs.iter().map(|run| run.1).fold(0.0, f64::max);
                 (runs[ROUNDS / 2].0.as_secs_f64() * 1e3, peak / 1e6)
             });
