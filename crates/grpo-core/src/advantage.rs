@@ -88,7 +88,16 @@ pub fn weighted_group_advantages(
             let whole_batch =
                 AdvantageConfig { baseline: Baseline::Batch, scale: RewardScale::Batch, ..config };
             let zero_std = vec![is_constant(&scored(&objective)); totals.len()];
-            let groups = advantages(&objective, &whole_batch);
+            let mut groups = advantages(&objective, &whole_batch);
+            // Each group adds up to 0, so the batch's mean is 0 but for rounding. Where nothing differs within
+            // a group, that rounding is all there would be.
+            for (advantages, rewards) in groups.iter_mut().zip(rewards) {
+                let of_function =
+                    |k: usize| -> Vec<f64> { rewards.iter().filter_map(|row| row[k]).collect() };
+                if (0..weights.len()).all(|k| all_equal(&of_function(k))) {
+                    advantages.fill(0.0);
+                }
+            }
             summary(groups, &totals, &objective, zero_std)
         }
     })
@@ -191,7 +200,7 @@ fn scored(rewards: &[Vec<Option<f64>>]) -> Vec<f64> {
     rewards.iter().flatten().copied().flatten().collect()
 }
 
-/// The largest size of a reward: beyond it sums of squares leave the range of f64.
+/// The largest size of a reward or weight: sums of their products stay within the range of f64.
 const LARGEST_REWARD: f64 = 1e100;
 
 fn beyond(value: f64) -> bool {

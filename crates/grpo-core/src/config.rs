@@ -18,7 +18,8 @@ pub struct LossConfig {
     /// How the losses of tokens become one number.
     pub reduction: Reduction,
     /// A sequence with a negative advantage is dropped where the mean over its tokens of
-    /// `log π_sampler − log π_θ` is above this (DeepSeek-V3.2, "off-policy sequence masking").
+    /// `log π_behaviour − log π_θ` is above this (DeepSeek-V3.2, "off-policy sequence masking"). The behaviour
+    /// is the sampler where a mismatch correction is on, else π_old.
     pub off_policy_threshold: Option<f64>,
     /// ρ: only this share of the optimizer batch's tokens, those with the highest entropy, has a surrogate
     /// (Wang et al. 2025, "Beyond the 80/20 rule"). See [`crate::HighEntropy`].
@@ -197,8 +198,7 @@ impl ConfigError {
             Self::UncorrectedK1 => "kl_estimator",
             Self::NothingToCorrect { .. } => "kl_bias_correction",
             Self::VespoWithSequenceCorrection => "mismatch.level",
-            Self::BatchBaselineOverGroup => "scale",
-            Self::BatchBaselineOfParts => "baseline",
+            Self::BatchBaselineOverGroup | Self::BatchBaselineOfParts => "baseline",
             Self::EmptyRange { .. } => "mismatch.min",
         }
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
 use crate::config::at_least_zero;
+use crate::range::LARGEST_EXPONENT;
 use crate::range::within_range;
 
 /// The penalty for leaving the reference.
@@ -82,7 +83,8 @@ impl KlConfig {
         let estimate = match self.estimator {
             KlEstimator::K1 => -e,
             KlEstimator::K2 => e * e / 2.0,
-            KlEstimator::K3 => e.exp_m1() - e,
+            // Cut as in the loss, in the range of f64.
+            KlEstimator::K3 => e.min(LARGEST_EXPONENT).exp_m1() - e,
             KlEstimator::Exact => exact,
         };
         if self.bias_correction { estimate * ratio } else { estimate }

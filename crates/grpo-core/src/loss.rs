@@ -13,6 +13,8 @@ use crate::{BatchTotals, LossConfig, LossInputs, Surrogate};
 /// Works in the precision of its tensors. A ratio `π_θ / π_old`, or `π_ref / π_θ` in k3, that is above the 0.9th
 /// power of their largest number (5e34 in f32) counts as that power, which has no gradient.
 ///
+/// `config` is taken as it is: [`LossConfig::checked`] refuses what cannot be meant, an uncorrected k1 among it.
+///
 /// # Panics
 /// Where an input that the configuration needs is missing.
 pub fn grpo_loss(inputs: LossInputs, config: &LossConfig, totals: &BatchTotals) -> Tensor<1> {

@@ -76,7 +76,7 @@ impl Preset {
             Self::Sapo => (sapo, token, Reduction::SequenceMean),
             Self::Vespo => (vespo, token, Reduction::TokenMean),
             Self::Luspo => (clipped(3e-4, 4e-4), sequence, Reduction::SequenceSum),
-            Self::Reinforce => (Surrogate::Reinforce, token, Reduction::SequenceMean),
+            Self::Reinforce => (Surrogate::Reinforce {}, token, Reduction::SequenceMean),
         };
         let kl = KlConfig {
             coef: 0.0,

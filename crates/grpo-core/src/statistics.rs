@@ -1,5 +1,6 @@
 //! What a loss was made of: sums over tokens, on the host in f64, that add up over micro-batches.
 
+use crate::range::LARGEST_EXPONENT;
 use crate::surrogate::{VESPO_LARGEST, VESPO_SMALLEST_WEIGHT};
 use crate::{BatchTotals, KlEstimator, LossConfig, MismatchCorrection, RatioLevel, Surrogate};
 
@@ -151,7 +152,7 @@ impl TokenStatistics {
                 let phi = (lambda + k * log_weight - lambda * log_weight.exp()).exp();
                 self.phi.add(if phi.is_finite() { phi } else { 0.0 });
             }
-            Surrogate::Sapo { .. } | Surrogate::Reinforce => {}
+            Surrogate::Sapo { .. } | Surrogate::Reinforce {} => {}
         }
     }
 
@@ -266,10 +267,10 @@ impl Sequence<'_> {
     fn ratios(&self, level: RatioLevel) -> Vec<f64> {
         let log_ratios = self.log_ratios();
         match level {
-            RatioLevel::Token => log_ratios.into_iter().map(f64::exp).collect(),
+            RatioLevel::Token => log_ratios.into_iter().map(bounded_exp).collect(),
             RatioLevel::Sequence => {
                 let mean = log_ratios.iter().sum::<f64>() / log_ratios.len() as f64;
-                vec![mean.exp(); log_ratios.len()]
+                vec![bounded_exp(mean); log_ratios.len()]
             }
         }
     }
@@ -300,6 +301,11 @@ impl Sequence<'_> {
         }
         log_weight.clamp(VESPO_SMALLEST_WEIGHT.ln(), VESPO_LARGEST)
     }
+}
+
+/// Cut as in the loss, in the range of f64.
+fn bounded_exp(exponent: f64) -> f64 {
+    exponent.min(LARGEST_EXPONENT).exp()
 }
 
 /// A mean that can be added to.

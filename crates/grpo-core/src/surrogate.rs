@@ -16,8 +16,8 @@ pub enum Surrogate {
         epsilon_low: f64,
         /// ε_high: where A is positive, a ratio above `1 + ε_high` has no gradient.
         epsilon_high: f64,
-        /// δ: where A is negative, a ratio above δ has no gradient either ("two-sided clipping",
-        /// INTELLECT-2, 2025).
+        /// δ: a ratio above δ counts as δ and has no gradient. Above `1 + ε_high` that matters where A is
+        /// negative ("two-sided clipping", INTELLECT-2, 2025); a smaller δ takes the place of ε_high too.
         delta: Option<f64>,
     },
     /// `−sg[min(c, cap)] A log π_θ` (MiniMax-M1, 2025, "CISPO"): a clipped ratio keeps its gradient.
@@ -44,8 +44,8 @@ pub enum Surrogate {
         /// λ elsewhere.
         lambda_negative: f64,
     },
-    /// `−A log π_θ` (Williams 1992).
-    Reinforce,
+    /// `−A log π_θ` (Williams 1992). (With braces, so that an unknown key in it is refused.)
+    Reinforce {},
 }
 
 impl Surrogate {
@@ -57,13 +57,7 @@ impl Surrogate {
                     return Err(ConfigError::Range { name, value, expected: "0 to 1" });
                 }
                 at_least_zero("epsilon_high", epsilon_high)?;
-                if let Some(delta) =
-                    delta.filter(|delta| delta.is_nan() || *delta <= 1.0 + epsilon_high)
-                {
-                    let expected = "above 1 + epsilon_high, which it would undercut";
-                    return Err(ConfigError::Range { name: "delta", value: delta, expected });
-                }
-                Ok(())
+                delta.map_or(Ok(()), |delta| above_zero("delta", delta))
             }
             Self::Cispo { cap } => above_zero("cap", cap),
             Self::Sapo { temperature_positive, temperature_negative } => {
@@ -76,7 +70,7 @@ impl Surrogate {
                 above_zero("k_negative", k_negative)?;
                 above_zero("lambda_negative", lambda_negative)
             }
-            Self::Reinforce => Ok(()),
+            Self::Reinforce {} => Ok(()),
         }
     }
 }
@@ -127,7 +121,7 @@ pub(crate) fn surrogate_loss(surrogate: &Surrogate, inputs: SurrogateInputs) -> 
             let phi = phi.clone().mask_fill(phi.is_finite().bool_not(), 0.0);
             (phi * advantages * logprobs).neg()
         }
-        Surrogate::Reinforce => (advantages * logprobs).neg(),
+        Surrogate::Reinforce {} => (advantages * logprobs).neg(),
     }
 }
 

@@ -6,7 +6,7 @@
 pub const LANES: usize = 16;
 
 /// Elements that one task of the thread pool works on in an element-wise operation.
-pub const CHUNK: usize = 16 * 1024;
+pub(crate) const CHUNK: usize = 16 * 1024;
 
 /// `e^x` within 2 ulp for `x` in −87..88, clamped outside.
 ///
@@ -33,7 +33,7 @@ pub fn exp(x: f32) -> f32 {
 
 /// Sum of `f(i)` over `0..n` with [`LANES`] accumulators in a fixed order.
 #[inline(always)]
-pub fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
+pub(crate) fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
     let whole = n - n % LANES;
     let mut start = 0;

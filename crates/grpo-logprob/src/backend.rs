@@ -3,8 +3,6 @@
 //! This is the only file of the crate that knows of backends. [`ScoreKernels`] is what a backend computes;
 //! [`FusedScore`] is what Burn dispatches, with the tape added by its `Autodiff` implementation.
 
-use std::sync::Arc;
-
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients as Tape;
@@ -18,7 +16,7 @@ use crate::fused::{self, Forward, Gradients, Problem, Wanted};
 use crate::{Head, Targets};
 
 /// Log-probabilities and entropies, `[n, 2]`.
-pub(crate) fn fused_score(hidden: Tensor<2>, head: &Head, targets: Arc<Targets>) -> Tensor<2> {
+pub(crate) fn fused_score(hidden: Tensor<2>, head: &Head, targets: Targets) -> Tensor<2> {
     // The operation takes tensors alone: without a bias, one number that is never read.
     let has_bias = head.bias.is_some();
     let bias = head.bias.clone().unwrap_or_else(|| Tensor::zeros([1], &head.weight.device()));
@@ -69,7 +67,7 @@ pub(crate) trait FusedScore: Backend {
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
         has_bias: bool,
-        targets: Arc<Targets>,
+        targets: Targets,
     ) -> FloatTensor<Self>;
 }
 
@@ -107,7 +105,7 @@ mod flex {
             weight: FloatTensor<Self>,
             bias: FloatTensor<Self>,
             has_bias: bool,
-            targets: Arc<Targets>,
+            targets: Targets,
         ) -> FloatTensor<Self> {
             untracked::<Self>(hidden, weight, bias, has_bias, &targets)
         }
@@ -127,7 +125,7 @@ mod cube {
             weight: FloatTensor<Self>,
             bias: FloatTensor<Self>,
             has_bias: bool,
-            targets: Arc<Targets>,
+            targets: Targets,
         ) -> FloatTensor<Self> {
             untracked::<Self>(hidden, weight, bias, has_bias, &targets)
         }
@@ -151,7 +149,7 @@ impl<B: ScoreKernels, S: CheckpointStrategy> FusedScore for Autodiff<B, S> {
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
         has_bias: bool,
-        targets: Arc<Targets>,
+        targets: Targets,
     ) -> FloatTensor<Self> {
         let wanted = Wanted {
             hidden: hidden.is_tracked(),
@@ -191,7 +189,7 @@ struct State<B: Backend> {
     hidden: FloatTensor<B>,
     weight: FloatTensor<B>,
     bias: Option<FloatTensor<B>>,
-    targets: Arc<Targets>,
+    targets: Targets,
     wanted: Wanted,
     forward: Option<Forward<B>>,
 }

@@ -19,8 +19,9 @@ use crate::tiles::Tiles;
 
 /// Positions that are worked on at the same time: enough for a matrix product to run at full speed.
 const POSITIONS: usize = 2048;
-/// Logits that are held at the same time.
-const LOGITS: usize = 1 << 22;
+/// Ids that are worked on at the same time. The same for any number of positions, so that the sums of a position
+/// are cut alike whatever it is scored with.
+const IDS: usize = 2048;
 
 /// What is scored: `n` hidden states against a head.
 pub(crate) struct Problem<'a, B: Backend> {
@@ -140,7 +141,7 @@ pub(crate) fn forward<B: Backend, S: Steps<B>>(
         let mut running = S::start(&hidden, positions.len());
         let mut at = Place::new(problem.targets, positions.clone());
         let mut sum: Option<FloatTensor<B>> = None;
-        for ids in problem.id_ranges(positions.len()) {
+        for ids in problem.id_ranges() {
             at.ids = ids.clone();
             let weight = columns::<B>(problem.weight, &ids);
             let logits = problem.logits(hidden.clone(), weight.clone(), &ids);
@@ -182,7 +183,7 @@ pub(crate) fn backward<B: Backend, S: Steps<B>>(
         let mut at = Place::new(problem.targets, positions.clone());
         let mut hidden_gradient: Option<FloatTensor<B>> = None;
         let mut bias_parts = Vec::new();
-        for ids in problem.id_ranges(positions.len()) {
+        for ids in problem.id_ranges() {
             at.ids = ids.clone();
             let weight = columns::<B>(problem.weight, &ids);
             let logits = problem.logits(hidden.clone(), weight.clone(), &ids);
@@ -228,9 +229,8 @@ impl<B: Backend> Problem<'_, B> {
         ranges(self.targets.ids().len(), POSITIONS)
     }
 
-    fn id_ranges(&self, positions: usize) -> impl Iterator<Item = Range<usize>> + use<B> {
-        // In steps of 64, so that rows of a tile begin on cache lines.
-        ranges(self.targets.vocabulary(), (LOGITS / positions).next_multiple_of(64))
+    fn id_ranges(&self) -> impl Iterator<Item = Range<usize>> + use<B> {
+        ranges(self.targets.vocabulary(), IDS)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Log-probabilities and entropies of tokens that were drawn, differentiable.
 
-use std::sync::Arc;
-
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
 
@@ -25,19 +23,21 @@ pub struct Scores {
 /// pass also accumulates `Σ_v π(v) W_v`, of which the gradient of `hidden` is made without a second pass, as
 /// in attention (Rabe & Staats 2021); a gradient of the entropies still takes one.
 ///
-/// A custom operation on the CPU; elsewhere the same tiles in the backend's own operations.
+/// One custom operation on every backend. In f32 on the CPU the elements of a tile are worked on in loops of our
+/// own, elsewhere in the backend's operations.
 ///
 /// # Shapes
 /// - hidden: `[n, width]`; gradients go to it and to the head
 /// - result: `[n]` each. An id that could not be drawn gets about −1e30.
 ///
 /// # Panics
-/// Where the shapes disagree.
+/// Where the shapes disagree, or there is no position.
 pub fn score(hidden: Tensor<2>, head: &Head, targets: &Targets) -> Scores {
     let [positions, width] = hidden.dims();
     assert_eq!(positions, targets.ids().len(), "one id for each hidden state");
     assert_eq!([width, targets.vocabulary()], head.weight.dims(), "the head's weight");
-    let both = backend::fused_score(hidden, head, Arc::new(targets.clone())); // [n, 2]
+    assert!(positions > 0, "a score of no position");
+    let both = backend::fused_score(hidden, head, targets.clone()); // [n, 2]
     let column = |c: usize| both.clone().slice([0..positions, c..c + 1]).squeeze_dim(1);
     Scores { logprobs: column(0), entropies: column(1) }
 }
@@ -102,8 +102,10 @@ fn log_policy(logits: Tensor<2>, targets: &Targets) -> Tensor<2> {
     if targets.temperature() != 1.0 {
         scaled = scaled * (1.0 / f64::from(targets.temperature()));
     }
+    // Finite, because the entropy multiplies it by a probability of 0. Compared and not clamped, which would
+    // hide NaN.
+    scaled = scaled.clone().mask_fill(scaled.lower_elem(EXCLUDED), EXCLUDED);
     if let Some(excluded) = excluded {
-        // Finite, because the entropy multiplies it by a probability of 0.
         scaled = scaled.mask_fill(flags(excluded), EXCLUDED);
     }
     log_softmax(scaled, 1)

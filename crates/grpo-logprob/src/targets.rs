@@ -1,5 +1,7 @@
 //! Which tokens are scored, and under which distribution.
 
+use std::sync::Arc;
+
 use grpo_sampling::TokenSet;
 
 /// Tokens that were drawn, one for each of `n` positions, and the distribution that each was drawn from.
@@ -8,11 +10,11 @@ use grpo_sampling::TokenSet;
 /// travels with a completion, so that a token is scored under the distribution that it was sampled from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Targets {
-    ids: Vec<u32>,
+    ids: Arc<[u32]>,
     vocabulary: usize,
     temperature: f32,
     forbidden: Vec<u32>,
-    kept: Option<Vec<TokenSet>>,
+    kept: Option<Arc<[TokenSet]>>,
     penalty: Option<RepetitionPenalty>,
 }
 
@@ -22,7 +24,7 @@ pub struct Targets {
 pub(crate) struct RepetitionPenalty {
     pub(crate) factor: f32,
     /// For each position, the ids before it.
-    pub(crate) seen: Vec<TokenSet>,
+    pub(crate) seen: Arc<[TokenSet]>,
 }
 
 impl Targets {
@@ -34,7 +36,14 @@ impl Targets {
         if let Some(id) = ids.iter().find(|&&id| id as usize >= vocabulary) {
             panic!("the id {id} cannot be scored over a vocabulary of {vocabulary} tokens");
         }
-        Self { ids, vocabulary, temperature: 1.0, forbidden: Vec::new(), kept: None, penalty: None }
+        Self {
+            ids: ids.into(),
+            vocabulary,
+            temperature: 1.0,
+            forbidden: Vec::new(),
+            kept: None,
+            penalty: None,
+        }
     }
 
     /// Divides logits by `temperature`.
@@ -69,7 +78,7 @@ impl Targets {
     #[must_use]
     pub fn within(mut self, kept: Vec<TokenSet>) -> Self {
         self.check_sets(&kept, "kept");
-        self.kept = Some(kept);
+        self.kept = Some(kept.into());
         self
     }
 
@@ -82,7 +91,7 @@ impl Targets {
     pub fn with_repetition_penalty(mut self, factor: f32, seen: Vec<TokenSet>) -> Self {
         assert!(factor > 0.0 && factor.is_finite(), "a repetition penalty of {factor}");
         self.check_sets(&seen, "seen");
-        self.penalty = Some(RepetitionPenalty { factor, seen });
+        self.penalty = Some(RepetitionPenalty { factor, seen: seen.into() });
         self
     }
 

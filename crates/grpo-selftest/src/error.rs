@@ -27,7 +27,7 @@ pub enum SelftestError {
         source: std::io::Error,
     },
     /// The file is no JSON, or not as a whole.
-    #[error("`{file}` is not whole JSON: {problem}")]
+    #[error("`{file}` is not JSON: {problem}")]
     Json {
         /// The file.
         file: String,

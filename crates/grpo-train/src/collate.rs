@@ -85,6 +85,11 @@ impl<'a> MicroBatch<'a> {
         (score_logits(logits, &self.targets), kl)
     }
 
+    /// As [`Self::score_frozen`], through logits.
+    pub(crate) fn score_frozen_logits<M: CausalLm>(&self, model: &Frozen<M>) -> Scores {
+        score_logits(self.frozen_logits(model), &self.targets)
+    }
+
     /// Exact KL of one frozen model to another, `[n]`.
     pub(crate) fn frozen_kl<M: CausalLm>(
         &self,

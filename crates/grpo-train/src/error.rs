@@ -28,8 +28,13 @@ pub enum TrainError {
     #[error("sampling: {0}")]
     Rollout(#[from] RolloutError),
     /// A loss that cannot be what is meant.
-    #[error("loss: {0}")]
-    Loss(#[from] ConfigError),
+    #[error("loss: {fault}")]
+    Loss {
+        /// Its key in the section.
+        key: String,
+        /// Why.
+        fault: ConfigError,
+    },
     /// A constant of a surrogate that the loss does not have.
     #[error(
         "loss: {key} belongs to the {owner} surrogate, but the loss (preset = \"{preset}\") has another one; leave it out, or choose another preset"
@@ -45,6 +50,11 @@ pub enum TrainError {
     /// Advantages that cannot be what is meant.
     #[error("advantage: {0}")]
     AdvantageSettings(ConfigError),
+    /// A scale that nothing is divided by.
+    #[error(
+        "advantage: scale has no effect with aggregation = \"normalize_then_sum\", which divides by the deviation of each group and then of the batch; leave it out"
+    )]
+    ScaleOfParts,
     /// A distribution that cannot be sampled.
     #[error("sampling: {0}")]
     Sampling(#[from] grpo_sampling::DistributionError),

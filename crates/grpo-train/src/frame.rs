@@ -39,30 +39,41 @@ impl<'a> Frame<'a> {
         self.advantages = self.micro.places.iter().map(|&place| of_step[place]).collect();
     }
 
-    /// `Σ_t KL` of each completion as it was sampled, with its place in the step.
+    /// `Σ_t KL` of each completion, with its place in the step. `policy` is the one that sampled; its own
+    /// scores count and not the sampler's, so that it is exactly 0 where the policy is the reference.
     pub(crate) fn sequence_kl<M: CausalLm>(
         &self,
         policy: &M,
         reference: &Frozen<M>,
         estimator: KlEstimator,
     ) -> Vec<(usize, f64)> {
+        let policy = Frozen::snapshot(policy);
         let exact = (estimator == KlEstimator::Exact)
-            .then(|| host(self.micro.frozen_kl(&Frozen::snapshot(policy), reference)));
+            .then(|| host(self.micro.frozen_kl(&policy, reference)));
+        let logprobs = host(self.micro.score_frozen(&policy).logprobs);
         let mut start = 0;
         let rows = self.micro.places.iter().zip(&self.micro.completions);
         rows.map(|(&place, completion)| {
             let actions = start..start + completion.actions();
             start = actions.end;
             let exact = exact.as_ref().map(|exact| &exact[actions.clone()]);
-            let (sampled, reference) = (&self.sampling[actions.clone()], &self.reference[actions]);
-            (place, sequence_kl(estimator, sampled, reference, exact))
+            let (logprobs, reference) = (&logprobs[actions.clone()], &self.reference[actions]);
+            (place, sequence_kl(estimator, logprobs, reference, exact))
         })
         .collect()
     }
 
-    /// Entropies of the policy at each action.
-    pub(crate) fn entropies<M: CausalLm>(&self, policy: &Frozen<M>) -> Vec<f64> {
-        host(self.micro.score_frozen(policy).entropies)
+    /// Entropies of the policy at each action, by the same path as those of [`Self::loss`]: the high-entropy
+    /// mask compares the two.
+    pub(crate) fn entropies<M: CausalLm>(
+        &self,
+        policy: &Frozen<M>,
+        estimator: KlEstimator,
+    ) -> Vec<f64> {
+        host(match estimator {
+            KlEstimator::Exact => self.micro.score_frozen_logits(policy).entropies,
+            _ => self.micro.score_frozen(policy).entropies,
+        })
     }
 
     /// This micro-batch's part of the loss, `[1]`; adds its tokens to `statistics`.

@@ -1,9 +1,9 @@
 //! The sections `[advantage]` and `[loss]`: a preset, and what differs from it.
 
 use grpo_core::{
-    AdvantageConfig, Aggregation, Baseline, Deviation, EntropyBonus, KlConfig, KlEstimator,
-    KlPlacement, LossConfig, MismatchCorrection, Preset, RatioLevel, Reduction, RewardScale,
-    Surrogate,
+    AdvantageConfig, Aggregation, Baseline, ConfigError, Deviation, EntropyBonus, KlConfig,
+    KlEstimator, KlPlacement, LossConfig, MismatchCorrection, Preset, RatioLevel, Reduction,
+    RewardScale, Surrogate,
 };
 use serde::{Deserialize, Serialize};
 
@@ -41,12 +41,25 @@ impl AdvantageSettings {
     /// How rewards become advantages.
     ///
     /// # Errors
-    /// What [`AdvantageConfig::checked`] refuses.
+    /// A scale that would have no effect; what [`AdvantageConfig::checked`] refuses.
     pub fn resolve(&self, preset: Preset) -> Result<AdvantageConfig, TrainError> {
         let Self { aggregation, baseline, scale, deviation, epsilon, clip } = *self;
+        if scale.is_some() && aggregation == Aggregation::NormalizeThenSum {
+            return Err(TrainError::ScaleOfParts);
+        }
         let scale = scale.unwrap_or(preset.reward_scale());
         let config = AdvantageConfig { aggregation, baseline, scale, deviation, epsilon, clip };
         config.checked().map_err(TrainError::AdvantageSettings)
+    }
+
+    /// The same with what the preset says written out.
+    #[must_use]
+    pub fn resolved(self, preset: Preset) -> Self {
+        let scale = match self.aggregation {
+            Aggregation::SumThenNormalize => self.scale.or(Some(preset.reward_scale())),
+            Aggregation::NormalizeThenSum => None,
+        };
+        Self { scale, ..self }
     }
 }
 
@@ -120,7 +133,61 @@ impl LossSettings {
             mismatch: self.mismatch,
             entropy_bonus: self.entropy_bonus,
         };
-        Ok(config.checked()?)
+        config.checked().map_err(|fault| TrainError::Loss { key: self.key_of(&fault), fault })
+    }
+
+    /// The same loss with every choice written out, so that it stays what it is whatever becomes of the preset.
+    ///
+    /// # Errors
+    /// What [`LossSettings::resolve`] refuses.
+    pub fn resolved(&self) -> Result<Self, TrainError> {
+        let LossConfig {
+            surrogate,
+            ratio_level,
+            kl,
+            reduction,
+            off_policy_threshold,
+            high_entropy_share,
+            mismatch,
+            entropy_bonus,
+        } = self.resolve()?;
+        Ok(Self {
+            preset: self.preset,
+            surrogate: Some(surrogate),
+            epsilon_low: None,
+            epsilon_high: None,
+            delta: None,
+            cap: None,
+            ratio_level: Some(ratio_level),
+            reduction: Some(reduction),
+            kl_coef: Some(kl.coef),
+            kl_estimator: Some(kl.estimator),
+            kl_placement: Some(kl.placement),
+            kl_bias_correction: Some(kl.bias_correction),
+            off_policy_threshold,
+            high_entropy_share,
+            mismatch,
+            entropy_bonus,
+        })
+    }
+
+    /// Where the key of a fault stands in the section.
+    fn key_of(&self, fault: &ConfigError) -> String {
+        let setting = fault.setting();
+        let given = match setting {
+            "epsilon_low" => self.epsilon_low,
+            "epsilon_high" => self.epsilon_high,
+            "delta" => self.delta,
+            "cap" => self.cap,
+            "temperature_positive"
+            | "temperature_negative"
+            | "k_positive"
+            | "k_negative"
+            | "lambda_positive"
+            | "lambda_negative" => None,
+            _ => return setting.to_owned(),
+        };
+        if given.is_some() { setting.to_owned() } else { format!("surrogate.{setting}") }
     }
 
     fn surrogate(&self, of_preset: Surrogate) -> Result<Surrogate, TrainError> {
@@ -146,7 +213,7 @@ impl LossSettings {
                 *bound = delta.or(*bound);
             }
             Surrogate::Cispo { cap: largest } => *largest = cap.unwrap_or(*largest),
-            Surrogate::Sapo { .. } | Surrogate::Vespo { .. } | Surrogate::Reinforce => {}
+            Surrogate::Sapo { .. } | Surrogate::Vespo { .. } | Surrogate::Reinforce {} => {}
         }
         Ok(surrogate)
     }

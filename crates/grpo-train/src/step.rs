@@ -81,6 +81,16 @@ pub struct PhaseTimes {
     pub update: Duration,
 }
 
+/// What came of one optimizer step.
+struct Update {
+    loss: f64,
+    grad_norm: f64,
+    entropy_coef: f64,
+    /// Mean over the tokens that the entropy bonus is of.
+    entropy: f64,
+    tokens: TokenStatistics,
+}
+
 impl<M: CausalLm> Grpo<M> {
     /// Samples groups for `prompts`, scores them, and updates the policy on them: nothing is kept for later.
     ///
@@ -126,40 +136,10 @@ impl<M: CausalLm> Grpo<M> {
         };
         let learning_rate = self.config.learning_rate(step);
         let updates = self.config.train.updates_per_rollout;
-        let mut tokens = TokenStatistics::default();
-        let (mut mean_loss, mut mean_norm, mut mean_bonus) = (0.0, 0.0, 0.0);
-        let mut entropy_coef = 0.0;
+        let mut done: Vec<Update> = Vec::new();
         for _update in 0..updates {
-            totals.high_entropy = self.high_entropy(&frames);
-            entropy_coef = self.entropy_bonus.map_or(0.0, |bonus| bonus.coef());
-            let mut of_update = TokenStatistics::default();
-            let mut gradients: Option<GradientsParams> = None;
-            for frame in &mut frames {
-                let loss = frame.loss(
-                    &self.policy,
-                    &self.reference,
-                    &self.loss,
-                    &totals,
-                    entropy_coef,
-                    &mut of_update,
-                );
-                mean_loss += finite_loss(loss.clone())? / f64::from(updates);
-                let more = GradientsParams::from_grads(loss.backward(), &self.policy);
-                gradients = Some(accumulate(&self.policy, gradients, more));
-            }
-            let gradients = gradients.expect("a step has completions");
-            // Clipped by the global norm. Cloned, so that a refused step leaves the policy as it is.
-            let (policy, norm) =
-                self.optimizer.step(self.policy.clone(), gradients, learning_rate)?;
-            self.policy = policy;
-            self.version += 1;
-            mean_norm += norm / f64::from(updates);
-            let entropy = of_update.kept_entropy().unwrap_or(0.0);
-            mean_bonus += entropy_coef * entropy / f64::from(updates);
-            if let Some(bonus) = &mut self.entropy_bonus {
-                bonus.observe(entropy);
-            }
-            tokens.merge(&of_update);
+            totals.high_entropy = self.high_entropy(&frames)?;
+            done.push(self.update(&mut frames, &totals, learning_rate)?);
         }
         drop(frames);
         let times = PhaseTimes {
@@ -167,6 +147,10 @@ impl<M: CausalLm> Grpo<M> {
             reward: reward_time,
             update: started.elapsed() - rollout_time - reward_time,
         };
+        let mut tokens = TokenStatistics::default();
+        done.iter().for_each(|update| tokens.merge(&update.tokens));
+        let mean =
+            |of: &dyn Fn(&Update) -> f64| done.iter().map(of).sum::<f64>() / f64::from(updates);
         Ok(StepReport {
             step,
             groups,
@@ -175,12 +159,46 @@ impl<M: CausalLm> Grpo<M> {
             advantages,
             tokens,
             reward_kl,
-            loss: mean_loss,
-            entropy_bonus: self.entropy_bonus.map(|_| (entropy_coef, mean_loss + mean_bonus)),
-            grad_norm: mean_norm,
+            loss: mean(&|update| update.loss),
+            entropy_bonus: self.entropy_bonus.map(|_| {
+                let last = done.last().map_or(0.0, |update| update.entropy_coef);
+                (last, mean(&|update| update.loss + update.entropy_coef * update.entropy))
+            }),
+            grad_norm: mean(&|update| update.grad_norm),
             learning_rate,
             times,
         })
+    }
+
+    /// One optimizer step on all micro-batches.
+    fn update(
+        &mut self,
+        frames: &mut [Frame<'_>],
+        totals: &BatchTotals,
+        learning_rate: f64,
+    ) -> Result<Update, TrainError> {
+        let entropy_coef = self.entropy_bonus.map_or(0.0, |bonus| bonus.coef());
+        let mut tokens = TokenStatistics::default();
+        let mut gradients: Option<GradientsParams> = None;
+        let mut total = 0.0;
+        for frame in frames {
+            let (policy, reference) = (&self.policy, &self.reference);
+            let loss = frame.loss(policy, reference, &self.loss, totals, entropy_coef, &mut tokens);
+            total += finite_loss(loss.clone())?;
+            let more = GradientsParams::from_grads(loss.backward(), &self.policy);
+            gradients = Some(accumulate(&self.policy, gradients, more));
+        }
+        let gradients = gradients.expect("a step has completions");
+        // Clipped by the global norm. Cloned, so that a refused step leaves the policy as it is.
+        let (policy, grad_norm) =
+            self.optimizer.step(self.policy.clone(), gradients, learning_rate)?;
+        self.policy = policy;
+        self.version += 1;
+        let entropy = tokens.kept_entropy().unwrap_or(0.0);
+        if let Some(bonus) = &mut self.entropy_bonus {
+            bonus.observe(entropy);
+        }
+        Ok(Update { loss: total, grad_norm, entropy_coef, entropy, tokens })
     }
 
     /// Takes `β · Σ_t KL` off each completion's reward, and gives the mean of the sums.
@@ -197,11 +215,15 @@ impl<M: CausalLm> Grpo<M> {
 
     /// The threshold of the high-entropy mask, over all micro-batches, where there is one: a forward pass
     /// more.
-    fn high_entropy(&self, frames: &[Frame<'_>]) -> Option<HighEntropy> {
-        let share = self.loss.high_entropy_share?;
+    fn high_entropy(&self, frames: &[Frame<'_>]) -> Result<Option<HighEntropy>, TrainError> {
+        let Some(share) = self.loss.high_entropy_share else { return Ok(None) };
         let policy = Frozen::snapshot(&self.policy);
-        let entropies = frames.iter().flat_map(|frame| frame.entropies(&policy)).collect();
-        Some(HighEntropy::of(entropies, share))
+        let of_frame = |frame: &Frame<'_>| frame.entropies(&policy, self.loss.kl.estimator);
+        let entropies: Vec<f64> = frames.iter().flat_map(of_frame).collect();
+        if let Some(&value) = entropies.iter().find(|entropy| !entropy.is_finite()) {
+            return Err(TrainError::Diverged { what: "entropy", value });
+        }
+        Ok(Some(HighEntropy::of(entropies, share)))
     }
 
     fn key(&self, step: u32) -> StepKey {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use grpo_selftest::{Miss, Options, Report, Suite};
 
 use crate::args::SelftestArguments;
@@ -40,6 +40,7 @@ pub(crate) fn run(arguments: &SelftestArguments) -> anyhow::Result<()> {
 fn table(report: &Report) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header([
         "suite",
         "against",

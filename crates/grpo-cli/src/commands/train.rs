@@ -23,7 +23,7 @@ use crate::run_files::{create_run, observer_error, save_model, write_model};
 use crate::{config, device};
 
 /// Configuration of `grpo train`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TrainFile {
     /// Folder of the run.
@@ -47,7 +47,7 @@ struct TrainFile {
     save: SaveSection,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct EvalSection {
     /// Molecules drawn before and after.
@@ -60,7 +60,7 @@ impl Default for EvalSection {
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct SaveSection {
     /// The model is saved after each so many steps; 0 for only at the end.
@@ -76,6 +76,12 @@ impl Default for SaveSection {
 }
 
 impl TrainFile {
+    /// With what the preset stands for written out.
+    fn resolved(&self) -> anyhow::Result<Self> {
+        let (advantage, loss) = (self.advantage.resolved(self.loss.preset), self.loss.resolved()?);
+        Ok(Self { advantage, loss, ..self.clone() })
+    }
+
     fn grpo(&self) -> GrpoConfig {
         GrpoConfig {
             train: self.train,
@@ -115,7 +121,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let decode = Box::new(move |ids: &[u32]| decoder.decode(ids));
     let mut grpo = Grpo::new(model, file.grpo(), file.seed, boundary, 1, decode)?;
     let data = model_files(&file)?;
-    let text = config::resolved(&file)?;
+    let text = config::resolved(&file.resolved()?)?;
     let info = config::run_info(file.seed, data);
     let folder = create_run(&file.run, arguments.force, &text, &info)?;
     say(format_args!("run folder   {}", folder.path().display()));

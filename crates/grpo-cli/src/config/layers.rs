@@ -47,9 +47,11 @@ impl Origin {
                 let key = format!("sampling.{}", fault.setting());
                 anyhow::anyhow!("{}{error}", self.place(&key))
             }
-            TrainError::Loss(fault) => {
-                let key = format!("loss.{}", fault.setting());
-                anyhow::anyhow!("{}{error}", self.place(&key))
+            TrainError::Loss { key, .. } => {
+                anyhow::anyhow!("{}{error}", self.place(&format!("loss.{key}")))
+            }
+            TrainError::ScaleOfParts => {
+                anyhow::anyhow!("{}{error}", self.place("advantage.scale"))
             }
             TrainError::OtherSurrogate { key, .. } => {
                 anyhow::anyhow!("{}{error}", self.place(&format!("loss.{key}")))
@@ -64,10 +66,12 @@ impl Origin {
 
     /// `file:line: ` of the topmost layer that gives `key`, or its table, or just the file.
     pub(crate) fn place(&self, key: &str) -> String {
-        // `--set rewrad.qed=1` makes the unknown table `rewrad`.
+        // `--set rewrad.qed=1` makes the unknown table `rewrad`; `--set loss.mismatch={ … }` holds
+        // `loss.mismatch.max`.
         let sets = |pair: &&String| {
             let given = pair.split_once('=').map_or("", |(given, _)| given.trim());
-            !key.is_empty() && format!("{given}.").starts_with(&format!("{key}."))
+            let (given, key) = (format!("{given}."), format!("{}.", key.replace('[', ".")));
+            key != "." && (given.starts_with(&key) || key.starts_with(&given))
         };
         if let Some(pair) = self.set.iter().rev().find(sets) {
             return format!("--set {pair}: ");
@@ -108,6 +112,7 @@ impl Origin {
             {
                 format!("did you mean '{nearest}'?")
             }
+            _ if known.is_empty() => "there are none".to_owned(),
             _ => format!("there are: {}", known.join(", ")),
         };
         format!("{}unknown key '{key}'; {hint}", self.place(&key))

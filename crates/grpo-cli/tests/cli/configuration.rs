@@ -80,6 +80,19 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
         "--set loss.epsilon_low=2: loss: epsilon_low = 2 is out of range; it must be 0 to 1",
     );
     check_set(
+        "loss.surrogate={type=\"reinforce\", bogus=1}",
+        "--set loss.surrogate={type=\"reinforce\", bogus=1}: unknown key 'loss.surrogate.bogus'; there are none",
+    );
+    check_set(
+        "loss.surrogate={type=\"cispo\", cap=-1.0}",
+        "--set loss.surrogate={type=\"cispo\", cap=-1.0}: loss: cap = -1 is out of range; it must be above 0, and finite",
+    );
+    check_text(
+        "max_new_tokens = 20",
+        "max_new_tokens = 20\n[advantage]\naggregation = \"normalize_then_sum\"\nscale = \"none\"",
+        "train.toml:15: advantage: scale has no effect with aggregation = \"normalize_then_sum\", which divides by the deviation of each group and then of the batch; leave it out",
+    );
+    check_set(
         "sampling.max_new_tokens=25",
         "sampling: a prompt of 1 tokens and max_new_tokens = 25 do not fit into the model's context of 24 tokens; max_new_tokens may be at most 24",
     );

@@ -72,7 +72,7 @@ fn what_cannot_be_used() {
     place.write("golden/advantages.json", &built_in("advantages.json")[..1000]);
     place.refuse(
         &["selftest", "--golden", "golden"],
-        "`golden/advantages.json` is not whole JSON: EOF while parsing a list at line 3 column 27",
+        "`golden/advantages.json` is not JSON: EOF while parsing a list at line 3 column 27",
     );
     place.write(
         "golden/advantages.json",

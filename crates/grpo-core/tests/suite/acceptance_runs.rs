@@ -101,6 +101,12 @@ fn d15_a_configuration_that_is_not_understood_is_an_error() {
         let error = serde_json::from_value::<LossConfig>(unknown).unwrap_err().to_string();
         assert!(error.starts_with("unknown field `bogus`"), "{table}: {error}");
     }
+    for preset in Preset::ALL {
+        let mut unknown = serde_json::to_value(preset.config()).unwrap();
+        unknown["surrogate"]["bogus"] = 1.into();
+        let error = serde_json::from_value::<LossConfig>(unknown).unwrap_err().to_string();
+        assert!(error.starts_with("unknown field `bogus`"), "{preset}: {error}");
+    }
     for value in
         ["/surrogate/type", "/ratio_level", "/reduction", "/kl/estimator", "/mismatch/mode"]
     {

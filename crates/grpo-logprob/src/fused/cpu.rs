@@ -65,7 +65,9 @@ impl Steps<Flex> for Fused {
                 let factors = scale.apply(x, sets);
                 if let Some(place) = scale.place_of(chosen) {
                     row.chosen = x[place];
-                    row.chosen_factor = factor_at(&factors, place);
+                    let could_be_drawn = row.chosen > EXCLUDED;
+                    row.chosen_factor =
+                        if could_be_drawn { factor_at(&factors, place) } else { 0.0 };
                 }
                 row.absorb(x, weigh);
                 if weigh {

@@ -157,7 +157,7 @@ impl<B: Backend> Steps<B> for Plain {
 /// Scaled logits of a tile.
 struct Scaled<B: Backend> {
     x: FloatTensor<B>,
-    /// What a repetition penalty multiplied each logit by.
+    /// What a repetition penalty multiplied each logit by; 0 for excluded ids.
     factors: Option<FloatTensor<B>>,
     excluded: Option<BoolTensor<B>>,
 }
@@ -186,9 +186,18 @@ impl<B: Backend> Scaled<B> {
         if inverse_temperature != 1.0 {
             x = B::float_mul_scalar(x, inverse_temperature.into());
         }
+        // As an excluded id: 0 · ∞ is not 0. Compared and not clamped, which would hide NaN.
+        let bool_type = get_device_settings::<B>(&device).bool_dtype;
+        let infinite = B::float_lower_elem(x.clone(), EXCLUDED.into(), bool_type);
+        x = B::float_mask_fill(x, infinite, EXCLUDED.into());
         let excluded = tile.excluded.map(flags);
         if let Some(excluded) = &excluded {
             x = B::float_mask_fill(x, excluded.clone(), EXCLUDED.into());
+            let factors_of_tile = factors.take().unwrap_or_else(|| {
+                let zeros = B::float_zeros(shape.into(), &device, x.dtype().into());
+                B::float_add_scalar(zeros, 1.0.into())
+            });
+            factors = Some(B::float_mask_fill(factors_of_tile, excluded.clone(), 0.0.into()));
         }
         Self { x, factors, excluded }
     }

@@ -78,10 +78,31 @@ fn tiles_make_no_difference_to_gradients() {
         let zero = vec![0.0; 2060];
         for h in [&h, &zero] {
             for (fused, logits) in ways(true, tied).into_iter().zip(ways(false, tied)) {
-                let got = run(&case, fused, [&g, h], DType::F32);
-                let expected = run(&case, logits, [&g, h], DType::F32);
+                for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F64, 1e-11)] {
+                    let got = run(&case, fused, [&g, h], dtype);
+                    let expected = run(&case, logits, [&g, h], dtype);
+                    let pairs = got.gradients.iter().zip(&expected.gradients);
+                    pairs.for_each(|(got, expected)| close(got, expected, tolerance));
+                }
+            }
+        }
+    }
+}
+
+/// Truncated to ids of the last tile: in all before it, nothing could be drawn.
+#[test]
+fn tiles_without_a_possible_id_leave_no_gradient() {
+    let mut case = ScoreCase::generated([3, 4, 4200], Under::default(), false);
+    case.ids = vec![4199, 4150, 4100];
+    case.kept = Some(vec![vec![4199], vec![4150, 4199], vec![4100, 4101]]);
+    let [g, h] = upstream(3);
+    for h in [&h, &vec![0.0; 3]] {
+        for (fused, logits) in ways(true, false).into_iter().zip(ways(false, false)) {
+            let expected = run(&case, logits, [&g, h], DType::F64);
+            for (dtype, tolerance) in [(DType::F32, 3e-6), (DType::F64, 1e-12)] {
+                let got = run(&case, fused, [&g, h], dtype);
                 let pairs = got.gradients.iter().zip(&expected.gradients);
-                pairs.for_each(|(got, expected)| close(got, expected, 1e-5));
+                pairs.for_each(|(got, expected)| close(got, expected, tolerance));
             }
         }
     }

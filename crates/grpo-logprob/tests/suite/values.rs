@@ -55,7 +55,24 @@ fn tiles_make_no_difference() {
     let restricted =
         Under { temperature: Some(0.9), forbidding: true, truncated: true, penalty: Some(1.2) };
     for under in [Under::default(), restricted] {
-        check(&ScoreCase::generated([2060, 4, 4200], under, false), DType::F32, 4e-6);
+        let case = ScoreCase::generated([2060, 4, 4200], under, false);
+        check(&case, DType::F32, 4e-6);
+        check(&case, DType::F64, 1e-12);
+    }
+}
+
+/// Truncated to one id or two of the last tile: in all before it, nothing could be drawn.
+#[test]
+fn tiles_without_a_possible_id_leave_no_trace() {
+    for dtype in [DType::F32, DType::F64] {
+        let mut case = ScoreCase::generated([3, 4, 4200], Under::default(), false);
+        case.ids = vec![4199, 4150, 4100];
+        case.kept = Some(vec![vec![4199], vec![4150, 4199], vec![4100, 4101]]);
+        check(&case, dtype, if dtype == DType::F32 { 2e-6 } else { 1e-13 });
+        let got = run(&case, true, false, dtype);
+        // One possible id: certain. (On the CPU each impossible one leaves e⁻⁸⁷ in the sum.)
+        assert_eq!(got.logprobs[0], 0.0);
+        assert!((0.0..1e-30).contains(&got.entropies[0]), "{}", got.entropies[0]);
     }
 }
 
@@ -76,11 +93,14 @@ fn an_infinitely_unlikely_id_changes_nothing() {
     case.ids.iter_mut().for_each(|id| *id %= 40);
     let bias = case.bias.as_mut().expect("a bias");
     bias[40..].fill(-1e30);
-    let expected = run(&case, true, false, DType::F32);
-    case.bias.as_mut().expect("a bias")[40..].fill(f64::NEG_INFINITY);
-    let got = run(&case, true, false, DType::F32);
-    assert_eq!(got.logprobs, expected.logprobs);
-    assert_eq!(got.entropies, expected.entropies);
+    for (fused, dtype) in [(true, DType::F32), (true, DType::F64), (false, DType::F32)] {
+        let expected = run(&case, fused, false, dtype);
+        let mut infinite = case.clone();
+        infinite.bias.as_mut().expect("a bias")[40..].fill(f64::NEG_INFINITY);
+        let got = run(&infinite, fused, false, dtype);
+        assert_eq!(got.logprobs, expected.logprobs);
+        assert_eq!(got.entropies, expected.entropies);
+    }
 }
 
 #[test]
@@ -109,6 +129,14 @@ fn an_id_that_could_not_be_drawn_is_all_but_impossible() {
         assert!(logprobs[0] < -9e29 && logprobs[0].is_finite(), "{logprobs:?}");
         assert!((logprobs[1] - -(1.0 + (-1.0_f64).exp()).ln()).abs() < 1e-6);
     }
+}
+
+#[test]
+#[should_panic(expected = "a score of no position")]
+fn nothing_is_no_score() {
+    let device = Device::flex();
+    let head = Head::new(Tensor::zeros([2, 3], &device));
+    score(Tensor::zeros([0, 2], &device), &head, &Targets::new(vec![], 3));
 }
 
 #[test]

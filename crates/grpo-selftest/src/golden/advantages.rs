@@ -2,6 +2,7 @@
 
 use grpo_core::{AdvantageConfig, Aggregation, RewardScale};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::SelftestError;
 use crate::golden::read::{Problem, cases, check_length, check_shape};
@@ -56,7 +57,14 @@ pub fn read_advantages(text: &str, file: &str) -> Result<Vec<GoldenAdvantages>, 
     cases(text, file, check)
 }
 
-fn check(raw: Raw) -> Result<GoldenAdvantages, Problem> {
+fn check(raw: Raw, file: &Value) -> Result<GoldenAdvantages, Problem> {
+    let epsilon = match file.get("std_epsilon") {
+        None => AdvantageConfig::default().epsilon,
+        Some(value) => value.as_f64().filter(|epsilon| *epsilon >= 0.0).ok_or((
+            "std_epsilon (of the file)",
+            format!("{value}, expected a number of 0 or more"),
+        ))?,
+    };
     let (rows, functions, size) = (raw.rewards.len(), raw.weights.len(), raw.num_generations);
     if size == 0 || rows % size != 0 {
         return Err((
@@ -70,6 +78,7 @@ fn check(raw: Raw) -> Result<GoldenAdvantages, Problem> {
     let config = AdvantageConfig {
         aggregation: raw.multi_objective_aggregation,
         scale: raw.scale_rewards,
+        epsilon,
         ..AdvantageConfig::default()
     };
     Ok(GoldenAdvantages {

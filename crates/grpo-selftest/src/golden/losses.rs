@@ -92,7 +92,7 @@ impl GoldenLoss {
 /// Text that is no JSON; a case with a key that is missing, of another type or shape than the others say;
 /// settings that grpo-core refuses.
 pub fn read_losses(text: &str, file: &str) -> Result<Vec<GoldenLoss>, SelftestError> {
-    cases(text, file, check)
+    cases(text, file, |raw, _| check(raw))
 }
 
 fn check(raw: Raw) -> Result<GoldenLoss, Problem> {

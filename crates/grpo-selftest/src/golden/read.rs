@@ -9,11 +9,12 @@ use crate::oracle::Rows;
 /// What is wrong with a case: the key, and the problem in words.
 pub(super) type Problem = (&'static str, String);
 
-/// Reads the cases of a file: each is first taken apart as `Raw`, then checked by `check`.
+/// Reads the cases of a file: each is first taken apart as `Raw`, then checked by `check`, which is also given the
+/// whole file.
 pub(super) fn cases<Raw: DeserializeOwned, Case>(
     text: &str,
     file: &str,
-    check: impl Fn(Raw) -> Result<Case, Problem>,
+    check: impl Fn(Raw, &Value) -> Result<Case, Problem>,
 ) -> Result<Vec<Case>, SelftestError> {
     let whole: Value = serde_json::from_str(text).map_err(|error| SelftestError::Json {
         file: file.to_owned(),
@@ -36,7 +37,7 @@ pub(super) fn cases<Raw: DeserializeOwned, Case>(
         let raw: Raw = serde_path_to_error::deserialize(value)
             .map_err(|error| named(&error.path().to_string(), error.inner().to_string()))
             .map_err(|(key, problem)| wrong(key, problem))?;
-        check(raw).map_err(|(key, problem)| wrong(key.to_owned(), problem))
+        check(raw, &whole).map_err(|(key, problem)| wrong(key.to_owned(), problem))
     };
     found.iter().enumerate().map(one).collect()
 }

@@ -78,7 +78,7 @@ impl Frozen {
             row[t] = match config.surrogate {
                 Surrogate::Cispo { cap } => ratios[t].min(cap),
                 Surrogate::Vespo { .. } => self.phi(case, b, config),
-                Surrogate::Clipped { .. } | Surrogate::Sapo { .. } | Surrogate::Reinforce => 1.0,
+                Surrogate::Clipped { .. } | Surrogate::Sapo { .. } | Surrogate::Reinforce {} => 1.0,
             };
         }
         row

@@ -65,7 +65,7 @@ fn surrogate(
             let tau = if advantage > 0.0 { temperature_positive } else { temperature_negative };
             -(4.0 / tau) / (1.0 + (-tau * (c - 1.0)).exp()) * advantage
         }
-        Surrogate::Cispo { .. } | Surrogate::Vespo { .. } | Surrogate::Reinforce => {
+        Surrogate::Cispo { .. } | Surrogate::Vespo { .. } | Surrogate::Reinforce {} => {
             -frozen.weight[b][t] * advantage * logprob
         }
     }

@@ -68,7 +68,7 @@ fn clipping(seen: &mut Lists, case: &LossCase, b: usize, c: &[f64], config: &Los
                 seen.push("cispo_clip_ratio", truth(positive && c[t] > cap));
             }
         }
-        Surrogate::Sapo { .. } | Surrogate::Vespo { .. } | Surrogate::Reinforce => {}
+        Surrogate::Sapo { .. } | Surrogate::Vespo { .. } | Surrogate::Reinforce {} => {}
     }
 }
 

@@ -96,9 +96,10 @@ fn check(suite: &mut Suite, config: &AdvantageConfig, kind: Kind) {
             let got = got.groups.concat();
             compared.list(&place, &got, &expected, tolerance);
             // Equal rewards, and rewards that are not there, teach nothing at all. A sum of z over functions
-            // may also be at its mean by chance.
+            // may also be at its mean by chance; not so where all rewards of a group are equal.
             let is_nothing = |i: &usize| {
-                expected[*i] == 0.0 && config.aggregation == Aggregation::SumThenNormalize
+                expected[*i] == 0.0
+                    && (kind == Kind::Equal || config.aggregation == Aggregation::SumThenNormalize)
             };
             for i in (0..expected.len().min(got.len())).filter(is_nothing) {
                 compared.number(&place(i), got[i], 0.0, Tolerance::EXACT);

@@ -58,7 +58,7 @@ fn check(
     }
 
     // The derivative of every surrogate is that of −A log π, because each weight is 1.
-    let plain = LossConfig { surrogate: Surrogate::Reinforce, ..*config };
+    let plain = LossConfig { surrogate: Surrogate::Reinforce {}, ..*config };
     let expected = evaluate(&first, &plain, &totals, device, precision).gradient.logprobs;
     let tolerance = Tolerance::of_largest(match precision {
         Precision::F64 => 1e-14,

@@ -30,7 +30,22 @@ fn check(suite: &mut Suite, golden: &GoldenAdvantages) {
         case.number("advantages (refused by grpo-core)", f64::NAN, expected[0], bound);
         return;
     };
-    case.list(&place("advantages"), &got.groups.concat(), expected, bound);
+    if golden.config.scale == RewardScale::Group && !is_gdpo(golden) {
+        // Each group is divided by its own deviation.
+        let unit = 1e-9 * largest(expected).max(1.0);
+        let mut start = 0;
+        for (got, rewards) in got.groups.iter().zip(&golden.rewards) {
+            let places = start..start + rewards.len();
+            let deviation = std(&columns(golden, rewards)[0]).min(f64::MAX);
+            let rounding = of_rewards(golden) / (deviation + golden.config.epsilon);
+            let bound = Tolerance::EXACT.plus(unit + rounding);
+            let place = |i: usize| format!("advantages[{}]", start + i);
+            case.list(&place, got, &expected[places.clone()], bound);
+            start = places.end;
+        }
+    } else {
+        case.list(&place("advantages"), &got.groups.concat(), expected, bound);
+    }
     let of_rows = |flags: &[bool]| flags.iter().map(|&f| f64::from(u8::from(f))).collect();
     let flags: Vec<bool> = got
         .zero_std

@@ -74,10 +74,12 @@ fn of_scores(device: &Device) -> Vec<Suite> {
             scores::fill(suite, fused, device);
         })
     });
-    let gradients = on(device, Precision::F64, scores::start_gradients(), |suite| {
-        scores::fill_gradients(suite, device);
+    let gradients = [Precision::F64, Precision::F32].map(|precision| {
+        on(device, precision, scores::start_gradients(precision), |suite| {
+            scores::fill_gradients(suite, device);
+        })
     });
-    values.chain([gradients]).collect()
+    values.chain(gradients).collect()
 }
 
 /// Runs a suite, or leaves it out where the device has no tensors of its precision.

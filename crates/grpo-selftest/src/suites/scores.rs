@@ -38,14 +38,15 @@ pub(super) fn fill(suite: &mut Suite, fused: bool, device: &Device) {
 }
 
 /// The suite of gradients before its first case.
-pub(super) fn start_gradients() -> Suite {
+pub(super) fn start_gradients(precision: Precision) -> Suite {
     let against = "difference quotients of the f64 loops";
-    Suite::new("gradients of scores", against, Precision::F64)
+    Suite::new("gradients of scores", against, precision)
 }
 
 /// With a frozen and with a trained head, with and without a gradient of entropies.
 pub(super) fn fill_gradients(suite: &mut Suite, device: &Device) {
     let of_logprobs = [0.7, -0.4, 0.9];
+    let suite_precision = suite.precision;
     for under in Under::all() {
         for of_entropies in [[0.0; 3], [0.5, -0.8, 0.3]] {
             let case = ScoreCase::generated(SMALL, under, true);
@@ -58,8 +59,11 @@ pub(super) fn fill_gradients(suite: &mut Suite, device: &Device) {
                 let names = ["gradient of hidden", "gradient of weight", "gradient of bias"];
                 for ((name, got), expected) in names.into_iter().zip(got.gradients).zip(&expected) {
                     if let (Some(got), Some(expected)) = (got, expected) {
-                        // The step 1e-5 leaves 1e-10 of the third derivative and 1e-11 of rounding.
-                        let tolerance = Tolerance::of_largest_or_1(1e-9);
+                        let tolerance = Tolerance::of_largest_or_1(match suite_precision {
+                            // The step 1e-5 leaves 1e-10 of the third derivative and 1e-11 of rounding.
+                            Precision::F64 => 1e-9,
+                            Precision::F32 => 2e-6,
+                        });
                         compared.rows(name, &[got], std::slice::from_ref(expected), tolerance);
                     }
                 }

@@ -158,13 +158,10 @@ fn no_json_and_no_cases() {
     }
     check(
         r#"{"cases": [{"#,
-        "`l.json` is not whole JSON: EOF while parsing an object at line 1 column 12",
+        "`l.json` is not JSON: EOF while parsing an object at line 1 column 12",
     );
-    check("", "`l.json` is not whole JSON: EOF while parsing a value at line 1 column 0");
-    check(
-        r#"{"cases": [1e999]}"#,
-        "`l.json` is not whole JSON: number out of range at line 1 column 16",
-    );
+    check("", "`l.json` is not JSON: EOF while parsing a value at line 1 column 0");
+    check(r#"{"cases": [1e999]}"#, "`l.json` is not JSON: number out of range at line 1 column 16");
     check("{}", "`l.json` has nothing under the key `cases`; expected a list of at least one case");
     check("3", "`l.json` has nothing under the key `cases`; expected a list of at least one case");
     check(
@@ -200,7 +197,7 @@ fn folders() {
     fs::write(&losses, "[").unwrap();
     check(
         folder.path(),
-        "`G/losses.json` is not whole JSON: EOF while parsing a list at line 1 column 1",
+        "`G/losses.json` is not JSON: EOF while parsing a list at line 1 column 1",
     );
 }
 

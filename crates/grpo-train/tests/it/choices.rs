@@ -31,7 +31,8 @@ fn run(config: GrpoConfig) -> (StepReport, Vec<f32>) {
 
 fn choices() -> Vec<LossSettings> {
     let plain = LossSettings { kl_coef: Some(0.05), ..LossSettings::default() };
-    let mismatch = |level, mode| Some(MismatchCorrection { level, mode, min: 0.99, max: 1.000_01 });
+    let mode = MismatchMode::Truncate;
+    let mismatch = |level, max| Some(MismatchCorrection { level, mode, min: 0.5, max });
     let exact = LossSettings { kl_estimator: Some(KlEstimator::Exact), ..plain };
     let mut all: Vec<LossSettings> =
         Preset::ALL.iter().map(|&preset| LossSettings { preset, ..plain }).collect();
@@ -45,12 +46,13 @@ fn choices() -> Vec<LossSettings> {
             ..plain
         },
         exact,
+        LossSettings { high_entropy_share: Some(0.3), ..exact },
         LossSettings { kl_placement: Some(KlPlacement::Reward), ..plain },
         LossSettings { kl_placement: Some(KlPlacement::Reward), ..exact },
         LossSettings { off_policy_threshold: Some(0.0), ..plain },
         LossSettings { high_entropy_share: Some(0.3), ..plain },
-        LossSettings { mismatch: mismatch(RatioLevel::Token, MismatchMode::Truncate), ..plain },
-        LossSettings { mismatch: mismatch(RatioLevel::Sequence, MismatchMode::Truncate), ..plain },
+        LossSettings { mismatch: mismatch(RatioLevel::Token, 0.9), ..plain },
+        LossSettings { mismatch: mismatch(RatioLevel::Sequence, 0.8), ..plain },
         LossSettings { entropy_bonus: Some(EntropyBonus::Static { coef: 0.01 }), ..plain },
         LossSettings {
             entropy_bonus: Some(EntropyBonus::Static { coef: 0.01 }),
@@ -76,9 +78,21 @@ fn every_choice_moves_the_policy_alike_however_the_step_is_cut() {
         assert!(distance(&after_whole, &after_cut) < 1e-4, "{loss:?}");
         assert!(distance(&after_whole, &start) > 1e-4, "{loss:?} moved nothing");
         for other in &seen {
-            assert!(distance(&after_whole, other) > 1e-9, "{loss:?} is as another");
+            assert!(distance(&after_whole, other) > 1e-6, "{loss:?} is as another");
         }
         seen.push(after_whole);
+    }
+}
+
+/// What a run writes down does not hang on what a preset will be.
+#[test]
+fn a_resolved_loss_is_the_same_loss() {
+    for loss in choices() {
+        let resolved = loss.resolved().unwrap();
+        assert_eq!(resolved.resolve().unwrap(), loss.resolve().unwrap());
+        assert!(resolved.surrogate.is_some() && resolved.reduction.is_some());
+        let other_preset = LossSettings { preset: Preset::Vespo, ..resolved };
+        assert_eq!(other_preset.resolve().unwrap(), loss.resolve().unwrap());
     }
 }
 
@@ -95,7 +109,7 @@ fn a_penalty_in_the_reward_is_taken_off_before_advantages() {
         };
         let mut grpo = grpo(config, chains());
         let reference = model(vocabulary().len(), 2.0);
-        take_step(&mut grpo, 0);
+        assert_eq!(take_step(&mut grpo, 0).reward_kl, Some(0.0), "the policy is its reference");
         let report = take_step(&mut grpo, 1);
         let of_completions: Vec<f64> = completions(&report)
             .map(|completion| {
