@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &SelftestArguments) -> anyhow::Result<()> {
 
 fn table(report: &Report) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_BORDERS_ONLY);
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header([
         "suite",

@@ -201,7 +201,7 @@ fn comparison(before: &Option<MoleculeSummary>, after: &Option<MoleculeSummary>)
         return "no comparison: eval.samples = 0".to_owned();
     };
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.load_style(presets::UTF8_BORDERS_ONLY);
     let title = format!("{} molecules", before.samples);
     table.set_header([title.as_str(), "before", "after", "change"]);
     let rows: [Measure; 8] = [
