@@ -128,12 +128,16 @@ fn normalized_sum(
 
 /// Centred, scaled and clipped.
 fn advantages(rewards: &[Vec<Option<f64>>], config: &AdvantageConfig) -> Vec<Vec<f64>> {
+    // Of the whole batch, once.
     let all = scored(rewards);
+    let (batch_mean, batch_deviation) = (mean(&all), deviation(&all, config.deviation));
+    let batch_is_equal = all_equal(&all);
     let one_group = |group: &Vec<Option<f64>>| -> Vec<f64> {
         let own = group_scored(group);
-        let (compared, baseline): (&[f64], f64) = match config.baseline {
-            Baseline::Group | Baseline::LeaveOneOut => (&own, mean(&own)),
-            Baseline::Batch => (&all, mean(&all)),
+        // Nothing to compare with; so also where fewer than two leave no deviation to divide by.
+        let (undefined, baseline) = match config.baseline {
+            Baseline::Group | Baseline::LeaveOneOut => (all_equal(&own), mean(&own)),
+            Baseline::Batch => (batch_is_equal, batch_mean),
         };
         // r_i − mean of the others = n/(n − 1) · (r_i − mean of all): the same sign and a sum of 0.
         let others = match config.baseline {
@@ -142,11 +146,9 @@ fn advantages(rewards: &[Vec<Option<f64>>], config: &AdvantageConfig) -> Vec<Vec
         };
         let divisor = match config.scale {
             RewardScale::Group => deviation(&own, config.deviation) + config.epsilon,
-            RewardScale::Batch => deviation(&all, config.deviation) + config.epsilon,
+            RewardScale::Batch => batch_deviation + config.epsilon,
             RewardScale::None => 1.0,
         };
-        // Nothing to compare with; so also where fewer than two leave no deviation to divide by.
-        let undefined = all_equal(compared);
         let bound = config.clip.unwrap_or(f64::INFINITY);
         let advantage = |reward: &Option<f64>| match reward {
             Some(reward) if !undefined => {
