@@ -8,7 +8,7 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients as Tape;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, TensorMetadata, backend_extension};
+use burn::backend::{Autodiff, Backend, Dispatch, backend_extension};
 use burn::tensor::Tensor;
 
 use crate::fused::plain::Plain;
@@ -48,9 +48,7 @@ pub(crate) trait ScoreKernels: Backend {
 
     /// Whether no element of the column `c` of `[n, 2]` differs from 0.
     fn is_zero(of: &FloatTensor<Self>, column: usize) -> bool {
-        let rows = of.shape()[0];
-        let place = [fused::slice(&(0..rows)), fused::slice(&(column..column + 1))];
-        let part = Self::float_abs(Self::float_slice(of.clone(), &place));
+        let part = Self::float_abs(fused::columns::<Self>(of, &(column..column + 1)));
         let data = burn::tensor::try_read_sync(Self::float_into_data(Self::float_sum(part)));
         let data =
             data.expect("a backend that is read without waiting").expect("a device that answers");
@@ -221,9 +219,7 @@ impl<B: ScoreKernels> Backward<B, 3> for Score {
         let forward = state.forward.as_ref().expect("the forward pass came first");
         let gradients = match &forward.direction {
             Some(direction) if B::is_zero(&upstream, 1) => {
-                let rows = upstream.shape()[0];
-                let place = [fused::slice(&(0..rows)), fused::slice(&(0..1))];
-                let of_logprob = B::float_slice(upstream, &place); // [n, 1]
+                let of_logprob = fused::columns::<B>(&upstream, &(0..1)); // [n, 1]
                 let hidden = B::float_mul(direction.clone(), of_logprob);
                 Gradients { hidden: Some(hidden), weight: None, bias: None }
             }

@@ -289,12 +289,12 @@ fn rows<B: Backend>(of: &FloatTensor<B>, range: &Range<usize>) -> FloatTensor<B>
     B::float_slice(of.clone(), &[slice(range)])
 }
 
-fn columns<B: Backend>(of: &FloatTensor<B>, range: &Range<usize>) -> FloatTensor<B> {
+pub(crate) fn columns<B: Backend>(of: &FloatTensor<B>, range: &Range<usize>) -> FloatTensor<B> {
     let rows = of.shape()[0];
     B::float_slice(of.clone(), &[slice(&(0..rows)), slice(range)])
 }
 
-pub(crate) fn slice(range: &Range<usize>) -> Slice {
+fn slice(range: &Range<usize>) -> Slice {
     Slice::from(range.start as isize..range.end as isize)
 }
 

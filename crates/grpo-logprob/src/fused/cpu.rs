@@ -271,6 +271,14 @@ fn at_least_lowest(exponent: f32) -> f32 {
     if exponent < -87.0 { -87.0 } else { exponent }
 }
 
+/// `exp(x − max)` and `exp(x − max) (x − max)`.
+#[inline(always)]
+fn term(x: f32, max: f32) -> (f32, f32) {
+    let shifted = at_least_lowest(x - max);
+    let e = simd::exp(shifted);
+    (e, e * shifted)
+}
+
 /// `Σ exp(x − max)` and `Σ exp(x − max) (x − max)`.
 #[multiversion(targets = "simd")]
 fn sums(x: &[f32], max: f32) -> (f32, f32) {
@@ -278,17 +286,15 @@ fn sums(x: &[f32], max: f32) -> (f32, f32) {
     let mut chunks = x.chunks_exact(simd::LANES);
     for chunk in &mut chunks {
         for lane in 0..simd::LANES {
-            let shifted = at_least_lowest(chunk[lane] - max);
-            let e = simd::exp(shifted);
+            let (e, product) = term(chunk[lane], max);
             sum[lane] += e;
-            weighted[lane] += e * shifted;
+            weighted[lane] += product;
         }
     }
     for (lane, &x) in chunks.remainder().iter().enumerate() {
-        let shifted = at_least_lowest(x - max);
-        let e = simd::exp(shifted);
+        let (e, product) = term(x, max);
         sum[lane] += e;
-        weighted[lane] += e * shifted;
+        weighted[lane] += product;
     }
     (sum.iter().sum(), weighted.iter().sum())
 }
@@ -300,18 +306,16 @@ fn exponentiate(x: &mut [f32], max: f32) -> (f32, f32) {
     let mut chunks = x.chunks_exact_mut(simd::LANES);
     for chunk in &mut chunks {
         for lane in 0..simd::LANES {
-            let shifted = at_least_lowest(chunk[lane] - max);
-            let e = simd::exp(shifted);
+            let (e, product) = term(chunk[lane], max);
             sum[lane] += e;
-            weighted[lane] += e * shifted;
+            weighted[lane] += product;
             chunk[lane] = e;
         }
     }
     for (lane, x) in chunks.into_remainder().iter_mut().enumerate() {
-        let shifted = at_least_lowest(*x - max);
-        let e = simd::exp(shifted);
+        let (e, product) = term(*x, max);
         sum[lane] += e;
-        weighted[lane] += e * shifted;
+        weighted[lane] += product;
         *x = e;
     }
     (sum.iter().sum(), weighted.iter().sum())

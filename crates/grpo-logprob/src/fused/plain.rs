@@ -119,11 +119,7 @@ impl<B: Backend> Steps<B> for Plain {
         upstream: &FloatTensor<B>,
         at: &mut Place<'_>,
     ) -> FloatTensor<B> {
-        let positions = at.positions.len();
-        let column = |of: &FloatTensor<B>, c: usize| {
-            let all = super::slice(&(0..positions));
-            B::float_slice(of.clone(), &[all, super::slice(&(c..c + 1))])
-        };
+        let column = |of: &FloatTensor<B>, c: usize| super::columns::<B>(of, &(c..c + 1));
         let (of_logprob, of_entropy) = (column(upstream, 0), column(upstream, 1));
         let Scaled { x, factors, excluded } = Scaled::<B>::new(logits, at);
         let logprobs = B::float_sub(x, log_normalizer.clone());
