@@ -7,8 +7,10 @@
 //! - [`EpochOrder`] walks over a corpus in a shuffled order that can be resumed anywhere.
 //! - [`Prompt`], [`Completion`] and [`Group`] are what sampling hands to rewards and losses.
 
+mod codec;
 mod corpus;
 mod error;
+mod example;
 mod molecules;
 mod order;
 mod record;
@@ -16,7 +18,9 @@ mod rng;
 mod smiles_tokens;
 mod vocabulary;
 
+pub use codec::Codec;
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
+pub use example::{Example, Examples};
 pub use error::{DataError, Names, UnknownToken};
 pub use molecules::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 pub use order::{EpochOrder, OrderPosition};

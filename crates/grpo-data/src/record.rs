@@ -3,6 +3,7 @@
 use crate::{CounterRng, Purpose};
 use grpo_sampling::TokenSet;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// The context that a group of completions shares.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,6 +14,16 @@ pub struct Prompt {
     pub ids: Vec<u32>,
     /// What the model is conditioned on besides the ids; `None` for an unconditional model.
     pub conditions: Option<Conditions>,
+    /// What else its record says, for rewards.
+    #[serde(default)]
+    pub fields: Map<String, Value>,
+}
+
+impl Prompt {
+    /// A prompt of ids alone.
+    pub fn of_ids(index: u32, ids: Vec<u32>) -> Self {
+        Self { index, ids, conditions: None, fields: Map::new() }
+    }
 }
 
 /// Conditions that a model sees as a prefix of embeddings, not as tokens of the sequence.

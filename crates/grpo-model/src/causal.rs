@@ -1,38 +1,47 @@
 //! What sampling, scoring and training need of a causal language model.
 
 use burn::module::Module;
-use burn::tensor::{Device, Int, Tensor};
+use burn::optim::GradientsParams;
+use burn::tensor::{Device, Gradients, Tensor};
 use grpo_logprob::Head;
 
-use crate::Dropout;
+use crate::{Dropout, KvCache, TokenBatch};
 
 /// A left-to-right transformer.
 ///
 /// Hidden states and logits are separate steps, so that logits are made only for the positions that count
 /// and never need to be held for all.
 pub trait CausalLm: Module {
-    /// Hidden states after the last norm, for each token.
+    /// Hidden states after the last norm, for each place of the batch; what stands in padded places is of no
+    /// meaning.
     ///
     /// # Shapes
-    /// - ids: `[batch, tokens]`; rows padded on the right give right states up to their own end, since no
-    ///   token sees a later one
     /// - prefix: `[batch, vectors, width]`, embeddings that every token sees (conditions); their own states
     ///   are left out of the result
-    /// - result: `[batch · tokens, width]`
+    /// - result: `[batch · columns, width]`
     fn hidden(
         &self,
-        ids: Tensor<2, Int>,
+        tokens: &TokenBatch,
         prefix: Option<Tensor<3>>,
         dropout: &mut Dropout,
     ) -> Tensor<2>;
 
     /// As [`CausalLm::hidden`] without dropout, for tokens that follow those in `cache`, which grows by them.
+    ///
+    /// # Panics
+    /// Where rows end in different columns: what comes next could not stand behind all of them.
     fn extend(
         &self,
-        ids: Tensor<2, Int>,
+        tokens: &TokenBatch,
         prefix: Option<Tensor<3>>,
         cache: &mut KvCache,
     ) -> Tensor<2>;
+
+    /// As [`CausalLm::hidden`], for a backward pass that computes each block once more instead of keeping what is
+    /// in it (activation checkpointing; Chen et al. 2016). A model that has no blocks keeps everything.
+    fn checkpointed(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Forward<Self> {
+        Forward::kept(self.hidden(tokens, None, dropout))
+    }
 
     /// The last layer: what [`grpo_logprob::score`] needs besides hidden states.
     fn head(&self) -> Head;
@@ -54,6 +63,36 @@ pub trait CausalLm: Module {
     }
 }
 
+/// Hidden states on the tape, and the way back from a loss to the parameters.
+pub struct Forward<M> {
+    /// `[batch · columns, width]`
+    pub hidden: Tensor<2>,
+    back: Option<Back<M>>,
+}
+
+/// From the gradients of the last part of the tape to those of the parts before it.
+type Back<M> = Box<dyn FnOnce(&M, &Gradients) -> Vec<GradientsParams>>;
+
+impl<M: CausalLm> Forward<M> {
+    /// All of the tape was kept.
+    pub fn kept(hidden: Tensor<2>) -> Self {
+        Self { hidden, back: None }
+    }
+
+    pub(crate) fn recomputed(hidden: Tensor<2>, back: Back<M>) -> Self {
+        Self { hidden, back: Some(back) }
+    }
+
+    /// The gradients of a loss that was made of `hidden`, in parts to be added up: a parameter that is used in
+    /// two places (a tied head) is in two of them.
+    pub fn backward(self, loss: Tensor<1>, model: &M) -> Vec<GradientsParams> {
+        let last = loss.backward();
+        let mut parts = self.back.map_or_else(Vec::new, |back| back(model, &last));
+        parts.push(GradientsParams::from_grads(last, model));
+        parts
+    }
+}
+
 /// A model that cannot be trained: its parameters are off the tape, and no method gives out what would put
 /// them back.
 ///
@@ -68,18 +107,18 @@ impl<M: CausalLm> Frozen<M> {
     }
 
     /// See [`CausalLm::hidden`].
-    pub fn hidden(&self, ids: Tensor<2, Int>, prefix: Option<Tensor<3>>) -> Tensor<2> {
-        self.0.hidden(ids, prefix, &mut Dropout::off())
+    pub fn hidden(&self, tokens: &TokenBatch, prefix: Option<Tensor<3>>) -> Tensor<2> {
+        self.0.hidden(tokens, prefix, &mut Dropout::off())
     }
 
     /// See [`CausalLm::extend`].
     pub fn extend(
         &self,
-        ids: Tensor<2, Int>,
+        tokens: &TokenBatch,
         prefix: Option<Tensor<3>>,
         cache: &mut KvCache,
     ) -> Tensor<2> {
-        self.0.extend(ids, prefix, cache)
+        self.0.extend(tokens, prefix, cache)
     }
 
     /// See [`CausalLm::head`]; its tensors are off the tape too.
@@ -105,54 +144,5 @@ impl<M: CausalLm> Frozen<M> {
     /// Where its parameters live; never an autodiff device.
     pub fn device(&self) -> Device {
         self.0.device().inner()
-    }
-}
-
-/// Keys and values of the tokens seen so far, of each layer.
-#[derive(Clone, Debug, Default)]
-pub struct KvCache {
-    /// `[batch, heads, positions, head width]` of each layer; empty before the first token.
-    pub(crate) layers: Vec<(Tensor<4>, Tensor<4>)>,
-    /// Vectors of a prefix at the front, which have no position of their own.
-    pub(crate) prefix: usize,
-}
-
-impl KvCache {
-    /// A cache that has seen nothing.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Positions seen, the prefix among them.
-    pub fn positions(&self) -> usize {
-        self.layers.first().map_or(0, |(keys, _)| keys.dims()[2])
-    }
-
-    /// Keeps the rows of the batch named by `rows`, in that order.
-    ///
-    /// # Shapes
-    /// - rows: `[kept]`
-    pub fn select(&mut self, rows: Tensor<1, Int>) {
-        for (keys, values) in &mut self.layers {
-            *keys = keys.clone().select(0, rows.clone());
-            *values = values.clone().select(0, rows.clone());
-        }
-    }
-
-    /// Adds new keys and values to those of `layer`, and gives all of them.
-    pub(crate) fn append(
-        &mut self,
-        layer: usize,
-        keys: Tensor<4>,
-        values: Tensor<4>,
-    ) -> (Tensor<4>, Tensor<4>) {
-        if layer == self.layers.len() {
-            self.layers.push((keys, values));
-        } else {
-            let (old_keys, old_values) = self.layers[layer].clone();
-            self.layers[layer] =
-                (Tensor::cat(vec![old_keys, keys], 2), Tensor::cat(vec![old_values, values], 2));
-        }
-        self.layers[layer].clone()
     }
 }

@@ -4,16 +4,17 @@ use burn::tensor::{Tensor, TensorData};
 use grpo_data::{CounterRng, Purpose};
 
 /// The dropout of one forward pass. Reinforcement learning and evaluation use [`Dropout::off`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Dropout {
+    /// That of the model's own places; an adapter has another.
+    probability: f32,
     source: Option<Source>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Source {
     rng: CounterRng,
     update: u32,
-    probability: f32,
     /// How many masks this pass has used: tells the places in the network apart.
     place: u32,
 }
@@ -21,7 +22,7 @@ struct Source {
 impl Dropout {
     /// Nothing is dropped.
     pub fn off() -> Self {
-        Self { source: None }
+        Self { probability: 0.0, source: None }
     }
 
     /// Drops each element with `probability`, and scales the others so that the mean stays.
@@ -31,25 +32,29 @@ impl Dropout {
     pub fn new(seed: u64, update: u32, probability: f32) -> Self {
         assert!((0.0..1.0).contains(&probability), "a dropout probability of {probability}");
         let rng = CounterRng::new(seed, Purpose::Dropout);
-        let source = Source { rng, update, probability, place: 0 };
-        Self { source: (probability > 0.0).then_some(source) }
+        Self { probability, source: Some(Source { rng, update, place: 0 }) }
     }
 
     /// `x` with elements dropped.
     pub fn apply<const D: usize>(&mut self, x: Tensor<D>) -> Tensor<D> {
-        let Some(source) = &mut self.source else { return x };
+        self.apply_at(self.probability, x)
+    }
+
+    /// As [`Self::apply`], with another probability where dropout is on at all.
+    pub(crate) fn apply_at<const D: usize>(&mut self, probability: f32, x: Tensor<D>) -> Tensor<D> {
+        let Some(source) = self.source.as_mut().filter(|_| probability > 0.0) else { return x };
         let n = x.shape().num_elements();
-        let mask = TensorData::new(source.next_mask(n), x.shape());
+        let mask = TensorData::new(source.next_mask(probability, n), x.shape());
         let device = x.device().inner();
         x * Tensor::from_data(mask, &device)
     }
 }
 
 impl Source {
-    fn next_mask(&mut self, n: usize) -> Vec<f32> {
-        let kept = 1.0 / (1.0 - self.probability);
+    fn next_mask(&mut self, probability: f32, n: usize) -> Vec<f32> {
+        let kept = 1.0 / (1.0 - probability);
         // Compared as integers: an element is dropped where its 32 bits are below p · 2³².
-        let threshold = (f64::from(self.probability) * 4_294_967_296.0) as u32;
+        let threshold = (f64::from(probability) * 4_294_967_296.0) as u32;
         let mask = (0..n.div_ceil(4) as u64)
             .flat_map(|block| {
                 self.rng.bits([block as u32, (block >> 32) as u32, self.place, self.update])

@@ -26,12 +26,12 @@ pub enum ModelError {
     #[error("{0}")]
     Sizes(String),
     /// The file is not safetensors, or is cut off.
-    #[error("{} is not a whole safetensors file: {source}", path.display())]
+    #[error("{} is not a whole safetensors file: {message}", path.display())]
     Safetensors {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: safetensors::SafeTensorError,
+        message: String,
     },
     /// A tensor that the model needs is not in the file.
     #[error("{} has no tensor '{name}'; is it a checkpoint of this model family?", path.display())]
@@ -57,7 +57,7 @@ pub enum ModelError {
         found: Vec<usize>,
     },
     /// A tensor of numbers that we do not read.
-    #[error("{}: tensor '{name}' holds {found}; F32 is read", path.display())]
+    #[error("{}: tensor '{name}' holds {found}; F32, BF16 and F16 are read", path.display())]
     DType {
         /// The file.
         path: PathBuf,
@@ -82,4 +82,65 @@ pub enum ModelError {
         /// The tensor.
         name: String,
     },
+    /// A file could not be written.
+    #[error("cannot write {}: {message}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        message: String,
+    },
+    /// A setting of a new adapter that is out of its range.
+    #[error("lora.{key} = {message}")]
+    Lora {
+        /// The key.
+        key: &'static str,
+        /// What it was and what would do.
+        message: String,
+    },
+    /// A target of a new adapter that no layer has.
+    #[error("lora.targets: no linear layer is called '{target}'; there are: {}", known.join(", "))]
+    UnknownTarget {
+        /// The target.
+        target: String,
+        /// The layers that there are.
+        known: Vec<String>,
+    },
+    /// A tensor of an adapter for a layer that the base does not have.
+    #[error(
+        "{}: '{name}' has no layer in this model, whose linear layers are {}; was the adapter trained on another base?",
+        path.display(), known.join(", ")
+    )]
+    OtherBase {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// The layers that there are.
+        known: Vec<String>,
+    },
+    /// A tensor of an adapter that does not fit the base or the adapter's own rank.
+    #[error(
+        "{}: tensor '{name}' has shape {found:?}, but the model and adapter_config.json ask for {expected:?}; was the adapter trained on another base?",
+        path.display()
+    )]
+    AdapterShape {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// From the model and the adapter's settings.
+        expected: Vec<usize>,
+        /// In the file.
+        found: Vec<usize>,
+    },
+    /// An adapter without a single pair.
+    #[error("{} has no LoRA matrices", path.display())]
+    EmptyAdapter {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A sentence vector of a model whose tokens do not see each other.
+    #[error("a sentence encoder is a model like BERT, in which all tokens see each other")]
+    NotAnEncoder,
 }

@@ -1,25 +1,87 @@
-//! A model folder: `config.json`, `vocabulary.json`, `model.safetensors`.
+//! A model folder: `config.json`, weights, and what turns text into ids.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::Device;
-use grpo_data::{DataError, Vocabulary};
+use grpo_data::{Codec, DataError};
 
-use crate::weights::{WEIGHTS_FILE, read_metadata, to_safetensors};
-use crate::{ModelError, MolGpt, MolGptConfig};
+use crate::checkpoint::{Checkpoint, WEIGHTS_FILE};
+use crate::parameters::Parameters;
+use crate::stored::{StoredAs, StoredTensors};
+use crate::{ModelConfig, ModelError, Transformer, WeightPrecision};
 
 const CONFIG_FILE: &str = "config.json";
-const VOCABULARY_FILE: &str = "vocabulary.json";
 
 /// A model and all that is needed to use it.
 #[derive(Clone, Debug)]
 pub struct ModelFolder {
-    /// Sizes.
-    pub config: MolGptConfig,
-    /// Which token each id is.
-    pub vocabulary: Vocabulary,
+    /// Everything but the weights.
+    pub spec: ModelSpec,
     /// The model.
-    pub model: MolGpt,
+    pub model: Transformer,
+}
+
+/// What a model folder has besides weights.
+#[derive(Clone, Debug)]
+pub struct ModelSpec {
+    /// Sizes.
+    pub config: ModelConfig,
+    /// From text to ids and back.
+    pub codec: Codec,
+}
+
+impl ModelSpec {
+    /// Reads a model folder without its weights.
+    ///
+    /// # Errors
+    /// A file that is missing or wrong; tokens that the model has no logits for.
+    pub fn load(folder: &Path) -> Result<Self, ModelFolderError> {
+        let config = ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?;
+        let codec = Codec::of_folder(folder)?;
+        let expected = config.description().vocabulary;
+        // Tables of text models are often a little larger than their vocabularies, for speed.
+        let fits = match &codec {
+            Codec::Smiles(vocabulary) => vocabulary.len() == expected,
+            other => other.len().is_none_or(|tokens| tokens <= expected),
+        };
+        if !fits {
+            return Err(ModelFolderError::VocabularySize {
+                folder: folder.display().to_string(),
+                file: codec.file(),
+                tokens: codec.len().unwrap_or(0),
+                expected,
+            });
+        }
+        Ok(Self { config, codec })
+    }
+
+    /// Writes the files of a model folder into `folder`, the weights one tensor at a time.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn write(
+        &self,
+        folder: &Path,
+        model: &Transformer,
+        stored_as: StoredAs,
+    ) -> Result<(), ModelFolderError> {
+        let dtype = match stored_as {
+            StoredAs::F32 => "float32",
+            StoredAs::Bf16 => "bfloat16",
+        };
+        let mut files = vec![(CONFIG_FILE.to_owned(), self.config.to_json(dtype).into_bytes())];
+        files.extend(self.codec.files());
+        for (name, bytes) in files {
+            let path = folder.join(name);
+            std::fs::write(&path, bytes)
+                .map_err(|error| ModelError::Write { path, message: error.to_string() })?;
+        }
+        let metadata: BTreeMap<&str, String> =
+            self.codec.sha256().map(|hash| (VOCABULARY_KEY, hash)).into_iter().collect();
+        StoredTensors::of(model).write(&folder.join(WEIGHTS_FILE), stored_as, &metadata)?;
+        Ok(())
+    }
 }
 
 impl ModelFolder {
@@ -27,50 +89,42 @@ impl ModelFolder {
     ///
     /// # Errors
     /// A file that is missing or wrong; a vocabulary of another size than the model's.
-    pub fn load(path: &Path, device: &Device) -> Result<Self, ModelFolderError> {
-        let config = MolGptConfig::from_json_file(&path.join(CONFIG_FILE))?;
-        let vocabulary = Vocabulary::from_json_file(&path.join(VOCABULARY_FILE))?;
-        if vocabulary.len() != config.vocab_size {
-            return Err(ModelFolderError::VocabularySize {
-                folder: path.display().to_string(),
-                tokens: vocabulary.len(),
-                expected: config.vocab_size,
-            });
-        }
-        check_vocabulary_hash(path, &vocabulary)?;
-        let model = MolGpt::load(&config, &path.join(WEIGHTS_FILE), device)?;
-        Ok(Self { config, vocabulary, model })
+    pub fn load(folder: &Path, device: &Device) -> Result<Self, ModelFolderError> {
+        Self::load_in(folder, WeightPrecision::F32, device)
     }
 
-    /// The files of the folder, for the caller to write.
-    pub fn files(
-        config: &MolGptConfig,
-        vocabulary: &Vocabulary,
-        model: &MolGpt,
-    ) -> [(&'static str, Vec<u8>); 3] {
-        let config = serde_json::to_string_pretty(config).expect("numbers are JSON") + "\n";
-        [
-            (CONFIG_FILE, config.into_bytes()),
-            (VOCABULARY_FILE, vocabulary.to_json().into_bytes()),
-            (WEIGHTS_FILE, to_safetensors(model, [(VOCABULARY_KEY, vocabulary.sha256())].into())),
-        ]
+    /// Reads a model folder, and holds the matrices of its blocks in `precision`.
+    ///
+    /// # Errors
+    /// As [`ModelFolder::load`].
+    pub fn load_in(
+        folder: &Path,
+        precision: WeightPrecision,
+        device: &Device,
+    ) -> Result<Self, ModelFolderError> {
+        let spec = ModelSpec::load(folder)?;
+        let checkpoint = Checkpoint::of_folder(folder)?;
+        // Tokens in another order are another vocabulary, although it is of the same size. Weights of other
+        // programs carry no hash.
+        match (checkpoint.metadata(VOCABULARY_KEY), spec.codec.sha256()) {
+            (Some(of_weights), Some(of_codec)) if of_weights != of_codec => {
+                return Err(ModelFolderError::OtherVocabulary {
+                    folder: folder.display().to_string(),
+                    file: spec.codec.file(),
+                });
+            }
+            _ => {}
+        }
+        let names = spec.config.names();
+        let mut parameters = Parameters::of(checkpoint, names, precision, device);
+        let model = Transformer::new(&spec.config, &mut parameters)?;
+        parameters.finish()?;
+        Ok(Self { spec, model })
     }
 }
 
 /// Key of the vocabulary's hash in the metadata of the weights.
 const VOCABULARY_KEY: &str = "vocabulary_sha256";
-
-/// Tokens in another order are another vocabulary, although it is of the same size. Weights of other programs
-/// carry no hash.
-fn check_vocabulary_hash(path: &Path, vocabulary: &Vocabulary) -> Result<(), ModelFolderError> {
-    let metadata = read_metadata(&path.join(WEIGHTS_FILE))?;
-    match metadata.get(VOCABULARY_KEY) {
-        Some(hash) if *hash != vocabulary.sha256() => {
-            Err(ModelFolderError::OtherVocabulary { folder: path.display().to_string() })
-        }
-        _ => Ok(()),
-    }
-}
 
 /// A model folder that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -79,24 +133,28 @@ pub enum ModelFolderError {
     /// Configuration or weights.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The vocabulary.
+    /// Vocabulary, tokenizer or chat template.
     #[error(transparent)]
-    Vocabulary(#[from] DataError),
+    Codec(#[from] DataError),
     /// The weights were trained with other tokens.
     #[error(
-        "{folder}: model.safetensors was trained with another vocabulary than vocabulary.json; take both from the same model"
+        "{folder}: model.safetensors was trained with another vocabulary than {file}; take both from the same model"
     )]
     OtherVocabulary {
         /// The folder.
         folder: String,
+        /// The file of the tokens.
+        file: &'static str,
     },
     /// Vocabulary and model are not of one another.
     #[error(
-        "{folder}: vocabulary.json has {tokens} tokens, but config.json says vocab_size = {expected}; they are not of the same model"
+        "{folder}: {file} has {tokens} tokens, but config.json says vocab_size = {expected}; they are not of the same model"
     )]
     VocabularySize {
         /// The folder.
         folder: String,
+        /// The file of the tokens.
+        file: &'static str,
         /// In the vocabulary.
         tokens: usize,
         /// In the configuration.

@@ -5,17 +5,26 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
-use grpo_kernels::{causal_softmax, layer_norm};
+use grpo_kernels::{layer_norm, rms_norm};
 use grpo_logprob::Head;
 
-use crate::weights::Parameters;
-use crate::{Dropout, KvCache, ModelError};
+use crate::ModelError;
+use crate::description::NormKind;
+use crate::parameters::Parameters;
+use crate::pass::Pass;
+use crate::precision::operand;
 
-/// `x · W + b`. The weight is held `[in, out]` and stored `[out, in]`, as PyTorch stores it.
+/// `x · W + b`, and what an adapter adds to it. The weight is held `[in, out]`.
 #[derive(Module, Debug)]
 pub(crate) struct Linear {
-    weight: Param<Tensor<2>>,
+    pub(crate) weight: Param<Tensor<2>>,
     bias: Option<Param<Tensor<1>>>,
+    /// Which linear layer of the model it is: where an adapter keeps its pair.
+    #[module(skip)]
+    pub(crate) number: usize,
+    /// Its path in our names.
+    #[module(skip)]
+    pub(crate) path: String,
 }
 
 impl Linear {
@@ -25,20 +34,28 @@ impl Linear {
         [input, output]: [usize; 2],
         bias: bool,
     ) -> Result<Self, ModelError> {
-        let weight = parameters.transposed(&format!("{name}.weight"), [input, output])?;
+        let number = parameters.next_linear();
+        let weight = parameters.linear_weight(&format!("{name}.weight"), [input, output])?;
         let bias = match bias {
             true => Some(parameters.zeros(&format!("{name}.bias"), [output])?),
             false => None,
         };
-        Ok(Self { weight, bias })
+        Ok(Self { weight, bias, number, path: name.to_owned() })
     }
 
     /// `[n, in]` → `[n, out]`
-    pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        let product = x.matmul(self.weight.val());
-        match &self.bias {
-            Some(bias) => product + bias.val().unsqueeze(),
-            None => product,
+    pub(crate) fn forward(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {
+        let added = pass.adapter.and_then(|adapter| adapter.pair(self.number)).map(|pair| {
+            let dropped = pass.dropout.apply_at(pair.dropout, x.clone());
+            pair.forward(dropped)
+        });
+        let mut y = x.clone().matmul(operand(self.weight.val(), &x));
+        if let Some(bias) = &self.bias {
+            y = y + operand(bias.val(), &x).unsqueeze();
+        }
+        match added {
+            Some(added) => y + added,
+            None => y,
         }
     }
 
@@ -47,8 +64,10 @@ impl Linear {
         Head { weight: self.weight.val(), bias: self.bias.as_ref().map(Param::val) }
     }
 
-    pub(crate) fn output_size(&self) -> usize {
-        self.weight.lazy_shape()[1]
+    /// `[in, out]`
+    pub(crate) fn shape(&self) -> [usize; 2] {
+        let shape = self.weight.lazy_shape();
+        [shape[0], shape[1]]
     }
 }
 
@@ -59,12 +78,22 @@ pub(crate) struct Embedding {
 }
 
 impl Embedding {
+    /// First values from a normal distribution.
     pub(crate) fn new(
         parameters: &mut Parameters,
         name: &str,
         shape: [usize; 2],
     ) -> Result<Self, ModelError> {
         Ok(Self { weight: parameters.normal(&format!("{name}.weight"), shape)? })
+    }
+
+    /// First values of 0.
+    pub(crate) fn zeros(
+        parameters: &mut Parameters,
+        name: &str,
+        shape: [usize; 2],
+    ) -> Result<Self, ModelError> {
+        Ok(Self { weight: parameters.zeros(&format!("{name}.weight"), shape)? })
     }
 
     /// `[n]` → `[n, width]`
@@ -76,88 +105,54 @@ impl Embedding {
     pub(crate) fn row(&self, index: usize) -> Tensor<1> {
         self.weight.val().narrow(0, index, 1).squeeze_dim(0)
     }
+
+    /// As the last layer of a language model: a view of the table, transposed.
+    pub(crate) fn as_head(&self) -> Head {
+        Head::new(self.weight.val().transpose())
+    }
+
+    /// Where the table lives.
+    pub(crate) fn device(&self) -> burn::tensor::Device {
+        self.weight.lazy_device()
+    }
 }
 
-/// See [`grpo_kernels::layer_norm`].
+/// Layer norm or RMS norm; see [`grpo_kernels`].
 #[derive(Module, Debug)]
-pub(crate) struct LayerNorm {
+pub(crate) struct Norm {
     weight: Param<Tensor<1>>,
-    bias: Param<Tensor<1>>,
+    /// Layer norm alone has one.
+    bias: Option<Param<Tensor<1>>>,
     #[module(skip)]
     epsilon: f64,
 }
 
-impl LayerNorm {
+impl Norm {
     pub(crate) fn new(
         parameters: &mut Parameters,
         name: &str,
         width: usize,
-        epsilon: f64,
+        kind: NormKind,
     ) -> Result<Self, ModelError> {
-        Ok(Self {
-            weight: parameters.ones(&format!("{name}.weight"), [width])?,
-            bias: parameters.zeros(&format!("{name}.bias"), [width])?,
-            epsilon,
+        let weight = parameters.ones(&format!("{name}.weight"), [width])?;
+        Ok(match kind {
+            NormKind::Rms { epsilon } => Self { weight, bias: None, epsilon },
+            NormKind::Layer { epsilon } => {
+                let bias = parameters.zeros(&format!("{name}.bias"), [width])?;
+                Self { weight, bias: Some(bias), epsilon }
+            }
         })
     }
 
     /// `[n, width]` → `[n, width]`
     pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        layer_norm(x, self.weight.val(), self.bias.val(), self.epsilon)
-    }
-}
-
-/// Multi-head self-attention in which no position sees a later one.
-#[derive(Module, Debug)]
-pub(crate) struct CausalAttention {
-    key: Linear,
-    query: Linear,
-    value: Linear,
-    proj: Linear,
-    #[module(skip)]
-    heads: usize,
-}
-
-impl CausalAttention {
-    pub(crate) fn new(
-        parameters: &mut Parameters,
-        name: &str,
-        width: usize,
-        heads: usize,
-    ) -> Result<Self, ModelError> {
-        let mut linear =
-            |part: &str| Linear::new(parameters, &format!("{name}.{part}"), [width, width], true);
-        Ok(Self {
-            key: linear("key")?,
-            query: linear("query")?,
-            value: linear("value")?,
-            proj: linear("proj")?,
-            heads,
-        })
-    }
-
-    /// `[batch · tokens, width]` → the same; `cache` with the layer's index where earlier positions count.
-    pub(crate) fn forward(
-        &self,
-        x: Tensor<2>,
-        batch: usize,
-        cache: Option<(&mut KvCache, usize)>,
-        dropout: &mut Dropout,
-    ) -> Tensor<2> {
-        let [rows, width] = x.dims();
-        let (tokens, head_width) = (rows / batch, width / self.heads);
-        let split = |x: Tensor<2>| -> Tensor<4> {
-            x.reshape([batch, tokens, self.heads, head_width]).swap_dims(1, 2)
-        };
-        let query = split(self.query.forward(x.clone())); // [b, h, t, w]
-        let mut keys = split(self.key.forward(x.clone()));
-        let mut values = split(self.value.forward(x));
-        if let Some((cache, layer)) = cache {
-            (keys, values) = cache.append(layer, keys, values); // [b, h, all, w]
+        let weight = operand(self.weight.val(), &x);
+        match &self.bias {
+            Some(bias) => {
+                let bias = operand(bias.val(), &x);
+                layer_norm(x, weight, bias, self.epsilon)
+            }
+            None => rms_norm(x, weight, self.epsilon),
         }
-        let scores = query.matmul(keys.swap_dims(2, 3)); // [b, h, t, all]
-        let weights = causal_softmax(scores, (head_width as f64).powf(-0.5));
-        let mixed = dropout.apply(weights).matmul(values); // [b, h, t, w]
-        self.proj.forward(mixed.swap_dims(1, 2).reshape([rows, width]))
     }
 }

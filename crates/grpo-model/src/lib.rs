@@ -1,20 +1,54 @@
 //! Transformers as policies: what they compute, what they remember while sampling, and how their weights
 //! go to and come from disk.
 //!
-//! A family is a description in its own file ([`MolGpt`]); the layers it is made of are shared. Sampling
-//! and training see a family only through [`CausalLm`].
+//! There is one [`Transformer`]. A family ([`Family`]) is a way to fill in its [`Description`] from a
+//! `config.json`, and a table of [`Names`]. What is trained is a [`Policy`]: the whole model, or an [`Adapter`] on
+//! it. Sampling and training see either through [`CausalLm`].
 
+mod attention;
+mod block;
+mod cache;
 mod causal;
+mod checkpoint;
+mod checkpointing;
+mod config;
+mod description;
 mod dropout;
+mod encoder;
 mod error;
+mod families;
 mod folder;
 mod layers;
-mod molgpt;
-mod weights;
+mod lora;
+mod names;
+mod parameters;
+mod pass;
+mod peft;
+mod policy;
+mod precision;
+mod rotary;
+mod stored;
+mod tokens;
+mod transformer;
 
-pub use causal::{CausalLm, Frozen, KvCache};
+pub use cache::KvCache;
+pub use causal::{CausalLm, Forward, Frozen};
+pub use checkpoint::{INDEX_FILE, WEIGHTS_FILE};
+pub use config::ModelConfig;
+pub use description::{
+    Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, RotaryConfig,
+    RotaryScaling, TokenType,
+};
 pub use dropout::Dropout;
+pub use encoder::SentenceEncoder;
 pub use error::ModelError;
-pub use folder::{ModelFolder, ModelFolderError};
-pub use molgpt::{Architecture, MolGpt, MolGptConfig};
-pub use weights::{Parameters, WEIGHTS_FILE, linear_weights, named_tensors, to_safetensors};
+pub use families::{Family, MolGptConfig};
+pub use folder::{ModelFolder, ModelFolderError, ModelSpec};
+pub use lora::{Adapter, LoraConfig};
+pub use names::Names;
+pub use peft::{AdapterConfig, AdapterFolder, write_adapter};
+pub use policy::{Adapted, Policy};
+pub use precision::WeightPrecision;
+pub use stored::{StoredAs, StoredTensors, linear_weights};
+pub use tokens::{Padding, TokenBatch};
+pub use transformer::Transformer;

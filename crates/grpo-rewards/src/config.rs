@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use crate::{LogpWindow, MoleculeReward, Reward};
+use crate::{AnswerReward, LogpWindow, MoleculeReward, PatternReward, Reward};
 
 /// The section `[reward]`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum RewardConfig {
     /// A weighted mean of molecular properties; 0 for what is no molecule. See [`MoleculeReward`].
@@ -28,6 +29,25 @@ pub enum RewardConfig {
         #[serde(default = "default_logp_half_width")]
         logp_half_width: f64,
     },
+    /// 1 where the completion gives the answer that the prompt's record has, 0 elsewhere. See [`AnswerReward`].
+    Answer {
+        /// Key of the right answer in the record.
+        #[serde(default = "default_answer_field")]
+        field: String,
+        /// Where in the completion the answer stands: the last match counts, of it the first group, or all of it
+        /// where there is no group. Without it, the whole completion is the answer.
+        #[serde(default)]
+        extract: Option<String>,
+    },
+    /// 1 where the completion has a match of a pattern, 0 elsewhere. See [`PatternReward`].
+    Pattern {
+        /// A regular expression.
+        pattern: String,
+    },
+}
+
+fn default_answer_field() -> String {
+    "answer".to_owned()
 }
 
 fn default_logp_centre() -> f64 {
@@ -41,26 +61,45 @@ impl RewardConfig {
     /// The reward that is asked for.
     ///
     /// # Errors
-    /// Weights that are negative or do not sum to 1; an empty window.
+    /// Weights that are negative or do not sum to 1; an empty window; no regular expression.
     pub fn build(&self) -> Result<Arc<dyn Reward>, RewardConfigError> {
-        let Self::Molecule { qed, sa, logp, logp_centre, logp_half_width } = *self;
-        let weights = [qed, sa, logp];
-        let sum: f64 = weights.iter().sum();
-        // So written that NaN is refused as well.
-        let is_mean = weights.iter().all(|weight| *weight >= 0.0) && (sum - 1.0).abs() <= 1e-6;
-        if !is_mean {
-            return Err(RewardConfigError::Weights { sum });
+        match self {
+            &Self::Molecule { qed, sa, logp, logp_centre, logp_half_width } => {
+                let window = LogpWindow { centre: logp_centre, half_width: logp_half_width };
+                molecule(MoleculeReward { qed, sa, logp, window })
+            }
+            Self::Answer { field, extract } => {
+                let extract = extract.as_deref().map(|text| pattern("extract", text)).transpose()?;
+                Ok(Arc::new(AnswerReward { field: field.clone(), extract }))
+            }
+            Self::Pattern { pattern: text } => {
+                Ok(Arc::new(PatternReward { pattern: pattern("pattern", text)? }))
+            }
         }
-        if !(logp_half_width > 0.0 && logp_half_width.is_finite() && logp_centre.is_finite()) {
-            return Err(RewardConfigError::LogpWindow { half_width: logp_half_width });
-        }
-        let window = LogpWindow { centre: logp_centre, half_width: logp_half_width };
-        Ok(Arc::new(MoleculeReward { qed, sa, logp, window }))
     }
 }
 
+fn molecule(reward: MoleculeReward) -> Result<Arc<dyn Reward>, RewardConfigError> {
+    let weights = [reward.qed, reward.sa, reward.logp];
+    let sum: f64 = weights.iter().sum();
+    // So written that NaN is refused as well.
+    let is_mean = weights.iter().all(|weight| *weight >= 0.0) && (sum - 1.0).abs() <= 1e-6;
+    if !is_mean {
+        return Err(RewardConfigError::Weights { sum });
+    }
+    let LogpWindow { centre, half_width } = reward.window;
+    if !(half_width > 0.0 && half_width.is_finite() && centre.is_finite()) {
+        return Err(RewardConfigError::LogpWindow { half_width });
+    }
+    Ok(Arc::new(reward))
+}
+
+fn pattern(key: &'static str, text: &str) -> Result<Regex, RewardConfigError> {
+    Regex::new(text).map_err(|error| RewardConfigError::Pattern { key, error })
+}
+
 /// A reward that cannot be what is meant.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RewardConfigError {
     /// The total would not be in 0..1.
@@ -78,5 +117,13 @@ pub enum RewardConfigError {
     LogpWindow {
         /// What it was.
         half_width: f64,
+    },
+    /// No regular expression.
+    #[error("reward.{key} is no regular expression: {error}")]
+    Pattern {
+        /// The key.
+        key: &'static str,
+        /// Why.
+        error: regex::Error,
     },
 }

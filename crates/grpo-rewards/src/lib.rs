@@ -8,8 +8,10 @@ mod config;
 mod molecule;
 mod outcome;
 mod runner;
+mod text;
 
 pub use config::{RewardConfig, RewardConfigError};
 pub use molecule::{LogpWindow, MoleculeReward};
-pub use outcome::{Outcome, Reward, Scored};
+pub use outcome::{Outcome, Reward, Sample, Scored};
 pub use runner::RewardRunner;
+pub use text::{AnswerReward, PatternReward};

@@ -3,7 +3,7 @@
 use grpo_chem::{Chematic, InvalidSmiles, Toolkit};
 use rayon::prelude::*;
 
-use crate::{Outcome, Reward, Scored};
+use crate::{Outcome, Reward, Sample, Scored};
 
 /// `w_qed · QED + w_sa · (10 − SA)/9 + w_logp · window(logP)`, and 0 for a string that is no molecule.
 ///
@@ -39,10 +39,10 @@ impl LogpWindow {
 }
 
 impl Reward for MoleculeReward {
-    fn score(&self, completions: &[String]) -> Vec<Outcome> {
-        completions
+    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+        samples
             .par_iter()
-            .map(|smiles| match self.score_one(smiles) {
+            .map(|Sample { text: smiles, .. }| match self.score_one(smiles) {
                 Ok(scored) => Outcome::Scored(scored),
                 // A molecule, perhaps, that our chemistry cannot judge: not the policy's fault.
                 Err(
@@ -86,7 +86,7 @@ mod tests {
         MoleculeReward { qed: 0.7, sa: 0.3, logp: 0.0, window: WINDOW };
 
     fn one(reward: &MoleculeReward, smiles: &str) -> Outcome {
-        reward.score(&[smiles.to_owned()]).remove(0)
+        reward.score(&[smiles.into()]).remove(0)
     }
 
     #[test]
@@ -130,9 +130,8 @@ mod tests {
 
     #[test]
     fn a_batch_is_its_completions_one_by_one() {
-        let batch: Vec<String> =
-            ["CCO", "C(", "c1ccccc1O", "CCO"].iter().map(|s| (*s).to_owned()).collect();
-        let alone: Vec<Outcome> = batch.iter().map(|smiles| one(&QED_AND_SA, smiles)).collect();
-        assert_eq!(QED_AND_SA.score(&batch), alone);
+        let batch = ["CCO", "C(", "c1ccccc1O", "CCO"];
+        let alone = batch.map(|smiles| one(&QED_AND_SA, smiles));
+        assert_eq!(QED_AND_SA.score(&batch.map(Sample::from)), alone);
     }
 }

@@ -1,10 +1,28 @@
-//! What a reward says of a completion.
+//! What a reward sees of a completion, and what it says of it.
+
+use serde_json::{Map, Value};
 
 /// A function from completions to scores.
 pub trait Reward: Send + Sync {
     /// Scores a batch: one outcome for each completion, in their order, the same whether a completion comes
     /// alone or among others.
-    fn score(&self, completions: &[String]) -> Vec<Outcome>;
+    fn score(&self, samples: &[Sample]) -> Vec<Outcome>;
+}
+
+/// A completion as a reward sees it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// The completion.
+    pub text: String,
+    /// What else the record of its prompt says (a right answer, the post that is replied to).
+    pub fields: Map<String, Value>,
+}
+
+impl From<&str> for Sample {
+    /// Of a prompt that says nothing else.
+    fn from(text: &str) -> Self {
+        Self { text: text.to_owned(), fields: Map::new() }
+    }
 }
 
 /// The verdict on one completion.

@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::{Outcome, Reward};
+use crate::{Outcome, Reward, Sample};
 
 /// Runs a reward so that it can neither stop nor hang the caller.
 #[derive(Clone)]
@@ -30,8 +30,8 @@ impl RewardRunner {
 
     /// Scores a batch. A reward that panics, takes too long or gives another number of outcomes fails for
     /// the whole batch; a thread that hangs is left behind.
-    pub fn score(&self, completions: Vec<String>) -> Vec<Outcome> {
-        let count = completions.len();
+    pub fn score(&self, samples: Vec<Sample>) -> Vec<Outcome> {
+        let count = samples.len();
         let reward = Arc::clone(&self.reward);
         let (sender, receiver) = channel();
         let threads = rayon::current_num_threads();
@@ -40,7 +40,7 @@ impl RewardRunner {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
             // The reward is not used again after a panic within this call, so nothing half-changed is seen
             // here; what it shares with itself is its own affair.
-            let score = || pool.map(|pool| pool.install(|| reward.score(&completions)));
+            let score = || pool.map(|pool| pool.install(|| reward.score(&samples)));
             let outcome = catch_unwind(AssertUnwindSafe(score));
             let _gone = sender.send(outcome.map_err(|panic| panic_message(&*panic)));
         };
@@ -83,15 +83,15 @@ mod tests {
     use crate::Scored;
 
     struct Of<F>(F);
-    impl<F: Fn(&[String]) -> Vec<Outcome> + Send + Sync> Reward for Of<F> {
-        fn score(&self, completions: &[String]) -> Vec<Outcome> {
-            (self.0)(completions)
+    impl<F: Fn(&[Sample]) -> Vec<Outcome> + Send + Sync> Reward for Of<F> {
+        fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+            (self.0)(samples)
         }
     }
 
-    fn run(reward: impl Fn(&[String]) -> Vec<Outcome> + Send + Sync + 'static) -> Vec<Outcome> {
+    fn run(reward: impl Fn(&[Sample]) -> Vec<Outcome> + Send + Sync + 'static) -> Vec<Outcome> {
         let runner = RewardRunner::new(Arc::new(Of(reward)), Duration::from_millis(200));
-        runner.score(vec!["a".to_owned(), "bc".to_owned()])
+        runner.score(vec!["a".into(), "bc".into()])
     }
 
     fn length(completion: &str) -> Outcome {
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn outcomes_come_in_order() {
-        let outcomes = run(|batch| batch.iter().map(|c| length(c)).collect());
+        let outcomes = run(|batch| batch.iter().map(|sample| length(&sample.text)).collect());
         assert_eq!(outcomes, [length("a"), length("bc")]);
     }
 

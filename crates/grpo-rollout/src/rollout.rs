@@ -1,11 +1,10 @@
 //! Sampling with a key-value cache, all rows in step, finished rows taken out as they end.
 
-use burn::tensor::{Int, Tensor, TensorData};
 use grpo_data::{
     Completion, CompletionParts, Finish, Group, Prompt, Purpose, SampleKey, SampledUnder,
 };
 use grpo_logprob::{Draw, NotFinite, draw};
-use grpo_model::{CausalLm, Frozen, KvCache};
+use grpo_model::{CausalLm, Frozen, KvCache, TokenBatch};
 use grpo_sampling::{SamplingDistribution, TokenSet};
 use rayon::prelude::*;
 
@@ -89,7 +88,7 @@ impl Rollout {
     /// Samples a group for each prompt.
     ///
     /// # Errors
-    /// [`RolloutError::Diverged`].
+    /// [`RolloutError::Diverged`], [`RolloutError::PromptId`].
     ///
     /// # Panics
     /// Where a prompt has conditions: no model here can see them yet, and ignoring them would train on
@@ -104,6 +103,11 @@ impl Rollout {
             prompts.iter().all(|prompt| prompt.conditions.is_none()),
             "a prompt with conditions needs a conditional model"
         );
+        let vocabulary = policy.vocabulary_size();
+        let mut ids = prompts.iter().flat_map(|prompt| &prompt.ids);
+        if let Some(&id) = ids.find(|&&id| id as usize >= vocabulary) {
+            return Err(RolloutError::PromptId { id, vocabulary });
+        }
         let k = self.settings.group_size;
         let rows: Vec<(&Prompt, u32)> = prompts
             .iter()
@@ -130,21 +134,16 @@ impl Rollout {
         batch: &[(&Prompt, u32)],
         key: StepKey,
     ) -> Result<Vec<Completion>, RolloutError> {
-        let device = policy.device();
         let mut rows: Vec<Row> =
             batch.iter().map(|&(p, sample)| Row::new(p, sample, key)).collect();
         let mut active: Vec<usize> = (0..rows.len()).collect();
         // Rows of the cache; the finished among them are computed until it is worth taking them out.
         let mut in_cache = active.clone();
         let mut cache = KvCache::new();
-        let prompt_length = batch[0].0.ids.len();
-        let prompt_ids: Vec<i32> =
-            batch.iter().flat_map(|(prompt, _)| prompt.ids.iter().map(|&id| id as i32)).collect();
-        let mut ids: Tensor<2, Int> =
-            Tensor::from_data(TensorData::new(prompt_ids, [batch.len(), prompt_length]), &device);
+        let mut next: TokenBatch = batch.iter().map(|(prompt, _)| prompt.ids.as_slice()).collect();
 
         while !active.is_empty() {
-            let logits = last_logits(policy, ids, in_cache.len(), &mut cache);
+            let logits = last_logits(policy, &next, &mut cache);
             let width = policy.vocabulary_size();
             let draws: Vec<Draw> = in_cache
                 .par_iter()
@@ -161,14 +160,10 @@ impl Rollout {
             active.retain(|&row| rows[row].finish.is_none());
             if active.len() * 4 <= in_cache.len() * 3 && !active.is_empty() {
                 let kept = (0..in_cache.len()).filter(|&i| rows[in_cache[i]].finish.is_none());
-                let kept: Vec<i32> = kept.map(|i| i as i32).collect();
-                let count = kept.len();
-                cache.select(Tensor::from_data(TensorData::new(kept, [count]), &device));
+                cache.select(&kept.collect::<Vec<usize>>());
                 in_cache.clone_from(&active);
             }
-            let last: Vec<i32> = in_cache.iter().map(|&row| rows[row].last_id()).collect();
-            let count = last.len();
-            ids = Tensor::from_data(TensorData::new(last, [count, 1]), &device);
+            next = in_cache.iter().map(|&row| rows[row].last_id()).collect();
         }
         Ok(rows.into_iter().map(|row| row.completion(key, &self.settings)).collect())
     }
@@ -193,6 +188,14 @@ pub enum RolloutError {
     /// An end mark that no model can give.
     #[error("the end id {id} is outside the vocabulary of {vocabulary} tokens")]
     EndId {
+        /// The id.
+        id: u32,
+        /// Tokens in the vocabulary.
+        vocabulary: usize,
+    },
+    /// A prompt of another vocabulary.
+    #[error("a prompt has the id {id}, and the vocabulary has {vocabulary} tokens")]
+    PromptId {
         /// The id.
         id: u32,
         /// Tokens in the vocabulary.
@@ -223,18 +226,17 @@ pub enum RolloutError {
 /// Logits after the newest token of each row, `[rows · vocabulary]` on the host.
 fn last_logits<M: CausalLm>(
     policy: &Frozen<M>,
-    ids: Tensor<2, Int>,
-    rows: usize,
+    tokens: &TokenBatch,
     cache: &mut KvCache,
 ) -> Vec<f32> {
-    let [_, tokens] = ids.dims();
-    let hidden = policy.extend(ids, None, cache); // [b·t, d]
+    let (rows, columns) = (tokens.rows(), tokens.columns());
+    let hidden = policy.extend(tokens, None, cache); // [b·t, d]
     let width = hidden.dims()[1];
-    let last = if tokens == 1 {
+    let last = if columns == 1 {
         hidden
     } else {
-        let by_row = hidden.reshape([rows, tokens, width]);
-        by_row.slice([0..rows, tokens - 1..tokens]).reshape([rows, width])
+        let by_row = hidden.reshape([rows, columns, width]);
+        by_row.narrow(1, columns - 1, 1).reshape([rows, width])
     };
     policy.logits(last).into_data().iter::<f32>().collect()
 }
@@ -281,8 +283,9 @@ impl Row {
         }
     }
 
-    fn last_id(&self) -> i32 {
-        *self.ids.last().expect("a prompt has tokens") as i32
+    /// The newest token, as a row of a batch.
+    fn last_id(&self) -> &[u32] {
+        &self.ids[self.ids.len() - 1..]
     }
 
     fn completion(self, key: StepKey, settings: &RolloutSettings) -> Completion {

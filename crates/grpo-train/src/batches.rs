@@ -1,40 +1,6 @@
-//! From token sequences to padded batches of equal cost.
+//! Which sequences of an epoch are trained on together.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
 use grpo_data::{CounterRng, EpochOrder, Purpose};
-
-/// Sequences padded on the right to the longest of them.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PaddedIds {
-    /// `[rows · columns]`.
-    values: Vec<i32>,
-    rows: usize,
-    /// Tokens of the longest sequence.
-    pub(crate) columns: usize,
-}
-
-impl PaddedIds {
-    /// What stands in padded places is `padding`; which places those are is never read from the values.
-    pub(crate) fn new<'a>(
-        rows: impl ExactSizeIterator<Item = &'a [u32]> + Clone,
-        padding: u32,
-    ) -> Self {
-        let columns = rows.clone().map(<[u32]>::len).max().unwrap_or(0);
-        let count = rows.len();
-        let mut values = vec![padding as i32; count * columns];
-        for (row, ids) in values.chunks_mut(columns.max(1)).zip(rows) {
-            for (value, &id) in row.iter_mut().zip(ids) {
-                *value = id as i32;
-            }
-        }
-        Self { values, rows: count, columns }
-    }
-
-    /// `[rows, columns]`.
-    pub(crate) fn tensor(self, device: &Device) -> Tensor<2, Int> {
-        Tensor::from_data(TensorData::new(self.values, [self.rows, self.columns]), device)
-    }
-}
 
 /// The batches of one epoch, as indices of sequences.
 ///
@@ -68,14 +34,6 @@ pub(crate) fn epoch_batches(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rows_are_padded_on_the_right() {
-        let rows: [&[u32]; 3] = [&[1, 2, 3], &[4], &[5, 6]];
-        let padded = PaddedIds::new(rows.into_iter(), 9);
-        assert_eq!(padded.values, [1, 2, 3, 4, 9, 9, 5, 6, 9]);
-        assert_eq!(padded.columns, 3);
-    }
 
     #[test]
     fn an_epoch_is_each_sequence_once_in_batches_of_similar_length() {

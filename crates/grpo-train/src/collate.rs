@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use grpo_data::Completion;
 use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
-use grpo_model::{CausalLm, Dropout, Frozen};
+use grpo_model::{CausalLm, Dropout, Forward, Frozen, TokenBatch};
 use grpo_sampling::TokenSet;
 
-use crate::batches::PaddedIds;
 
 /// Some completions of a step, padded to one length. Position `t` of a row predicts token `t + 1`.
 pub(crate) struct MicroBatch<'a> {
@@ -17,7 +16,7 @@ pub(crate) struct MicroBatch<'a> {
     pub(crate) places: Vec<usize>,
     /// `[b][t]`, true where the token predicted is an action.
     pub(crate) mask: Vec<Vec<bool>>,
-    inputs: PaddedIds,
+    inputs: TokenBatch,
     /// The actions among the `b · t` places, `[n]`: nothing else is scored.
     actions: Vec<usize>,
     targets: Targets,
@@ -27,24 +26,23 @@ pub(crate) struct MicroBatch<'a> {
 pub(crate) fn micro_batches<'a>(
     completions: &[&'a Completion],
     size: usize,
-    padding: u32,
     vocabulary: usize,
 ) -> Vec<MicroBatch<'a>> {
     let mut sorted: Vec<(usize, &Completion)> = completions.iter().copied().enumerate().collect();
     sorted.sort_by_key(|(_, completion)| completion.ids().len()); // stable
-    sorted.chunks(size).map(|rows| MicroBatch::new(rows, padding, vocabulary)).collect()
+    sorted.chunks(size).map(|rows| MicroBatch::new(rows, vocabulary)).collect()
 }
 
 impl<'a> MicroBatch<'a> {
-    fn new(rows: &[(usize, &'a Completion)], padding: u32, vocabulary: usize) -> Self {
+    fn new(rows: &[(usize, &'a Completion)], vocabulary: usize) -> Self {
         let (places, completions): (Vec<usize>, Vec<&Completion>) = rows.iter().copied().unzip();
         let ids = completions.iter().map(|completion| completion.ids());
-        let inputs = PaddedIds::new(ids.map(|ids| &ids[..ids.len() - 1]), padding);
+        let inputs: TokenBatch = ids.map(|ids| &ids[..ids.len() - 1]).collect();
         let mask: Vec<Vec<bool>> = completions
             .iter()
             .map(|completion| {
                 let mut mask = completion.action_mask()[1..].to_vec();
-                mask.resize(inputs.columns, false);
+                mask.resize(inputs.columns(), false);
                 mask
             })
             .collect();
@@ -54,17 +52,24 @@ impl<'a> MicroBatch<'a> {
         Self { completions, places, mask, inputs, actions, targets }
     }
 
-    /// Scores of the policy, on the tape, `[n]`.
-    pub(crate) fn score_policy<M: CausalLm>(&self, policy: &M) -> Scores {
-        let ids = self.inputs.clone().tensor(&policy.device());
-        let hidden = self.of_actions(policy.hidden(ids, None, &mut Dropout::off()));
-        score(hidden, &policy.head(), &self.targets)
+    /// A forward pass of the policy, on the tape; with `checkpointing`, its blocks are computed once more on the way
+    /// back.
+    pub(crate) fn forward<M: CausalLm>(&self, policy: &M, checkpointing: bool) -> Forward<M> {
+        let mut off = Dropout::off();
+        match checkpointing {
+            true => policy.checkpointed(&self.inputs, &mut off),
+            false => Forward::kept(policy.hidden(&self.inputs, None, &mut off)),
+        }
+    }
+
+    /// Scores of the policy from its hidden states, on the tape, `[n]`.
+    pub(crate) fn score_policy<M: CausalLm>(&self, policy: &M, hidden: &Tensor<2>) -> Scores {
+        score(self.of_actions(hidden.clone()), &policy.head(), &self.targets)
     }
 
     /// Scores of a frozen model, `[n]`.
     pub(crate) fn score_frozen<M: CausalLm>(&self, model: &Frozen<M>) -> Scores {
-        let ids = self.inputs.clone().tensor(&model.device());
-        let hidden = self.of_actions(model.hidden(ids, None));
+        let hidden = self.of_actions(model.hidden(&self.inputs, None));
         score(hidden, &model.head(), &self.targets)
     }
 
@@ -72,11 +77,10 @@ impl<'a> MicroBatch<'a> {
     pub(crate) fn score_against<M: CausalLm>(
         &self,
         policy: &M,
+        hidden: &Tensor<2>,
         reference: &Frozen<M>,
     ) -> (Scores, Tensor<1>) {
-        let ids = self.inputs.clone().tensor(&policy.device());
-        let hidden = self.of_actions(policy.hidden(ids, None, &mut Dropout::off()));
-        let logits = policy.head().logits(hidden);
+        let logits = policy.head().logits(self.of_actions(hidden.clone()));
         // Constants on the policy's device: an autodiff device, if it is one.
         let ref_logits = self.frozen_logits(reference);
         let ref_logits =
@@ -132,12 +136,11 @@ impl<'a> MicroBatch<'a> {
 
     /// Completions, and places of each.
     pub(crate) fn shape(&self) -> [usize; 2] {
-        [self.completions.len(), self.inputs.columns]
+        [self.completions.len(), self.inputs.columns()]
     }
 
     fn frozen_logits<M: CausalLm>(&self, model: &Frozen<M>) -> Tensor<2> {
-        let ids = self.inputs.clone().tensor(&model.device());
-        model.logits(self.of_actions(model.hidden(ids, None)))
+        model.logits(self.of_actions(model.hidden(&self.inputs, None)))
     }
 
     /// `[b · t, width]` → `[n, width]`.

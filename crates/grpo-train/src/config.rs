@@ -9,7 +9,7 @@ use crate::error::in_range;
 use crate::{AdvantageSettings, LossSettings, OptimizerConfig, TrainError, WarmupCosine};
 
 /// The sections of a configuration that the training itself needs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GrpoConfig {
     /// How long, how many, how often.
@@ -47,6 +47,10 @@ pub struct TrainConfig {
     /// Completions that are computed at the same time in an update; decides memory, not the result.
     #[serde(default = "default_micro_batch_size")]
     pub micro_batch_size: usize,
+    /// What is in a block of the model is computed once more on the way back, instead of being kept: less memory, a
+    /// third more time.
+    #[serde(default)]
+    pub activation_checkpointing: bool,
     /// Seconds that the reward of a step may take.
     #[serde(default = "default_reward_time_limit")]
     pub reward_time_limit: f64,

@@ -5,7 +5,7 @@ use grpo_core::{
     BatchTotals, HostTokens, KlEstimator, LossConfig, LossInputs, TokenStatistics, grpo_loss,
     sequence_kl,
 };
-use grpo_model::{CausalLm, Frozen};
+use grpo_model::{CausalLm, Forward, Frozen};
 
 use crate::collate::MicroBatch;
 
@@ -22,6 +22,15 @@ pub(crate) struct Frame<'a> {
     advantages: Vec<f64>,
 }
 
+/// What a loss is, for all micro-batches of an update.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub(crate) config: &'a LossConfig,
+    /// Of the whole batch.
+    pub(crate) totals: &'a BatchTotals,
+    pub(crate) entropy_coef: f64,
+}
+
 impl<'a> Frame<'a> {
     pub(crate) fn new<M: CausalLm>(micro: MicroBatch<'a>, reference: &Frozen<M>) -> Self {
         let reference = host(micro.score_frozen(reference).logprobs);
@@ -32,6 +41,11 @@ impl<'a> Frame<'a> {
             old: None,
             advantages: vec![],
         }
+    }
+
+    /// See [`MicroBatch::forward`].
+    pub(crate) fn forward<M: CausalLm>(&self, policy: &M, checkpointing: bool) -> Forward<M> {
+        self.micro.forward(policy, checkpointing)
     }
 
     /// Picks those of its completions from the advantages of the step.
@@ -76,23 +90,24 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// This micro-batch's part of the loss, `[1]`; adds its tokens to `statistics`.
+    /// This micro-batch's part of the loss, `[1]`, made of the `hidden` states of [`MicroBatch::forward`]; adds its
+    /// tokens to `statistics`.
     pub(crate) fn loss<M: CausalLm>(
         &mut self,
         policy: &M,
+        hidden: &Tensor<2>,
         reference: &Frozen<M>,
-        config: &LossConfig,
-        totals: &BatchTotals,
-        entropy_coef: f64,
+        terms: Terms<'_>,
         statistics: &mut TokenStatistics,
     ) -> Tensor<1> {
+        let Terms { config, totals, entropy_coef } = terms;
         let micro = &self.micro;
         let (scores, exact_kl) = match config.kl.estimator {
             KlEstimator::Exact => {
-                let (scores, kl) = micro.score_against(policy, reference);
+                let (scores, kl) = micro.score_against(policy, hidden, reference);
                 (scores, Some(kl))
             }
-            _ => (micro.score_policy(policy), None), // log π_θ
+            _ => (micro.score_policy(policy, hidden), None), // log π_θ
         };
         let logprobs = host(scores.logprobs.clone());
         let spread = |values: &[f64]| micro.spread_host(values);

@@ -1,4 +1,4 @@
-//! AdamW with the two decay groups of GPT training.
+//! AdamW.
 
 use burn::module::{Module, ParamGroup};
 use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
@@ -19,12 +19,26 @@ pub struct OptimizerConfig {
     /// Added to the root of the second moment.
     #[serde(default = "default_epsilon")]
     pub epsilon: f64,
-    /// Weight decay of the matrices of linear layers; biases, norms, embeddings and positions have none.
+    /// Weight decay, decoupled from the gradient.
     #[serde(default = "default_weight_decay")]
     pub weight_decay: f64,
+    /// What it is applied to.
+    #[serde(default)]
+    pub weight_decay_on: Decayed,
     /// Gradients are scaled down to this norm, taken over all of them together.
     #[serde(default = "default_max_grad_norm")]
     pub max_grad_norm: f64,
+}
+
+/// The parameters that weight decay is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decayed {
+    /// The matrices of linear layers and of adapters; biases, norms, embeddings and positions have none.
+    #[default]
+    Linear,
+    /// Every parameter, as `torch.optim.AdamW(model.parameters())` has it.
+    All,
 }
 
 fn default_betas() -> [f64; 2] {
@@ -73,8 +87,13 @@ impl Optimizer {
                 .with_epsilon(config.epsilon as f32)
                 .with_weight_decay(weight_decay as f32)
         };
-        let decayed = ParamGroup::from_ids(linear_weights(model));
-        let adamw = adamw(0.0).init().with_group(decayed, adamw(config.weight_decay).build(), None);
+        let adamw = match config.weight_decay_on {
+            Decayed::All => adamw(config.weight_decay).init(),
+            Decayed::Linear => {
+                let decayed = ParamGroup::from_ids(linear_weights(model));
+                adamw(0.0).init().with_group(decayed, adamw(config.weight_decay).build(), None)
+            }
+        };
         Self { adamw, max_grad_norm: config.max_grad_norm }
     }
 

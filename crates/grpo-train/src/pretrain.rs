@@ -1,15 +1,16 @@
-//! Supervised pre-training: next-token cross-entropy on a corpus (MolGPT's first stage).
+//! Supervised training: next-token cross-entropy on examples.
 
 use std::time::Instant;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor};
-use grpo_data::{Corpus, EpochOrder};
+use grpo_core::accumulate;
+use grpo_data::{EpochOrder, Example, Examples};
 use grpo_logprob::{Targets, score};
-use grpo_model::{CausalLm, Dropout};
+use grpo_model::{CausalLm, Dropout, Forward, TokenBatch};
 use serde::{Deserialize, Serialize};
 
-use crate::batches::{PaddedIds, epoch_batches};
+use crate::batches::epoch_batches;
 use crate::error::{finite_loss, in_range};
 use crate::{Optimizer, OptimizerConfig, TrainError, WarmupCosine};
 
@@ -17,10 +18,18 @@ use crate::{Optimizer, OptimizerConfig, TrainError, WarmupCosine};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PretrainConfig {
-    /// Passes over the training molecules.
+    /// Passes over the training examples.
     pub epochs: u32,
-    /// Molecules of one optimizer step.
+    /// Examples of one optimizer step.
     pub batch_size: usize,
+    /// Examples that are computed at the same time; decides memory, and the result only by the rounding of a sum.
+    /// All of the step's where it is left out.
+    #[serde(default)]
+    pub micro_batch_size: Option<usize>,
+    /// What is in a block of the model is computed once more on the way back, instead of being kept: less memory, a
+    /// third more time.
+    #[serde(default)]
+    pub activation_checkpointing: bool,
     /// Length of the warm-up, as a part of one epoch's tokens.
     #[serde(default = "default_warmup")]
     pub warmup_epochs: f64,
@@ -49,6 +58,8 @@ impl PretrainConfig {
     pub fn check(&self) -> Result<(), TrainError> {
         in_range("pretrain.epochs", f64::from(self.epochs), 1.0..=1e6)?;
         in_range("pretrain.batch_size", self.batch_size as f64, 1.0..=1e6)?;
+        let micro = self.micro_batch_size.unwrap_or(self.batch_size);
+        in_range("pretrain.micro_batch_size", micro as f64, 1.0..=1e6)?;
         in_range("pretrain.warmup_epochs", self.warmup_epochs, 0.0..=f64::from(self.epochs))?;
         in_range("pretrain.learning_rate_floor", self.learning_rate_floor, 0.0..=1.0)?;
         in_range("pretrain.dropout", f64::from(self.dropout), 0.0..=0.9)?;
@@ -102,31 +113,28 @@ pub trait PretrainObserver<M> {
     fn epoch(&mut self, epoch: &PretrainEpoch, model: &M) -> Result<(), TrainError>;
 }
 
-/// Trains `model` on `corpus`; `boundary` begins and ends each molecule.
-///
-/// The loss is over the molecule's tokens and its end mark. (The published code also trains on the padding
-/// behind the end mark; here the first one is enough, since sampling stops there.)
+/// Trains `model` on the examples.
 ///
 /// # Errors
 /// A loss or gradient that is not finite; whatever the observer says.
 pub fn pretrain<M: CausalLm>(
     mut model: M,
-    corpus: &Corpus,
-    boundary: u32,
+    examples: &Examples,
     config: &PretrainConfig,
     seed: u64,
     observer: &mut dyn PretrainObserver<M>,
 ) -> Result<M, TrainError> {
     config.check()?;
-    let lengths: Vec<usize> = corpus.train.iter().map(|ids| ids.len() + 1).collect();
-    let epoch_tokens = lengths.iter().sum::<usize>() as f64;
+    let train = &examples.train;
+    let lengths: Vec<usize> = train.iter().map(|example| example.ids.len()).collect();
+    let epoch_tokens = train.iter().map(|example| example.targets().len()).sum::<usize>() as f64;
     let schedule = WarmupCosine {
         warmup: config.warmup_epochs * epoch_tokens,
         total: f64::from(config.epochs) * epoch_tokens,
         floor: config.learning_rate_floor,
     };
     let mut optimizer = Optimizer::new(&model, &config.optimizer);
-    let mut order = EpochOrder::new(seed, corpus.train.len());
+    let mut order = EpochOrder::new(seed, train.len());
     let steps_of_epoch = lengths.len().div_ceil(config.batch_size) as u64;
     let steps = steps_of_epoch * u64::from(config.epochs);
     let (mut step, mut tokens, mut best) = (0_u64, 0_u64, f64::INFINITY);
@@ -135,16 +143,15 @@ pub fn pretrain<M: CausalLm>(
         let mut epoch_loss = 0.0;
         for batch in epoch_batches(&lengths, config.batch_size, seed, &mut order) {
             let started = Instant::now();
-            let batch = Batch::new(batch.iter().map(|&i| corpus.train[i].as_slice()), boundary);
-            tokens += batch.tokens as u64;
+            let batch: Vec<&Example> = batch.iter().map(|&i| &train[i]).collect();
+            let targets = batch.iter().map(|example| example.targets().len()).sum::<usize>();
+            tokens += targets as u64;
             let learning_rate = config.optimizer.learning_rate * schedule.multiplier(tokens as f64);
             let mut dropout = Dropout::new(seed, step as u32, config.dropout);
-            let loss = batch.loss(&model, &mut dropout);
-            let value = finite_loss(loss.clone())?;
-            let gradients = GradientsParams::from_grads(loss.backward(), &model);
+            let (value, gradients) = gradients(&model, &batch, targets, config, &mut dropout)?;
             let grad_norm;
             (model, grad_norm) = optimizer.step(model, gradients, learning_rate)?;
-            epoch_loss += value * batch.tokens as f64;
+            epoch_loss += value * targets as f64;
             step += 1;
             let report = PretrainStep {
                 train_step: step,
@@ -157,7 +164,7 @@ pub fn pretrain<M: CausalLm>(
             };
             observer.step(&report, steps)?;
         }
-        let valid = validation_loss(&model.valid(), &corpus.validation, boundary, config)?;
+        let valid = validation_loss(&model.valid(), &examples.validation, config)?;
         let report = PretrainEpoch {
             epoch: epoch + 1,
             epoch_train_loss: epoch_loss / epoch_tokens,
@@ -170,52 +177,75 @@ pub fn pretrain<M: CausalLm>(
     Ok(model)
 }
 
+/// Mean loss over the targets of a step, and its gradients, added up over micro-batches.
+fn gradients<M: CausalLm>(
+    model: &M,
+    batch: &[&Example],
+    targets: usize,
+    config: &PretrainConfig,
+    dropout: &mut Dropout,
+) -> Result<(f64, GradientsParams), TrainError> {
+    let (mut value, mut sum) = (0.0, None);
+    for rows in batch.chunks(config.micro_batch_size.unwrap_or(batch.len())) {
+        let micro = MicroBatch::new(rows);
+        let forward = match config.activation_checkpointing {
+            true => model.checkpointed(&micro.inputs, dropout),
+            false => Forward::kept(model.hidden(&micro.inputs, None, dropout)),
+        };
+        let loss = micro.loss(model, &forward.hidden, targets);
+        value += finite_loss(loss.clone())?;
+        for part in forward.backward(loss, model) {
+            sum = Some(accumulate(model, sum, part));
+        }
+    }
+    Ok((value, sum.expect("a batch has examples")))
+}
+
 fn validation_loss<M: CausalLm>(
     model: &M,
-    sequences: &[Vec<u32>],
-    boundary: u32,
+    examples: &[Example],
     config: &PretrainConfig,
 ) -> Result<f64, TrainError> {
-    let mut sorted: Vec<&[u32]> = sequences.iter().map(Vec::as_slice).collect();
-    sorted.sort_by_key(|ids| ids.len());
+    let mut sorted: Vec<&Example> = examples.iter().collect();
+    sorted.sort_by_key(|example| example.ids.len());
     let (mut sum, mut tokens) = (0.0, 0);
-    for rows in sorted.chunks(config.batch_size) {
-        let batch = Batch::new(rows.iter().copied(), boundary);
-        sum += finite_loss(batch.loss(model, &mut Dropout::off()))? * batch.tokens as f64;
-        tokens += batch.tokens;
+    for rows in sorted.chunks(config.micro_batch_size.unwrap_or(config.batch_size)) {
+        let micro = MicroBatch::new(rows);
+        let hidden = model.hidden(&micro.inputs, None, &mut Dropout::off());
+        let count = micro.next.len();
+        sum += finite_loss(micro.loss(model, &hidden, count))? * count as f64;
+        tokens += count;
     }
     Ok(sum / tokens as f64)
 }
 
-/// Sequences padded to one length, and their next tokens.
-struct Batch {
-    inputs: PaddedIds,
-    /// The places among `b · t` that have a next token, `[n]`, and that token.
+/// Examples in one rectangle, and their next tokens.
+struct MicroBatch {
+    inputs: TokenBatch,
+    /// The places among `b · t` that have a next token to learn, `[n]`, and that token.
     places: Vec<i32>,
     next: Vec<u32>,
-    /// n.
-    tokens: usize,
 }
 
-impl Batch {
-    fn new<'a>(rows: impl ExactSizeIterator<Item = &'a [u32]> + Clone, boundary: u32) -> Self {
-        let inputs: Vec<Vec<u32>> = rows.clone().map(|ids| [&[boundary], ids].concat()).collect();
-        let inputs = PaddedIds::new(inputs.iter().map(Vec::as_slice), boundary);
+impl MicroBatch {
+    fn new(rows: &[&Example]) -> Self {
+        let inputs: TokenBatch =
+            rows.iter().map(|example| &example.ids[..example.ids.len() - 1]).collect();
         let (mut places, mut next) = (Vec::new(), Vec::new());
-        for (row, ids) in rows.enumerate() {
-            next.extend(ids.iter().copied().chain([boundary]));
-            places.extend((0..=ids.len()).map(|t| (row * inputs.columns + t) as i32));
+        for (row, example) in rows.iter().enumerate() {
+            next.extend_from_slice(example.targets());
+            let targets = example.first_target..example.ids.len();
+            places.extend(targets.map(|target| (row * inputs.columns() + target - 1) as i32));
         }
-        Self { inputs, tokens: places.len(), places, next }
+        Self { inputs, places, next }
     }
 
-    /// Mean of `−log p(next token)`, `[1]`.
-    fn loss<M: CausalLm>(&self, model: &M, dropout: &mut Dropout) -> Tensor<1> {
-        let device = model.device();
-        let hidden = model.hidden(self.inputs.clone().tensor(&device), None, dropout);
-        let places: Tensor<1, Int> = Tensor::from_data(self.places.as_slice(), &device);
+    /// `−Σ log p(next token) / tokens`, `[1]`.
+    fn loss<M: CausalLm>(&self, model: &M, hidden: &Tensor<2>, tokens: usize) -> Tensor<1> {
+        let places: Tensor<1, Int> =
+            Tensor::from_data(self.places.as_slice(), &hidden.device());
         let targets = Targets::new(self.next.clone(), model.vocabulary_size());
-        let scores = score(hidden.select(0, places), &model.head(), &targets);
-        scores.logprobs.sum() * (-1.0 / self.tokens as f64)
+        let scores = score(hidden.clone().select(0, places), &model.head(), &targets);
+        scores.logprobs.sum() * (-1.0 / tokens as f64)
     }
 }

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use grpo_core::EntropyController;
 use grpo_data::Prompt;
 use grpo_model::{CausalLm, Frozen};
 use grpo_rewards::RewardRunner;
 use grpo_rollout::{Rollout, RolloutSettings};
 
-use crate::{Decode, Grpo, GrpoConfig, Metrics, Optimizer, StepReport, TrainError};
+use crate::{Decode, Grpo, GrpoConfig, Learner, Metrics, StepReport, TrainError};
 
 /// Who is told how a training goes.
 pub trait TrainObserver<M> {
@@ -24,53 +23,45 @@ pub trait TrainObserver<M> {
     ) -> Result<(), TrainError>;
 }
 
+/// What a training is made of, besides its configuration.
+pub struct Parts<M> {
+    /// Where it begins.
+    pub policy: M,
+    /// What holds it back.
+    pub reference: Frozen<M>,
+    /// Ids that end a completion.
+    pub end_ids: Vec<u32>,
+    /// Tokens of the longest prompt.
+    pub longest_prompt: usize,
+    /// From the ids of a completion's actions to the text that the reward sees.
+    pub decode: Decode,
+}
+
 impl<M: CausalLm> Grpo<M> {
-    /// A training that begins at `policy`, with `policy` as it is now for a reference.
-    ///
-    /// `boundary` ends completions; `longest_prompt` is in tokens; `decode` turns actions into the text that
-    /// the reward sees.
+    /// A training of `parts.policy`.
     ///
     /// # Errors
     /// Settings that are out of range or do not fit the model.
-    pub fn new(
-        policy: M,
-        config: GrpoConfig,
-        seed: u64,
-        boundary: u32,
-        longest_prompt: usize,
-        decode: Decode,
-    ) -> Result<Self, TrainError> {
+    pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         config.check()?;
-        let loss = config.loss.resolve()?;
-        let reward = config.reward.build()?;
+        let Parts { policy, reference, end_ids, longest_prompt, decode } = parts;
         let settings = RolloutSettings {
             group_size: config.train.group_size,
             max_new_tokens: config.sampling.max_new_tokens,
-            end_ids: vec![boundary],
+            end_ids,
             distribution: config.sampling.distribution(policy.vocabulary_size())?,
             batch_size: config.sampling.batch_size,
         };
         let rollout = Rollout::new(settings, &policy, longest_prompt)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
-        Ok(Self {
-            reference: Frozen::snapshot(&policy),
-            optimizer: Optimizer::new(&policy, &config.optimizer),
-            rollout,
-            rewards: RewardRunner::new(reward, time_limit),
-            decode,
-            padding: boundary,
-            loss,
-            entropy_bonus: loss.entropy_bonus.map(EntropyController::new),
-            config,
-            seed,
-            version: 0,
-            policy,
-        })
+        let rewards = RewardRunner::new(config.reward.build()?, time_limit);
+        let learner = Learner::new(policy, reference, &config)?;
+        Ok(Self { learner, rollout, rewards, decode, config, seed })
     }
 
     /// The policy as it is now.
     pub fn policy(&self) -> &M {
-        &self.policy
+        self.learner.policy()
     }
 }
 
@@ -89,12 +80,12 @@ pub fn train<M: CausalLm>(
         let completions = report.groups.iter().flat_map(|group| &group.completions);
         num_tokens += completions.map(|completion| completion.actions() as u64).sum::<u64>();
         let metrics = Metrics::of(&report, num_tokens);
-        observer.step(&report, &metrics, &grpo.policy)?;
+        observer.step(&report, &metrics, grpo.policy())?;
     }
     Ok(())
 }
 
 /// `count` prompts that hold only the beginning mark.
 pub fn unconditional_prompts(count: u32, boundary: u32) -> Vec<Prompt> {
-    (0..count).map(|index| Prompt { index, ids: vec![boundary], conditions: None }).collect()
+    (0..count).map(|index| Prompt::of_ids(index, vec![boundary])).collect()
 }

@@ -1,0 +1,201 @@
+//! Reading safetensors, one file or several, a tensor at a time.
+//!
+//! Only headers are read ahead: a model of many gigabytes is loaded without ever holding a file as a whole.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use burn::tensor::f16;
+use safetensors::tensor::{Dtype, Metadata};
+
+use crate::ModelError;
+
+/// Name of the weights file in a model folder.
+pub const WEIGHTS_FILE: &str = "model.safetensors";
+/// Name of the list of files where the weights are in several.
+pub const INDEX_FILE: &str = "model.safetensors.index.json";
+/// A header larger than this is damage; the largest real ones have a few megabytes.
+const LARGEST_HEADER: u64 = 100_000_000;
+
+/// The tensors of one or several safetensors files.
+#[derive(Debug)]
+pub(crate) struct Checkpoint {
+    /// For messages: the file, or the list of files.
+    path: PathBuf,
+    files: Vec<Opened>,
+    /// Which file has the tensor.
+    places: BTreeMap<String, usize>,
+}
+
+/// A tensor out of a file.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) values: Vec<f32>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    path: PathBuf,
+    file: File,
+    header: Metadata,
+    /// Where the first tensor begins.
+    start: u64,
+}
+
+impl Checkpoint {
+    /// Opens the weights of a model folder: `model.safetensors`, or the files that `model.safetensors.index.json`
+    /// lists.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is not whole; a tensor that is in two files, or not in the one listed.
+    pub(crate) fn of_folder(folder: &Path) -> Result<Self, ModelError> {
+        let (single, index) = (folder.join(WEIGHTS_FILE), folder.join(INDEX_FILE));
+        if single.exists() || !index.exists() {
+            return Self::of_file(&single);
+        }
+        let broken = |message: String| ModelError::Config { path: index.clone(), message };
+        let text = std::fs::read_to_string(&index).map_err(read_error(&index))?;
+        let list: Index = serde_json::from_str(&text).map_err(|error| broken(error.to_string()))?;
+        let names: std::collections::BTreeSet<&String> = list.weight_map.values().collect();
+        let mut files = Vec::new();
+        let mut places = BTreeMap::new();
+        for name in names {
+            // The list is a file of somebody else's: it names neighbours and nothing further away.
+            if Path::new(name).file_name() != Some(name.as_ref()) {
+                return Err(broken(format!("'{name}' is not the name of a file beside it")));
+            }
+            let opened = Opened::open(&folder.join(name))?;
+            for tensor in opened.header.offset_keys() {
+                if places.insert(tensor.clone(), files.len()).is_some() {
+                    return Err(broken(format!("tensor '{tensor}' is in more than one file")));
+                }
+            }
+            files.push(opened);
+        }
+        let absent = |tensor: &&String| {
+            let found = places.get(*tensor).map(|&file: &usize| files[file].path.file_name());
+            found != Some(Some(list.weight_map[*tensor].as_ref()))
+        };
+        if let Some(tensor) = list.weight_map.keys().find(absent) {
+            let file = &list.weight_map[tensor];
+            return Err(broken(format!("tensor '{tensor}' is listed in {file}, but is not there")));
+        }
+        Ok(Self { path: index, files, places })
+    }
+
+    /// Opens one file.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is not whole.
+    pub(crate) fn of_file(path: &Path) -> Result<Self, ModelError> {
+        let opened = Opened::open(path)?;
+        let places = opened.header.offset_keys().into_iter().map(|name| (name, 0)).collect();
+        Ok(Self { path: path.to_owned(), files: vec![opened], places })
+    }
+
+    /// The file, or the list of files.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The names of its tensors.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.places.keys().map(String::as_str)
+    }
+
+    /// The free text beside the tensors.
+    pub(crate) fn metadata(&self, key: &str) -> Option<&str> {
+        let texts = self.files.iter().filter_map(|file| file.header.metadata().as_ref());
+        texts.filter_map(|text| text.get(key)).map(String::as_str).next()
+    }
+
+    /// Reads a tensor, which is then no longer one of those left.
+    ///
+    /// # Errors
+    /// No such tensor, or one of numbers that we do not read or that are not finite.
+    pub(crate) fn take(&mut self, name: &str) -> Result<Stored, ModelError> {
+        let Some(place) = self.places.remove(name) else {
+            return Err(ModelError::MissingTensor {
+                path: self.path.clone(),
+                name: name.to_owned(),
+            });
+        };
+        self.files[place].read(name)
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl Opened {
+    fn open(path: &Path) -> Result<Self, ModelError> {
+        let broken = |message: String| ModelError::Safetensors { path: path.to_owned(), message };
+        let mut file = File::open(path).map_err(read_error(path))?;
+        let length = file.metadata().map_err(read_error(path))?.len();
+        let mut size = [0; 8];
+        let read = |error: std::io::Error| match error.kind() {
+            ErrorKind::UnexpectedEof => broken(format!("it has only {length} bytes")),
+            _ => read_error(path)(error),
+        };
+        file.read_exact(&mut size).map_err(read)?;
+        let size = u64::from_le_bytes(size);
+        if size > LARGEST_HEADER || size > length {
+            return Err(broken(format!(
+                "its header would have {size} bytes, and the file has {length}"
+            )));
+        }
+        let mut header = vec![0; size as usize];
+        file.read_exact(&mut header).map_err(read)?;
+        let header: Metadata =
+            serde_json::from_slice(&header).map_err(|error| broken(error.to_string()))?;
+        let (start, data) = (8 + size, header.data_len() as u64);
+        if start.checked_add(data) != Some(length) {
+            return Err(broken(format!(
+                "its header promises {data} bytes of tensors, and there are {}",
+                length - start
+            )));
+        }
+        Ok(Self { path: path.to_owned(), file, header, start })
+    }
+
+    fn read(&mut self, name: &str) -> Result<Stored, ModelError> {
+        let info = self.header.info(name).expect("a tensor of the header");
+        let (begin, end) = info.data_offsets;
+        let mut bytes = vec![0; end - begin];
+        self.file
+            .seek(SeekFrom::Start(self.start + begin as u64))
+            .and_then(|_| self.file.read_exact(&mut bytes))
+            .map_err(read_error(&self.path))?;
+        let of = || (self.path.clone(), name.to_owned());
+        let values: Vec<f32> = match info.dtype {
+            Dtype::F32 => numbers(&bytes, |[a, b, c, d]| f32::from_le_bytes([a, b, c, d])),
+            // The upper half of an f32.
+            Dtype::BF16 => numbers(&bytes, |[a, b]| f32::from_le_bytes([0, 0, a, b])),
+            Dtype::F16 => numbers(&bytes, |half: [u8; 2]| f16::from_le_bytes(half).to_f32()),
+            other => {
+                let (path, name) = of();
+                return Err(ModelError::DType { path, name, found: format!("{other:?}") });
+            }
+        };
+        if values.iter().any(|value| !value.is_finite()) {
+            let (path, name) = of();
+            return Err(ModelError::NotFinite { path, name });
+        }
+        Ok(Stored { shape: info.shape.clone(), values })
+    }
+}
+
+fn numbers<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+    let (whole, _) = bytes.as_chunks::<N>();
+    whole.iter().map(|&chunk| number(chunk)).collect()
+}
+
+fn read_error(path: &Path) -> impl Fn(std::io::Error) -> ModelError {
+    let path = path.to_owned();
+    move |source| ModelError::Read { path: path.clone(), source }
+}

@@ -1,0 +1,75 @@
+//! Activation checkpointing (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"), a block at a
+//! time.
+//!
+//! The forward pass is off the tape and keeps what goes into each block. The backward pass puts one block on the
+//! tape after the other, the last one first, and hands the gradient of its input to the one before. Burn's own
+//! strategy recomputes single operations bound by memory; this holds one block's activations at a time.
+
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::tensor::{Gradients, Tensor};
+
+use crate::causal::{CausalLm, Forward};
+use crate::pass::{Frame, Pass};
+use crate::{Dropout, Policy, TokenBatch};
+
+/// What a block is computed from, once more.
+struct Kept {
+    /// Off the tape.
+    input: Tensor<2>,
+    /// As it was in front of the block.
+    dropout: Dropout,
+}
+
+pub(crate) fn forward(
+    policy: &Policy,
+    tokens: &TokenBatch,
+    dropout: &mut Dropout,
+) -> Forward<Policy> {
+    let at_start = dropout.clone();
+    let off_tape = policy.valid();
+    let (model, adapter) = off_tape.parts();
+    let device = model.device();
+    let (mut x, frame) = model.begin(tokens, None, None, dropout, &device);
+    let mut kept = Vec::new();
+    for layer in 0..model.description().layers {
+        kept.push(Kept { input: x.clone(), dropout: dropout.clone() });
+        let mut pass = Pass { frame: frame.clone(), adapter, dropout };
+        x = model.block(layer, x, &mut pass);
+    }
+    let output = Tensor::from_inner(x).require_grad();
+    let hidden = policy.parts().0.end(output.clone());
+    let tokens = tokens.clone();
+    let back = move |policy: &Policy, last: &Gradients| {
+        let gradient = output.grad(last).expect("a loss is made of the hidden states");
+        backward(policy, &tokens, at_start, kept, &frame, gradient)
+    };
+    Forward::recomputed(hidden, Box::new(back))
+}
+
+/// Gradients of blocks and embeddings, from that of the last block's output.
+fn backward(
+    policy: &Policy,
+    tokens: &TokenBatch,
+    mut at_start: Dropout,
+    kept: Vec<Kept>,
+    frame: &Frame,
+    mut gradient: Tensor<2>,
+) -> Vec<GradientsParams> {
+    let (model, adapter) = policy.parts();
+    let mut parts = Vec::new();
+    for (layer, Kept { input, mut dropout }) in kept.into_iter().enumerate().rev() {
+        let input = Tensor::from_inner(input).require_grad();
+        let mut pass = Pass { frame: frame.clone(), adapter, dropout: &mut dropout };
+        let output = model.block(layer, input.clone(), &mut pass);
+        let gradients = (output * Tensor::from_inner(gradient)).sum().backward();
+        gradient = input.grad(&gradients).expect("a block's output is made of its input");
+        parts.push(GradientsParams::from_grads(gradients, policy));
+    }
+    if let Policy::Whole(model) = policy {
+        let (embedded, _) = model.begin(tokens, None, None, &mut at_start, &model.device());
+        let gradients = (embedded * Tensor::from_inner(gradient)).sum().backward();
+        parts.push(GradientsParams::from_grads(gradients, policy));
+    }
+    parts
+}

@@ -1,0 +1,105 @@
+//! `config.json` of a model folder.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use crate::description::Description;
+use crate::families::Family;
+use crate::names::Names;
+use crate::{ModelError, MolGptConfig};
+
+/// A `config.json` that was understood. It is written again as it was read, with all its other keys.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelConfig {
+    family: Family,
+    description: Description,
+    json: Map<String, Value>,
+}
+
+impl ModelConfig {
+    /// Reads a `config.json`.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is not JSON, a family that is not known, a key that is missing or says
+    /// something that we do not compute, sizes that do not fit.
+    pub fn from_json_file(path: &Path) -> Result<Self, ModelError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ModelError::Read { path: path.to_owned(), source })?;
+        Self::from_json(&text)
+            .map_err(|message| ModelError::Config { path: path.to_owned(), message })
+    }
+
+    /// Reads the text of a `config.json`; the fault is a sentence.
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        let json: Map<String, Value> =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let family = family(&json)?;
+        if json.get("quantization_config").is_some_and(|value| !value.is_null()) {
+            return Err("the weights are quantised (quantization_config); take the checkpoint in \
+                        bf16 or f32, and let the run hold it in fewer bits"
+                .to_owned());
+        }
+        let description = family.describe(&json).map_err(|fault| fault.0)?;
+        let description = description.checked().map_err(|error| error.to_string())?;
+        Ok(Self { family, description, json })
+    }
+
+    /// A MolGPT of these sizes.
+    ///
+    /// # Errors
+    /// [`ModelError::Sizes`] for a zero, heads that do not divide the width, or a slip of the keyboard.
+    pub fn molgpt(sizes: &MolGptConfig) -> Result<Self, ModelError> {
+        let json = serde_json::to_string(sizes).expect("numbers are JSON");
+        Self::from_json(&json).map_err(ModelError::Sizes)
+    }
+
+    /// The family.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// What the model is made of.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// What the family calls its parameters.
+    pub fn names(&self) -> Names {
+        self.family.names()
+    }
+
+    /// The keys of the file.
+    pub fn json(&self) -> &Map<String, Value> {
+        &self.json
+    }
+
+    /// The text of the file, with the numbers that the weights are stored in.
+    pub(crate) fn to_json(&self, dtype: &str) -> String {
+        let mut json = self.json.clone();
+        // transformers 5 writes `dtype`, earlier ones `torch_dtype`; a MolGPT has neither.
+        for key in ["dtype", "torch_dtype"] {
+            if json.contains_key(key) {
+                json.insert(key.to_owned(), dtype.into());
+            }
+        }
+        serde_json::to_string_pretty(&json).expect("it was JSON") + "\n"
+    }
+}
+
+fn family(json: &Map<String, Value>) -> Result<Family, String> {
+    let known = || Family::ALL.map(Family::name).join(", ");
+    let name = match (json.get("model_type"), json.get("architecture")) {
+        (Some(name), _) | (None, Some(name)) => name,
+        (None, None) => {
+            return Err(format!(
+                "it names no model_type (transformers) or architecture (MolGPT); the families known are {}",
+                known()
+            ));
+        }
+    };
+    let found = Family::ALL.into_iter().find(|family| name.as_str() == Some(family.name()));
+    found.ok_or_else(|| {
+        format!("the family {name} is not known; the families known are {}", known())
+    })
+}

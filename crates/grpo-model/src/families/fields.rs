@@ -1,0 +1,77 @@
+//! Reading single keys of a `config.json`, whose other keys are none of our business.
+
+use serde_json::{Map, Value};
+
+/// The keys of a `config.json`, or of an object in it.
+pub(crate) struct Fields<'a>(pub(crate) &'a Map<String, Value>);
+
+/// What is wrong with a `config.json`, as a sentence.
+#[derive(Debug)]
+pub(crate) struct Fault(pub(crate) String);
+
+impl Fields<'_> {
+    /// A key that must be there.
+    pub(super) fn size(&self, key: &str) -> Result<usize, Fault> {
+        self.optional_size(key)?.ok_or_else(|| Fault(format!("the key '{key}' is missing")))
+    }
+
+    /// A whole number; `None` where the key is missing or null.
+    pub(super) fn optional_size(&self, key: &str) -> Result<Option<usize>, Fault> {
+        self.read(key, "a whole number of at least 0", |value| {
+            value.as_u64().and_then(|value| usize::try_from(value).ok())
+        })
+    }
+
+    /// A finite number.
+    pub(super) fn optional_number(&self, key: &str) -> Result<Option<f64>, Fault> {
+        self.read(key, "a finite number", |value| value.as_f64().filter(|value| value.is_finite()))
+    }
+
+    /// A finite number above 0.
+    pub(super) fn positive(&self, key: &str, default: Option<f64>) -> Result<f64, Fault> {
+        match (self.optional_number(key)?, default) {
+            (Some(value), _) if value > 0.0 => Ok(value),
+            (Some(value), _) => Err(Fault(format!("{key} = {value}; expected more than 0"))),
+            (None, Some(default)) => Ok(default),
+            (None, None) => Err(Fault(format!("the key '{key}' is missing"))),
+        }
+    }
+
+    /// True or false.
+    pub(super) fn flag(&self, key: &str, default: bool) -> Result<bool, Fault> {
+        Ok(self.read(key, "true or false", Value::as_bool)?.unwrap_or(default))
+    }
+
+    /// A string.
+    pub(super) fn text(&self, key: &str) -> Result<Option<&str>, Fault> {
+        self.read(key, "a string", Value::as_str)
+    }
+
+    /// An object.
+    pub(super) fn object(&self, key: &str) -> Result<Option<Fields<'_>>, Fault> {
+        self.read(key, "an object", |value| value.as_object().map(Fields))
+    }
+
+    /// Refuses a key that switches on something that we do not compute.
+    pub(super) fn refuse(&self, key: &str, expected: bool) -> Result<(), Fault> {
+        match self.flag(key, expected)? == expected {
+            true => Ok(()),
+            false => Err(Fault(format!("{key} = {} is not supported", !expected))),
+        }
+    }
+
+    fn read<'a, T>(
+        &'a self,
+        key: &str,
+        expected: &str,
+        convert: impl FnOnce(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>, Fault> {
+        match self.0.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match convert(value) {
+                Some(value) => Ok(Some(value)),
+                None => Err(Fault(format!("{key} = {value}; expected {expected}"))),
+            },
+        }
+    }
+}

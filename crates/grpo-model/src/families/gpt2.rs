@@ -1,0 +1,79 @@
+//! GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"), as in transformers'
+//! `GPT2LMHeadModel`: learned positions, layer norms in front, one matrix for queries, keys and values.
+
+use super::fields::{Fault, Fields};
+use crate::description::{
+    Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions,
+};
+use crate::names::Names;
+
+pub(super) const NAMES: Names = Names {
+    prefix: "transformer.",
+    blocks: "h.",
+    outside: &[
+        ("token_embedding", "wte"),
+        ("position_embedding", "wpe"),
+        ("norm", "ln_f"),
+        ("head", "lm_head"),
+    ],
+    inside: &[
+        ("attention_norm", "ln_1"),
+        ("attention.inputs.0", "attn.c_attn"),
+        ("attention.output", "attn.c_proj"),
+        ("mlp_norm", "ln_2"),
+        ("mlp.up", "mlp.c_fc"),
+        ("mlp.down", "mlp.c_proj"),
+    ],
+    conv1d: true,
+    // Causal masks, and the head that is the table of tokens once more.
+    ignored: |name| {
+        name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight"
+    },
+};
+
+pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
+    fields.refuse("scale_attn_weights", true)?;
+    fields.refuse("scale_attn_by_inverse_layer_idx", false)?;
+    fields.refuse("add_cross_attention", false)?;
+    let width = fields.size("n_embd")?;
+    let heads = fields.size("n_head")?;
+    if heads == 0 || !width.is_multiple_of(heads) {
+        return Err(Fault(format!("n_embd = {width} cannot be split into n_head = {heads} heads")));
+    }
+    let context = match fields.optional_size("n_positions")? {
+        Some(context) => context,
+        None => fields.size("n_ctx")?,
+    };
+    Ok(Description {
+        vocabulary: fields.size("vocab_size")?,
+        context,
+        width,
+        layers: fields.size("n_layer")?,
+        heads,
+        kv_heads: heads,
+        head_width: width / heads,
+        mlp_width: fields.optional_size("n_inner")?.unwrap_or(4 * width),
+        norm: NormKind::Layer { epsilon: fields.positive("layer_norm_epsilon", Some(1e-5))? },
+        order: NormOrder::Pre,
+        positions: Positions::Learned,
+        token_type: None,
+        activation: match fields.text("activation_function")?.unwrap_or("gelu_new") {
+            "gelu_new" | "gelu_pytorch_tanh" => Activation::GeluTanh,
+            "gelu" => Activation::Gelu,
+            other => {
+                return Err(Fault(format!(
+                    "activation_function = \"{other}\" is not supported; there are gelu_new, gelu_pytorch_tanh and gelu"
+                )));
+            }
+        },
+        joint_inputs: true,
+        biases: Biases::everywhere(true),
+        query_key_norm: false,
+        causal: true,
+        head: match fields.flag("tie_word_embeddings", true)? {
+            true => HeadKind::Tied,
+            false => HeadKind::Own,
+        },
+        initial_deviation: fields.positive("initializer_range", Some(0.02))?,
+    })
+}

@@ -1,0 +1,190 @@
+//! Llama (Touvron et al. 2023; Grattafiori et al. 2024), Qwen2 (Yang et al. 2024) and Qwen3 (Yang et al. 2025): RMS
+//! norms in front, rotary positions, heads that share keys and values, a gated MLP. They differ in which layers have
+//! a bias and whether queries and keys are normed.
+
+use super::Family;
+use super::fields::{Fault, Fields};
+use crate::description::{
+    Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, RotaryConfig,
+    RotaryScaling,
+};
+use crate::names::Names;
+
+pub(super) const NAMES: Names = Names {
+    prefix: "model.",
+    blocks: "layers.",
+    outside: &[("token_embedding", "embed_tokens"), ("norm", "norm"), ("head", "lm_head")],
+    inside: &[
+        ("attention_norm", "input_layernorm"),
+        ("attention.inputs.0", "self_attn.q_proj"),
+        ("attention.inputs.1", "self_attn.k_proj"),
+        ("attention.inputs.2", "self_attn.v_proj"),
+        ("attention.query_norm", "self_attn.q_norm"),
+        ("attention.key_norm", "self_attn.k_norm"),
+        ("attention.output", "self_attn.o_proj"),
+        ("mlp_norm", "post_attention_layernorm"),
+        ("mlp.gate", "mlp.gate_proj"),
+        ("mlp.up", "mlp.up_proj"),
+        ("mlp.down", "mlp.down_proj"),
+    ],
+    conv1d: false,
+    // Frequencies, and the head that is the table of tokens once more.
+    ignored: |name| name.ends_with(".rotary_emb.inv_freq") || name == "lm_head.weight",
+};
+
+pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Description, Fault> {
+    let width = fields.size("hidden_size")?;
+    let heads = fields.size("num_attention_heads")?;
+    let head_width = match fields.optional_size("head_dim")? {
+        Some(head_width) => head_width,
+        // Qwen3's default, which does not follow from the width.
+        None if family == Family::Qwen3 => 128,
+        None if heads > 0 && width.is_multiple_of(heads) => width / heads,
+        None => {
+            return Err(Fault(format!(
+                "hidden_size = {width} cannot be split into num_attention_heads = {heads} heads"
+            )));
+        }
+    };
+    let activation = fields.text("hidden_act")?.unwrap_or("silu");
+    if !matches!(activation, "silu" | "swish") {
+        return Err(Fault(format!("hidden_act = \"{activation}\" is not supported; there is silu")));
+    }
+    fields.refuse("use_sliding_window", false)?;
+    refuse_other_layers(fields)?;
+    let context = fields.size("max_position_embeddings")?;
+    let biases = match family {
+        Family::Qwen2 => {
+            Biases { attention_inputs: true, attention_output: false, mlp: false }
+        }
+        _ => {
+            let attention = fields.flag("attention_bias", false)?;
+            Biases {
+                attention_inputs: attention,
+                attention_output: attention,
+                mlp: family == Family::Llama && fields.flag("mlp_bias", false)?,
+            }
+        }
+    };
+    Ok(Description {
+        vocabulary: fields.size("vocab_size")?,
+        context,
+        width,
+        layers: fields.size("num_hidden_layers")?,
+        heads,
+        kv_heads: fields.optional_size("num_key_value_heads")?.unwrap_or(heads),
+        head_width,
+        mlp_width: fields.size("intermediate_size")?,
+        norm: NormKind::Rms { epsilon: fields.positive("rms_norm_eps", Some(1e-6))? },
+        order: NormOrder::Pre,
+        positions: Positions::Rotary(rotary(fields, context)?),
+        token_type: None,
+        activation: Activation::SwiGlu,
+        joint_inputs: false,
+        biases,
+        query_key_norm: family == Family::Qwen3,
+        causal: true,
+        head: match fields.flag("tie_word_embeddings", false)? {
+            true => HeadKind::Tied,
+            false => HeadKind::Own,
+        },
+        initial_deviation: fields.positive("initializer_range", Some(0.02))?,
+    })
+}
+
+/// Layers that see a window alone are another model.
+fn refuse_other_layers(fields: &Fields<'_>) -> Result<(), Fault> {
+    let Some(kinds) = fields.0.get("layer_types").and_then(|kinds| kinds.as_array()) else {
+        return Ok(());
+    };
+    match kinds.iter().find(|kind| kind.as_str() != Some("full_attention")) {
+        Some(kind) => {
+            Err(Fault(format!("a layer of type {kind} is not supported; there is full_attention")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// `rope_parameters` of transformers 5, or `rope_theta` and `rope_scaling` of the checkpoints before it.
+fn rotary(fields: &Fields<'_>, context: usize) -> Result<RotaryConfig, Fault> {
+    let newer = fields.object("rope_parameters")?;
+    let older = fields.object("rope_scaling")?;
+    let scaling = newer.or(older);
+    let inner_base = match &scaling {
+        Some(scaling) => scaling.optional_number("rope_theta")?,
+        None => None,
+    };
+    let base = match inner_base {
+        Some(base) => base,
+        None => fields.positive("rope_theta", Some(10_000.0))?,
+    };
+    if base <= 1.0 {
+        return Err(Fault(format!("rope_theta = {base}; expected more than 1")));
+    }
+    Ok(RotaryConfig {
+        base,
+        scaling: match &scaling {
+            Some(scaling) => rotary_scaling(scaling, context)?,
+            None => RotaryScaling::Default,
+        },
+    })
+}
+
+fn rotary_scaling(fields: &Fields<'_>, context: usize) -> Result<RotaryScaling, Fault> {
+    let kind = match fields.text("rope_type")? {
+        Some(kind) => kind,
+        None => fields.text("type")?.unwrap_or("default"),
+    };
+    let original_context = || -> Result<usize, Fault> {
+        match fields.optional_size("original_max_position_embeddings")?.unwrap_or(context) {
+            0 => Err(Fault("original_max_position_embeddings = 0; expected 1 or more".to_owned())),
+            original => Ok(original),
+        }
+    };
+    match kind {
+        "default" => Ok(RotaryScaling::Default),
+        "linear" => Ok(RotaryScaling::Linear { factor: fields.positive("factor", None)? }),
+        "llama3" => {
+            let low_frequency_factor = fields.positive("low_freq_factor", None)?;
+            let high_frequency_factor = fields.positive("high_freq_factor", None)?;
+            if high_frequency_factor <= low_frequency_factor {
+                return Err(Fault(format!(
+                    "high_freq_factor = {high_frequency_factor}; expected more than low_freq_factor = {low_frequency_factor}"
+                )));
+            }
+            Ok(RotaryScaling::Llama3 {
+                factor: fields.positive("factor", None)?,
+                low_frequency_factor,
+                high_frequency_factor,
+                original_context: original_context()?,
+            })
+        }
+        "yarn" => {
+            let factor = fields.positive("factor", None)?;
+            Ok(RotaryScaling::Yarn {
+                factor,
+                beta_fast: fields.positive("beta_fast", Some(32.0))?,
+                beta_slow: fields.positive("beta_slow", Some(1.0))?,
+                original_context: original_context()?,
+                attention_factor: yarn_attention_factor(fields, factor)?,
+                truncate: fields.flag("truncate", true)?,
+            })
+        }
+        other => Err(Fault(format!(
+            "rope_type = \"{other}\" is not supported; there are default, linear, llama3 and yarn"
+        ))),
+    }
+}
+
+/// As transformers computes it where it is not given: `0.1 · mscale · ln(factor) + 1`.
+fn yarn_attention_factor(fields: &Fields<'_>, factor: f64) -> Result<f64, Fault> {
+    if let Some(given) = fields.optional_number("attention_factor")? {
+        return Ok(given);
+    }
+    let scale = |mscale: f64| if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 };
+    let given = (fields.optional_number("mscale")?, fields.optional_number("mscale_all_dim")?);
+    Ok(match given {
+        (Some(mscale), Some(all)) if mscale != 0.0 && all != 0.0 => scale(mscale) / scale(all),
+        _ => scale(1.0),
+    })
+}

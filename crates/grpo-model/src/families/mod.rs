@@ -1,0 +1,72 @@
+//! The families that a `config.json` can name: each a description and a table of names.
+
+mod bert;
+mod fields;
+mod gpt2;
+mod llama;
+mod molgpt;
+
+pub use molgpt::MolGptConfig;
+
+use crate::description::Description;
+use crate::names::Names;
+use fields::Fields;
+pub(crate) use fields::Fault;
+
+/// A family that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// MolGPT (Bagal et al. 2022).
+    MolGpt,
+    /// GPT-2 (Radford et al. 2019).
+    Gpt2,
+    /// Llama 1 to 3 (Touvron et al. 2023), and what has its shape.
+    Llama,
+    /// Qwen2 and 2.5: Llama with biases on queries, keys and values.
+    Qwen2,
+    /// Qwen3, dense: Llama with norms on queries and keys.
+    Qwen3,
+    /// BERT (Devlin et al. 2019): an encoder.
+    Bert,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::MolGpt, Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3, Self::Bert];
+
+    /// Its name in `config.json`: `model_type` of transformers, or `architecture` of a MolGPT.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::MolGpt => "molgpt",
+            Self::Gpt2 => "gpt2",
+            Self::Llama => "llama",
+            Self::Qwen2 => "qwen2",
+            Self::Qwen3 => "qwen3",
+            Self::Bert => "bert",
+        }
+    }
+
+    pub(crate) fn names(self) -> Names {
+        match self {
+            Self::MolGpt => molgpt::NAMES,
+            Self::Gpt2 => gpt2::NAMES,
+            Self::Llama | Self::Qwen2 | Self::Qwen3 => llama::NAMES,
+            Self::Bert => bert::NAMES,
+        }
+    }
+
+    /// Reads the description out of a `config.json`.
+    pub(crate) fn describe(
+        self,
+        json: &serde_json::Map<String, serde_json::Value>,
+    ) -> Result<Description, Fault> {
+        let fields = Fields(json);
+        match self {
+            Self::MolGpt => molgpt::describe(json),
+            Self::Gpt2 => gpt2::describe(&fields),
+            Self::Llama | Self::Qwen2 | Self::Qwen3 => llama::describe(self, &fields),
+            Self::Bert => bert::describe(&fields),
+        }
+    }
+}

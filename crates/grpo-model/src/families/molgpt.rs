@@ -1,0 +1,129 @@
+//! MolGPT (Bagal et al. 2022, "MolGPT: Molecular Generation Using a Transformer-Decoder Model").
+//!
+//! A pre-norm causal transformer with learned positions, a type embedding that tells tokens (1) from
+//! conditions (0), exact GELU, biases everywhere but in the head, and a head of its own. Tensor names and
+//! layouts are those of the published PyTorch code; `config.json` is ours.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::fields::Fault;
+use crate::description::{
+    Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, TokenType,
+};
+use crate::names::Names;
+
+pub(super) const NAMES: Names = Names {
+    prefix: "",
+    blocks: "blocks.",
+    outside: &[
+        ("token_embedding", "tok_emb"),
+        ("type_embedding", "type_emb"),
+        ("position_embedding", "pos_emb!"),
+        ("norm", "ln_f"),
+        ("head", "head"),
+    ],
+    inside: &[
+        ("attention_norm", "ln1"),
+        ("attention.inputs.0", "attn.query"),
+        ("attention.inputs.1", "attn.key"),
+        ("attention.inputs.2", "attn.value"),
+        ("attention.output", "attn.proj"),
+        ("mlp_norm", "ln2"),
+        // Entries 0 and 2 of a PyTorch `Sequential`.
+        ("mlp.up", "mlp.0"),
+        ("mlp.down", "mlp.2"),
+    ],
+    conv1d: false,
+    // The published code keeps its causal masks among the weights; they hold nothing learned.
+    ignored: |name| name.ends_with(".attn.mask"),
+};
+
+/// Sizes of a MolGPT; `config.json` of its model folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MolGptConfig {
+    /// `"molgpt"`.
+    architecture: Architecture,
+    /// Tokens.
+    pub vocab_size: usize,
+    /// Longest sequence, in tokens.
+    pub block_size: usize,
+    /// Transformer blocks.
+    pub n_layer: usize,
+    /// Attention heads; divides `n_embd`.
+    pub n_head: usize,
+    /// Width of the residual stream.
+    pub n_embd: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Architecture {
+    MolGpt,
+}
+
+/// PyTorch's default.
+const LAYER_NORM_EPSILON: f64 = 1e-5;
+
+impl MolGptConfig {
+    /// These sizes, not yet checked.
+    pub fn new(
+        vocab_size: usize,
+        block_size: usize,
+        n_layer: usize,
+        n_head: usize,
+        n_embd: usize,
+    ) -> Self {
+        Self { architecture: Architecture::MolGpt, vocab_size, block_size, n_layer, n_head, n_embd }
+    }
+}
+
+pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> {
+    let config: MolGptConfig = serde_json::from_value(Value::Object(json.clone()))
+        .map_err(|error| Fault(error.to_string()))?;
+    let sizes = [
+        ("vocab_size", config.vocab_size),
+        ("block_size", config.block_size),
+        ("n_layer", config.n_layer),
+        ("n_head", config.n_head),
+        ("n_embd", config.n_embd),
+    ];
+    if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
+        return Err(Fault(format!("{name} is 0; it must be at least 1")));
+    }
+    // Far above any model of this family; what is larger is a slip of the keyboard, and its memory could
+    // not be had.
+    let most = [1 << 20, 1 << 20, 1 << 10, 1 << 16, 1 << 16];
+    if let Some(((name, size), most)) = sizes.iter().zip(most).find(|((_, size), most)| size > most) {
+        return Err(Fault(format!("{name} = {size} is too large; at most {most}")));
+    }
+    if !config.n_embd.is_multiple_of(config.n_head) {
+        return Err(Fault(format!(
+            "n_embd = {} cannot be split into n_head = {} heads of equal width",
+            config.n_embd, config.n_head
+        )));
+    }
+    Ok(Description {
+        vocabulary: config.vocab_size,
+        context: config.block_size,
+        width: config.n_embd,
+        layers: config.n_layer,
+        heads: config.n_head,
+        kv_heads: config.n_head,
+        head_width: config.n_embd / config.n_head,
+        mlp_width: 4 * config.n_embd,
+        norm: NormKind::Layer { epsilon: LAYER_NORM_EPSILON },
+        order: NormOrder::Pre,
+        positions: Positions::Learned,
+        token_type: Some(TokenType { rows: 2, token: 1 }),
+        activation: Activation::Gelu,
+        joint_inputs: false,
+        biases: Biases::everywhere(true),
+        query_key_norm: false,
+        causal: true,
+        head: HeadKind::Own,
+        // GPT-2's, which MolGPT keeps.
+        initial_deviation: 0.02,
+    })
+}

@@ -1,0 +1,164 @@
+//! Where the parameters of a new model come from: the generator, or a checkpoint.
+
+use burn::module::Param;
+use burn::tensor::{Device, Tensor, TensorData};
+use grpo_data::{CounterRng, Purpose};
+use rayon::prelude::*;
+
+use crate::checkpoint::Checkpoint;
+use crate::names::Names;
+use crate::{ModelError, WeightPrecision};
+
+/// Gives each layer its first values, by the layer's path.
+#[derive(Debug)]
+pub(crate) struct Parameters {
+    source: Source,
+    device: Device,
+    /// How the matrices of the blocks are held.
+    precision: WeightPrecision,
+    linears: usize,
+}
+
+#[derive(Debug)]
+enum Source {
+    Random { rng: CounterRng, tensors: u32, deviation: f64 },
+    Checkpoint { checkpoint: Checkpoint, names: Names, prefix: &'static str },
+}
+
+impl Parameters {
+    /// First values from the generator; `deviation` is of matrices and tables. Equal seeds give equal models.
+    pub(crate) fn random(seed: u64, deviation: f64, device: &Device) -> Self {
+        let rng = CounterRng::new(seed, Purpose::Initialisation);
+        let source = Source::Random { rng, tensors: 0, deviation };
+        Self { source, device: device.clone(), precision: WeightPrecision::F32, linears: 0 }
+    }
+
+    /// Values of a checkpoint whose tensors have these names; with or without the prefix, if all lack it.
+    pub(crate) fn of(
+        checkpoint: Checkpoint,
+        names: Names,
+        precision: WeightPrecision,
+        device: &Device,
+    ) -> Self {
+        let prefixed = checkpoint.names().any(|name| name.starts_with(names.prefix));
+        let prefix = if prefixed { "" } else { names.prefix };
+        let source = Source::Checkpoint { checkpoint, names, prefix };
+        Self { source, device: device.clone(), precision, linears: 0 }
+    }
+
+    /// Says that the model is complete.
+    ///
+    /// # Errors
+    /// A tensor of the checkpoint that nothing asked for and that the family does not pass over.
+    pub(crate) fn finish(self) -> Result<(), ModelError> {
+        let Source::Checkpoint { checkpoint, names, .. } = self.source else { return Ok(()) };
+        match checkpoint.names().find(|name| !(names.ignored)(name)) {
+            Some(name) => Err(ModelError::UnknownTensor {
+                path: checkpoint.path().to_owned(),
+                name: name.to_owned(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The number of the linear layer that is built next.
+    pub(crate) fn next_linear(&mut self) -> usize {
+        self.linears += 1;
+        self.linears - 1
+    }
+
+    pub(crate) fn normal<const D: usize>(
+        &mut self,
+        path: &str,
+        shape: [usize; D],
+    ) -> Result<Param<Tensor<D>>, ModelError> {
+        self.take(path, shape, First::Normal).map(Param::from_tensor)
+    }
+
+    pub(crate) fn zeros<const D: usize>(
+        &mut self,
+        path: &str,
+        shape: [usize; D],
+    ) -> Result<Param<Tensor<D>>, ModelError> {
+        self.take(path, shape, First::Constant(0.0)).map(Param::from_tensor)
+    }
+
+    pub(crate) fn ones<const D: usize>(
+        &mut self,
+        path: &str,
+        shape: [usize; D],
+    ) -> Result<Param<Tensor<D>>, ModelError> {
+        self.take(path, shape, First::Constant(1.0)).map(Param::from_tensor)
+    }
+
+    /// A matrix of a linear layer, `[input, output]`.
+    pub(crate) fn linear_weight(
+        &mut self,
+        path: &str,
+        [input, output]: [usize; 2],
+    ) -> Result<Param<Tensor<2>>, ModelError> {
+        let swapped = match &self.source {
+            Source::Random { .. } => true,
+            Source::Checkpoint { names, .. } => names.is_swapped(path),
+        };
+        let held = if swapped {
+            let stored = self.take(path, [output, input], First::Normal)?;
+            // Copied into its own layout: every product with it reads rows.
+            Tensor::from_data(stored.transpose().into_data(), &self.device)
+        } else {
+            self.take(path, [input, output], First::Normal)?
+        };
+        Ok(Param::from_tensor(self.precision.hold(held)))
+    }
+
+    fn take<const D: usize>(
+        &mut self,
+        path: &str,
+        shape: [usize; D],
+        first: First,
+    ) -> Result<Tensor<D>, ModelError> {
+        let values = match &mut self.source {
+            Source::Random { rng, tensors, deviation } => {
+                *tensors += 1;
+                first.values(rng, *tensors, *deviation, shape.iter().product())
+            }
+            Source::Checkpoint { checkpoint, names, prefix } => {
+                let name = names.parameter(path);
+                let name = name.strip_prefix(*prefix).unwrap_or(&name);
+                let stored = checkpoint.take(name)?;
+                let mut expected = shape.to_vec();
+                if names.is_led(path) {
+                    expected.insert(0, 1);
+                }
+                if stored.shape != expected {
+                    return Err(ModelError::Shape {
+                        path: checkpoint.path().to_owned(),
+                        name: name.to_owned(),
+                        expected,
+                        found: stored.shape,
+                    });
+                }
+                stored.values
+            }
+        };
+        Ok(Tensor::from_data(TensorData::new(values, shape), &self.device))
+    }
+}
+
+/// What a parameter of a new model begins as.
+enum First {
+    Normal,
+    Constant(f32),
+}
+
+impl First {
+    fn values(&self, rng: &CounterRng, tensor: u32, deviation: f64, n: usize) -> Vec<f32> {
+        match self {
+            Self::Constant(value) => vec![*value; n],
+            Self::Normal => (0..n as u64)
+                .into_par_iter()
+                .map(|i| (deviation * rng.normal([i as u32, (i >> 32) as u32, tensor, 0])) as f32)
+                .collect(),
+        }
+    }
+}

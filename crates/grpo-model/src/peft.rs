@@ -1,0 +1,303 @@
+//! Adapters in PEFT's folder format: `adapter_config.json` and `adapter_model.safetensors`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::module::Param;
+use burn::tensor::{Device, Tensor, TensorData};
+use regex::Regex;
+use serde_json::{Map, Value, json};
+
+use crate::checkpoint::Checkpoint;
+use crate::lora::{Adaptable, Adapter, LoraConfig, LoraPair, last_names, scale};
+use crate::stored::{StoredAs, StoredTensors};
+use crate::{ModelError, Transformer};
+
+const CONFIG_FILE: &str = "adapter_config.json";
+const WEIGHTS_FILE: &str = "adapter_model.safetensors";
+/// In front of the names of a model's modules.
+const PREFIX: &str = "base_model.model.";
+
+/// An adapter and the settings that it is stored with.
+#[derive(Clone, Debug)]
+pub struct AdapterFolder {
+    /// The adapter.
+    pub adapter: Adapter,
+    /// `adapter_config.json`.
+    pub config: AdapterConfig,
+}
+
+/// An `adapter_config.json` that was understood, written again with all its keys.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdapterConfig(Map<String, Value>);
+
+impl AdapterConfig {
+    /// Of a new adapter. `base` is written down for PEFT, which loads the base from there if it is not given one.
+    pub fn new(config: &LoraConfig, model: &Transformer, base: &str) -> Self {
+        let layers = model.adaptable_layers();
+        let targets =
+            if config.targets.is_empty() { last_names(&layers) } else { config.targets.clone() };
+        let json = json!({
+            "base_model_name_or_path": base,
+            "bias": "none",
+            "fan_in_fan_out": model.names().conv1d,
+            "inference_mode": true,
+            "init_lora_weights": true,
+            "lora_alpha": config.alpha,
+            "lora_dropout": config.dropout,
+            "peft_type": "LORA",
+            "r": config.rank,
+            "target_modules": targets,
+            "task_type": "CAUSAL_LM",
+            "use_dora": false,
+            "use_rslora": config.rslora,
+        });
+        let Value::Object(json) = json else { unreachable!("it is written as an object") };
+        Self(json)
+    }
+}
+
+impl AdapterFolder {
+    /// Reads an adapter for `model`, onto `device`.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is damaged; a kind of adapter that is not plain LoRA on linear layers; pairs
+    /// for layers that the model lacks, or of other sizes: an adapter of another base.
+    pub fn load(folder: &Path, model: &Transformer, device: &Device) -> Result<Self, ModelError> {
+        let path = folder.join(CONFIG_FILE);
+        let text = std::fs::read_to_string(&path)
+            .map_err(|source| ModelError::Read { path: path.clone(), source })?;
+        let broken = |message: String| ModelError::Config { path: path.clone(), message };
+        let json: Map<String, Value> =
+            serde_json::from_str(&text).map_err(|error| broken(error.to_string()))?;
+        let config = AdapterConfig(json);
+        let scales = Scales::of(&config.0).map_err(broken)?;
+        let weights = Checkpoint::of_file(&folder.join(WEIGHTS_FILE))?;
+        let adapter = adapter(weights, &scales, model, device)?;
+        Ok(Self { adapter, config })
+    }
+
+    /// Writes the two files into `folder`.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn write(&self, folder: &Path, model: &Transformer) -> Result<(), ModelError> {
+        write_adapter(&self.adapter, &self.config, folder, model)
+    }
+}
+
+/// Writes an adapter of `model` into `folder`.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_adapter(
+    adapter: &Adapter,
+    config: &AdapterConfig,
+    folder: &Path,
+    model: &Transformer,
+) -> Result<(), ModelError> {
+    let path = folder.join(CONFIG_FILE);
+    let text = serde_json::to_string_pretty(&config.0).expect("it is JSON") + "\n";
+    std::fs::write(&path, text)
+        .map_err(|error| ModelError::Write { path, message: error.to_string() })?;
+    let tensors = adapter.pairs().iter().flat_map(|pair| {
+        let name = format!("{PREFIX}{}", model.names().module(&pair.layer));
+        // Stored `[out, in]`, as PyTorch's linear layers.
+        let stored = |matrix: &Param<Tensor<2>>| matrix.val().inner().transpose();
+        [
+            (format!("{name}.lora_A.weight"), stored(&pair.a)),
+            (format!("{name}.lora_B.weight"), stored(&pair.b)),
+        ]
+    });
+    let tensors = StoredTensors::from_matrices(tensors);
+    tensors.write(&folder.join(WEIGHTS_FILE), StoredAs::F32, &BTreeMap::new())
+}
+
+fn adapter(
+    mut weights: Checkpoint,
+    scales: &Scales,
+    model: &Transformer,
+    device: &Device,
+) -> Result<Adapter, ModelError> {
+    let layers = model.adaptable_layers();
+    let mut pairs = Vec::new();
+    for layer in &layers {
+        let name = |part: &str| format!("{PREFIX}{}.lora_{part}.weight", layer.stored);
+        let has = |part: &str| weights.names().any(|found| found == name(part));
+        if !has("A") && !has("B") {
+            if scales.targets.contains(layer) {
+                return Err(ModelError::MissingTensor {
+                    path: weights.path().to_owned(),
+                    name: name("A"),
+                });
+            }
+            continue;
+        }
+        let (rank, alpha) = scales.of_layer(&layer.stored);
+        let [input, output] = layer.shape;
+        let mut matrix = |part: &str, shape: [usize; 2]| -> Result<Param<Tensor<2>>, ModelError> {
+            let name = name(part);
+            let stored = weights.take(&name)?;
+            if stored.shape != shape {
+                return Err(ModelError::AdapterShape {
+                    path: weights.path().to_owned(),
+                    name,
+                    expected: shape.to_vec(),
+                    found: stored.shape,
+                });
+            }
+            let stored: Tensor<2> =
+                Tensor::from_data(TensorData::new(stored.values, shape), &device.clone().inner());
+            Ok(Param::from_tensor(Tensor::from_data(stored.transpose().into_data(), device)))
+        };
+        let pair = LoraPair {
+            a: matrix("A", [rank, input])?,
+            b: matrix("B", [output, rank])?,
+            scale: scale(alpha, rank, scales.rslora),
+            dropout: scales.dropout,
+            layer: layer.layer.clone(),
+        };
+        pairs.push((layer.number, pair));
+    }
+    if let Some(name) = weights.names().next() {
+        return Err(ModelError::OtherBase {
+            path: weights.path().to_owned(),
+            name: name.to_owned(),
+            known: last_names(&layers),
+        });
+    }
+    if pairs.is_empty() {
+        return Err(ModelError::EmptyAdapter { path: weights.path().to_owned() });
+    }
+    Ok(Adapter::of(pairs, layers.len()))
+}
+
+/// What the settings say of each pair.
+struct Scales {
+    rank: usize,
+    alpha: f64,
+    dropout: f32,
+    rslora: bool,
+    targets: Targets,
+    ranks: Vec<(Regex, usize)>,
+    alphas: Vec<(Regex, f64)>,
+}
+
+/// Which layers must have a pair.
+enum Targets {
+    /// Those with one of these ends.
+    Ends(Vec<String>),
+    /// Not said in a way that we read: whatever the file has.
+    Unsaid,
+}
+
+impl Targets {
+    fn contains(&self, layer: &Adaptable) -> bool {
+        match self {
+            Self::Ends(ends) => ends.iter().any(|end| {
+                layer.stored == *end || layer.stored.ends_with(&format!(".{end}"))
+            }),
+            Self::Unsaid => false,
+        }
+    }
+}
+
+impl Scales {
+    fn of(json: &Map<String, Value>) -> Result<Self, String> {
+        refuse_other_kinds(json)?;
+        let rank = positive_whole(json.get("r").unwrap_or(&Value::Null), "r")?;
+        let alpha = positive(json.get("lora_alpha").unwrap_or(&Value::Null), "lora_alpha")?;
+        let dropout = match json.get("lora_dropout") {
+            None | Some(Value::Null) => 0.0,
+            Some(value) => value
+                .as_f64()
+                .filter(|value| (0.0..1.0).contains(value))
+                .ok_or_else(|| format!("lora_dropout = {value}; expected 0 to 1"))?,
+        };
+        let all_layers = json.get("layers_to_transform").is_none_or(Value::is_null)
+            && json.get("exclude_modules").is_none_or(Value::is_null);
+        let targets = match json.get("target_modules") {
+            Some(Value::Array(ends)) if all_layers => Targets::Ends(
+                ends.iter().filter_map(|end| end.as_str().map(str::to_owned)).collect(),
+            ),
+            _ => Targets::Unsaid,
+        };
+        Ok(Self {
+            rank,
+            alpha,
+            dropout: dropout as f32,
+            rslora: json.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
+            targets,
+            ranks: patterns(json, "rank_pattern", positive_whole)?,
+            alphas: patterns(json, "alpha_pattern", positive)?,
+        })
+    }
+
+    /// Rank and α of the layer with this stored path.
+    fn of_layer(&self, stored: &str) -> (usize, f64) {
+        let rank = self.ranks.iter().find(|(pattern, _)| pattern.is_match(stored));
+        let alpha = self.alphas.iter().find(|(pattern, _)| pattern.is_match(stored));
+        (rank.map_or(self.rank, |(_, rank)| *rank), alpha.map_or(self.alpha, |(_, alpha)| *alpha))
+    }
+}
+
+/// Kinds of adapters, and additions to them, that are computed otherwise than `W + s · A · B`.
+fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
+    let kind = json.get("peft_type").and_then(Value::as_str).unwrap_or("nothing");
+    if kind != "LORA" {
+        return Err(format!("peft_type is {kind}; LORA is read"));
+    }
+    if let Some(bias) = json.get("bias").filter(|bias| !bias.is_null() && *bias != "none") {
+        return Err(format!("bias = {bias} is not supported; there is \"none\""));
+    }
+    let off = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(values) => values.is_empty(),
+        Value::Object(values) => values.is_empty(),
+        _ => false,
+    };
+    let additions = [
+        "use_dora",
+        "use_qalora",
+        "use_bdlora",
+        "lora_bias",
+        "modules_to_save",
+        "layer_replication",
+        "trainable_token_indices",
+        "target_parameters",
+        "alora_invocation_tokens",
+        "arrow_config",
+        "kasa_config",
+        "velora_config",
+        "monteclora_config",
+    ];
+    match additions.into_iter().find(|key| json.get(*key).is_some_and(|value| !off(value))) {
+        Some(key) => Err(format!("{key} = {} is not supported", json[key])),
+        None => Ok(()),
+    }
+}
+
+/// Patterns of module paths, in PEFT's meaning: the whole path, or an end of it behind a dot.
+fn patterns<T>(
+    json: &Map<String, Value>,
+    key: &str,
+    number: fn(&Value, &str) -> Result<T, String>,
+) -> Result<Vec<(Regex, T)>, String> {
+    let Some(Value::Object(entries)) = json.get(key) else { return Ok(Vec::new()) };
+    let pattern = |(pattern, value): (&String, &Value)| {
+        let regex = Regex::new(&format!(r"^(?:.*\.)?(?:{pattern})$"))
+            .map_err(|error| format!("{key}: '{pattern}' is no pattern: {error}"))?;
+        Ok((regex, number(value, key)?))
+    };
+    entries.iter().map(pattern).collect()
+}
+
+fn positive_whole(value: &Value, key: &str) -> Result<usize, String> {
+    let number = value.as_u64().filter(|value| (1..=65_536).contains(value));
+    number.map(|value| value as usize).ok_or_else(|| format!("{key} = {value}; expected 1 to 65536"))
+}
+
+fn positive(value: &Value, key: &str) -> Result<f64, String> {
+    let number = value.as_f64().filter(|value| *value > 0.0 && value.is_finite());
+    number.ok_or_else(|| format!("{key} = {value}; expected a number above 0"))
+}

@@ -1,0 +1,96 @@
+//! A language model in training: all of it, or an adapter on a base that stays as it is.
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use grpo_logprob::Head;
+
+use crate::causal::{CausalLm, Forward};
+use crate::lora::Adapter;
+use crate::{Dropout, KvCache, TokenBatch, Transformer};
+
+/// What is trained.
+#[derive(Module, Debug)]
+pub enum Policy {
+    /// Every parameter.
+    Whole(Transformer),
+    /// An adapter.
+    Adapted(Adapted),
+}
+
+/// An adapter and the model that it adapts, whose parameters nobody trains.
+///
+/// Clones share the base: its tensors are counted references. A policy, its reference and further adapters so
+/// hold it once.
+#[derive(Module, Debug)]
+pub struct Adapted {
+    /// Off the tape, and no parameter to whoever visits the module.
+    #[module(skip)]
+    base: Transformer,
+    adapter: Adapter,
+}
+
+impl Adapted {
+    /// `adapter` on `base`, which is taken off the tape.
+    pub fn new(base: &Transformer, adapter: Adapter) -> Self {
+        let base = if base.device().is_autodiff() { base.valid() } else { base.clone() };
+        Self { base, adapter }
+    }
+
+    /// The model without the adapter.
+    pub fn base(&self) -> &Transformer {
+        &self.base
+    }
+
+    /// The adapter.
+    pub fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+}
+
+impl Policy {
+    /// The model, with what it adds to it where only an adapter is trained.
+    pub fn parts(&self) -> (&Transformer, Option<&Adapter>) {
+        match self {
+            Self::Whole(model) => (model, None),
+            Self::Adapted(adapted) => (&adapted.base, Some(&adapted.adapter)),
+        }
+    }
+}
+
+impl CausalLm for Policy {
+    fn hidden(
+        &self,
+        tokens: &TokenBatch,
+        prefix: Option<Tensor<3>>,
+        dropout: &mut Dropout,
+    ) -> Tensor<2> {
+        let (model, adapter) = self.parts();
+        model.run(tokens, prefix, None, adapter, dropout, &self.device())
+    }
+
+    fn extend(
+        &self,
+        tokens: &TokenBatch,
+        prefix: Option<Tensor<3>>,
+        cache: &mut KvCache,
+    ) -> Tensor<2> {
+        let (model, adapter) = self.parts();
+        model.run(tokens, prefix, Some(cache), adapter, &mut Dropout::off(), &self.device())
+    }
+
+    fn checkpointed(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Forward<Self> {
+        crate::checkpointing::forward(self, tokens, dropout)
+    }
+
+    fn head(&self) -> Head {
+        self.parts().0.head_on(&self.device())
+    }
+
+    fn vocabulary_size(&self) -> usize {
+        self.parts().0.description().vocabulary
+    }
+
+    fn context_length(&self) -> usize {
+        self.parts().0.description().context
+    }
+}

@@ -1,0 +1,112 @@
+//! Rotary positions (Su et al. 2021, "RoFormer"), in the half-split form of Llama's code.
+
+use std::f64::consts::TAU;
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+use crate::description::{RotaryConfig, RotaryScaling};
+
+/// Cosines and sines of the positions of a pass, `[batch or 1, 1, tokens, head width / 2]`.
+#[derive(Clone, Debug)]
+pub(crate) struct Rotary {
+    cos: Tensor<4>,
+    sin: Tensor<4>,
+}
+
+impl Rotary {
+    /// Tables for `positions`, `[rows][tokens]`; one row serves all where all are alike.
+    pub(crate) fn new(
+        config: &RotaryConfig,
+        head_width: usize,
+        positions: &[Vec<usize>],
+        device: &Device,
+    ) -> Self {
+        let frequencies = config.frequencies(head_width);
+        let scale = config.attention_factor();
+        let shape = [positions.len(), 1, positions[0].len(), frequencies.len()];
+        let table = |of: fn(f64) -> f64| -> Tensor<4> {
+            let values: Vec<f32> = positions
+                .iter()
+                .flatten()
+                .flat_map(|&position| {
+                    // Rounded as in transformers, under which the checkpoints were trained: frequency and
+                    // angle are f32 there.
+                    frequencies.iter().map(move |&frequency| position as f32 * frequency)
+                })
+                .map(|angle| (of(f64::from(angle)) * scale) as f32)
+                .collect();
+            Tensor::from_data(TensorData::new(values, shape), device)
+        };
+        Self { cos: table(libm::cos), sin: table(libm::sin) }
+    }
+
+    /// Turns each pair `(x_i, x_{i + width/2})` by its angle.
+    ///
+    /// # Shapes
+    /// - x and result: `[batch, heads, tokens, head width]`
+    pub(crate) fn turn(&self, x: Tensor<4>) -> Tensor<4> {
+        let half = self.cos.dims()[3];
+        let (first, second) = (x.clone().narrow(3, 0, half), x.narrow(3, half, half));
+        let turned = first.clone() * self.cos.clone() - second.clone() * self.sin.clone();
+        let other = second * self.cos.clone() + first * self.sin.clone();
+        Tensor::cat(vec![turned, other], 3)
+    }
+}
+
+impl RotaryConfig {
+    /// Radians a position for each pair of a head, `[head width / 2]`.
+    pub(crate) fn frequencies(&self, head_width: usize) -> Vec<f32> {
+        let plain = |pair: usize| {
+            (self.base as f32).powf((2 * pair) as f32 / head_width as f32).recip()
+        };
+        let pairs = 0..head_width / 2;
+        match self.scaling {
+            RotaryScaling::Default => pairs.map(plain).collect(),
+            RotaryScaling::Linear { factor } => {
+                pairs.map(|pair| plain(pair) / factor as f32).collect()
+            }
+            RotaryScaling::Llama3 {
+                factor,
+                low_frequency_factor: low,
+                high_frequency_factor: high,
+                original_context,
+            } => pairs
+                .map(|pair| {
+                    let kept = f64::from(plain(pair));
+                    let turns = original_context as f64 * kept / TAU; // over the original context
+                    let share = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+                    (kept * share + kept / factor * (1.0 - share)) as f32
+                })
+                .collect(),
+            RotaryScaling::Yarn {
+                factor, beta_fast, beta_slow, original_context, truncate, ..
+            } => {
+                // The pair that turns so often over the original context.
+                let pair_of = |turns: f64| {
+                    head_width as f64 * (original_context as f64 / (turns * TAU)).ln()
+                        / (2.0 * self.base.ln())
+                };
+                let (mut low, mut high) = (pair_of(beta_fast), pair_of(beta_slow));
+                if truncate {
+                    (low, high) = (low.floor(), high.ceil());
+                }
+                (low, high) = (low.max(0.0), high.min(head_width as f64 - 1.0));
+                let width = if low == high { 0.001 } else { high - low };
+                pairs
+                    .map(|pair| {
+                        let kept = f64::from(plain(pair));
+                        let divided = ((pair as f64 - low) / width).clamp(0.0, 1.0);
+                        (kept * (1.0 - divided) + kept / factor * divided) as f32
+                    })
+                    .collect()
+            }
+        }
+    }
+
+    fn attention_factor(&self) -> f64 {
+        match self.scaling {
+            RotaryScaling::Yarn { attention_factor, .. } => attention_factor,
+            _ => 1.0,
+        }
+    }
+}

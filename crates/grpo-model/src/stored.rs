@@ -1,0 +1,186 @@
+//! Writing safetensors with the family's names and layouts, a tensor at a time.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::tensor::{Tensor, TensorData};
+use safetensors::tensor::{Dtype, View};
+
+use crate::precision::dense;
+use crate::{ModelError, Transformer};
+
+/// Tensors under their stored names, in the order of names; the numbers are read from the model when they are
+/// asked for, one tensor after the other.
+pub struct StoredTensors(BTreeMap<String, Entry>);
+
+/// What the numbers of a file are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoredAs {
+    /// Four bytes.
+    #[default]
+    F32,
+    /// Two bytes: rounded to the nearest, ties to even.
+    Bf16,
+}
+
+struct Entry {
+    shape: Vec<usize>,
+    read: Box<dyn Fn() -> TensorData>,
+}
+
+impl StoredTensors {
+    /// Every parameter of a model.
+    pub fn of(model: &Transformer) -> Self {
+        let mut collector = Collector { model, path: Vec::new(), tensors: BTreeMap::new() };
+        model.visit(&mut collector);
+        Self(collector.tensors)
+    }
+
+    /// These tensors, as they are.
+    pub(crate) fn from_matrices(tensors: impl IntoIterator<Item = (String, Tensor<2>)>) -> Self {
+        Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor, false))).collect())
+    }
+
+    /// The numbers of each tensor.
+    pub fn read(&self) -> BTreeMap<String, TensorData> {
+        let data = |entry: &Entry| TensorData::new((entry.read)().iter::<f32>().collect::<Vec<_>>(), entry.shape.clone());
+        self.0.iter().map(|(name, entry)| (name.clone(), data(entry))).collect()
+    }
+
+    /// The bytes of a safetensors file, with free text beside the tensors.
+    pub fn to_bytes(&self, stored_as: StoredAs, metadata: &BTreeMap<&str, String>) -> Vec<u8> {
+        safetensors::serialize(self.views(stored_as), texts(metadata))
+            .expect("names are unique and sizes agree")
+    }
+
+    /// Writes a safetensors file, holding one tensor at a time.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(
+        &self,
+        path: &Path,
+        stored_as: StoredAs,
+        metadata: &BTreeMap<&str, String>,
+    ) -> Result<(), ModelError> {
+        let written = safetensors::serialize_to_file(self.views(stored_as), texts(metadata), path);
+        written.map_err(|error| ModelError::Write { path: path.to_owned(), message: error.to_string() })
+    }
+
+    fn views(&self, stored_as: StoredAs) -> impl Iterator<Item = (&String, Lazy<'_>)> {
+        self.0.iter().map(move |(name, entry)| (name, Lazy { entry, stored_as }))
+    }
+}
+
+/// `format` is what transformers asks of every file.
+fn texts(metadata: &BTreeMap<&str, String>) -> Option<HashMap<String, String>> {
+    let own = metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));
+    Some(own.chain([("format".to_owned(), "pt".to_owned())]).collect())
+}
+
+impl Entry {
+    fn new<const D: usize>(value: Tensor<D>, led: bool) -> Self {
+        let mut shape = value.dims().to_vec();
+        if led {
+            shape.insert(0, 1);
+        }
+        Self { shape, read: Box::new(move || value.clone().into_data()) }
+    }
+}
+
+struct Lazy<'a> {
+    entry: &'a Entry,
+    stored_as: StoredAs,
+}
+
+impl View for Lazy<'_> {
+    fn dtype(&self) -> Dtype {
+        match self.stored_as {
+            StoredAs::F32 => Dtype::F32,
+            StoredAs::Bf16 => Dtype::BF16,
+        }
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.entry.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        let data = (self.entry.read)();
+        Cow::Owned(match self.stored_as {
+            StoredAs::F32 => data.iter::<f32>().flat_map(f32::to_le_bytes).collect(),
+            StoredAs::Bf16 => {
+                data.iter::<f32>().flat_map(|x| burn::tensor::bf16::from_f32(x).to_le_bytes()).collect()
+            }
+        })
+    }
+
+    fn data_len(&self) -> usize {
+        self.entry.shape.iter().product::<usize>() * self.dtype().bitsize() / 8
+    }
+}
+
+/// Names and kinds of the modules on the way to a parameter.
+type ModulePath = Vec<(String, String)>;
+
+/// Burn tells the path piece by piece.
+struct Collector<'a> {
+    model: &'a Transformer,
+    path: ModulePath,
+    tensors: BTreeMap<String, Entry>,
+}
+
+impl ModuleVisitor for Collector<'_> {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.push((name.to_owned(), container_type.to_owned()));
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let path = self.path.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(".");
+        let names = self.model.names();
+        let mut value = dense(param.val().inner());
+        if is_linear_weight(&self.path) && names.is_swapped(&path) {
+            value = value.swap_dims(0, 1);
+        }
+        self.tensors.insert(names.parameter(&path), Entry::new(value, names.is_led(&path)));
+    }
+}
+
+fn is_linear_weight(path: &ModulePath) -> bool {
+    path.last().is_some_and(|(name, kind)| name == "weight" && kind == "Struct:Linear")
+}
+
+/// The matrices of linear layers and of adapters, which weight decay is for.
+pub fn linear_weights<M: Module>(model: &M) -> Vec<ParamId> {
+    let mut visitor = LinearWeights { path: Vec::new(), ids: Vec::new() };
+    model.visit(&mut visitor);
+    visitor.ids
+}
+
+struct LinearWeights {
+    path: ModulePath,
+    ids: Vec<ParamId>,
+}
+
+impl ModuleVisitor for LinearWeights {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.path.push((name.to_owned(), container_type.to_owned()));
+    }
+
+    fn exit_module(&mut self, _name: &str, _container_type: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let of_adapter = self.path.last().is_some_and(|(_, kind)| kind == "Struct:LoraPair");
+        if of_adapter || is_linear_weight(&self.path) {
+            self.ids.push(param.id);
+        }
+    }
+}

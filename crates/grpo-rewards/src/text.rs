@@ -1,0 +1,129 @@
+//! Rewards of text that a program can check.
+
+use regex::Regex;
+use serde_json::Value;
+
+use crate::{Outcome, Reward, Sample, Scored};
+
+/// 1 where the completion gives the answer that the prompt's record has, 0 elsewhere.
+///
+/// Answers are compared without space around them; two that are both numbers, as numbers (`0.50` is `.5`). A prompt
+/// whose record has no answer fails: nothing could be said of its completions.
+#[derive(Clone, Debug)]
+pub struct AnswerReward {
+    /// Key of the right answer in the record.
+    pub field: String,
+    /// Where in the completion the answer stands: the last match counts, of it the first group, or all of it where
+    /// there is no group.
+    pub extract: Option<Regex>,
+}
+
+impl Reward for AnswerReward {
+    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+        samples.iter().map(|sample| self.score_one(sample)).collect()
+    }
+}
+
+impl AnswerReward {
+    fn score_one(&self, sample: &Sample) -> Outcome {
+        let right = match sample.fields.get(&self.field) {
+            Some(Value::String(text)) => text.clone(),
+            Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
+            Some(_) => {
+                let reason = format!("the field '{}' of the prompt's record is no answer", self.field);
+                return Outcome::Failed { reason };
+            }
+            None => {
+                let reason = format!("the prompt's record has no field '{}'", self.field);
+                return Outcome::Failed { reason };
+            }
+        };
+        let given = self.given(&sample.text);
+        let correct = given.is_some_and(|given| is_same(given, &right));
+        let found = f64::from(u8::from(given.is_some()));
+        verdict(correct, vec![("answered", found)])
+    }
+
+    /// The answer in a completion, where there is one.
+    fn given<'a>(&self, text: &'a str) -> Option<&'a str> {
+        let Some(extract) = &self.extract else { return Some(text) };
+        let last = extract.captures_iter(text).last()?;
+        last.get(1).or_else(|| last.get(0)).map(|found| found.as_str())
+    }
+}
+
+fn is_same(given: &str, right: &str) -> bool {
+    let (given, right) = (given.trim(), right.trim());
+    let numbers = (given.parse::<f64>(), right.parse::<f64>());
+    given == right || matches!(numbers, (Ok(given), Ok(right)) if given == right)
+}
+
+/// 1 where the completion has a match of a pattern, 0 elsewhere.
+#[derive(Clone, Debug)]
+pub struct PatternReward {
+    /// What is looked for.
+    pub pattern: Regex,
+}
+
+impl Reward for PatternReward {
+    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+        let score = |sample: &Sample| verdict(self.pattern.is_match(&sample.text), Vec::new());
+        samples.iter().map(score).collect()
+    }
+}
+
+fn verdict(correct: bool, mut parts: Vec<(&'static str, f64)>) -> Outcome {
+    let value = f64::from(u8::from(correct));
+    parts.push(("correct", value));
+    Outcome::Scored(Scored::new(vec![(1.0, value)], parts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(text: &str, answer: impl Into<Value>) -> Sample {
+        Sample { text: text.to_owned(), fields: [("answer".to_owned(), answer.into())].into_iter().collect() }
+    }
+
+    fn total(reward: &AnswerReward, text: &str, answer: impl Into<Value>) -> Option<f64> {
+        reward.score(&[sample(text, answer)])[0].total()
+    }
+
+    #[test]
+    fn the_last_answer_counts() {
+        let extract = Some(Regex::new(r"#### *(-?[\d.]+)").unwrap());
+        let reward = AnswerReward { field: "answer".to_owned(), extract };
+        assert_eq!(total(&reward, "#### 3 or rather #### 4", "4"), Some(1.0));
+        assert_eq!(total(&reward, "#### 4 or rather #### 3", "4"), Some(0.0));
+        assert_eq!(total(&reward, "4", "4"), Some(0.0));
+        assert_eq!(total(&reward, "#### 0.50", 0.5), Some(1.0));
+        let outcomes = reward.score(&[sample("4", "4"), sample("#### 5", "4")]);
+        assert_eq!(outcomes.iter().map(|o| o.part("answered")).collect::<Vec<_>>(), [Some(0.0), Some(1.0)]);
+    }
+
+    #[test]
+    fn without_a_pattern_all_of_the_text_is_the_answer() {
+        let reward = AnswerReward { field: "answer".to_owned(), extract: None };
+        assert_eq!(total(&reward, " yes\n", "yes"), Some(1.0));
+        assert_eq!(total(&reward, "yes!", "yes"), Some(0.0));
+        assert_eq!(total(&reward, "true", true), Some(1.0));
+    }
+
+    #[test]
+    fn a_prompt_without_an_answer_fails() {
+        let reward = AnswerReward { field: "solution".to_owned(), extract: None };
+        let outcome = &reward.score(&[sample("4", "4")])[0];
+        assert_eq!(outcome.failure(), Some("the prompt's record has no field 'solution'"));
+        let reward = AnswerReward { field: "answer".to_owned(), extract: None };
+        let outcome = &reward.score(&[sample("4", Value::Null)])[0];
+        assert_eq!(outcome.failure(), Some("the field 'answer' of the prompt's record is no answer"));
+    }
+
+    #[test]
+    fn a_pattern_may_match_anywhere() {
+        let reward = PatternReward { pattern: Regex::new("b+").unwrap() };
+        let outcomes = reward.score(&["abbc".into(), "ac".into()]);
+        assert_eq!(outcomes.iter().map(Outcome::total).collect::<Vec<_>>(), [Some(1.0), Some(0.0)]);
+    }
+}

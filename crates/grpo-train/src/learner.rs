@@ -1,0 +1,195 @@
+//! What a policy learns from completions and their rewards, whoever sampled them.
+
+use burn::optim::GradientsParams;
+use grpo_core::{
+    Advantages, BatchTotals, EntropyController, HighEntropy, LossConfig, TokenStatistics,
+    accumulate, weighted_group_advantages,
+};
+use grpo_data::{Completion, Group};
+use grpo_model::{CausalLm, Frozen};
+use grpo_rewards::Outcome;
+
+use crate::collate::micro_batches;
+use crate::error::finite_loss;
+use crate::frame::{Frame, Terms};
+use crate::reward_functions::RewardFunctions;
+use crate::{GrpoConfig, Optimizer, TrainError};
+
+/// A policy in training, its reference, and what the two are trained with.
+pub struct Learner<M> {
+    policy: M,
+    reference: Frozen<M>,
+    optimizer: Optimizer,
+    config: GrpoConfig,
+    loss: LossConfig,
+    /// The coefficient of the entropy bonus, where there is one.
+    entropy_bonus: Option<EntropyController>,
+    /// Optimizer steps done.
+    version: u64,
+}
+
+/// What came of the completions of a step.
+#[derive(Clone, Debug)]
+pub struct Lesson {
+    /// What the rewards made of them.
+    pub advantages: Advantages,
+    /// Mean over completions of the KL that their rewards lost; `None` where it is no part of the reward.
+    pub reward_kl: Option<f64>,
+    /// The optimizer steps, μ of them.
+    pub updates: Vec<Update>,
+}
+
+/// What came of one optimizer step.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// The loss, over all micro-batches.
+    pub loss: f64,
+    /// Norm of all gradients before clipping.
+    pub grad_norm: f64,
+    /// Coefficient of the entropy bonus, where there is one.
+    pub entropy_coef: Option<f64>,
+    /// Mean over the tokens that the entropy bonus is of.
+    pub entropy: f64,
+    /// Sums over tokens.
+    pub tokens: TokenStatistics,
+}
+
+impl Update {
+    /// The loss without the entropy bonus.
+    pub(crate) fn loss_without_bonus(&self) -> f64 {
+        self.loss + self.entropy_coef.unwrap_or(0.0) * self.entropy
+    }
+}
+
+impl<M: CausalLm> Learner<M> {
+    /// A training that begins at `policy`.
+    ///
+    /// # Errors
+    /// Settings of the loss that do not fit together.
+    pub fn new(policy: M, reference: Frozen<M>, config: &GrpoConfig) -> Result<Self, TrainError> {
+        let loss = config.loss.resolve()?;
+        Ok(Self {
+            optimizer: Optimizer::new(&policy, &config.optimizer),
+            loss,
+            entropy_bonus: loss.entropy_bonus.map(EntropyController::new),
+            config: config.clone(),
+            version: 0,
+            policy,
+            reference,
+        })
+    }
+
+    /// The policy as it is now.
+    pub fn policy(&self) -> &M {
+        &self.policy
+    }
+
+    /// Optimizer steps done.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Updates the policy on the completions of a step: nothing is kept for later. `outcomes` are group by group.
+    ///
+    /// # Errors
+    /// Rewards that no advantage can be made of; a loss or gradient that is not finite. The policy is then as it
+    /// was after its last whole update.
+    pub fn learn(
+        &mut self,
+        groups: &[Group],
+        outcomes: &[Outcome],
+        learning_rate: f64,
+    ) -> Result<Lesson, TrainError> {
+        // log π_ref; micro-batches only decide memory.
+        let completions: Vec<&Completion> = groups.iter().flat_map(|g| &g.completions).collect();
+        let size = self.config.train.micro_batch_size;
+        let micro = micro_batches(&completions, size, self.policy.vocabulary_size());
+        let mut frames: Vec<Frame<'_>> =
+            micro.into_iter().map(|micro| Frame::new(micro, &self.reference)).collect();
+
+        // Â_i
+        let mut rewards = RewardFunctions::new(outcomes, self.config.advantage.aggregation);
+        let reward_kl = self.loss.kl.in_reward().then(|| self.penalise(&mut rewards, &frames));
+        let advantages = weighted_group_advantages(
+            &rewards.by_group(self.config.train.group_size),
+            rewards.weights(),
+            &self.config.advantages()?,
+        )?;
+        let of_completions = advantages.groups.concat();
+        frames.iter_mut().for_each(|frame| frame.set_advantages(&of_completions));
+
+        // Denominators are of the whole batch.
+        let mut totals = BatchTotals {
+            sequences: completions.len(),
+            tokens: completions.iter().map(|completion| completion.actions()).sum(),
+            max_completion_length: self.config.sampling.max_new_tokens,
+            high_entropy: None,
+        };
+        let mut updates: Vec<Update> = Vec::new();
+        for _update in 0..self.config.train.updates_per_rollout {
+            totals.high_entropy = self.high_entropy(&frames)?;
+            updates.push(self.update(&mut frames, &totals, learning_rate)?);
+        }
+        Ok(Lesson { advantages, reward_kl, updates })
+    }
+
+    /// One optimizer step on all micro-batches.
+    fn update(
+        &mut self,
+        frames: &mut [Frame<'_>],
+        totals: &BatchTotals,
+        learning_rate: f64,
+    ) -> Result<Update, TrainError> {
+        let entropy_coef = self.entropy_bonus.map(|bonus| bonus.coef());
+        let terms =
+            Terms { config: &self.loss, totals, entropy_coef: entropy_coef.unwrap_or(0.0) };
+        let (policy, reference) = (&self.policy, &self.reference);
+        let mut tokens = TokenStatistics::default();
+        let mut gradients: Option<GradientsParams> = None;
+        let mut total = 0.0;
+        for frame in frames {
+            let forward = frame.forward(policy, self.config.train.activation_checkpointing);
+            let loss = frame.loss(policy, &forward.hidden, reference, terms, &mut tokens);
+            total += finite_loss(loss.clone())?;
+            for part in forward.backward(loss, policy) {
+                gradients = Some(accumulate(policy, gradients, part));
+            }
+        }
+        let gradients = gradients.expect("a step has completions");
+        // Clipped by the global norm. Cloned, so that a refused step leaves the policy as it is.
+        let (policy, grad_norm) =
+            self.optimizer.step(self.policy.clone(), gradients, learning_rate)?;
+        self.policy = policy;
+        self.version += 1;
+        let entropy = tokens.kept_entropy().unwrap_or(0.0);
+        if let Some(bonus) = &mut self.entropy_bonus {
+            bonus.observe(entropy);
+        }
+        Ok(Update { loss: total, grad_norm, entropy_coef, entropy, tokens })
+    }
+
+    /// Takes `β · Σ_t KL` off each completion's reward, and gives the mean of the sums.
+    fn penalise(&self, rewards: &mut RewardFunctions, frames: &[Frame<'_>]) -> f64 {
+        let kl = &self.loss.kl;
+        let of_frame =
+            |frame: &Frame<'_>| frame.sequence_kl(&self.policy, &self.reference, kl.estimator);
+        let mut of_completions: Vec<(usize, f64)> = frames.iter().flat_map(of_frame).collect();
+        of_completions.sort_by_key(|(place, _)| *place);
+        let values: Vec<f64> = of_completions.into_iter().map(|(_, value)| value).collect();
+        rewards.subtract(kl.coef, &values);
+        values.iter().sum::<f64>() / values.len() as f64
+    }
+
+    /// The threshold of the high-entropy mask, over all micro-batches, where there is one: a forward pass
+    /// more.
+    fn high_entropy(&self, frames: &[Frame<'_>]) -> Result<Option<HighEntropy>, TrainError> {
+        let Some(share) = self.loss.high_entropy_share else { return Ok(None) };
+        let policy = Frozen::snapshot(&self.policy);
+        let of_frame = |frame: &Frame<'_>| frame.entropies(&policy, self.loss.kl.estimator);
+        let entropies: Vec<f64> = frames.iter().flat_map(of_frame).collect();
+        if let Some(&value) = entropies.iter().find(|entropy| !entropy.is_finite()) {
+            return Err(TrainError::Diverged { what: "entropy", value });
+        }
+        Ok(Some(HighEntropy::of(entropies, share)))
+    }
+}
