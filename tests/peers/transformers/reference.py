@@ -5,6 +5,8 @@ import transformers
 from transformers import AutoModelForCausalLM
 
 transformers.utils.logging.disable_progress_bar()
+# It would report stray weights, which `refuse_strays` does for us, and asks for masks that single rows do not need.
+transformers.utils.logging.set_verbosity_error()
 
 # Two threads, and always as many: sums then run in one order, and a folder made again has the same digits.
 torch.set_num_threads(2)
