@@ -7,13 +7,13 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum SelftestError {
     /// The folder is not there.
-    #[error("`{}` is no folder; give one that holds advantages.json or losses.json", path.display())]
+    #[error("`{}` is no folder; give one that holds advantages.json, losses.json or model folders with an expected.json", path.display())]
     NoFolder {
         /// As it was given.
         path: PathBuf,
     },
     /// Neither of the files that are known.
-    #[error("`{}` holds neither advantages.json nor losses.json", path.display())]
+    #[error("`{}` holds neither advantages.json nor losses.json nor a model folder with an expected.json", path.display())]
     NothingGolden {
         /// The folder.
         path: PathBuf,
@@ -53,5 +53,27 @@ pub enum SelftestError {
         key: String,
         /// What was found and what was expected.
         problem: String,
+    },
+    /// An `expected.json` of nothing that is known.
+    #[error("`{file}` has neither steps nor base nor sequences of a kind that is known")]
+    UnknownModel {
+        /// The file.
+        file: String,
+    },
+    /// An `expected.json` that is not as it must be.
+    #[error("`{file}`, key `{key}`: {problem}")]
+    Model {
+        /// The file.
+        file: String,
+        /// The key, with those around it.
+        key: String,
+        /// What was found and what was expected.
+        problem: String,
+    },
+    /// A model folder that cannot be used.
+    #[error(transparent)]
+    Folder {
+        /// Why.
+        source: Box<grpo_model::ModelFolderError>,
     },
 }

@@ -25,7 +25,10 @@ pub(super) const CRATE_TABLE: &[(&str, May)] = &[
     ("grpo-run", May::Only(&["data"])),
     ("grpo-train", May::AllAbove),
     ("grpo-eval", May::Only(&["data", "chem", "rewards", "run"])),
-    ("grpo-selftest", May::Only(&["core", "logprob", "model", "data", "sampling"])),
+    (
+        "grpo-selftest",
+        May::Only(&["core", "logprob", "model", "data", "sampling", "rewards", "train"]),
+    ),
     ("grpo-cli", May::All),
     ("xtask", May::Only(&[])),
 ];

@@ -5,6 +5,8 @@ mod first_update;
 mod generated_losses;
 mod golden_advantages;
 mod golden_losses;
+mod golden_models;
+mod golden_training;
 mod gradients;
 mod losses;
 mod scores;
@@ -13,14 +15,17 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 
-use crate::golden::{GoldenAdvantages, GoldenLoss, read_advantages, read_losses};
+use crate::golden::{
+    Expected, GoldenAdvantages, GoldenLoss, GoldenModel, read_advantages, read_losses, read_models,
+};
 use crate::tensors::Precision;
 use crate::{Report, SelftestError, Suite};
 
 /// What a run of all suites is told.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// A folder with `advantages.json`, `losses.json` or both, read instead of the files that are built in.
+    /// A folder with `advantages.json`, `losses.json` (read instead of the files that are built in) or model folders
+    /// with an `expected.json`.
     pub golden: Option<PathBuf>,
     /// The device whose tensors are proved.
     pub device: Device,
@@ -31,6 +36,10 @@ pub struct Options {
 /// # Errors
 /// A golden folder or file that cannot be used. A number that is wrong is no error: see [`Report::passed`].
 pub fn run(options: &Options) -> Result<Report, SelftestError> {
+    let models = match &options.golden {
+        Some(folder) => read_models(checked(folder)?)?,
+        None => Vec::new(),
+    };
     let (advantages, advantages_source) =
         load(options, "advantages.json", BUILT_IN_ADVANTAGES, read_advantages)?;
     let (losses, losses_source) = load(options, "losses.json", BUILT_IN_LOSSES, read_losses)?;
@@ -38,6 +47,9 @@ pub fn run(options: &Options) -> Result<Report, SelftestError> {
     let mut suites = of_advantages(&advantages, &advantages_source);
     suites.extend(of_losses(&losses, &losses_source, device));
     suites.extend(of_scores(device));
+    for golden in &models {
+        suites.push(of_model(golden, device)?);
+    }
     Ok(Report { suites })
 }
 
@@ -82,6 +94,15 @@ fn of_scores(device: &Device) -> Vec<Suite> {
     values.chain(gradients).collect()
 }
 
+fn of_model(golden: &GoldenModel, device: &Device) -> Result<Suite, SelftestError> {
+    match &golden.expected {
+        Expected::Policy(sequences) => golden_models::policy(golden, sequences, device),
+        Expected::Encoder(sentences) => golden_models::encoder(golden, sentences, device),
+        Expected::Adapter(expected) => golden_models::adapter(golden, expected, device),
+        Expected::Training(expected) => golden_training::suite(golden, expected, device),
+    }
+}
+
 /// Runs a suite, or leaves it out where the device has no tensors of its precision.
 fn on(device: &Device, precision: Precision, suite: Suite, fill: impl Fn(&mut Suite)) -> Suite {
     if !device.supports_dtype(precision.dtype()) {
@@ -119,7 +140,10 @@ fn checked(folder: &Path) -> Result<&Path, SelftestError> {
     if !folder.is_dir() {
         return Err(SelftestError::NoFolder { path: folder.to_owned() });
     }
-    if !["advantages.json", "losses.json"].iter().any(|name| folder.join(name).exists()) {
+    let holds = |folder: &Path, names: &[&str]| names.iter().any(|name| folder.join(name).exists());
+    let is_model = |entry: std::fs::DirEntry| holds(&entry.path(), &["expected.json"]);
+    let models = std::fs::read_dir(folder).into_iter().flatten().flatten().any(is_model);
+    if !models && !holds(folder, &["advantages.json", "losses.json"]) {
         return Err(SelftestError::NothingGolden { path: folder.to_owned() });
     }
     Ok(folder)

@@ -1,0 +1,205 @@
+//! Model folders against transformers and PEFT.
+
+use std::path::Path;
+
+use burn::tensor::{Device, Tensor};
+use grpo_logprob::{Scores, Targets, score};
+use grpo_model::{
+    Adapted, AdapterFolder, CausalLm, Frozen, KvCache, ModelFolder, Padding, Policy,
+    SentenceEncoder, TokenBatch, Transformer,
+};
+
+use crate::SelftestError;
+use crate::golden::{ExpectedAdapter, ExpectedSentence, ExpectedSequence, GoldenModel};
+use crate::report::{Suite, Tolerance};
+use crate::tensors::Precision;
+
+/// Logits of two programs in f32.
+const LOGITS: f64 = 2e-4;
+/// Log-probabilities and entropies of two programs in f32.
+const SCORES: f64 = 1e-4;
+/// One program, with tokens in other places of a rectangle.
+const LAYOUTS: f64 = 1e-5;
+
+pub(super) fn policy(
+    golden: &GoldenModel,
+    expected: &[ExpectedSequence],
+    device: &Device,
+) -> Result<Suite, SelftestError> {
+    let mut suite = start("policy", golden, "transformers");
+    let model = load(&golden.path, device)?;
+    check_ids(golden, expected.iter().flat_map(|s| s.prompt.iter().chain(&s.completion)), &model)?;
+    let frozen = Frozen::snapshot(&model);
+    for (number, sequence) in expected.iter().enumerate() {
+        let mut case = suite.case(format!("sequence {number}"));
+        let place = |what: &'static str| move |i: usize| format!("{what}[{i}]");
+        let whole = [sequence.prompt.as_slice(), &sequence.completion].concat();
+        let last = logits(&frozen, &whole);
+        let got = &last[last.len() - frozen.vocabulary_size()..];
+        let bound = Tolerance::EXACT.plus(LOGITS);
+        case.list(&place("last_logits"), got, &sequence.last_logits, bound);
+        let bound = Tolerance::EXACT.plus(SCORES);
+        let alone = TokenBatch::from_iter([whole.as_slice()]);
+        for (temperature, logprobs, entropies) in [
+            (1.0, &sequence.logprobs, &sequence.entropies),
+            (0.8, &sequence.cool_logprobs, &sequence.cool_entropies),
+        ] {
+            let got = scores(&frozen, &alone, 0, sequence, temperature);
+            let [at_logprobs, at_entropies] =
+                ["logprobs", "entropies"].map(|what| format!("{what} at temperature {temperature}"));
+            case.list(&|i| format!("{at_logprobs}[{i}]"), &host(got.logprobs), logprobs, bound);
+            case.list(&|i| format!("{at_entropies}[{i}]"), &host(got.entropies), entropies, bound);
+        }
+        let ids = |ids: &[u32]| ids.iter().map(|&id| f64::from(id)).collect::<Vec<_>>();
+        let greedy = greedy(&frozen, &sequence.prompt, sequence.greedy.len());
+        let exact = Tolerance::EXACT;
+        case.list(&place("greedy"), &ids(&greedy), &ids(&sequence.greedy), exact);
+    }
+    layouts(&mut suite, &frozen, expected);
+    Ok(suite)
+}
+
+/// The same sequences in one rectangle, padded on either side, against each alone.
+fn layouts(suite: &mut Suite, model: &Frozen<Transformer>, sequences: &[ExpectedSequence]) {
+    let whole: Vec<Vec<u32>> =
+        sequences.iter().map(|s| [s.prompt.as_slice(), &s.completion].concat()).collect();
+    for padding in [Padding::Right, Padding::Left] {
+        let mut case = suite.case(format!("{padding:?} padding"));
+        let together = TokenBatch::new(whole.iter().map(Vec::as_slice), padding);
+        for (row, sequence) in sequences.iter().enumerate() {
+            let alone = TokenBatch::from_iter([whole[row].as_slice()]);
+            let expected = host(scores(model, &alone, 0, sequence, 1.0).logprobs);
+            let got = host(scores(model, &together, row, sequence, 1.0).logprobs);
+            let place = |i: usize| format!("logprobs[{row}][{i}]");
+            case.list(&place, &got, &expected, Tolerance::of_largest_or_1(LAYOUTS));
+        }
+    }
+}
+
+pub(super) fn encoder(
+    golden: &GoldenModel,
+    expected: &[ExpectedSentence],
+    device: &Device,
+) -> Result<Suite, SelftestError> {
+    let mut suite = start("encoder", golden, "transformers");
+    let model = load(&golden.path, device)?;
+    check_ids(golden, expected.iter().flat_map(|sentence| &sentence.input_ids), &model)?;
+    let unusable = |source| SelftestError::Folder { source: Box::new(source) };
+    let encoder = SentenceEncoder::new(model).map_err(|error| unusable(error.into()))?;
+    let sentences: Vec<&[u32]> = expected.iter().map(|s| s.input_ids.as_slice()).collect();
+    let ways = [
+        ("alone", None),
+        ("padded on the right", Some(Padding::Right)),
+        ("padded on the left", Some(Padding::Left)),
+    ];
+    for (label, padding) in ways {
+        for (row, sentence) in expected.iter().enumerate() {
+            let mut case = suite.case(format!("sentence {row}, {label}"));
+            let (batch, row) = match padding {
+                None => (TokenBatch::from_iter([sentences[row]]), 0),
+                Some(padding) => (TokenBatch::new(sentences.iter().copied(), padding), row),
+            };
+            let of_row = |vectors: Tensor<2>| host(vectors.narrow(0, row, 1).squeeze_dim(0));
+            let bound = Tolerance::EXACT.plus(LOGITS);
+            let (pooled, unit) = (encoder.mean_pooled(&batch), encoder.unit(&batch));
+            case.list(&|i| format!("mean_pooled[{i}]"), &of_row(pooled), &sentence.mean_pooled, bound);
+            case.list(&|i| format!("unit[{i}]"), &of_row(unit), &sentence.unit, bound);
+        }
+    }
+    Ok(suite)
+}
+
+pub(super) fn adapter(
+    golden: &GoldenModel,
+    expected: &ExpectedAdapter,
+    device: &Device,
+) -> Result<Suite, SelftestError> {
+    let mut suite = start("adapter", golden, "PEFT");
+    let base = golden.path.parent().unwrap_or(&golden.path).join(&expected.base);
+    let model = load(&base, device)?;
+    check_ids(golden, expected.input_ids.iter(), &model)?;
+    let folder = AdapterFolder::load(&golden.path, &model, device)
+        .map_err(|error| SelftestError::Folder { source: Box::new(error.into()) })?;
+    let merged = model.merged(&folder.adapter);
+    let adapted = Policy::Adapted(Adapted::new(&model, folder.adapter));
+    let expected_logits = expected.logits.concat();
+    let bound = Tolerance::EXACT.plus(LOGITS);
+    let ways =
+        [("beside the base", logits(&Frozen::snapshot(&adapted), &expected.input_ids)),
+         ("merged into it", logits(&Frozen::snapshot(&merged), &expected.input_ids))];
+    for (label, got) in ways {
+        let mut case = suite.case(label);
+        case.list(&|i| format!("logits[{i}]"), &got, &expected_logits, bound);
+    }
+    Ok(suite)
+}
+
+pub(super) fn start(name: &'static str, golden: &GoldenModel, by: &str) -> Suite {
+    Suite::new(name, format!("{by}, {}", golden.name), Precision::F32)
+}
+
+pub(super) fn load(folder: &Path, device: &Device) -> Result<Transformer, SelftestError> {
+    let loaded = ModelFolder::load(folder, device);
+    Ok(loaded.map_err(|source| SelftestError::Folder { source: Box::new(source) })?.model)
+}
+
+/// Refuses ids that the model has no row for.
+pub(super) fn check_ids<'a>(
+    golden: &GoldenModel,
+    mut ids: impl Iterator<Item = &'a u32>,
+    model: &Transformer,
+) -> Result<(), SelftestError> {
+    let vocabulary = model.description().vocabulary;
+    match ids.find(|id| **id as usize >= vocabulary) {
+        Some(id) => Err(SelftestError::Model {
+            file: golden.path.join("expected.json").display().to_string(),
+            key: "sequences".to_owned(),
+            problem: format!("the id {id}, and the model has {vocabulary} tokens"),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Scores of a sequence's completion, which is row `row` of the batch.
+fn scores(
+    model: &Frozen<Transformer>,
+    batch: &TokenBatch,
+    row: usize,
+    sequence: &ExpectedSequence,
+    temperature: f32,
+) -> Scores {
+    let hidden = model.hidden(batch, None);
+    let end = row * batch.columns() + batch.spans()[row].end;
+    let n = sequence.completion.len();
+    // The token at a place is predicted by the one in front of it.
+    let hidden = hidden.narrow(0, end - n - 1, n);
+    let targets = Targets::new(sequence.completion.clone(), model.vocabulary_size());
+    score(hidden, &model.head(), &targets.at_temperature(temperature))
+}
+
+/// After each token, one row behind the other.
+fn logits<M: CausalLm>(model: &Frozen<M>, ids: &[u32]) -> Vec<f64> {
+    let hidden = model.hidden(&TokenBatch::from_iter([ids]), None);
+    model.logits(hidden).into_data().iter::<f64>().collect()
+}
+
+/// The most probable continuation, with the cache that sampling uses.
+fn greedy(model: &Frozen<Transformer>, prompt: &[u32], count: usize) -> Vec<u32> {
+    let mut cache = KvCache::new();
+    let mut next = prompt.to_vec();
+    let mut continuation = Vec::new();
+    while continuation.len() < count {
+        let hidden = model.extend(&TokenBatch::from_iter([next.as_slice()]), None, &mut cache);
+        let rows = hidden.dims()[0];
+        let logits = host(model.logits(hidden.narrow(0, rows - 1, 1)).squeeze_dim(0));
+        let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let id = logits.iter().position(|&logit| logit == most).unwrap_or(0) as u32;
+        continuation.push(id);
+        next = vec![id];
+    }
+    continuation
+}
+
+fn host(tensor: Tensor<1>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}

@@ -1,0 +1,193 @@
+//! Whole optimizer steps against TRL's loss and torch's AdamW.
+
+use burn::tensor::Device;
+use grpo_core::Preset;
+use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
+use grpo_model::{Frozen, Policy, StoredTensors, Transformer};
+use grpo_rewards::{Outcome, RewardConfig, Scored};
+use grpo_train::{
+    AdvantageSettings, Decayed, GrpoConfig, Learner, Lesson, LossSettings, OptimizerConfig,
+    SamplingConfig, ScheduleConfig, TrainConfig,
+};
+
+use super::golden_models::{check_ids, load, start};
+use crate::SelftestError;
+use crate::golden::{ExpectedTraining, GoldenModel};
+use crate::report::{Suite, Tolerance};
+
+/// Of the loss, in units of itself or of 0.01; of the norm of the gradient, in units of itself.
+const OF_STEP: f64 = 1e-3;
+/// Of a tensor's distance from where it should be, in units of the way that it went.
+const OF_WAY: f64 = 0.03;
+/// Of GPT-2's key biases, whose gradient is 0.
+const OF_KEY_BIAS: f64 = 1e-4;
+
+pub(super) fn suite(
+    golden: &GoldenModel,
+    expected: &ExpectedTraining,
+    device: &Device,
+) -> Result<Suite, SelftestError> {
+    let mut suite = start("optimizer steps", golden, "TRL and torch");
+    let before = load(&golden.path.join("before"), &device.clone().autodiff())?;
+    let after = load(&golden.path.join("after"), device)?;
+    check_ids(golden, expected.prompts.iter().chain(&expected.completions).flatten(), &before)?;
+    let trained = |error: grpo_train::TrainError| SelftestError::Model {
+        file: golden.path.join("expected.json").display().to_string(),
+        key: "config".to_owned(),
+        problem: error.to_string(),
+    };
+    let config = config(golden, expected)?;
+    config.check().map_err(trained)?;
+    let policy = Policy::Whole(before.clone());
+    let reference = Frozen::snapshot(&policy);
+    let mut learner = Learner::new(policy, reference, &config).map_err(trained)?;
+    let (groups, outcomes) = (groups(expected), outcomes(expected));
+    let lesson = learner.learn(&groups, &outcomes, expected.optimizer.lr).map_err(trained)?;
+
+    steps(&mut suite, expected, &lesson);
+    let (got, _) = learner.policy().parts();
+    weights(&mut suite, &before, &after, got);
+    Ok(suite)
+}
+
+fn steps(suite: &mut Suite, expected: &ExpectedTraining, lesson: &Lesson) {
+    let mut case = suite.case("advantages");
+    let bound = Tolerance::of_largest_or_1(1e-5); // TRL's are in f32
+    let got = lesson.advantages.groups.concat();
+    case.list(&|i| format!("advantages[{i}]"), &got, &expected.advantages, bound);
+    for (number, step) in expected.steps.iter().enumerate() {
+        let mut case = suite.case(format!("step {}", number + 1));
+        let got = lesson.updates.get(number);
+        let of = |number: Option<f64>| number.unwrap_or(f64::NAN);
+        let bound = Tolerance::EXACT.plus(OF_STEP * step.loss.abs().max(0.01));
+        case.number("loss", of(got.map(|update| update.loss)), step.loss, bound);
+        let bound = Tolerance::of_largest(OF_STEP);
+        case.number("grad_norm", of(got.map(|update| update.grad_norm)), step.grad_norm, bound);
+        let metrics = got.map(|update| update.tokens.metrics()).unwrap_or_default();
+        for (name, &value) in &step.metrics {
+            let found = metrics.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
+            let bound = Tolerance::EXACT.plus(OF_STEP * value.abs().max(0.01));
+            case.number(name, of(found), value, bound);
+        }
+    }
+}
+
+/// `‖ours − after‖ ≤ 0.03 · ‖after − before‖` for each tensor.
+fn weights(suite: &mut Suite, before: &Transformer, after: &Transformer, got: &Transformer) {
+    let [before, after, got] =
+        [before, after, got].map(|model| StoredTensors::of(model).read());
+    for (name, after) in &after {
+        let mut case = suite.case(name);
+        let host = |data: &burn::tensor::TensorData| data.iter::<f64>().collect::<Vec<_>>();
+        let [mut before, mut after, mut got] = [host(&before[name]), host(after), host(&got[name])];
+        if name.ends_with("attn.c_attn.bias") {
+            // A constant added to all keys moves all scores of a query alike: the gradient is 0, and what moves
+            // these is the rounding of whoever computes it.
+            let keys = before.len() / 3..2 * (before.len() / 3);
+            let [before, after, got]: [Vec<f64>; 3] =
+                [&mut before, &mut after, &mut got].map(|all| all.drain(keys.clone()).collect());
+            let noise = || before.iter().zip(&after).map(|(b, a)| (b - a).abs()).fold(0.0, f64::max);
+            let bound = Tolerance::EXACT.plus(OF_KEY_BIAS).or(&got, &after, noise);
+            case.list(&|i| format!("key bias[{i}]"), &got, &after, bound);
+        }
+        let distance = |from: &[f64]| {
+            from.iter().zip(&after).map(|(x, a)| (x - a).powi(2)).sum::<f64>().sqrt()
+        };
+        let (way, off) = (distance(&before), distance(&got));
+        let share = if off == 0.0 { 0.0 } else { off / way };
+        let bound = Tolerance::of_largest_or_1(OF_WAY);
+        case.number("distance from where it should be, in ways gone", share, 0.0, bound);
+    }
+}
+
+fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfig, SelftestError> {
+    let settings = &expected.config;
+    let preset = match settings.loss_type.as_str() {
+        "grpo" => Preset::Grpo,
+        "dapo" => Preset::Dapo,
+        "dr_grpo" => Preset::DrGrpo,
+        other => {
+            return Err(SelftestError::Model {
+                file: golden.path.join("expected.json").display().to_string(),
+                key: "config.loss_type".to_owned(),
+                problem: format!("{other}; expected grpo, dapo or dr_grpo"),
+            });
+        }
+    };
+    let low = settings.epsilon.unwrap_or(0.2);
+    let longest = expected.completions.iter().map(Vec::len).max().unwrap_or(1);
+    let k = settings.num_generations;
+    Ok(GrpoConfig {
+        train: TrainConfig {
+            steps: 1,
+            prompts_per_step: (expected.completions.len() / k) as u32,
+            group_size: k,
+            updates_per_rollout: expected.steps.len() as u32,
+            // Two micro-batches and more, so that they are proved too.
+            micro_batch_size: 3,
+            activation_checkpointing: true,
+            reward_time_limit: 60.0,
+            max_failed_rewards: 0.0,
+        },
+        sampling: SamplingConfig {
+            temperature: settings.temperature as f32,
+            top_k: None,
+            top_p: None,
+            min_p: None,
+            repetition_penalty: None,
+            max_new_tokens: longest,
+            batch_size: 1,
+        },
+        // Not asked: the outcomes are given.
+        reward: RewardConfig::Pattern { pattern: String::new() },
+        advantage: AdvantageSettings::default(),
+        loss: LossSettings {
+            preset,
+            epsilon_low: Some(low),
+            epsilon_high: Some(settings.epsilon_high.unwrap_or(low)),
+            kl_coef: Some(settings.beta),
+            ..LossSettings::default()
+        },
+        optimizer: OptimizerConfig {
+            learning_rate: expected.optimizer.lr,
+            betas: expected.optimizer.betas,
+            epsilon: expected.optimizer.eps,
+            weight_decay: expected.optimizer.weight_decay,
+            weight_decay_on: Decayed::All,
+            max_grad_norm: expected.max_grad_norm,
+        },
+        schedule: ScheduleConfig::default(),
+    })
+}
+
+fn groups(expected: &ExpectedTraining) -> Vec<Group> {
+    let k = expected.config.num_generations;
+    let completion = |i: usize| {
+        let (prompt, actions) = (&expected.prompts[i], &expected.completions[i]);
+        Completion::new(CompletionParts {
+            ids: [prompt.as_slice(), actions].concat(),
+            action_mask: [vec![false; prompt.len()], vec![true; actions.len()]].concat(),
+            sampling_logprobs: expected.old_logprobs[i][..actions.len()]
+                .iter()
+                .map(|&logprob| logprob as f32)
+                .collect(),
+            finish: Finish::EndToken,
+            key: SampleKey { seed: 0, step: 0, prompt: (i / k) as u32, sample: (i % k) as u32 },
+            policy_version: 0,
+            sampled_under: SampledUnder {
+                temperature: expected.config.temperature as f32,
+                ..SampledUnder::default()
+            },
+        })
+    };
+    let group = |g: usize| Group {
+        prompt: Prompt::of_ids(g as u32, expected.prompts[g * k].clone()),
+        completions: (g * k..(g + 1) * k).map(completion).collect(),
+    };
+    (0..expected.completions.len() / k).map(group).collect()
+}
+
+fn outcomes(expected: &ExpectedTraining) -> Vec<Outcome> {
+    let outcome = |&reward: &f64| Outcome::Scored(Scored::new(vec![(1.0, reward)], Vec::new()));
+    expected.config.rewards.iter().map(outcome).collect()
+}
