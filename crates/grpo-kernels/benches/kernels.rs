@@ -5,7 +5,9 @@ use std::hint::black_box;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use criterion::{Criterion, criterion_group, criterion_main};
-use grpo_kernels::{causal_softmax, gelu, layer_norm, plain};
+use grpo_kernels::{
+    Visible, attention_softmax, gelu, gelu_tanh, layer_norm, plain, rms_norm, swiglu,
+};
 
 const ROWS: usize = 64 * 48;
 
@@ -28,18 +30,58 @@ fn compare(criterion: &mut Criterion) {
     group.bench_function("plain", |b| b.iter(|| step(&wide, plain::gelu)));
     group.finish();
 
-    let scores = input([64, 4, 48, 48]);
-    let mut group = criterion.benchmark_group("causal_softmax");
-    group.bench_function("fused", |b| b.iter(|| step(&scores, |x| causal_softmax(x, 0.18))));
-    group.bench_function("plain", |b| b.iter(|| step(&scores, |x| plain::causal_softmax(x, 0.18))));
+    let mut group = criterion.benchmark_group("gelu_tanh");
+    group.bench_function("fused", |b| b.iter(|| step(&wide, gelu_tanh)));
+    group.bench_function("plain", |b| b.iter(|| step(&wide, plain::gelu_tanh)));
     group.finish();
 
+    let up = input([ROWS, 512]);
+    let mut group = criterion.benchmark_group("swiglu");
+    group.bench_function("fused", |b| b.iter(|| step(&wide, |gate| swiglu(gate, up.clone()))));
+    group.bench_function("plain", |b| {
+        b.iter(|| step(&wide, |gate| plain::swiglu(gate, up.clone())))
+    });
+    group.finish();
+
+    compare_softmax(criterion);
+    compare_norms(criterion);
+}
+
+fn compare_softmax(criterion: &mut Criterion) {
+    let scores = input([64, 4, 48, 48]);
+    let lengths: Vec<_> = (0..64).map(|row| row / 4..48).collect();
+    for (name, visible) in [
+        ("causal_softmax", Visible::causal()),
+        ("padded_softmax", Visible::causal().within(lengths)),
+        ("encoder_softmax", Visible::all()),
+    ] {
+        let fused = |x| attention_softmax(x, 0.18, &visible);
+        let plain = |x| plain::attention_softmax(x, 0.18, &visible);
+        let mut group = criterion.benchmark_group(name);
+        group.bench_function("fused", |b| b.iter(|| step(&scores, fused)));
+        group.bench_function("plain", |b| b.iter(|| step(&scores, plain)));
+        group.finish();
+    }
+}
+
+fn compare_norms(criterion: &mut Criterion) {
     let (rows, gamma, beta) = (input([ROWS, 128]), input([128]), input([128]));
     let norm = |x| layer_norm(x, gamma.clone(), beta.clone(), 1e-5);
     let plain_norm = |x| plain::layer_norm(x, gamma.clone(), beta.clone(), 1e-5);
     let mut group = criterion.benchmark_group("layer_norm");
     group.bench_function("fused", |b| b.iter(|| step(&rows, norm)));
     group.bench_function("plain", |b| b.iter(|| step(&rows, plain_norm)));
+    group.finish();
+
+    let frozen = gamma.clone().detach();
+    let mut group = criterion.benchmark_group("rms_norm");
+    group.bench_function("fused", |b| b.iter(|| step(&rows, |x| rms_norm(x, gamma.clone(), 1e-5))));
+    group.bench_function("fused, γ frozen", |b| {
+        b.iter(|| step(&rows, |x| rms_norm(x, frozen.clone(), 1e-5)))
+    });
+    group.bench_function("plain", |b| {
+        b.iter(|| step(&rows, |x| plain::rms_norm(x, gamma.clone(), 1e-5)))
+    });
     group.finish();
 }
 

@@ -1,21 +1,19 @@
 //! The backends of the fused operations, and how their derivatives enter Burn's tape.
 //!
-//! This is the only file of the crate that knows of backends. [`Kernels`] is what a backend computes,
-//! forward and backward; [`FusedOps`] is what Burn dispatches, with the tape added by its `Autodiff`
-//! implementation.
+//! Nothing else in the crate knows of backends. [`Kernels`] is what a backend computes, forward and
+//! backward; [`FusedOps`] is what Burn dispatches, with the tape added by its `Autodiff` implementation.
+
+mod flex;
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
-use burn::tensor::{DType, Tensor, TensorData};
-use rayon::prelude::*;
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
+use burn::tensor::{DType, Tensor};
 
-use crate::simd::CHUNK;
-use crate::{causal_softmax as softmax_rows, gelu as gelu_slice, layer_norm as norm_rows};
+use crate::Visible;
 
 /// Whether the fused versions take this tensor: `f32` on the CPU backend.
 pub(crate) fn is_fusable<const D: usize>(x: &Tensor<D>) -> bool {
@@ -25,11 +23,30 @@ pub(crate) fn is_fusable<const D: usize>(x: &Tensor<D>) -> bool {
 }
 
 pub(crate) fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
-    Tensor::from_dispatch(<Dispatch as FusedOps>::fused_gelu(x.into_dispatch()))
+    activation(x, Activation::Gelu)
 }
 
-pub(crate) fn causal_softmax(scores: Tensor<4>, scale: f32) -> Tensor<4> {
-    Tensor::from_dispatch(<Dispatch as FusedOps>::fused_softmax(scores.into_dispatch(), scale))
+pub(crate) fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    activation(x, Activation::GeluTanh)
+}
+
+fn activation<const D: usize>(x: Tensor<D>, which: Activation) -> Tensor<D> {
+    Tensor::from_dispatch(<Dispatch as FusedOps>::fused_activation(x.into_dispatch(), which))
+}
+
+pub(crate) fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
+    Tensor::from_dispatch(<Dispatch as FusedOps>::fused_swiglu(
+        gate.into_dispatch(),
+        up.into_dispatch(),
+    ))
+}
+
+pub(crate) fn attention_softmax(scores: Tensor<4>, scale: f32, visible: Visible) -> Tensor<4> {
+    Tensor::from_dispatch(<Dispatch as FusedOps>::fused_softmax(
+        scores.into_dispatch(),
+        scale,
+        visible,
+    ))
 }
 
 pub(crate) fn layer_norm(
@@ -46,19 +63,47 @@ pub(crate) fn layer_norm(
     ))
 }
 
+pub(crate) fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f32) -> Tensor<2> {
+    Tensor::from_dispatch(<Dispatch as FusedOps>::fused_rms_norm(
+        x.into_dispatch(),
+        gamma.into_dispatch(),
+        epsilon,
+    ))
+}
+
+/// A function of one element.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Activation {
+    Gelu,
+    GeluTanh,
+}
+
 /// What a backend computes: each operation and its derivative.
 pub(crate) trait Kernels: Backend {
-    /// `gelu(x)`.
-    fn gelu_kernel(x: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// The function of each element.
+    fn activation_kernel(x: FloatTensor<Self>, which: Activation) -> FloatTensor<Self>;
     /// Gradient of `x`, from `x` and the gradient of the output.
-    fn gelu_kernel_backward(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// Causal softmax of `[batch, heads, queries, keys]`.
-    fn softmax_kernel(x: FloatTensor<Self>, scale: f32) -> FloatTensor<Self>;
+    fn activation_kernel_backward(
+        x: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+        which: Activation,
+    ) -> FloatTensor<Self>;
+    /// `silu(gate) · up`.
+    fn swiglu_kernel(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// Gradients of `gate` and `up`.
+    fn swiglu_kernel_backward(
+        gate: FloatTensor<Self>,
+        up: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+    ) -> [FloatTensor<Self>; 2];
+    /// Softmax of `[batch, heads, queries, keys]` over the visible keys.
+    fn softmax_kernel(x: FloatTensor<Self>, scale: f32, visible: &Visible) -> FloatTensor<Self>;
     /// Gradient of the scores, from the *output* and its gradient.
     fn softmax_kernel_backward(
         y: FloatTensor<Self>,
         dy: FloatTensor<Self>,
         scale: f32,
+        visible: &Visible,
     ) -> FloatTensor<Self>;
     /// Layer norm of `[rows, features]`.
     fn layer_norm_kernel(
@@ -67,22 +112,39 @@ pub(crate) trait Kernels: Backend {
         beta: FloatTensor<Self>,
         epsilon: f32,
     ) -> FloatTensor<Self>;
-    /// Gradients of `x`, `gamma` and `beta`.
+    /// Gradients of `x`, and where `parameters` of `gamma` and `beta`.
     fn layer_norm_kernel_backward(
         x: FloatTensor<Self>,
         gamma: FloatTensor<Self>,
         dy: FloatTensor<Self>,
         epsilon: f32,
-    ) -> [FloatTensor<Self>; 3];
+        parameters: bool,
+    ) -> (FloatTensor<Self>, Option<[FloatTensor<Self>; 2]>);
+    /// RMS norm of `[rows, features]`.
+    fn rms_norm_kernel(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        epsilon: f32,
+    ) -> FloatTensor<Self>;
+    /// Gradients of `x`, and where `parameters` of `gamma`.
+    fn rms_norm_kernel_backward(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        dy: FloatTensor<Self>,
+        epsilon: f32,
+        parameters: bool,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>);
 }
 
 /// What Burn dispatches by device.
 #[backend_extension(Autodiff, Flex)]
 pub(crate) trait FusedOps: Backend {
-    /// See [`Kernels::gelu_kernel`].
-    fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// See [`Kernels::activation_kernel`].
+    fn fused_activation(x: FloatTensor<Self>, which: Activation) -> FloatTensor<Self>;
+    /// See [`Kernels::swiglu_kernel`].
+    fn fused_swiglu(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self>;
     /// See [`Kernels::softmax_kernel`].
-    fn fused_softmax(x: FloatTensor<Self>, scale: f32) -> FloatTensor<Self>;
+    fn fused_softmax(x: FloatTensor<Self>, scale: f32, visible: Visible) -> FloatTensor<Self>;
     /// See [`Kernels::layer_norm_kernel`].
     fn fused_layer_norm(
         x: FloatTensor<Self>,
@@ -90,14 +152,23 @@ pub(crate) trait FusedOps: Backend {
         beta: FloatTensor<Self>,
         epsilon: f32,
     ) -> FloatTensor<Self>;
+    /// See [`Kernels::rms_norm_kernel`].
+    fn fused_rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        epsilon: f32,
+    ) -> FloatTensor<Self>;
 }
 
 impl FusedOps for Flex {
-    fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::gelu_kernel(x)
+    fn fused_activation(x: FloatTensor<Self>, which: Activation) -> FloatTensor<Self> {
+        Self::activation_kernel(x, which)
     }
-    fn fused_softmax(x: FloatTensor<Self>, scale: f32) -> FloatTensor<Self> {
-        Self::softmax_kernel(x, scale)
+    fn fused_swiglu(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::swiglu_kernel(gate, up)
+    }
+    fn fused_softmax(x: FloatTensor<Self>, scale: f32, visible: Visible) -> FloatTensor<Self> {
+        Self::softmax_kernel(x, scale, &visible)
     }
     fn fused_layer_norm(
         x: FloatTensor<Self>,
@@ -107,26 +178,44 @@ impl FusedOps for Flex {
     ) -> FloatTensor<Self> {
         Self::layer_norm_kernel(x, gamma, beta, epsilon)
     }
+    fn fused_rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        epsilon: f32,
+    ) -> FloatTensor<Self> {
+        Self::rms_norm_kernel(x, gamma, epsilon)
+    }
 }
 
 impl<B: Backend + Kernels, S: CheckpointStrategy> FusedOps for Autodiff<B, S> {
-    fn fused_gelu(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        match Gelu.prepare::<S>([x.node()]).compute_bound().stateful() {
+    fn fused_activation(x: FloatTensor<Self>, which: Activation) -> FloatTensor<Self> {
+        let node = x.node();
+        let x = x.into_primitive();
+        match ActivationStep.prepare::<S>([node]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
-                let x = x.into_primitive();
-                prep.finish(x.clone(), B::gelu_kernel(x))
+                prep.finish((x.clone(), which), B::activation_kernel(x, which))
             }
-            OpsKind::UnTracked(prep) => prep.finish(B::gelu_kernel(x.into_primitive())),
+            OpsKind::UnTracked(prep) => prep.finish(B::activation_kernel(x, which)),
         }
     }
 
-    fn fused_softmax(x: FloatTensor<Self>, scale: f32) -> FloatTensor<Self> {
-        match Softmax.prepare::<S>([x.node()]).compute_bound().stateful() {
+    fn fused_swiglu(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self> {
+        let nodes = [gate.node(), up.node()];
+        let (gate, up) = (gate.into_primitive(), up.into_primitive());
+        match Swiglu.prepare::<S>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
-                let y = B::softmax_kernel(x.into_primitive(), scale);
-                prep.finish((y.clone(), scale), y)
+                prep.finish((gate.clone(), up.clone()), B::swiglu_kernel(gate, up))
             }
-            OpsKind::UnTracked(prep) => prep.finish(B::softmax_kernel(x.into_primitive(), scale)),
+            OpsKind::UnTracked(prep) => prep.finish(B::swiglu_kernel(gate, up)),
+        }
+    }
+
+    fn fused_softmax(x: FloatTensor<Self>, scale: f32, visible: Visible) -> FloatTensor<Self> {
+        let node = x.node();
+        let y = B::softmax_kernel(x.into_primitive(), scale, &visible);
+        match Softmax.prepare::<S>([node]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep.finish((y.clone(), scale, visible), y),
+            OpsKind::UnTracked(prep) => prep.finish(y),
         }
     }
 
@@ -146,13 +235,29 @@ impl<B: Backend + Kernels, S: CheckpointStrategy> FusedOps for Autodiff<B, S> {
             OpsKind::UnTracked(prep) => prep.finish(B::layer_norm_kernel(x, gamma, beta, epsilon)),
         }
     }
+
+    fn fused_rms_norm(
+        x: FloatTensor<Self>,
+        gamma: FloatTensor<Self>,
+        epsilon: f32,
+    ) -> FloatTensor<Self> {
+        let nodes = [x.node(), gamma.node()];
+        let (x, gamma) = (x.into_primitive(), gamma.into_primitive());
+        match RmsNorm.prepare::<S>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => {
+                let y = B::rms_norm_kernel(x.clone(), gamma.clone(), epsilon);
+                prep.finish((x, gamma, epsilon), y)
+            }
+            OpsKind::UnTracked(prep) => prep.finish(B::rms_norm_kernel(x, gamma, epsilon)),
+        }
+    }
 }
 
 #[derive(Debug)]
-struct Gelu;
+struct ActivationStep;
 
-impl<B: Kernels> Backward<B, 1> for Gelu {
-    type State = FloatTensor<B>;
+impl<B: Kernels> Backward<B, 1> for ActivationStep {
+    type State = (FloatTensor<B>, Activation);
 
     fn backward(
         self,
@@ -162,8 +267,32 @@ impl<B: Kernels> Backward<B, 1> for Gelu {
     ) {
         let [parent] = ops.parents;
         let dy = grads.consume::<B>(&ops.node);
+        let (x, which) = ops.state;
         if let Some(parent) = parent {
-            grads.register::<B>(parent.id, B::gelu_kernel_backward(ops.state, dy));
+            grads.register::<B>(parent.id, B::activation_kernel_backward(x, dy, which));
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Swiglu;
+
+impl<B: Kernels> Backward<B, 2> for Swiglu {
+    type State = (FloatTensor<B>, FloatTensor<B>);
+
+    fn backward(
+        self,
+        ops: Ops<Self::State, 2>,
+        grads: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (gate, up) = ops.state;
+        let gradients = B::swiglu_kernel_backward(gate, up, dy);
+        for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
+            if let Some(parent) = parent {
+                grads.register::<B>(parent.id, gradient);
+            }
         }
     }
 }
@@ -172,7 +301,7 @@ impl<B: Kernels> Backward<B, 1> for Gelu {
 struct Softmax;
 
 impl<B: Kernels> Backward<B, 1> for Softmax {
-    type State = (FloatTensor<B>, f32);
+    type State = (FloatTensor<B>, f32, Visible);
 
     fn backward(
         self,
@@ -182,9 +311,9 @@ impl<B: Kernels> Backward<B, 1> for Softmax {
     ) {
         let [parent] = ops.parents;
         let dy = grads.consume::<B>(&ops.node);
-        let (y, scale) = ops.state;
+        let (y, scale, visible) = ops.state;
         if let Some(parent) = parent {
-            grads.register::<B>(parent.id, B::softmax_kernel_backward(y, dy, scale));
+            grads.register::<B>(parent.id, B::softmax_kernel_backward(y, dy, scale, &visible));
         }
     }
 }
@@ -203,8 +332,15 @@ impl<B: Kernels> Backward<B, 3> for LayerNorm {
     ) {
         let dy = grads.consume::<B>(&ops.node);
         let (x, gamma, epsilon) = ops.state;
-        let gradients = B::layer_norm_kernel_backward(x, gamma, dy, epsilon);
-        for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
+        let [of_x, of_gamma, of_beta] = ops.parents;
+        let parameters = of_gamma.is_some() || of_beta.is_some();
+        let (dx, gradients) = B::layer_norm_kernel_backward(x, gamma, dy, epsilon, parameters);
+        if let Some(parent) = of_x {
+            grads.register::<B>(parent.id, dx);
+        }
+        for (parent, gradient) in
+            [of_gamma, of_beta].into_iter().zip(gradients.into_iter().flatten())
+        {
             if let Some(parent) = parent {
                 grads.register::<B>(parent.id, gradient);
             }
@@ -212,104 +348,27 @@ impl<B: Kernels> Backward<B, 3> for LayerNorm {
     }
 }
 
-impl Kernels for Flex {
-    fn gelu_kernel(x: FlexTensor) -> FlexTensor {
-        let x = x.to_contiguous();
-        let source = x.storage::<f32>();
-        let mut out = vec![0.0; source.len()];
-        out.par_chunks_mut(CHUNK)
-            .zip(source.par_chunks(CHUNK))
-            .for_each(|(y, x)| gelu_slice::forward(x, y));
-        like(&x, out)
-    }
+#[derive(Debug)]
+struct RmsNorm;
 
-    fn gelu_kernel_backward(x: FlexTensor, dy: FlexTensor) -> FlexTensor {
-        let (x, dy) = (x.to_contiguous(), dy.to_contiguous());
-        let (source, upstream) = (x.storage::<f32>(), dy.storage::<f32>());
-        let mut out = vec![0.0; source.len()];
-        out.par_chunks_mut(CHUNK)
-            .zip(source.par_chunks(CHUNK).zip(upstream.par_chunks(CHUNK)))
-            .for_each(|(dx, (x, dy))| gelu_slice::backward(x, dy, dx));
-        like(&x, out)
-    }
+impl<B: Kernels> Backward<B, 2> for RmsNorm {
+    type State = (FloatTensor<B>, FloatTensor<B>, f32);
 
-    fn softmax_kernel(x: FlexTensor, scale: f32) -> FlexTensor {
-        let x = x.to_contiguous();
-        let (queries, keys) = head_size(&x);
-        let source = x.storage::<f32>();
-        let mut out = vec![0.0; source.len()];
-        let head = (queries * keys).max(1);
-        out.par_chunks_mut(head)
-            .zip(source.par_chunks(head))
-            .for_each(|(y, x)| softmax_rows::forward(x, y, queries, keys, scale));
-        like(&x, out)
-    }
-
-    fn softmax_kernel_backward(y: FlexTensor, dy: FlexTensor, scale: f32) -> FlexTensor {
-        let (y, dy) = (y.to_contiguous(), dy.to_contiguous());
-        let (queries, keys) = head_size(&y);
-        let (output, upstream) = (y.storage::<f32>(), dy.storage::<f32>());
-        let mut out = vec![0.0; output.len()];
-        let head = (queries * keys).max(1);
-        out.par_chunks_mut(head)
-            .zip(output.par_chunks(head).zip(upstream.par_chunks(head)))
-            .for_each(|(dx, (y, dy))| softmax_rows::backward(y, dy, dx, queries, keys, scale));
-        like(&y, out)
-    }
-
-    fn layer_norm_kernel(
-        x: FlexTensor,
-        gamma: FlexTensor,
-        beta: FlexTensor,
-        epsilon: f32,
-    ) -> FlexTensor {
-        let (x, gamma, beta) = (x.to_contiguous(), gamma.to_contiguous(), beta.to_contiguous());
-        let (source, gamma, beta) = (x.storage::<f32>(), gamma.storage(), beta.storage());
-        let mut out = vec![0.0; source.len()];
-        let chunk = (gamma.len() * norm_rows::ROWS).max(1);
-        out.par_chunks_mut(chunk)
-            .zip(source.par_chunks(chunk))
-            .for_each(|(y, x)| norm_rows::forward(x, gamma, beta, epsilon, y));
-        like(&x, out)
-    }
-
-    fn layer_norm_kernel_backward(
-        x: FlexTensor,
-        gamma: FlexTensor,
-        dy: FlexTensor,
-        epsilon: f32,
-    ) -> [FlexTensor; 3] {
-        let (x, gamma, dy) = (x.to_contiguous(), gamma.to_contiguous(), dy.to_contiguous());
-        let (source, scale, upstream) =
-            (x.storage::<f32>(), gamma.storage::<f32>(), dy.storage::<f32>());
-        let features = scale.len();
-        let mut dx = vec![0.0; source.len()];
-        let chunk = (features * norm_rows::ROWS).max(1);
-        let partial: Vec<(Vec<f32>, Vec<f32>)> = dx
-            .par_chunks_mut(chunk)
-            .zip(source.par_chunks(chunk).zip(upstream.par_chunks(chunk)))
-            .map(|(dx, (x, dy))| {
-                let (mut dgamma, mut dbeta) = (vec![0.0; features], vec![0.0; features]);
-                norm_rows::backward(x, scale, dy, epsilon, dx, &mut dgamma, &mut dbeta);
-                (dgamma, dbeta)
-            })
-            .collect();
-        let (mut dgamma, mut dbeta) = (vec![0.0; features], vec![0.0; features]);
-        for (gamma_part, beta_part) in &partial {
-            for i in 0..features {
-                dgamma[i] += gamma_part[i];
-                dbeta[i] += beta_part[i];
-            }
+    fn backward(
+        self,
+        ops: Ops<Self::State, 2>,
+        grads: &mut Gradients,
+        _checkpointer: &mut Checkpointer,
+    ) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (x, gamma, epsilon) = ops.state;
+        let [of_x, of_gamma] = ops.parents;
+        let (dx, dgamma) = B::rms_norm_kernel_backward(x, gamma, dy, epsilon, of_gamma.is_some());
+        if let Some(parent) = of_x {
+            grads.register::<B>(parent.id, dx);
         }
-        [like(&x, dx), like(&gamma, dgamma), like(&gamma, dbeta)]
+        if let (Some(parent), Some(dgamma)) = (of_gamma, dgamma) {
+            grads.register::<B>(parent.id, dgamma);
+        }
     }
-}
-
-fn like(shape_of: &FlexTensor, values: Vec<f32>) -> FlexTensor {
-    FlexTensor::from_data(TensorData::new(values, shape_of.shape()))
-}
-
-fn head_size(scores: &FlexTensor) -> (usize, usize) {
-    let shape = scores.shape();
-    (shape[2], shape[3])
 }

@@ -26,10 +26,6 @@ pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64)
     crate::plain::layer_norm(x, gamma, beta, epsilon)
 }
 
-/// Rows that one task works on; the partial sums of γ's and β's gradients are per task, added in order.
-#[cfg(feature = "flex")]
-pub(crate) const ROWS: usize = 128;
-
 #[cfg(feature = "flex")]
 #[multiversion(targets = "simd")]
 pub(crate) fn forward(x: &[f32], gamma: &[f32], beta: &[f32], epsilon: f32, y: &mut [f32]) {
@@ -43,7 +39,7 @@ pub(crate) fn forward(x: &[f32], gamma: &[f32], beta: &[f32], epsilon: f32, y: &
 }
 
 /// With `n = (x − mean)·inverse` and `g = dy ∘ γ`:
-/// `dx = inverse · (g − mean(g) − n · mean(g ∘ n))`, `dγ += dy ∘ n`, `dβ += dy`.
+/// `dx = inverse · (g − mean(g) − n · mean(g ∘ n))`, and where they are wanted `dγ += dy ∘ n`, `dβ += dy`.
 #[cfg(feature = "flex")]
 #[multiversion(targets = "simd")]
 pub(crate) fn backward(
@@ -52,8 +48,7 @@ pub(crate) fn backward(
     dy: &[f32],
     epsilon: f32,
     dx: &mut [f32],
-    dgamma: &mut [f32],
-    dbeta: &mut [f32],
+    mut parameters: Option<(&mut [f32], &mut [f32])>,
 ) {
     let features = gamma.len();
     let rows = x.chunks_exact(features).zip(dy.chunks_exact(features));
@@ -65,8 +60,12 @@ pub(crate) fn backward(
         for i in 0..features {
             let normal = (x[i] - mean) * inverse;
             dx[i] = inverse * (dy[i] * gamma[i] - mean_g - normal * mean_gn);
-            dgamma[i] += dy[i] * normal;
-            dbeta[i] += dy[i];
+        }
+        if let Some((dgamma, dbeta)) = &mut parameters {
+            for i in 0..features {
+                dgamma[i] += dy[i] * ((x[i] - mean) * inverse);
+                dbeta[i] += dy[i];
+            }
         }
     }
 }

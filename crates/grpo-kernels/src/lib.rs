@@ -12,15 +12,23 @@
 //! Results do not depend on the number of threads: work is cut into chunks of a fixed size, and sums
 //! over chunks are taken in order.
 
-mod causal_softmax;
+mod attention_softmax;
 mod gelu;
+mod gelu_tanh;
 mod layer_norm;
 pub mod plain;
+mod rms_norm;
 pub mod simd;
+mod swiglu;
+mod visible;
 
 #[cfg(feature = "flex")]
 mod backend;
 
-pub use causal_softmax::causal_softmax;
+pub use attention_softmax::attention_softmax;
 pub use gelu::gelu;
+pub use gelu_tanh::gelu_tanh;
 pub use layer_norm::layer_norm;
+pub use rms_norm::rms_norm;
+pub use swiglu::swiglu;
+pub use visible::Visible;

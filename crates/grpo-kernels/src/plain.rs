@@ -1,8 +1,12 @@
 //! The same operations in Burn's own primitives: oracle of the fused ones, and the path of every
 //! backend for which there is no fused version.
 
-use burn::tensor::activation::softmax;
-use burn::tensor::{Bool, Tensor};
+use std::ops::Range;
+
+use burn::tensor::activation::{sigmoid, softmax};
+use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
+
+use crate::Visible;
 
 /// `x · Φ(x)` with the exact normal distribution function. See [`crate::gelu`].
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
@@ -11,12 +15,51 @@ pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     x * cdf
 }
 
-/// Softmax over the keys that each query may see. See [`crate::causal_softmax`].
-pub fn causal_softmax(scores: Tensor<4>, scale: f64) -> Tensor<4> {
-    let [_, _, queries, keys] = scores.dims();
-    let hidden: Tensor<2, Bool> =
-        Tensor::tril_mask([queries, keys], (keys - queries) as i64, &scores.device());
-    softmax((scores * scale).mask_fill(hidden.unsqueeze(), f32::NEG_INFINITY), 3)
+/// `x · ½ (1 + tanh(√(2/π) (x + 0.044715 x³)))`. See [`crate::gelu_tanh`].
+pub fn gelu_tanh<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    // Beyond 10 the gate is 0 or 1 in every type, but its derivative would be 0 · ∞.
+    let near = x.clone().clamp(-10.0, 10.0);
+    let cubic = near.clone() + near.clone().square() * near * 0.044_715;
+    let gate = ((cubic * (2.0 / std::f64::consts::PI).sqrt()).tanh() + 1.0) * 0.5;
+    x * gate
+}
+
+/// `gate · σ(gate) · up`. See [`crate::swiglu`].
+pub fn swiglu(gate: Tensor<2>, up: Tensor<2>) -> Tensor<2> {
+    gate.clone() * sigmoid(gate) * up
+}
+
+/// Softmax over the keys that each query may see. See [`crate::attention_softmax`].
+pub fn attention_softmax(scores: Tensor<4>, scale: f64, visible: &Visible) -> Tensor<4> {
+    let hidden = hidden(scores.dims(), visible, &scores.device());
+    let scores = scores * scale;
+    softmax(
+        match hidden {
+            Some(hidden) => scores.mask_fill(hidden, f32::NEG_INFINITY),
+            None => scores,
+        },
+        3,
+    )
+}
+
+/// `[batch or 1, 1, queries, keys]`: what a query doesn't see.
+fn hidden(shape: [usize; 4], visible: &Visible, device: &Device) -> Option<Tensor<4, Bool>> {
+    let [batch, _, queries, keys] = shape;
+    if visible.tokens.is_none() {
+        let mask =
+            || Tensor::<2, Bool>::tril_mask([queries, keys], (keys - queries) as i64, device);
+        return visible.causal.then(|| mask().unsqueeze());
+    }
+    let columns = visible.columns(shape);
+    let bound = |of: fn(&Range<usize>) -> usize| -> Tensor<4, Int> {
+        let bounds: Vec<i64> = columns.iter().map(|range| of(range) as i64).collect();
+        let bounds = TensorData::new(bounds, [batch, 1, queries, 1]);
+        Tensor::<4, Int>::from_data(bounds, device).expand([batch, 1, queries, keys])
+    };
+    let column: Tensor<1, Int> = Tensor::arange(0..keys as i64, device);
+    let column = column.unsqueeze::<4>().expand([batch, 1, queries, keys]);
+    let before = column.clone().lower(bound(|range| range.start));
+    Some(before.bool_or(column.greater_equal(bound(|range| range.end))))
 }
 
 /// Normalisation of each row to mean 0 and variance 1, then scale and shift. See [`crate::layer_norm`].
@@ -25,4 +68,10 @@ pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64)
     let variance = centred.clone().square().mean_dim(1);
     let normal = centred / (variance + epsilon).sqrt();
     normal * gamma.unsqueeze() + beta.unsqueeze()
+}
+
+/// Each row over its root mean square, then scale. See [`crate::rms_norm`].
+pub fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2> {
+    let mean_square = x.clone().square().mean_dim(1);
+    x / (mean_square + epsilon).sqrt() * gamma.unsqueeze()
 }

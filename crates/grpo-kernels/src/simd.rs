@@ -6,7 +6,13 @@
 pub const LANES: usize = 16;
 
 /// Elements that one task of the thread pool works on in an element-wise operation.
+#[cfg(feature = "flex")]
 pub(crate) const CHUNK: usize = 16 * 1024;
+
+/// Rows that one task works on in a normalisation; the partial sums of the parameters' gradients are per
+/// task, added in order.
+#[cfg(feature = "flex")]
+pub(crate) const ROWS: usize = 128;
 
 /// `e^x` within 2 ulp for `x` in −87..88, clamped outside.
 ///
@@ -29,6 +35,16 @@ pub fn exp(x: f32) -> f32 {
     p = p * r + 5.000_000_1e-1;
     let e = p * (r * r) + r + 1.0;
     f32::from_bits(((n as i32 + 127) << 23) as u32) * e
+}
+
+/// `(σ(x), 1 − σ(x))`, σ the logistic function: both small ones to a few ulp, down to e⁻⁸⁷.
+#[inline(always)]
+pub(crate) fn sigmoid(x: f32) -> (f32, f32) {
+    // Of −|x|, so that neither overflows nor comes of a difference of numbers near 1.
+    let e = exp(-x.abs());
+    let larger = 1.0 / (1.0 + e);
+    let smaller = e * larger;
+    if x < 0.0 { (smaller, larger) } else { (larger, smaller) }
 }
 
 /// Sum of `f(i)` over `0..n` with [`LANES`] accumulators in a fixed order.
@@ -76,6 +92,20 @@ mod tests {
             let ulp = f64::from(f32::EPSILON) * expected;
             let got = f64::from(super::exp(x));
             assert!((got - expected).abs() <= 2.0 * ulp, "exp({x}) = {got}, expected {expected}");
+        }
+    }
+
+    #[test]
+    fn sigmoid_and_its_complement_are_within_four_ulp() {
+        for i in -8700..=8700 {
+            let x = i as f32 * 1e-2;
+            let (sigmoid, complement) = super::sigmoid(x);
+            for (x, got) in [(x, sigmoid), (-x, complement)] {
+                let expected = 1.0 / (1.0 + (-f64::from(x)).exp());
+                let ulp = f64::from(f32::EPSILON) * expected;
+                let error = (f64::from(got) - expected).abs();
+                assert!(error <= 4.0 * ulp, "σ({x}) = {got}, expected {expected}");
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
-use grpo_kernels::{causal_softmax, layer_norm};
+use grpo_kernels::{Visible, attention_softmax, layer_norm};
 use grpo_logprob::Head;
 
 use crate::weights::Parameters;
@@ -156,7 +156,8 @@ impl CausalAttention {
             (keys, values) = cache.append(layer, keys, values); // [b, h, all, w]
         }
         let scores = query.matmul(keys.swap_dims(2, 3)); // [b, h, t, all]
-        let weights = causal_softmax(scores, (head_width as f64).powf(-0.5));
+        let scale = (head_width as f64).powf(-0.5);
+        let weights = attention_softmax(scores, scale, &Visible::causal());
         let mixed = dropout.apply(weights).matmul(values); // [b, h, t, w]
         self.proj.forward(mixed.swap_dims(1, 2).reshape([rows, width]))
     }

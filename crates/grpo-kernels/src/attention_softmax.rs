@@ -3,37 +3,40 @@
 use burn::tensor::Tensor;
 #[cfg(feature = "flex")]
 use multiversion::multiversion;
+#[cfg(feature = "flex")]
+use std::ops::Range;
 
+use crate::Visible;
 #[cfg(feature = "flex")]
 use crate::simd;
 
-/// `softmax(scale · scores)` over the last axis, with 0 where a key comes after the query.
+/// `softmax(scale · scores)` over the keys that are visible, 0 at the others.
 ///
-/// The last query lines up with the last key, so query `i` sees keys `0..=i + keys − queries`: a block of
-/// new queries over a longer cache, or a prefix that everyone sees, need no separate mask.
+/// Scores of keys that are not visible are never read: they may be anything, NaN too.
 ///
 /// # Shapes
 /// - scores: `[batch, heads, queries, keys]` with `queries ≤ keys`
 /// - output: the same
 ///
 /// # Panics
-/// Where there are more queries than keys.
-pub fn causal_softmax(scores: Tensor<4>, scale: f64) -> Tensor<4> {
-    let [_, _, queries, keys] = scores.dims();
-    assert!(queries <= keys, "{queries} queries cannot each see themselves among {keys} keys");
+/// Where there are more queries than keys, and where the ranges of `visible` are not one for each row of the
+/// batch, each inside the keys.
+pub fn attention_softmax(scores: Tensor<4>, scale: f64, visible: &Visible) -> Tensor<4> {
+    visible.assert_fits(scores.dims());
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&scores) {
-        return crate::backend::causal_softmax(scores, scale as f32);
+        return crate::backend::attention_softmax(scores, scale as f32, visible.clone());
     }
-    crate::plain::causal_softmax(scores, scale)
+    crate::plain::attention_softmax(scores, scale, visible)
 }
 
-/// One head: `queries` rows of `keys` scores. `y` comes in zeroed.
+/// One head: a row of `keys` scores for each query, of which it sees `columns`. `y` comes in zeroed.
 #[cfg(feature = "flex")]
 #[multiversion(targets = "simd")]
-pub(crate) fn forward(x: &[f32], y: &mut [f32], queries: usize, keys: usize, scale: f32) {
-    for query in 0..queries {
-        let row = query * keys..query * keys + query + 1 + keys - queries;
+pub(crate) fn forward(x: &[f32], y: &mut [f32], columns: &[Range<usize>], scale: f32) {
+    let keys = x.len() / columns.len();
+    for (query, columns) in columns.iter().enumerate() {
+        let row = query * keys + columns.start..query * keys + columns.end;
         let (x, y) = (&x[row.clone()], &mut y[row]);
         let largest = simd::max(x);
         for (y, &x) in y.iter_mut().zip(x) {
@@ -53,12 +56,12 @@ pub(crate) fn backward(
     y: &[f32],
     dy: &[f32],
     dx: &mut [f32],
-    queries: usize,
-    keys: usize,
+    columns: &[Range<usize>],
     scale: f32,
 ) {
-    for query in 0..queries {
-        let row = query * keys..query * keys + query + 1 + keys - queries;
+    let keys = y.len() / columns.len();
+    for (query, columns) in columns.iter().enumerate() {
+        let row = query * keys + columns.start..query * keys + columns.end;
         let (y, dy, dx) = (&y[row.clone()], &dy[row.clone()], &mut dx[row]);
         let dot = simd::sum(y.len(), |i| y[i] * dy[i]);
         for ((dx, &y), &dy) in dx.iter_mut().zip(y).zip(dy) {

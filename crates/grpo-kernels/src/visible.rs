@@ -1,0 +1,106 @@
+//! Which keys a query of attention may see.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Which keys a query of attention may see.
+///
+/// Query `i` of `q` over `k ≥ q` keys stands at column `i + k − q`: the last query lines up with the last
+/// key, so that a block of new queries over a longer cache needs no mask of its own.
+///
+/// A query that would see no key is padding itself. It sees the key at its own column, so that its row is
+/// finite; nobody reads the row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Visible {
+    /// No key after the query; the last query lines up with the last key.
+    pub causal: bool,
+    /// For each row of the batch, the columns of its keys that hold tokens; `None`: all of them. What is
+    /// outside is padding.
+    pub tokens: Option<Arc<[Range<usize>]>>,
+}
+
+impl Visible {
+    /// Every key up to the query's own.
+    pub fn causal() -> Self {
+        Self { causal: true, tokens: None }
+    }
+
+    /// Every key.
+    pub fn all() -> Self {
+        Self { causal: false, tokens: None }
+    }
+
+    /// Of these, the keys that hold tokens: for each row of the batch its columns.
+    #[must_use]
+    pub fn within(self, tokens: impl Into<Arc<[Range<usize>]>>) -> Self {
+        Self { tokens: Some(tokens.into()), ..self }
+    }
+
+    /// What each query sees: `queries` ranges of columns for each row of the batch, none of them empty.
+    pub(crate) fn columns(&self, [batch, _, queries, keys]: [usize; 4]) -> Vec<Range<usize>> {
+        let of_row = |row: usize| {
+            let tokens = self.tokens.as_ref().map_or(0..keys, |tokens| tokens[row].clone());
+            (keys - queries..keys).map(move |own| self.columns_of_query(own, &tokens))
+        };
+        (0..batch).flat_map(of_row).collect()
+    }
+
+    fn columns_of_query(&self, own: usize, tokens: &Range<usize>) -> Range<usize> {
+        let end = if self.causal { tokens.end.min(own + 1) } else { tokens.end };
+        if tokens.start < end { tokens.start..end } else { own..own + 1 }
+    }
+
+    /// # Panics
+    /// Where scores of this shape cannot be meant.
+    pub(crate) fn assert_fits(&self, [batch, _, queries, keys]: [usize; 4]) {
+        assert!(queries <= keys, "{queries} queries cannot each see themselves among {keys} keys");
+        let Some(tokens) = &self.tokens else { return };
+        assert_eq!(tokens.len(), batch, "ranges of tokens against the rows of the batch");
+        for (row, range) in tokens.iter().enumerate() {
+            let inside = range.start <= range.end && range.end <= keys;
+            assert!(inside, "row {row}: tokens in columns {range:?} of {keys} keys");
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "a batch of one row has one range")]
+mod tests {
+    use super::Visible;
+    use std::ops::Range;
+
+    /// What each of `queries` over 6 keys sees.
+    #[track_caller]
+    fn check(visible: Visible, queries: usize, expect: &[Range<usize>]) {
+        visible.assert_fits([1, 2, queries, 6]);
+        assert_eq!(visible.columns([1, 2, queries, 6]), expect);
+    }
+
+    #[test]
+    fn without_padding() {
+        check(Visible::all(), 2, &[0..6, 0..6]);
+        check(Visible::causal(), 1, &[0..6]);
+        check(Visible::causal(), 3, &[0..4, 0..5, 0..6]);
+    }
+
+    #[test]
+    fn with_padding() {
+        check(Visible::all().within([1..4]), 2, &[1..4, 1..4]);
+        check(Visible::causal().within([1..4]), 4, &[1..3, 1..4, 1..4, 1..4]);
+        check(Visible::causal().within([1..4]), 5, &[1..2, 1..3, 1..4, 1..4, 1..4]);
+    }
+
+    #[test]
+    fn a_query_that_would_see_nothing_sees_itself() {
+        check(Visible::causal().within([4..6]), 4, &[2..3, 3..4, 4..5, 4..6]);
+        check(Visible::all().within([3..3]), 2, &[4..5, 5..6]);
+        check(Visible::causal().within([0..0]), 1, &[5..6]);
+    }
+
+    #[test]
+    fn each_row_of_the_batch_has_its_own() {
+        let visible = Visible::all().within(vec![0..2, 3..6]);
+        assert_eq!(visible.columns([2, 1, 2, 6]), [0..2, 0..2, 3..6, 3..6]);
+        assert_eq!(Visible::causal().columns([2, 1, 2, 3]), [0..2, 0..3, 0..2, 0..3]);
+    }
+}

@@ -1,0 +1,8 @@
+//! Each fused operation against plain f64 loops, its gradient against the derivative of those loops taken by
+//! finite differences, and both against the plain version in Burn's primitives.
+
+mod activations;
+mod norms;
+mod properties;
+mod softmax;
+mod support;

@@ -1,0 +1,77 @@
+//! What the tests share: inputs, comparisons, finite differences.
+
+use burn::tensor::{Device, Tensor, TensorData};
+
+/// Deterministic, non-trivial values in −3..3.
+pub(crate) fn values(n: usize, seed: u64) -> Vec<f64> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..n)
+        .map(|_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            // Through f32, so that the oracle sees exactly what the kernel sees.
+            f64::from(((state >> 40) as f32 / (1u64 << 24) as f32 - 0.5) * 6.0)
+        })
+        .collect()
+}
+
+pub(crate) fn tensor<const D: usize>(
+    values: &[f64],
+    shape: [usize; D],
+    device: &Device,
+) -> Tensor<D> {
+    let values: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+    Tensor::from_data(TensorData::new(values, shape), device)
+}
+
+pub(crate) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+/// The gradients of `Σ w · f(inputs)` by Burn's tape, and the output.
+pub(crate) fn differentiate<const D: usize, const I: usize, const N: usize>(
+    inputs: [Tensor<I>; N],
+    w: &[f64],
+    f: impl Fn([Tensor<I>; N]) -> Tensor<D>,
+) -> (Vec<f64>, [Vec<f64>; N]) {
+    let inputs = inputs.map(Tensor::require_grad);
+    let output = f(inputs.clone());
+    let weights = tensor(w, output.dims(), &output.device());
+    let gradients = (output.clone() * weights).sum().backward();
+    (host(output), inputs.map(|input| host(input.grad(&gradients).unwrap())))
+}
+
+/// Differences relative to the largest of `expected`, or to 1 where that is less.
+#[track_caller]
+pub(crate) fn assert_close(got: &[f64], expected: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), expected.len());
+    let scale = expected.iter().fold(1.0_f64, |m, v| m.max(v.abs()));
+    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
+        assert!((g - e).abs() <= tolerance * scale, "element {i}: {g}, expected {e}");
+    }
+}
+
+/// As [`assert_close`], each element beside itself.
+#[track_caller]
+pub(crate) fn assert_each_close(got: &[f64], expected: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), expected.len());
+    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
+        assert!((g - e).abs() <= tolerance * e.abs().max(1.0), "element {i}: {g}, expected {e}");
+    }
+}
+
+/// d(Σ w·f(x))/dx by central differences of an f64 function: error about 1e-9.
+pub(crate) fn finite_differences(x: &[f64], f: impl Fn(&[f64]) -> Vec<f64>, w: &[f64]) -> Vec<f64> {
+    let h = 1e-5;
+    let dot = |x: &[f64]| f(x).iter().zip(w).map(|(y, w)| y * w).sum::<f64>();
+    (0..x.len())
+        .map(|i| {
+            let mut moved = x.to_vec();
+            moved[i] = x[i] + h;
+            let up = dot(&moved);
+            moved[i] = x[i] - h;
+            (up - dot(&moved)) / (2.0 * h)
+        })
+        .collect()
+}
