@@ -38,6 +38,7 @@ pub fn exp(x: f32) -> f32 {
 }
 
 /// `(σ(x), 1 − σ(x))`, σ the logistic function: both small ones to a few ulp, down to e⁻⁸⁷.
+#[cfg(feature = "flex")]
 #[inline(always)]
 pub(crate) fn sigmoid(x: f32) -> (f32, f32) {
     // Of −|x|, so that neither overflows nor comes of a difference of numbers near 1.
@@ -48,6 +49,7 @@ pub(crate) fn sigmoid(x: f32) -> (f32, f32) {
 }
 
 /// Sum of `f(i)` over `0..n` with [`LANES`] accumulators in a fixed order.
+#[cfg(feature = "flex")]
 #[inline(always)]
 pub(crate) fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
     let mut lanes = [0.0f32; LANES];
@@ -96,6 +98,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "flex")]
     fn sigmoid_and_its_complement_are_within_four_ulp() {
         for i in -8700..=8700 {
             let x = i as f32 * 1e-2;
@@ -110,6 +113,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "flex")]
     fn sum_and_max_see_every_element() {
         for n in 0..70 {
             let values: Vec<f32> = (0..n).map(|i| i as f32 - 20.0).collect();

@@ -115,6 +115,11 @@ fn extremes_are_finite() {
     check_extremes(gelu_tanh);
     check_extremes(plain::gelu_tanh);
     check_extremes(|x| swiglu(x.clone(), x.ones_like()));
+    // As the gradient of `up`, which is silu too.
+    let device = Device::flex().autodiff();
+    let (gate, up) = (tensor(&[-1e30, 1e30], [1, 2], &device), tensor(&[0.0; 2], [1, 2], &device));
+    let (_, [dup]) = differentiate([up], &[1.0; 2], |[up]| swiglu(gate.clone(), up));
+    assert!(dup[0].abs() <= 1e-30 && dup[1] == f64::from(1e30_f32), "{dup:?}");
     let device = Device::flex();
     let x = [-1e30, -1e3, -20.0, 0.0, 20.0, 1e3, 1e30];
     let got = host(gelu(tensor(&x, [7], &device)));
