@@ -10,6 +10,7 @@
 //!   begin, end and pad.
 //! - [`Prompt`], [`Completion`] and [`Group`] are what sampling hands to rewards and losses.
 
+mod caught;
 mod chat;
 mod corpus;
 mod error;

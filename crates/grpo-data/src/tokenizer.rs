@@ -1,6 +1,7 @@
 //! Text to token ids and back, in the format of Hugging Face's `tokenizer.json`.
 
 use crate::DataError;
+use crate::caught::caught;
 use crate::error::Shortened;
 use crate::origin::read_text;
 use serde::Deserialize;
@@ -29,7 +30,10 @@ impl TextTokenizer {
         let bad = |reason: String| DataError::BadTokenizer { path: path.into(), reason };
         let text = read_text(path)?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-        let mut inner = Tokenizer::from_str(text).map_err(|error| bad(error.to_string()))?;
+        // Before the crate, which panics on malformed JSON.
+        let added_tokens = added_tokens(text).map_err(|error| bad(error.to_string()))?;
+        let inner = caught(|| Tokenizer::from_str(text).map_err(|error| error.to_string()));
+        let mut inner = inner.flatten().map_err(bad)?;
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|error| bad(error.to_string()))?;
         if let tokenizers::ModelWrapper::BPE(model) = inner.get_model()
@@ -38,9 +42,7 @@ impl TextTokenizer {
             // The same text would have other ids each time, from a generator that is not ours.
             return Err(bad(format!("its `model.dropout` is {dropout}, which must be null")));
         }
-        for AddedToken { id, content } in
-            added_tokens(text).map_err(|error| bad(error.to_string()))?
-        {
+        for AddedToken { id, content } in added_tokens {
             // The crate numbers added tokens on from the vocabulary and only logs where the file differs.
             if let Some(read) = inner.token_to_id(&content).filter(|read| *read != id) {
                 let fault =
@@ -72,7 +74,8 @@ impl TextTokenizer {
     }
 
     /// The text of `ids` without special tokens. Ids that the tokenizer lacks are skipped, and bytes
-    /// that are not UTF-8 (half a character at the end of a cut completion) become `�`.
+    /// that are not UTF-8 (half a character at the end of a cut completion) become `�`. Where the
+    /// tokenizer's own decoder fails, the tokens stand one after another, special ones too.
     pub fn decode(&self, ids: &[u32]) -> String {
         self.text(ids, true)
     }
@@ -94,20 +97,22 @@ impl TextTokenizer {
     }
 
     fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>, DataError> {
-        let encoding = self.inner.encode_fast(text, special);
-        let encoding = encoding.map_err(|error| DataError::NotEncoded {
+        let encoding =
+            caught(|| self.inner.encode_fast(text, special).map_err(|error| error.to_string()));
+        let encoding = encoding.flatten().map_err(|reason| DataError::NotEncoded {
             path: self.path.clone(),
             text: Shortened(text).to_string(),
-            reason: error.to_string(),
+            reason,
         })?;
         Ok(encoding.get_ids().to_vec())
     }
 
     fn text(&self, ids: &[u32], skip_special: bool) -> String {
-        self.inner.decode(ids, skip_special).unwrap_or_else(|_| {
+        match caught(|| self.inner.decode(ids, skip_special)) {
+            Ok(Ok(text)) => text,
             // A decoder that fails leaves the tokens themselves.
-            ids.iter().filter_map(|&id| self.inner.id_to_token(id)).collect()
-        })
+            _ => ids.iter().filter_map(|&id| self.inner.id_to_token(id)).collect(),
+        }
     }
 }
 

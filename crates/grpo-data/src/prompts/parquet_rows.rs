@@ -2,13 +2,13 @@
 
 use super::Row;
 use crate::DataError;
+use crate::caught::caught;
 use crate::origin::Origin;
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::Field;
 use parquet::record::reader::RowIter;
 use serde_json::{Map, Value, json};
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(super) struct ParquetRows {
     rows: RowIter<'static>,
@@ -22,7 +22,7 @@ impl ParquetRows {
             let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
             Ok(RowIter::from_file_into(Box::new(reader)))
         });
-        Ok(Self { rows: rows.map_err(|reason| bad(origin, 0, reason))?, row: 0 })
+        Ok(Self { rows: rows.flatten().map_err(|reason| bad(origin, 0, reason))?, row: 0 })
     }
 
     pub(super) fn next(&mut self, origin: &Origin) -> Result<Option<Row>, DataError> {
@@ -31,16 +31,12 @@ impl ParquetRows {
             Some(Err(error)) => Err(error.to_string()),
             Some(Ok(row)) => Ok(Some(object(row.get_column_iter()))),
         });
-        let Some(keys) = row.map_err(|reason| bad(origin, self.row, reason))? else {
+        let Some(keys) = row.flatten().map_err(|reason| bad(origin, self.row, reason))? else {
             return Ok(None);
         };
         self.row += 1;
         Ok(Some((self.row, keys)))
     }
-}
-
-fn caught<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err("the reader panicked".to_owned()))
 }
 
 fn bad(origin: &Origin, row: u64, reason: String) -> DataError {

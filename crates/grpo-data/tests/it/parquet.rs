@@ -77,6 +77,22 @@ fn damaged_files_are_named() {
     assert!(error(&flipped).contains("checksum"), "{}", error(&flipped));
 }
 
+#[test]
+fn panics_of_the_parquet_crate_are_errors() {
+    let whole = std::fs::read(fixture("ids.parquet")).unwrap();
+    let mut panics = 0;
+    for at in 0..whole.len() {
+        for byte in [0, 0x15, 0xff, whole[at] ^ 1] {
+            let mut bytes = whole.clone();
+            bytes[at] = byte;
+            let found = results("p.parquet", &bytes);
+            let text = format!("{:?}", found.last());
+            panics += usize::from(text.contains("its reader panicked ("));
+        }
+    }
+    assert!(panics > 0, "the crate panics no more: caught.rs may have lost its reason");
+}
+
 static FILES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let names = ["none", "snappy", "gzip", "brotli", "zstd", "lz4"];
     let mut files: Vec<_> = names

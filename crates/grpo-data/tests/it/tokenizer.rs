@@ -120,6 +120,26 @@ fn a_text_without_ids_is_an_error() {
     );
 }
 
+#[test]
+fn panics_of_the_tokenizers_crate_are_errors() {
+    // A template whose special token has no ids: the crate indexes a map with it.
+    let broken = changed(|json| {
+        json["post_processor"]["special_tokens"] = json!({});
+        json["post_processor"]["single"][0]["SpecialToken"]["id"] = json!("<none>");
+    });
+    if let Ok(tokenizer) = broken {
+        let error = tokenizer.encode_with_special("x").unwrap_err().to_string();
+        assert!(error.contains("its reader panicked (no entry found for key)"), "{error}");
+        assert_eq!(tokenizer.decode(&tokenizer.encode("x").unwrap()), "x");
+    } else {
+        panic!("{broken:?}");
+    }
+    // A decoder that strips more than there is.
+    let strip = json!({"type": "Strip", "content": "x", "start": 0, "stop": 4});
+    let broken = changed(|json| json["decoder"] = strip).unwrap();
+    assert_eq!(broken.decode(&broken.encode("x").unwrap()), "x");
+}
+
 proptest! {
     #[test]
     fn any_text_comes_back(text: String) {
