@@ -1,65 +1,218 @@
 //! From text to ids and back, by whatever files a model folder has for it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crate::{DataError, Vocabulary};
+use crate::{
+    ChatOptions, ChatTemplate, CompletionSource, DataError, PromptSource, SpecialIds,
+    TextTokenizer, Vocabulary,
+};
 
-/// How a model's ids are text.
+/// How a model's ids are text, and which of them begin and end one.
 #[derive(Clone, Debug)]
-pub enum Codec {
-    /// Tokens of SMILES (`vocabulary.json`).
+pub struct Codec {
+    tokens: Tokens,
+    special: SpecialIds,
+    /// Where it was read.
+    folder: PathBuf,
+    /// The files of the folder that belong to it, as they were.
+    files: Vec<(String, Vec<u8>)>,
+}
+
+#[derive(Clone, Debug)]
+enum Tokens {
+    /// Tokens of SMILES.
     Smiles(Vocabulary),
+    /// Text in general.
+    Text { tokenizer: Box<TextTokenizer>, chat: Option<ChatTemplate> },
     /// No file says: ids go in and come out.
     Ids,
 }
 
 /// The token list of a MolGPT.
 const VOCABULARY_FILE: &str = "vocabulary.json";
+const TOKENIZER_FILE: &str = "tokenizer.json";
+
+/// The files that a Hugging Face model keeps its text in; they go with the model wherever it goes.
+const COMPANIONS: [&str; 9] = [
+    TOKENIZER_FILE,
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "special_tokens_map.json",
+    "generation_config.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+];
 
 impl Codec {
-    /// Reads what a model folder has.
+    /// Of a token list of SMILES.
+    pub fn of_vocabulary(vocabulary: Vocabulary) -> Self {
+        let boundary = vocabulary.boundary();
+        let files = vec![(VOCABULARY_FILE.to_owned(), vocabulary.to_json().into_bytes())];
+        let special = SpecialIds { bos: Some(boundary), eos: vec![boundary], pad: None };
+        Self { tokens: Tokens::Smiles(vocabulary), special, folder: PathBuf::new(), files }
+    }
+
+    /// Reads what a model folder has: `vocabulary.json`, or `tokenizer.json` with a chat template, or nothing.
     ///
     /// # Errors
     /// A file that cannot be read or is wrong.
     pub fn of_folder(folder: &Path) -> Result<Self, DataError> {
         let vocabulary = folder.join(VOCABULARY_FILE);
         if vocabulary.exists() {
-            return Ok(Self::Smiles(Vocabulary::from_json_file(&vocabulary)?));
+            let codec = Self::of_vocabulary(Vocabulary::from_json_file(&vocabulary)?);
+            return Ok(Self { folder: folder.to_owned(), ..codec });
         }
-        Ok(Self::Ids)
+        let path = folder.join(TOKENIZER_FILE);
+        let tokens = if path.exists() {
+            let tokenizer = Box::new(TextTokenizer::from_file(&path)?);
+            Tokens::Text { tokenizer, chat: ChatTemplate::from_folder(folder)? }
+        } else {
+            Tokens::Ids
+        };
+        let tokenizer = match &tokens {
+            Tokens::Text { tokenizer, .. } => Some(&**tokenizer),
+            Tokens::Smiles(_) | Tokens::Ids => None,
+        };
+        let special = SpecialIds::from_folder(folder, tokenizer)?;
+        let mut files = Vec::new();
+        for name in COMPANIONS {
+            let path = folder.join(name);
+            if path.exists() {
+                let bytes = std::fs::read(&path)
+                    .map_err(|source| DataError::Unreadable { path, source })?;
+                files.push((name.to_owned(), bytes));
+            }
+        }
+        Ok(Self { tokens, special, folder: folder.to_owned(), files })
+    }
+
+    /// The token list, where the ids are tokens of SMILES.
+    pub fn vocabulary(&self) -> Option<&Vocabulary> {
+        match &self.tokens {
+            Tokens::Smiles(vocabulary) => Some(vocabulary),
+            Tokens::Text { .. } | Tokens::Ids => None,
+        }
     }
 
     /// The file that ids come from, for messages.
     pub fn file(&self) -> &'static str {
-        match self {
-            Self::Smiles(_) => VOCABULARY_FILE,
-            Self::Ids => "no file",
+        match self.tokens {
+            Tokens::Smiles(_) => VOCABULARY_FILE,
+            Tokens::Text { .. } => TOKENIZER_FILE,
+            Tokens::Ids => "no file",
         }
     }
 
-    /// Ids that are tokens: the largest and one; `None` where no file says.
-    pub fn len(&self) -> Option<usize> {
-        match self {
-            Self::Smiles(vocabulary) => Some(vocabulary.len()),
-            Self::Ids => None,
+    /// The largest id that is a token, and one; `None` where no file says.
+    pub fn token_count(&self) -> Option<usize> {
+        match &self.tokens {
+            Tokens::Smiles(vocabulary) => Some(vocabulary.len()),
+            Tokens::Text { tokenizer, .. } => Some(tokenizer.len()),
+            Tokens::Ids => None,
         }
     }
 
     /// A hash of the tokens in their order, for vocabularies that we make ourselves.
     pub fn sha256(&self) -> Option<String> {
-        match self {
-            Self::Smiles(vocabulary) => Some(vocabulary.sha256()),
-            Self::Ids => None,
-        }
+        self.vocabulary().map(Vocabulary::sha256)
     }
 
     /// The files that a model folder needs for it.
-    pub fn files(&self) -> Vec<(String, Vec<u8>)> {
-        match self {
-            Self::Smiles(vocabulary) => {
-                vec![(VOCABULARY_FILE.to_owned(), vocabulary.to_json().into_bytes())]
+    pub fn files(&self) -> &[(String, Vec<u8>)] {
+        &self.files
+    }
+
+    /// The id that begins a text, where there is one.
+    pub fn begin_id(&self) -> Option<u32> {
+        self.special.bos
+    }
+
+    /// The ids that end a text; the first is the one to train on.
+    pub fn end_ids(&self) -> &[u32] {
+        &self.special.eos
+    }
+
+    /// The ids in front of a completion. Text gets what the tokenizer puts in front of a text; messages go through
+    /// the chat template.
+    ///
+    /// # Errors
+    /// Text without a tokenizer, messages without a chat template, what these refuse, or a prompt of no tokens.
+    pub fn prompt(
+        &self,
+        prompt: &PromptSource,
+        options: &ChatOptions,
+    ) -> Result<Vec<u32>, DataError> {
+        let ids = match (&self.tokens, prompt) {
+            (_, PromptSource::Ids(ids)) => ids.clone(),
+            (Tokens::Ids, _) => return Err(self.no_tokenizer()),
+            (Tokens::Smiles(vocabulary), PromptSource::Text(text)) => {
+                [vec![vocabulary.boundary()], encode_smiles(vocabulary, text)?].concat()
             }
-            Self::Ids => Vec::new(),
+            // A text that begins nowhere begins at the mark for it.
+            (Tokens::Text { .. }, PromptSource::Text(text)) if text.is_empty() => {
+                self.special.bos.into_iter().collect()
+            }
+            (Tokens::Text { tokenizer, .. }, PromptSource::Text(text)) => {
+                tokenizer.encode_with_special(text)?
+            }
+            (Tokens::Text { tokenizer, chat: Some(chat) }, PromptSource::Messages(messages)) => {
+                tokenizer.encode(&chat.render(messages, options)?)?
+            }
+            (_, PromptSource::Messages(_)) => {
+                return Err(DataError::NoChatTemplate { folder: self.folder.clone() });
+            }
+        };
+        if ids.is_empty() {
+            return Err(DataError::EmptyPrompt);
+        }
+        Ok(ids)
+    }
+
+    /// The ids of a completion, without an end mark that it does not have.
+    ///
+    /// # Errors
+    /// Text without a tokenizer, or what the tokenizer refuses.
+    pub fn completion(&self, completion: &CompletionSource) -> Result<Vec<u32>, DataError> {
+        match (&self.tokens, completion) {
+            (_, CompletionSource::Ids(ids)) => Ok(ids.clone()),
+            (Tokens::Smiles(vocabulary), CompletionSource::Text(text)) => {
+                encode_smiles(vocabulary, text)
+            }
+            (Tokens::Text { tokenizer, .. }, CompletionSource::Text(text)) => {
+                tokenizer.encode(text)
+            }
+            (Tokens::Ids, CompletionSource::Text(_)) => Err(self.no_tokenizer()),
         }
     }
+
+    /// The text of ids, without marks at its ends; the ids with spaces between them where no file says what they
+    /// are.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        match &self.tokens {
+            Tokens::Smiles(vocabulary) => vocabulary.decode(ids),
+            Tokens::Text { tokenizer, .. } => tokenizer.decode(ids),
+            Tokens::Ids => {
+                let inside = ids.iter().filter(|id| !self.special.eos.contains(id));
+                inside.map(u32::to_string).collect::<Vec<_>>().join(" ")
+            }
+        }
+    }
+
+    /// Whether ids are text.
+    pub fn is_text(&self) -> bool {
+        !matches!(self.tokens, Tokens::Ids)
+    }
+
+    fn no_tokenizer(&self) -> DataError {
+        DataError::NoTokenizer { folder: self.folder.clone() }
+    }
+}
+
+fn encode_smiles(vocabulary: &Vocabulary, smiles: &str) -> Result<Vec<u32>, DataError> {
+    vocabulary.encode(smiles).map_err(|source| DataError::NotInVocabulary {
+        smiles: smiles.to_owned(),
+        source,
+    })
 }

@@ -1,5 +1,6 @@
 //! Everything that a user's data can get wrong, as one enum.
 
+use serde_json::Value;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -20,6 +21,33 @@ pub enum DataError {
         path: PathBuf,
         /// What the operating system said.
         source: std::io::Error,
+    },
+    /// Text, and nothing to make ids of it.
+    #[error(
+        "`{folder}` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`"
+    )]
+    NoTokenizer {
+        /// The model folder.
+        folder: PathBuf,
+    },
+    /// Messages, and nothing to make a text of them.
+    #[error(
+        "`{folder}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text"
+    )]
+    NoChatTemplate {
+        /// The model folder.
+        folder: PathBuf,
+    },
+    /// Nothing to continue.
+    #[error("a prompt has no tokens, and the model has no id that begins a text; give it a token")]
+    EmptyPrompt,
+    /// A prompt or completion that is not made of the vocabulary's tokens.
+    #[error("`{smiles}` is not in the model's vocabulary: {source}")]
+    NotInVocabulary {
+        /// The text.
+        smiles: String,
+        /// The token.
+        source: UnknownToken,
     },
     /// The name of the file does not tell its format.
     #[error(
@@ -134,6 +162,92 @@ pub enum DataError {
         /// What was left out and why, as text.
         report: String,
     },
+    /// A `tokenizer.json` is none that can be used.
+    #[error(
+        "`{path}` is not a usable tokenizer: {reason}; expected the `tokenizer.json` of a Hugging Face model"
+    )]
+    BadTokenizer {
+        /// The path as it was given.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A tokenizer has no ids for a text.
+    #[error(
+        "the tokenizer `{path}` cannot encode `{text}`: {reason}; drop the text, or use a tokenizer with a token for what is unknown"
+    )]
+    NotEncoded {
+        /// The tokenizer's file.
+        path: PathBuf,
+        /// The text, shortened.
+        text: String,
+        /// What the tokenizer said.
+        reason: String,
+    },
+    /// A JSON file of a model is no JSON object.
+    #[error("`{path}` is not a JSON object: {source}; copy the file from the model again")]
+    ModelJson {
+        /// The file.
+        path: PathBuf,
+        /// What the JSON reader said, with its line and column.
+        source: serde_json::Error,
+    },
+    /// A key in a JSON file of a model holds what it cannot mean.
+    #[error("`{key}` in `{path}` is {found}; expected {expected}; correct it or take it out")]
+    ModelKey {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// What can stand there.
+        expected: &'static str,
+        /// What stands there, in words.
+        found: String,
+    },
+    /// A chat template does not parse.
+    #[error(
+        "line {line} of the chat template in `{path}` does not parse: {reason}; correct the template"
+    )]
+    TemplateSyntax {
+        /// The file that holds the template.
+        path: PathBuf,
+        /// The line of the template, counted from 1.
+        line: u64,
+        /// What the template engine said.
+        reason: String,
+    },
+    /// A chat template refuses messages, or fails on them.
+    #[error(
+        "line {line} of the chat template in `{path}` fails on the messages: {reason}; correct the messages or the template"
+    )]
+    TemplateFailed {
+        /// The file that holds the template.
+        path: PathBuf,
+        /// The line of the template, counted from 1.
+        line: u64,
+        /// What the template or its engine said.
+        reason: String,
+    },
+    /// A line or row of prompts says something else than a prompt.
+    #[error("`{path}:{line}`: {fault}")]
+    BadPrompt {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The line or row, counted from 1.
+        line: u64,
+        /// What is wrong there.
+        fault: PromptFault,
+    },
+    /// A Parquet file is none, or is cut off or damaged.
+    #[error("`{path}` cannot be read as Parquet after row {row}: {reason}; write the file again")]
+    BadParquet {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The last row that was read whole (0: none).
+        row: u64,
+        /// What the Parquet reader said.
+        reason: String,
+    },
     /// A saved position lies outside the data that it is applied to.
     #[error(
         "the saved position {found} lies outside the {len} items of this data set; resume with the data that the run began with"
@@ -143,6 +257,58 @@ pub enum DataError {
         found: u64,
         /// Items of the data set.
         len: u64,
+    },
+}
+
+/// What can be wrong with one line or row of prompts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PromptFault {
+    /// The line is no JSON object.
+    #[error(
+        "the line is not a JSON object: {reason}; write one object a line, such as {{\"prompt\": \"2 + 2 =\"}}"
+    )]
+    NotAnObject {
+        /// What the JSON reader said.
+        reason: String,
+    },
+    /// The line is longer than any prompt.
+    #[error("the line is longer than {most} bytes; write one object a line")]
+    TooLong {
+        /// The most bytes of a line.
+        most: usize,
+    },
+    /// No key says what the prompt is.
+    #[error("there is no prompt; give one of the keys {expected} (found {found})")]
+    NoPrompt {
+        /// The keys that would have done.
+        expected: Names,
+        /// The keys that are there.
+        found: Names,
+    },
+    /// Two keys that say the same thing.
+    #[error("there are both `{first}` and `{second}`; keep one of them")]
+    Both {
+        /// One key.
+        first: &'static str,
+        /// The other key.
+        second: &'static str,
+    },
+    /// A key that stands there twice.
+    #[error("the key `{key}` is there twice; keep one of them")]
+    DuplicateKey {
+        /// The key.
+        key: String,
+    },
+    /// A key that holds something else than it should.
+    #[error("`{key}` is {found}; expected {expected}")]
+    WrongValue {
+        /// The key, with the place in it: `messages[2].content`.
+        key: String,
+        /// What can stand there.
+        expected: &'static str,
+        /// What stands there, in words.
+        found: String,
     },
 }
 
@@ -174,8 +340,20 @@ impl fmt::Display for Names {
     }
 }
 
+/// A JSON value in a message: `the value 3`, `the string "a"`, `a list`.
+pub(crate) fn described(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) | Value::Number(_) => format!("the value {value}"),
+        Value::String(text) => format!("the string {:?}", Shortened(text).to_string()),
+        Value::Array(list) if list.is_empty() => "an empty list".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    }
+}
+
 /// The first hundred characters of a text that may be as long as a file.
-struct Shortened<'a>(&'a str);
+pub(crate) struct Shortened<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Shortened<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,28 +5,42 @@
 //! - [`MoleculeReader`] streams a user's `.smi` or CSV file, [`Vocabulary`] turns SMILES into token
 //!   ids, [`Corpus`] puts the two together and reports what it left out.
 //! - [`EpochOrder`] walks over a corpus in a shuffled order that can be resumed anywhere.
+//! - [`PromptReader`] streams a user's prompts from JSON lines or Parquet; [`ChatTemplate`] makes
+//!   text of conversations, [`TextTokenizer`] ids of text, and [`SpecialIds`] says which of them
+//!   begin, end and pad.
 //! - [`Prompt`], [`Completion`] and [`Group`] are what sampling hands to rewards and losses.
 
+mod caught;
+mod chat;
 mod codec;
 mod corpus;
 mod error;
 mod example;
+mod model_json;
 mod molecules;
 mod order;
+mod origin;
+mod prompts;
 mod record;
 mod rng;
 mod smiles_tokens;
+mod special;
+mod tokenizer;
 mod vocabulary;
 
+pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::Codec;
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
+pub use error::{DataError, Names, PromptFault, UnknownToken};
 pub use example::{Example, Examples};
-pub use error::{DataError, Names, UnknownToken};
 pub use molecules::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 pub use order::{EpochOrder, OrderPosition};
+pub use prompts::{CompletionSource, PromptReader, PromptRecord, PromptSource};
 pub use record::{
     Completion, CompletionParts, Conditions, Finish, Group, Prompt, SampleKey, SampledUnder,
 };
 pub use rng::{CounterRng, Purpose};
 pub use smiles_tokens::{SmilesTokens, smiles_tokens};
+pub use special::SpecialIds;
+pub use tokenizer::TextTokenizer;
 pub use vocabulary::{BOUNDARY, Vocabulary};

@@ -5,13 +5,13 @@ mod line_ends;
 mod smi_rows;
 
 use crate::DataError;
+use crate::origin::{Bytes, Origin, open_file};
 use csv_rows::CsvRows;
 use flate2::read::MultiGzDecoder;
 use line_ends::LineEnds;
 use smi_rows::SmiRows;
-use std::fs::File;
-use std::io::{self, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::io::{BufReader, Read};
+use std::path::Path;
 
 /// One molecule of a file. Nothing is checked about its SMILES but that it is not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,10 +81,7 @@ impl MoleculeReader {
                 });
             }
         };
-        let file = File::open(path).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => DataError::MissingFile { path: path.into() },
-            _ => DataError::Unreadable { path: path.into(), source },
-        })?;
+        let file = open_file(path)?;
         let compressed = plain.len() < name.len();
         Self::from_reader(file, format, compressed, path, options)
     }
@@ -175,35 +172,6 @@ enum Rows {
     Smi(SmiRows),
     Csv(CsvRows),
     Ended,
-}
-
-type Bytes = Box<dyn Read + Send>;
-
-/// Where bytes come from, for errors.
-struct Origin {
-    path: PathBuf,
-    compressed: bool,
-}
-
-impl Origin {
-    fn text<'a>(&self, bytes: &'a [u8], line: u64) -> Result<&'a str, DataError> {
-        str::from_utf8(bytes).map_err(|_| DataError::NotUtf8 { path: self.path.clone(), line })
-    }
-
-    /// `line` is the last one that was read whole.
-    fn io_error(&self, source: io::Error, line: u64) -> DataError {
-        let path = self.path.clone();
-        // What the decompressor finds wrong has these kinds; the disk's faults have others.
-        let damaged = matches!(
-            source.kind(),
-            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
-        );
-        if self.compressed && damaged {
-            DataError::BadGzip { path, line, source }
-        } else {
-            DataError::Unreadable { path, source }
-        }
-    }
 }
 
 fn filled(text: &str) -> Option<String> {

@@ -1,5 +1,6 @@
 //! The token list of a molecule model, in MolGPT's file format.
 
+use crate::origin::read_text;
 use crate::smiles_tokens::unknown_token;
 use crate::{DataError, UnknownToken, smiles_tokens};
 use sha2::{Digest, Sha256};
@@ -50,11 +51,7 @@ impl Vocabulary {
     /// # Errors
     /// The file cannot be read, or [`Self::from_json`] refuses its text.
     pub fn from_json_file(path: &Path) -> Result<Self, DataError> {
-        let text = std::fs::read_to_string(path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => DataError::MissingFile { path: path.into() },
-            _ => DataError::Unreadable { path: path.into(), source },
-        })?;
-        Self::from_json(&text, path)
+        Self::from_json(&read_text(path)?, path)
     }
 
     /// Reads a JSON object from token to index out of `text`; errors name `path` as its origin.

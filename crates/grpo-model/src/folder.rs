@@ -41,15 +41,13 @@ impl ModelSpec {
         let codec = Codec::of_folder(folder)?;
         let expected = config.description().vocabulary;
         // Tables of text models are often a little larger than their vocabularies, for speed.
-        let fits = match &codec {
-            Codec::Smiles(vocabulary) => vocabulary.len() == expected,
-            other => other.len().is_none_or(|tokens| tokens <= expected),
-        };
+        let tokens = codec.token_count().unwrap_or(expected);
+        let fits = tokens == expected || (codec.vocabulary().is_none() && tokens < expected);
         if !fits {
             return Err(ModelFolderError::VocabularySize {
                 folder: folder.display().to_string(),
                 file: codec.file(),
-                tokens: codec.len().unwrap_or(0),
+                tokens,
                 expected,
             });
         }
@@ -71,7 +69,7 @@ impl ModelSpec {
             StoredAs::Bf16 => "bfloat16",
         };
         let mut files = vec![(CONFIG_FILE.to_owned(), self.config.to_json(dtype).into_bytes())];
-        files.extend(self.codec.files());
+        files.extend(self.codec.files().iter().cloned());
         for (name, bytes) in files {
             let path = folder.join(name);
             std::fs::write(&path, bytes)

@@ -1,8 +1,9 @@
 //! The rows of a CSV file.
 
-use super::{Bytes, MoleculeRecord, Origin, ReadOptions, filled};
+use super::{MoleculeRecord, ReadOptions, filled};
 use crate::DataError;
 use crate::error::Names;
+use crate::origin::{Bytes, Origin};
 use std::io;
 
 /// Columns that hold SMILES where the caller names none; the first that there is counts.

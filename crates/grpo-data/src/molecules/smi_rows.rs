@@ -1,7 +1,8 @@
 //! The lines of a `.smi` file.
 
-use super::{Bytes, MoleculeRecord, Origin, filled};
+use super::{MoleculeRecord, filled};
 use crate::DataError;
+use crate::origin::{Bytes, Origin};
 use std::io::{BufRead, BufReader};
 
 pub(super) struct SmiRows {

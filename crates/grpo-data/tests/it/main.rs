@@ -1,6 +1,11 @@
 //! Tests through the public interface, in one binary.
 
+mod chat;
 mod corpus;
 mod molecules;
+mod parquet;
+mod prompts;
 mod record;
+mod special;
+mod tokenizer;
 mod vocabulary;

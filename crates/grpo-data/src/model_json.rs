@@ -1,0 +1,45 @@
+//! The JSON files beside a model's weights.
+
+use crate::DataError;
+use crate::origin::read_text_if_there;
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+
+/// A JSON object, such as `config.json`, and where it is from.
+pub(crate) struct ModelJson {
+    pub(crate) path: PathBuf,
+    pub(crate) object: Map<String, Value>,
+}
+
+impl ModelJson {
+    /// Reads `folder/name`; an empty object where there is no such file.
+    pub(crate) fn read(folder: &Path, name: &str) -> Result<Self, DataError> {
+        let path = folder.join(name);
+        let object = match read_text_if_there(&path)? {
+            Some(text) => serde_json::from_str(text.strip_prefix('\u{feff}').unwrap_or(&text))
+                .map_err(|source| DataError::ModelJson { path: path.clone(), source })?,
+            None => Map::new(),
+        };
+        Ok(Self { path, object })
+    }
+
+    /// A value that is there and not null.
+    pub(crate) fn get(&self, key: &str) -> Option<&Value> {
+        self.object.get(key).filter(|value| !value.is_null())
+    }
+
+    /// A special token such as `eos_token`: a string, or an object with its text in `content`.
+    pub(crate) fn token(&self, key: &str) -> Result<Option<&str>, DataError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let text = value.as_str().or_else(|| value.get("content")?.as_str());
+        match text {
+            Some(text) => Ok(Some(text)),
+            None => Err(self.wrong(key, "a string, or an object with a string `content`", value)),
+        }
+    }
+
+    pub(crate) fn wrong(&self, key: &str, expected: &'static str, found: &Value) -> DataError {
+        let (path, key) = (self.path.clone(), key.to_owned());
+        DataError::ModelKey { path, key, expected, found: crate::error::described(found) }
+    }
+}

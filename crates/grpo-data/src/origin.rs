@@ -1,0 +1,64 @@
+//! Where bytes come from, and what an error says of it.
+
+use crate::{DataError, PromptFault};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+pub(crate) type Bytes = Box<dyn Read + Send>;
+
+/// Where bytes come from, for errors.
+pub(crate) struct Origin {
+    pub(crate) path: PathBuf,
+    pub(crate) compressed: bool,
+}
+
+impl Origin {
+    pub(crate) fn text<'a>(&self, bytes: &'a [u8], line: u64) -> Result<&'a str, DataError> {
+        str::from_utf8(bytes).map_err(|_| DataError::NotUtf8 { path: self.path.clone(), line })
+    }
+
+    /// `line` is the last one that was read whole.
+    pub(crate) fn io_error(&self, source: io::Error, line: u64) -> DataError {
+        let path = self.path.clone();
+        // What the decompressor finds wrong has these kinds; the disk's faults have others.
+        let damaged = matches!(
+            source.kind(),
+            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+        );
+        if self.compressed && damaged {
+            DataError::BadGzip { path, line, source }
+        } else {
+            DataError::Unreadable { path, source }
+        }
+    }
+
+    pub(crate) fn fault(&self, line: u64, fault: PromptFault) -> DataError {
+        DataError::BadPrompt { path: self.path.clone(), line, fault }
+    }
+}
+
+pub(crate) fn open_file(path: &Path) -> Result<File, DataError> {
+    File::open(path).map_err(|source| reading_error(path, source))
+}
+
+/// The whole of a small text file.
+pub(crate) fn read_text(path: &Path) -> Result<String, DataError> {
+    std::fs::read_to_string(path).map_err(|source| reading_error(path, source))
+}
+
+/// As [`read_text`]; `None` where there is no such file.
+pub(crate) fn read_text_if_there(path: &Path) -> Result<Option<String>, DataError> {
+    match read_text(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(DataError::MissingFile { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn reading_error(path: &Path, source: io::Error) -> DataError {
+    match source.kind() {
+        io::ErrorKind::NotFound => DataError::MissingFile { path: path.into() },
+        _ => DataError::Unreadable { path: path.into(), source },
+    }
+}

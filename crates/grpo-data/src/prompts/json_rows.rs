@@ -1,0 +1,99 @@
+//! The objects of a file of JSON lines.
+
+use super::Row;
+use crate::DataError;
+use crate::error::PromptFault;
+use crate::origin::{Bytes, Origin};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::{Map, Value};
+use std::fmt;
+use std::io::{BufRead, BufReader, Read};
+
+/// Bytes of the longest line. More is a file of another kind, or a bomb in gzip.
+const LONGEST: usize = 256 << 20;
+
+pub(super) struct JsonRows {
+    source: BufReader<Bytes>,
+    /// Lines that were read whole.
+    line: u64,
+    bytes: Vec<u8>,
+}
+
+impl JsonRows {
+    pub(super) fn new(source: Bytes) -> Self {
+        Self { source: BufReader::with_capacity(1 << 16, source), line: 0, bytes: Vec::new() }
+    }
+
+    /// The next line that is not empty.
+    pub(super) fn next(&mut self, origin: &Origin) -> Result<Option<Row>, DataError> {
+        loop {
+            self.bytes.clear();
+            let mut source = (&mut self.source).take(LONGEST as u64 + 1);
+            let read = source.read_until(b'\n', &mut self.bytes);
+            if read.map_err(|error| origin.io_error(error, self.line))? == 0 {
+                return Ok(None);
+            }
+            self.line += 1;
+            if self.bytes.len() > LONGEST {
+                return Err(origin.fault(self.line, PromptFault::TooLong { most: LONGEST }));
+            }
+            let text = origin.text(&self.bytes, self.line)?;
+            let text = match text.strip_prefix('\u{feff}') {
+                Some(rest) if self.line == 1 => rest,
+                _ => text,
+            };
+            let text = text.trim_ascii();
+            if !text.is_empty() {
+                let keys = object(text).map_err(|fault| origin.fault(self.line, fault))?;
+                return Ok(Some((self.line, keys)));
+            }
+        }
+    }
+}
+
+fn object(text: &str) -> Result<Map<String, Value>, PromptFault> {
+    let Keys { map, duplicate } = serde_json::from_str(text)
+        .map_err(|error| PromptFault::NotAnObject { reason: reason(&error) })?;
+    match duplicate {
+        Some(key) => Err(PromptFault::DuplicateKey { key }),
+        None => Ok(map),
+    }
+}
+
+/// What the JSON reader said, with the column alone: its line is always 1.
+fn reason(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
+}
+
+/// The keys of an object, and the first that is there twice, which serde_json would let pass.
+struct Keys {
+    map: Map<String, Value>,
+    duplicate: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(KeysVisitor)
+    }
+}
+
+struct KeysVisitor;
+
+impl<'de> Visitor<'de> for KeysVisitor {
+    type Value = Keys;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Keys, A::Error> {
+        let mut keys = Keys { map: Map::new(), duplicate: None };
+        while let Some(key) = entries.next_key::<String>()? {
+            let value = entries.next_value()?;
+            if keys.map.insert(key.clone(), value).is_some() && keys.duplicate.is_none() {
+                keys.duplicate = Some(key);
+            }
+        }
+        Ok(keys)
+    }
+}

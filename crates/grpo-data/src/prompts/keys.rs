@@ -1,0 +1,176 @@
+//! What the keys of a line or row mean.
+
+use super::{CompletionSource, PromptRecord, PromptSource};
+use crate::Message;
+use crate::error::{Names, PromptFault, described};
+use serde_json::{Map, Value};
+
+const PROMPT_KEYS: [&str; 4] = ["prompt", "messages", "prompt_ids", "text"];
+
+/// `text` is both a prompt, an empty one, and the completion.
+const COMPLETION_KEYS: [&str; 3] = ["completion", "completion_ids", "text"];
+
+/// Takes the prompt and the completion out of the keys; the others become the record's fields.
+pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRecord, PromptFault> {
+    for key in PROMPT_KEYS.into_iter().chain(COMPLETION_KEYS) {
+        // Columns of Parquet files are there in every row; null says that this row has none.
+        if keys.get(key).is_some_and(Value::is_null) {
+            keys.shift_remove(key);
+        }
+    }
+    let Some(prompt_key) = the_one(&keys, PROMPT_KEYS)? else {
+        return Err(PromptFault::NoPrompt {
+            expected: Names(PROMPT_KEYS.map(str::to_owned).to_vec()),
+            found: Names(keys.into_iter().map(|(key, _)| key).collect()),
+        });
+    };
+    let completion_key = the_one(&keys, COMPLETION_KEYS)?;
+    let mut take = |key: &str| keys.shift_remove(key).unwrap_or_default();
+
+    let prompt_value = take(prompt_key);
+    let (mut prompt, mut completion) = match prompt_key {
+        "text" => {
+            let text = text(prompt_key, prompt_value, "a text")?;
+            (PromptSource::Text(String::new()), Some(CompletionSource::Text(text)))
+        }
+        "prompt_ids" => (PromptSource::Ids(ids(prompt_key, prompt_value)?), None),
+        "messages" => (PromptSource::Messages(messages(prompt_key, prompt_value)?), None),
+        _ => (prompt(prompt_value)?, None),
+    };
+    match completion_key {
+        Some(key @ "completion") => completion = Some(self::completion(take(key))?),
+        Some(key @ "completion_ids") => {
+            completion = Some(CompletionSource::Ids(ids(key, take(key))?))
+        }
+        _ => {}
+    }
+    if let ("messages", None, PromptSource::Messages(messages)) =
+        (prompt_key, completion_key, &mut prompt)
+    {
+        completion = last_answer(messages)?.map(CompletionSource::Text);
+    }
+    Ok(PromptRecord { line, prompt, completion, fields: keys })
+}
+
+/// The one of `names` that is there.
+fn the_one<const N: usize>(
+    keys: &Map<String, Value>,
+    names: [&'static str; N],
+) -> Result<Option<&'static str>, PromptFault> {
+    let mut there = names.into_iter().filter(|name| keys.contains_key(*name));
+    match (there.next(), there.next()) {
+        (Some(first), Some(second)) => Err(PromptFault::Both { first, second }),
+        (one, _) => Ok(one),
+    }
+}
+
+fn prompt(value: Value) -> Result<PromptSource, PromptFault> {
+    let key = "prompt";
+    match &value {
+        Value::Array(list) if list.first().is_some_and(Value::is_object) => {
+            Ok(PromptSource::Messages(messages(key, value)?))
+        }
+        Value::Array(list) if list.first().is_some_and(Value::is_number) => {
+            Ok(PromptSource::Ids(ids(key, value)?))
+        }
+        _ => {
+            let expected = "a text, a list of token ids, or a list of messages {role, content} (an empty prompt is \"\" or `prompt_ids`: [])";
+            Ok(PromptSource::Text(text(key, value, expected)?))
+        }
+    }
+}
+
+fn completion(value: Value) -> Result<CompletionSource, PromptFault> {
+    let key = "completion";
+    match &value {
+        Value::Array(list) if list.first().is_some_and(Value::is_object) => {
+            match messages(key, value)?.as_mut_slice() {
+                [answer] if answer.role == ASSISTANT => {
+                    Ok(CompletionSource::Text(std::mem::take(&mut answer.content)))
+                }
+                all => Err(PromptFault::WrongValue {
+                    key: key.to_owned(),
+                    expected: "one message, with the role `assistant`",
+                    found: format!(
+                        "messages with the roles {}",
+                        Names(all.iter().map(|message| message.role.clone()).collect())
+                    ),
+                }),
+            }
+        }
+        Value::Array(list) if list.first().is_some_and(Value::is_number) => {
+            Ok(CompletionSource::Ids(ids(key, value)?))
+        }
+        _ => {
+            let expected = "a text, a list of token ids, or a list of one message of the assistant's (an empty completion is \"\" or `completion_ids`: [])";
+            Ok(CompletionSource::Text(text(key, value, expected)?))
+        }
+    }
+}
+
+const ASSISTANT: &str = "assistant";
+
+/// Takes the last message off if it is the assistant's.
+fn last_answer(messages: &mut Vec<Message>) -> Result<Option<String>, PromptFault> {
+    let Some(answer) = messages.pop_if(|last| last.role == ASSISTANT) else { return Ok(None) };
+    if messages.is_empty() {
+        return Err(PromptFault::WrongValue {
+            key: "messages".to_owned(),
+            expected: "a message in front of the assistant's, for a prompt",
+            found: "one message of the assistant's".to_owned(),
+        });
+    }
+    Ok(Some(answer.content))
+}
+
+fn text(key: &str, value: Value, expected: &'static str) -> Result<String, PromptFault> {
+    match value {
+        Value::String(text) => Ok(text),
+        other => Err(wrong(key, expected, &other)),
+    }
+}
+
+fn ids(key: &str, value: Value) -> Result<Vec<u32>, PromptFault> {
+    let Value::Array(list) = &value else {
+        return Err(wrong(key, "a list of token ids", &value));
+    };
+    let id = |(at, value): (usize, &Value)| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        let expected = "a token id, which is a whole number from 0 to 4294967295";
+        id.ok_or_else(|| wrong(&format!("{key}[{at}]"), expected, value))
+    };
+    list.iter().enumerate().map(id).collect()
+}
+
+fn messages(key: &str, value: Value) -> Result<Vec<Message>, PromptFault> {
+    match value {
+        Value::Array(list) if !list.is_empty() => {
+            let message = |(at, value)| message(&format!("{key}[{at}]"), value);
+            list.into_iter().enumerate().map(message).collect()
+        }
+        other => Err(wrong(key, "a list of messages {role, content}", &other)),
+    }
+}
+
+fn message(key: &str, value: Value) -> Result<Message, PromptFault> {
+    let Value::Object(mut fields) = value else {
+        return Err(wrong(key, "a message {role, content}", &value));
+    };
+    let mut take = |name: &str| {
+        let value = fields.shift_remove(name).unwrap_or_default();
+        text(&format!("{key}.{name}"), value, "a text")
+    };
+    let message = Message { role: take("role")?, content: take("content")? };
+    // A struct in Parquet has all its fields in every row. Anything else would be lost in silence.
+    match fields.iter().find(|(_, value)| !value.is_null()) {
+        Some((name, value)) => {
+            let expected = "nothing there: a message has `role` and `content` alone";
+            Err(wrong(&format!("{key}.{name}"), expected, value))
+        }
+        None => Ok(message),
+    }
+}
+
+fn wrong(key: &str, expected: &'static str, found: &Value) -> PromptFault {
+    PromptFault::WrongValue { key: key.to_owned(), expected, found: described(found) }
+}

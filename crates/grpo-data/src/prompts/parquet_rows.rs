@@ -1,0 +1,96 @@
+//! The rows of a Parquet file, as JSON.
+
+use super::Row;
+use crate::DataError;
+use crate::caught::caught;
+use crate::origin::Origin;
+use parquet::file::reader::SerializedFileReader;
+use parquet::record::Field;
+use parquet::record::reader::RowIter;
+use serde_json::{Map, Value, json};
+use std::fs::File;
+
+pub(super) struct ParquetRows {
+    rows: RowIter<'static>,
+    /// Rows that were read whole.
+    row: u64,
+}
+
+impl ParquetRows {
+    pub(super) fn new(file: File, origin: &Origin) -> Result<Self, DataError> {
+        let rows = caught(|| {
+            let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
+            Ok(RowIter::from_file_into(Box::new(reader)))
+        });
+        Ok(Self { rows: rows.flatten().map_err(|reason| bad(origin, 0, reason))?, row: 0 })
+    }
+
+    pub(super) fn next(&mut self, origin: &Origin) -> Result<Option<Row>, DataError> {
+        let row = caught(|| match self.rows.next() {
+            None => Ok(None),
+            Some(Err(error)) => Err(error.to_string()),
+            Some(Ok(row)) => Ok(Some(object(row.get_column_iter()))),
+        });
+        let Some(keys) = row.flatten().map_err(|reason| bad(origin, self.row, reason))? else {
+            return Ok(None);
+        };
+        self.row += 1;
+        Ok(Some((self.row, keys)))
+    }
+}
+
+fn bad(origin: &Origin, row: u64, reason: String) -> DataError {
+    DataError::BadParquet { path: origin.path.clone(), row, reason }
+}
+
+fn object<'a>(columns: impl Iterator<Item = (&'a String, &'a Field)>) -> Map<String, Value> {
+    columns.map(|(name, field)| (name.clone(), json_of(field))).collect()
+}
+
+fn json_of(field: &Field) -> Value {
+    match field {
+        Field::Null => Value::Null,
+        Field::Bool(value) => (*value).into(),
+        Field::Byte(value) => (*value).into(),
+        Field::Short(value) => (*value).into(),
+        Field::Int(value) => (*value).into(),
+        Field::Long(value) => (*value).into(),
+        Field::UByte(value) => (*value).into(),
+        Field::UShort(value) => (*value).into(),
+        Field::UInt(value) => (*value).into(),
+        Field::ULong(value) => (*value).into(),
+        // JSON has no NaN and no infinity: null.
+        Field::Float16(value) => value.to_f64().into(),
+        Field::Float(value) => f64::from(*value).into(),
+        Field::Double(value) => (*value).into(),
+        Field::Str(text) => text.as_str().into(),
+        Field::Bytes(bytes) => match str::from_utf8(bytes.data()) {
+            // Some writers do not mark text as such.
+            Ok(text) => text.into(),
+            Err(_) => {
+                let hex: String = bytes.data().iter().map(|byte| format!("{byte:02x}")).collect();
+                json!({ "bytes": hex })
+            }
+        },
+        Field::Group(row) => object(row.get_column_iter()).into(),
+        Field::ListInternal(list) => list.elements().iter().map(json_of).collect(),
+        Field::MapInternal(map) => {
+            let entries = map.entries().iter();
+            entries.map(|(key, value)| (name_of(key), json_of(value))).collect()
+        }
+        Field::Decimal(_)
+        | Field::Date(_)
+        | Field::TimeMillis(_)
+        | Field::TimeMicros(_)
+        | Field::TimestampMillis(_)
+        | Field::TimestampMicros(_) => field.to_string().into(),
+    }
+}
+
+/// The key of a map's entry as a name in JSON.
+fn name_of(key: &Field) -> String {
+    match json_of(key) {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}

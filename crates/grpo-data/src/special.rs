@@ -1,0 +1,76 @@
+//! The ids that begin, end and pad a text.
+
+use crate::model_json::ModelJson;
+use crate::{DataError, TextTokenizer};
+use serde_json::Value;
+use std::path::Path;
+
+/// Ids with a meaning of their own, as the files of a model state them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpecialIds {
+    /// Begins a text.
+    pub bos: Option<u32>,
+    /// Each of them ends a text; a chat model often has one for a turn and one for a document.
+    pub eos: Vec<u32>,
+    /// Fills a batch, where a file says so.
+    pub pad: Option<u32>,
+}
+
+impl SpecialIds {
+    /// Looks into `generation_config.json`, `config.json` and `tokenizer_config.json` of `folder`, in
+    /// this order: all ends of a text without duplicates, the first beginning and padding. Files and
+    /// keys that are missing say nothing. Tokens that are given by name are looked up in `tokenizer`,
+    /// and left out without one.
+    ///
+    /// # Errors
+    /// A file is malformed, an id is none, or `tokenizer` lacks a token.
+    pub fn from_folder(
+        folder: &Path,
+        tokenizer: Option<&TextTokenizer>,
+    ) -> Result<Self, DataError> {
+        let generation = ModelJson::read(folder, "generation_config.json")?;
+        let config = ModelJson::read(folder, "config.json")?;
+        let names = ModelJson::read(folder, "tokenizer_config.json")?;
+        let found = |id_key, token_key| -> Result<Vec<u32>, DataError> {
+            let mut ids = ids(&generation, id_key)?;
+            ids.extend(self::ids(&config, id_key)?);
+            ids.extend(token_id(&names, token_key, tokenizer)?);
+            Ok(ids)
+        };
+        let mut eos = Vec::new();
+        for id in found("eos_token_id", "eos_token")? {
+            if !eos.contains(&id) {
+                eos.push(id);
+            }
+        }
+        let bos = found("bos_token_id", "bos_token")?.first().copied();
+        let pad = found("pad_token_id", "pad_token")?.first().copied();
+        Ok(Self { bos, eos, pad })
+    }
+}
+
+/// The ids of a key that holds one or a list of them.
+fn ids(file: &ModelJson, key: &str) -> Result<Vec<u32>, DataError> {
+    let Some(value) = file.get(key) else { return Ok(Vec::new()) };
+    let list = match value {
+        Value::Array(list) => list.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let id = |value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| file.wrong(key, "a token id or a list of token ids", value))
+    };
+    list.iter().map(id).collect()
+}
+
+fn token_id(
+    file: &ModelJson,
+    key: &str,
+    tokenizer: Option<&TextTokenizer>,
+) -> Result<Option<u32>, DataError> {
+    let (Some(token), Some(tokenizer)) = (file.token(key)?, tokenizer) else { return Ok(None) };
+    match tokenizer.token_id(token) {
+        Some(id) => Ok(Some(id)),
+        None => Err(file.wrong(key, "a token of the tokenizer", &token.into())),
+    }
+}

@@ -1,0 +1,133 @@
+//! Text to token ids and back, in the format of Hugging Face's `tokenizer.json`.
+
+use crate::DataError;
+use crate::caught::caught;
+use crate::error::Shortened;
+use crate::origin::read_text;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use tokenizers::Tokenizer;
+
+/// The tokenizer of a language model.
+///
+/// Truncation and padding that `tokenizer.json` asks for are taken off: text is never cut in silence,
+/// and what is padding is for the batch to say.
+#[derive(Clone, Debug)]
+pub struct TextTokenizer {
+    inner: Tokenizer,
+    path: PathBuf,
+    len: usize,
+}
+
+impl TextTokenizer {
+    /// Reads a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no tokenizer, has no tokens, encodes at random (BPE dropout), or
+    /// gives its added tokens ids that do not follow on its vocabulary.
+    pub fn from_file(path: &Path) -> Result<Self, DataError> {
+        let bad = |reason: String| DataError::BadTokenizer { path: path.into(), reason };
+        let text = read_text(path)?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+        // Before the crate, which panics on malformed JSON.
+        let added_tokens = added_tokens(text).map_err(|error| bad(error.to_string()))?;
+        let inner = caught(|| Tokenizer::from_str(text).map_err(|error| error.to_string()));
+        let mut inner = inner.flatten().map_err(bad)?;
+        inner.with_padding(None);
+        inner.with_truncation(None).map_err(|error| bad(error.to_string()))?;
+        if let tokenizers::ModelWrapper::BPE(model) = inner.get_model()
+            && let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0)
+        {
+            // The same text would have other ids each time, from a generator that is not ours.
+            return Err(bad(format!("its `model.dropout` is {dropout}, which must be null")));
+        }
+        for AddedToken { id, content } in added_tokens {
+            // The crate numbers added tokens on from the vocabulary and only logs where the file differs.
+            if let Some(read) = inner.token_to_id(&content).filter(|read| *read != id) {
+                let fault =
+                    format!("it gives `{content}` the id {id}, which would be read as {read}");
+                return Err(bad(fault));
+            }
+        }
+        let largest = inner.get_vocab(true).into_values().max();
+        let largest = largest.ok_or_else(|| bad("it has no tokens".to_owned()))?;
+        Ok(Self { inner, path: path.into(), len: largest as usize + 1 })
+    }
+
+    /// The ids of `text`. Nothing is added around it; special tokens that are written in the text
+    /// (`<|im_start|>`) become their ids, as chat templates need it.
+    ///
+    /// # Errors
+    /// The tokenizer has no token for a part of the text, not even one for what it does not know.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        self.ids(text, false)
+    }
+
+    /// As [`Self::encode`], with the special tokens that the tokenizer's post-processor puts around a
+    /// text, such as the beginning mark of Llama.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        self.ids(text, true)
+    }
+
+    /// The text of `ids` without special tokens. Ids that the tokenizer lacks are skipped, and bytes
+    /// that are not UTF-8 (half a character at the end of a cut completion) become `�`. Where the
+    /// tokenizer's own decoder fails, the tokens stand one after another, special ones too.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        self.text(ids, true)
+    }
+
+    /// As [`Self::decode`], with special tokens.
+    pub fn decode_all(&self, ids: &[u32]) -> String {
+        self.text(ids, false)
+    }
+
+    /// The id of a token, special or not.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// The largest id + 1, at least 1. A model's head can have more rows, and ids below can be unused.
+    #[expect(clippy::len_without_is_empty, reason = "a tokenizer without tokens is refused")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>, DataError> {
+        let encoding =
+            caught(|| self.inner.encode_fast(text, special).map_err(|error| error.to_string()));
+        let encoding = encoding.flatten().map_err(|reason| DataError::NotEncoded {
+            path: self.path.clone(),
+            text: Shortened(text).to_string(),
+            reason,
+        })?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    fn text(&self, ids: &[u32], skip_special: bool) -> String {
+        match caught(|| self.inner.decode(ids, skip_special)) {
+            Ok(Ok(text)) => text,
+            // A decoder that fails leaves the tokens themselves.
+            _ => ids.iter().filter_map(|&id| self.inner.id_to_token(id)).collect(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct AddedTokens {
+    #[serde(default)]
+    added_tokens: Vec<AddedToken>,
+}
+
+#[derive(Deserialize)]
+struct AddedToken {
+    id: u32,
+    content: String,
+}
+
+fn added_tokens(text: &str) -> Result<Vec<AddedToken>, serde_json::Error> {
+    serde_json::from_str::<AddedTokens>(text).map(|file| file.added_tokens)
+}

@@ -1,0 +1,301 @@
+use flate2::{Compression, write::GzEncoder};
+use grpo_data::{CompletionSource, Message, PromptReader, PromptRecord, PromptSource};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::Path;
+
+pub(crate) fn results(name: &str, bytes: &[u8]) -> Vec<Result<PromptRecord, String>> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    let short =
+        |error: grpo_data::DataError| error.to_string().replace(path.to_str().unwrap(), name);
+    match PromptReader::open(&path) {
+        Ok(reader) => reader.map(|record| record.map_err(short)).collect(),
+        Err(error) => vec![Err(short(error))],
+    }
+}
+
+fn read(text: &str) -> Vec<PromptRecord> {
+    results("p.jsonl", text.as_bytes()).into_iter().map(Result::unwrap).collect()
+}
+
+#[track_caller]
+fn error(text: &str) -> String {
+    results("p.jsonl", text.as_bytes()).pop().unwrap().unwrap_err()
+}
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn message(role: &str, content: &str) -> Message {
+    Message { role: role.into(), content: content.into() }
+}
+
+#[test]
+fn every_key_gives_its_prompt_and_completion() {
+    use CompletionSource as C;
+    use PromptSource as P;
+    let check = |line: &str, prompt: PromptSource, completion: Option<CompletionSource>| {
+        let expect = PromptRecord { line: 1, prompt, completion, fields: serde_json::Map::new() };
+        assert_eq!(read(line), [expect], "{line}");
+    };
+    let (user, answer) = (message("user", "q"), message("assistant", "a"));
+    let text = |text: &str| Some(C::Text(text.into()));
+    check(r#"{"prompt": "é"}"#, P::Text("é".into()), None);
+    check(r#"{"prompt": ""}"#, P::Text("".into()), None);
+    check(r#"{"prompt": [0, 4294967295]}"#, P::Ids(vec![0, u32::MAX]), None);
+    check(r#"{"prompt_ids": []}"#, P::Ids(vec![]), None);
+    check(
+        r#"{"prompt_ids": [1], "completion_ids": [2, 3]}"#,
+        P::Ids(vec![1]),
+        Some(C::Ids(vec![2, 3])),
+    );
+    check(r#"{"prompt": "q", "completion": [2]}"#, P::Text("q".into()), Some(C::Ids(vec![2])));
+    check(r#"{"prompt": "q", "completion": "a"}"#, P::Text("q".into()), text("a"));
+    check(r#"{"prompt": "q", "completion": null}"#, P::Text("q".into()), None);
+    check(r#"{"text": "whole", "prompt": null}"#, P::Text("".into()), text("whole"));
+    let q = r#"{"role": "user", "content": "q"}"#;
+    let a = r#"{"content": "a", "role": "assistant", "tool_calls": null}"#;
+    check(&format!(r#"{{"prompt": [{q}]}}"#), P::Messages(vec![user.clone()]), None);
+    check(
+        &format!(r#"{{"prompt": [{q}], "completion": [{a}]}}"#),
+        P::Messages(vec![user.clone()]),
+        text("a"),
+    );
+    check(&format!(r#"{{"messages": [{q}, {a}]}}"#), P::Messages(vec![user.clone()]), text("a"));
+    check(&format!(r#"{{"messages": [{q}]}}"#), P::Messages(vec![user.clone()]), None);
+    // An answer that is begun in the prompt stays there.
+    check(
+        &format!(r#"{{"prompt": [{q}, {a}]}}"#),
+        P::Messages(vec![user.clone(), answer.clone()]),
+        None,
+    );
+    check(
+        &format!(r#"{{"messages": [{q}, {a}], "completion": "b"}}"#),
+        P::Messages(vec![user, answer]),
+        text("b"),
+    );
+}
+
+#[test]
+fn other_keys_are_kept_as_they_are_and_in_their_order() {
+    let records = read(r#"{"z": [1, {"b": null}], "prompt": "q", "answer": 4, "a": 0.5}"#);
+    let fields: Vec<_> = records[0].fields.iter().collect();
+    assert_eq!(
+        fields,
+        [
+            (&"z".to_owned(), &json!([1, {"b": null}])),
+            (&"answer".to_owned(), &json!(4)),
+            (&"a".to_owned(), &json!(0.5)),
+        ]
+    );
+}
+
+#[test]
+fn marks_line_ends_and_empty_lines_are_fine() {
+    let check = |text: &str, expect: &[(u64, &str)]| {
+        let records = read(text);
+        let found: Vec<_> = records
+            .iter()
+            .map(|record| match &record.prompt {
+                PromptSource::Text(text) => (record.line, text.as_str()),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(found, expect);
+    };
+    check("", &[]);
+    check("\u{feff}\n \t\r\n", &[]);
+    check("\u{feff}{\"prompt\": \"a\"}\r\n\r\n {\"prompt\": \"b\"} ", &[(1, "a"), (3, "b")]);
+    check("\n\n{\"prompt\": \"\\r\\n\"}\n", &[(3, "\r\n")]);
+}
+
+#[test]
+fn the_name_of_a_file_tells_its_format() {
+    let text = r#"{"prompt": "q"}"#;
+    let check = |name: &str, bytes: &[u8]| {
+        let found = results(name, bytes);
+        assert!(matches!(found.as_slice(), [Ok(_)]), "{name}: {found:?}");
+    };
+    check("a.jsonl", text.as_bytes());
+    check("a.JSON", text.as_bytes());
+    check("a.jsonl.gz", &gzip(text));
+    check("a.b.json.GZ", &gzip(text));
+    let error = |name: &str| PromptReader::open(Path::new(name)).err().unwrap().to_string();
+    let unknown = "cannot tell the format of `a.csv` from its name; expected a name that ends in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`";
+    assert_eq!(error("a.csv"), unknown);
+    assert!(error("parquet").starts_with("cannot tell the format"));
+    assert!(error("a.parquet.gz").starts_with("cannot tell the format"));
+    assert_eq!(error("none.jsonl"), "`none.jsonl` does not exist; check the path");
+    assert_eq!(error("none.parquet"), "`none.parquet` does not exist; check the path");
+}
+
+#[test]
+fn wrong_lines_are_named_with_their_fault() {
+    let check = |line: &str, expect: &str| {
+        let text = format!("{{\"prompt\": \"q\"}}\n{line}\n{{\"prompt\": \"q\"}}\n");
+        let found = results("p.jsonl", text.as_bytes());
+        assert_eq!(found.len(), 2, "{line}");
+        assert_eq!(found[1].clone().unwrap_err(), format!("`p.jsonl:2`: {expect}"));
+    };
+    let hint = "write one object a line, such as {\"prompt\": \"2 + 2 =\"}";
+    check(
+        "[",
+        &format!(
+            "the line is not a JSON object: invalid type: sequence, expected an object at column 0; {hint}"
+        ),
+    );
+    check(
+        "{\"prompt\": \"q\"",
+        &format!("the line is not a JSON object: EOF while parsing an object at column 14; {hint}"),
+    );
+    check(
+        "{\"prompt\": \"q\"} {}",
+        &format!("the line is not a JSON object: trailing characters at column 17; {hint}"),
+    );
+    check(
+        r#"{"question": "q", "prompt": null}"#,
+        "there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)",
+    );
+    check(
+        "{}",
+        "there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found (none))",
+    );
+    check(
+        r#"{"messages": [], "prompt": ""}"#,
+        "there are both `prompt` and `messages`; keep one of them",
+    );
+    check(r#"{"text": "", "prompt": ""}"#, "there are both `prompt` and `text`; keep one of them");
+    check(
+        r#"{"text": "", "completion": ""}"#,
+        "there are both `completion` and `text`; keep one of them",
+    );
+    check(
+        r#"{"prompt": "", "completion": "", "completion_ids": []}"#,
+        "there are both `completion` and `completion_ids`; keep one of them",
+    );
+    check(r#"{"prompt": "", "prompt": ""}"#, "the key `prompt` is there twice; keep one of them");
+    check(r#"{"prompt": "", "x": 1, "x": 1}"#, "the key `x` is there twice; keep one of them");
+    let prompt = "expected a text, a list of token ids, or a list of messages {role, content} (an empty prompt is \"\" or `prompt_ids`: [])";
+    check(r#"{"prompt": 3}"#, &format!("`prompt` is the value 3; {prompt}"));
+    check(r#"{"prompt": []}"#, &format!("`prompt` is an empty list; {prompt}"));
+    check(r#"{"prompt": {}}"#, &format!("`prompt` is an object; {prompt}"));
+    let completion = "expected a text, a list of token ids, or a list of one message of the assistant's (an empty completion is \"\" or `completion_ids`: [])";
+    check(
+        r#"{"prompt": "", "completion": []}"#,
+        &format!("`completion` is an empty list; {completion}"),
+    );
+    check(r#"{"text": true}"#, "`text` is the value true; expected a text");
+    let id = "expected a token id, which is a whole number from 0 to 4294967295";
+    check(r#"{"prompt": [1, -2]}"#, &format!("`prompt[1]` is the value -2; {id}"));
+    check(
+        r#"{"prompt_ids": [4294967296]}"#,
+        &format!("`prompt_ids[0]` is the value 4294967296; {id}"),
+    );
+    check(r#"{"prompt_ids": [1.0]}"#, &format!("`prompt_ids[0]` is the value 1.0; {id}"));
+    check(
+        r#"{"prompt": "", "completion_ids": [null]}"#,
+        &format!("`completion_ids[0]` is null; {id}"),
+    );
+    check(
+        r#"{"prompt_ids": "1 2"}"#,
+        "`prompt_ids` is the string \"1 2\"; expected a list of token ids",
+    );
+    let messages = "expected a list of messages {role, content}";
+    check(r#"{"messages": "q"}"#, &format!("`messages` is the string \"q\"; {messages}"));
+    check(r#"{"messages": []}"#, &format!("`messages` is an empty list; {messages}"));
+    check(
+        r#"{"messages": [{"role": "user", "content": "q"}, 3]}"#,
+        "`messages[1]` is the value 3; expected a message {role, content}",
+    );
+    check(
+        r#"{"messages": [{"role": "user", "content": [{"type": "text"}]}]}"#,
+        "`messages[0].content` is a list; expected a text",
+    );
+    check(r#"{"prompt": [{"content": "q"}]}"#, "`prompt[0].role` is null; expected a text");
+    check(
+        r#"{"prompt": [{"role": "user", "content": "q", "name": "Ann"}]}"#,
+        "`prompt[0].name` is the string \"Ann\"; expected nothing there: a message has `role` and `content` alone",
+    );
+    check(
+        r#"{"messages": [{"role": "assistant", "content": "a"}]}"#,
+        "`messages` is one message of the assistant's; expected a message in front of the assistant's, for a prompt",
+    );
+    check(
+        r#"{"prompt": "", "completion": [{"role": "user", "content": "q"}]}"#,
+        "`completion` is messages with the roles `user`; expected one message, with the role `assistant`",
+    );
+}
+
+#[test]
+fn damaged_files_are_named_with_the_line() {
+    let found = results("p.jsonl", b"{\"prompt\": \"q\"}\n{\"prompt\": \"\xff\"}\n");
+    assert_eq!(
+        found[1].clone().unwrap_err(),
+        "line 2 of `p.jsonl` is not UTF-8 text; save the file as UTF-8 (a compressed file's name must end in `.gz`)"
+    );
+    let text: String = (0..5000).map(|i| format!("{{\"prompt\": \"{i}\"}}\n")).collect();
+    let whole = gzip(&text);
+    let cut = results("p.jsonl.gz", &whole[..whole.len() - 10]).pop().unwrap().unwrap_err();
+    assert!(cut.starts_with("`p.jsonl.gz` cannot be decompressed after line "), "{cut}");
+    assert!(!cut.contains("line 0"), "{cut}");
+    let plain = results("p.jsonl.gz", text.as_bytes()).pop().unwrap().unwrap_err();
+    assert!(
+        plain.starts_with("`p.jsonl.gz` cannot be decompressed after line 0: invalid gzip"),
+        "{plain}"
+    );
+    let deep = "[".repeat(100_000);
+    let deep = error(&format!("{{\"prompt\": \"q\", \"x\": {deep}"));
+    assert!(deep.contains("recursion limit exceeded"), "{deep}");
+}
+
+#[test]
+fn a_huge_line_is_read_and_a_boundless_one_refused() {
+    let huge = "é".repeat(5_000_000);
+    let records = read(&format!("{{\"prompt\": \"{huge}\"}}"));
+    assert_eq!(records[0].prompt, PromptSource::Text(huge));
+    // A gzip file of 260 KB that holds one line of 257 MiB.
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    let blanks = vec![b' '; 1 << 20];
+    (0..257).for_each(|_| encoder.write_all(&blanks).unwrap());
+    let found = results("p.jsonl.gz", &encoder.finish().unwrap());
+    assert_eq!(
+        found,
+        [Err("`p.jsonl.gz:1`: the line is longer than 268435456 bytes; write one object a line"
+            .into())]
+    );
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_give_records_or_one_error(bytes: Vec<u8>, gz: bool) {
+        let found = results(if gz { "p.jsonl.gz" } else { "p.jsonl" }, &bytes);
+        let errors = found.iter().filter(|result| result.is_err()).count();
+        prop_assert!(errors == 0 || (errors == 1 && found.last().unwrap().is_err()));
+    }
+
+    #[test]
+    fn damaged_lines_never_panic(at in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), gz: bool) {
+        let text = "{\"prompt\": [{\"role\": \"user\", \"content\": \"é\"}], \"completion_ids\": [1, 2]}\r\n\
+            {\"messages\": [{\"role\": \"user\", \"content\": \"\"}], \"x\": {\"y\": [1e9, null]}}\n";
+        let mut bytes = if gz { gzip(text) } else { text.into() };
+        for (at, byte) in at {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        results(if gz { "p.jsonl.gz" } else { "p.jsonl" }, &bytes);
+    }
+
+    #[test]
+    fn fields_and_texts_survive(prompt: String, field: String, number: i64) {
+        let line = json!({"prompt": prompt, "x": [field, number]});
+        let records = read(&line.to_string());
+        prop_assert_eq!(&records[0].prompt, &PromptSource::Text(prompt));
+        prop_assert_eq!(Value::Object(records[0].fields.clone()), json!({"x": line["x"]}));
+    }
+}

@@ -1,0 +1,158 @@
+use grpo_data::TextTokenizer;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+static TOKENIZER: LazyLock<TextTokenizer> =
+    LazyLock::new(|| TextTokenizer::from_file(&fixture("tokenizer.json")).unwrap());
+
+/// The fixture's tokenizer after `change`.
+fn changed(change: impl FnOnce(&mut Value)) -> Result<TextTokenizer, String> {
+    let text = std::fs::read_to_string(fixture("tokenizer.json")).unwrap();
+    let mut json: Value = serde_json::from_str(&text).unwrap();
+    change(&mut json);
+    read(json.to_string().as_bytes())
+}
+
+fn read(bytes: &[u8]) -> Result<TextTokenizer, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.json");
+    std::fs::write(&path, bytes).unwrap();
+    let tokenizer = TextTokenizer::from_file(&path);
+    tokenizer.map_err(|error| error.to_string().replace(path.to_str().unwrap(), "t.json"))
+}
+
+#[test]
+fn ids_and_texts_are_those_of_the_python_package() {
+    let text = std::fs::read_to_string(fixture("tokenizer_cases.json")).unwrap();
+    let fixture: Value = serde_json::from_str(&text).unwrap();
+    let cases = fixture["cases"].as_array().unwrap();
+    assert_eq!(cases.len(), 9);
+    for case in cases {
+        let ids = |key: &str| -> Vec<u32> { serde_json::from_value(case[key].clone()).unwrap() };
+        let text = case["text"].as_str().unwrap();
+        assert_eq!(TOKENIZER.encode(text).unwrap(), ids("ids"), "{text:?}");
+        assert_eq!(TOKENIZER.encode_with_special(text).unwrap(), ids("special"), "{text:?}");
+        assert_eq!(TOKENIZER.decode(&ids("ids")), case["decoded"], "{text:?}");
+        assert_eq!(TOKENIZER.decode_all(&ids("special")), case["decoded_all"], "{text:?}");
+    }
+    assert_eq!(TOKENIZER.len(), fixture["len"]);
+}
+
+#[test]
+fn special_tokens_in_a_text_are_one_id_each() {
+    let start = TOKENIZER.token_id("<|im_start|>").unwrap();
+    let think = TOKENIZER.token_id("<think>").unwrap();
+    assert_eq!(TOKENIZER.encode("<|im_start|><think>").unwrap(), [start, think]);
+    assert_eq!(TOKENIZER.decode(&[start, think]), "<think>");
+    assert_eq!(TOKENIZER.decode_all(&[start, think]), "<|im_start|><think>");
+    assert_eq!(TOKENIZER.token_id("<|im_middle|>"), None);
+}
+
+#[test]
+fn nothing_is_cut_and_nothing_padded() {
+    // The fixture asks for at most 4 ids and at least 8.
+    assert_eq!(TOKENIZER.encode(&"x".repeat(1000)).unwrap().len(), 1000);
+    assert_eq!(TOKENIZER.encode("x").unwrap().len(), 1);
+    assert_eq!(TOKENIZER.encode_with_special("x").unwrap().len(), 2);
+}
+
+#[test]
+fn the_length_is_past_the_largest_id() {
+    let words = r#"{"type": "WordLevel", "vocab": {"b": 7, "a": 0}, "unk_token": "a"}"#;
+    let tokenizer = read(format!(r#"{{"version": "1.0", "model": {words}}}"#).as_bytes()).unwrap();
+    assert_eq!(tokenizer.len(), 8);
+}
+
+#[test]
+fn ids_outside_are_skipped_and_half_characters_replaced() {
+    let x = TOKENIZER.encode("x").unwrap()[0];
+    assert_eq!(TOKENIZER.decode(&[x, u32::MAX, TOKENIZER.len() as u32, x]), "xx");
+    assert_eq!(TOKENIZER.decode(&[]), "");
+    let crab = TOKENIZER.encode("🦀").unwrap();
+    assert_eq!(crab.len(), 4);
+    assert_eq!(TOKENIZER.decode(&crab[..2]), "\u{fffd}");
+}
+
+#[test]
+fn files_that_are_no_tokenizer_are_refused_with_their_fault() {
+    let check = |found: Result<TextTokenizer, String>, expect: &str| {
+        let error = found.unwrap_err();
+        assert!(error.starts_with("`t.json` is not a usable tokenizer: "), "{error}");
+        assert!(error.contains(expect), "{error}");
+        assert!(
+            error.ends_with("; expected the `tokenizer.json` of a Hugging Face model"),
+            "{error}"
+        );
+    };
+    check(read(b""), "EOF while parsing");
+    check(read(b"[]"), "invalid type");
+    check(read(br#"{"version": "1.0"}"#), "Model missing");
+    check(changed(|json| json["version"] = json!("9")), "Unknown tokenizer version '9'");
+    check(changed(|json| json["model"]["dropout"] = json!(0.1)), "`model.dropout` is 0.1");
+    check(
+        changed(|json| json["added_tokens"][4]["id"] = json!(1000)),
+        "it gives `</think>` the id 1000, which would be read as 334",
+    );
+    let empty = r#"{"type": "WordLevel", "vocab": {}, "unk_token": "?"}"#;
+    check(read(format!(r#"{{"version": "1.0", "model": {empty}}}"#).as_bytes()), "no tokens");
+    assert!(changed(|json| json["model"]["dropout"] = json!(0.0)).is_ok());
+    let error = TextTokenizer::from_file(Path::new("none.json")).unwrap_err();
+    assert_eq!(error.to_string(), "`none.json` does not exist; check the path");
+    let error = read(b"\xff").unwrap_err();
+    assert!(error.starts_with("cannot read `t.json`: "), "{error}");
+}
+
+#[test]
+fn a_text_without_ids_is_an_error() {
+    let words = r#"{"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"}"#;
+    let tokenizer = read(format!(r#"{{"version": "1.0", "model": {words}}}"#).as_bytes()).unwrap();
+    assert_eq!(tokenizer.encode("a").unwrap(), [0]);
+    let error = tokenizer.encode(&"b".repeat(1000)).unwrap_err().to_string();
+    assert!(error.contains("cannot encode `bbb") && error.contains("…`: "), "{error}");
+    assert!(
+        error.ends_with("; drop the text, or use a tokenizer with a token for what is unknown")
+    );
+}
+
+#[test]
+fn panics_of_the_tokenizers_crate_are_errors() {
+    // A template whose special token has no ids: the crate indexes a map with it.
+    let broken = changed(|json| {
+        json["post_processor"]["special_tokens"] = json!({});
+        json["post_processor"]["single"][0]["SpecialToken"]["id"] = json!("<none>");
+    });
+    if let Ok(tokenizer) = broken {
+        let error = tokenizer.encode_with_special("x").unwrap_err().to_string();
+        assert!(error.contains("its reader panicked (no entry found for key)"), "{error}");
+        assert_eq!(tokenizer.decode(&tokenizer.encode("x").unwrap()), "x");
+    } else {
+        panic!("{broken:?}");
+    }
+    // A decoder that strips more than there is.
+    let strip = json!({"type": "Strip", "content": "x", "start": 0, "stop": 4});
+    let broken = changed(|json| json["decoder"] = strip).unwrap();
+    assert_eq!(broken.decode(&broken.encode("x").unwrap()), "x");
+}
+
+proptest! {
+    #[test]
+    fn any_text_comes_back(text: String) {
+        // The fixture's normalizer is NFC, which changes no ASCII and no Hangul syllables.
+        let text: String = text.chars().filter(|c| c.is_ascii() || ('가'..='힣').contains(c)).collect();
+        prop_assert_eq!(TOKENIZER.decode_all(&TOKENIZER.encode(&text).unwrap()), text);
+    }
+
+    #[test]
+    fn any_ids_decode(ids: Vec<u32>, small in prop::collection::vec(0u32..340, 0..50), text: String) {
+        TOKENIZER.decode(&ids);
+        TOKENIZER.decode_all(&small);
+        let ids = TOKENIZER.encode(&text).unwrap();
+        prop_assert!(ids.iter().all(|&id| (id as usize) < TOKENIZER.len()));
+    }
+}
