@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use grpo_model::{StoredAs, WeightPrecision};
 
 /// Group Relative Policy Optimization in one program.
 #[derive(Debug, Parser)]
@@ -17,12 +18,18 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Improve a model with GRPO
+    /// Improve a model with GRPO: all of it, or a LoRA adapter
     Train(RunArguments),
-    /// Train a new model, or go on training one, on a file of molecules (next-token prediction)
+    /// Train a new model, or go on training one, on molecules or texts (next-token prediction)
     Pretrain(RunArguments),
-    /// Write molecules that a model generates, one SMILES a line
+    /// Write what a model generates: molecules, one SMILES a line, or completions of prompts as JSON lines
     Sample(SampleArguments),
+    /// Score given completions: log-probability and entropy of each token, as JSON lines
+    Logprob(LogprobArguments),
+    /// Write a model folder with an adapter added into its weights
+    Merge(MergeArguments),
+    /// Write a model folder with random weights for a config.json
+    Init(InitArguments),
     /// Describe each molecule of a file as one row of CSV
     ///
     /// hba, hbd, rotatable, aromatic_rings and alerts are counted as QED counts them (RDKit's QED.properties), which
@@ -54,12 +61,27 @@ pub(crate) struct RunArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct SampleArguments {
-    /// Model folder: a bundled one, or `model` in the folder of a run
+    /// Model folder: a bundled one, one from the Hugging Face hub, or `model` in the folder of a run
     #[arg(long, value_name = "FOLDER", default_value = "data/molecules/prior")]
     pub(crate) model: PathBuf,
-    /// Molecules to draw
-    #[arg(short = 'n', long = "number", value_name = "N", default_value_t = 1000)]
-    pub(crate) number: u32,
+    /// Adapter folder (PEFT's format), or `adapter` in the folder of a run
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) adapter: Option<PathBuf>,
+    /// Text to continue; may be repeated. Without it, what the model says from its beginning mark on
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prompt: Vec<String>,
+    /// Prompts to continue, as JSON lines or Parquet: `prompt` (text, ids or messages) or `prompt_ids`
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
+    pub(crate) prompts: Option<PathBuf>,
+    /// Send each --prompt through the model's chat template, as what the user says
+    #[arg(long, requires = "prompt")]
+    pub(crate) chat: bool,
+    /// The template's switch for thinking before the answer
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) thinking: Option<bool>,
+    /// Molecules to draw, or completions of each prompt [default: 1000 molecules, or 1 completion]
+    #[arg(short = 'n', long = "number", value_name = "N")]
+    pub(crate) number: Option<u32>,
     /// Seed of the random numbers
     #[arg(long, default_value_t = 42)]
     pub(crate) seed: u64,
@@ -78,10 +100,14 @@ pub(crate) struct SampleArguments {
     /// Above 1 for fewer tokens that the molecule has already, below 1 for more of them
     #[arg(long, value_name = "PENALTY")]
     pub(crate) repetition_penalty: Option<f32>,
-    /// Longest molecule in tokens, its end mark among them [default: what the model can see]
+    /// Longest molecule or completion in tokens, its end mark among them [default: what the model can see, at
+    /// most 256 for completions of prompts]
     #[arg(long, value_name = "N")]
     pub(crate) max_new_tokens: Option<usize>,
-    /// Molecules drawn at the same time
+    /// How the matrices of the model's blocks are held
+    #[arg(long, value_name = "PRECISION", default_value = "f32", value_parser = precision)]
+    pub(crate) weights: WeightPrecision,
+    /// Molecules or completions drawn at the same time
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) batch_size: usize,
     /// Write only valid molecules, each once, in canonical form
@@ -93,6 +119,84 @@ pub(crate) struct SampleArguments {
     /// Write to this file, compressed where it ends in .gz [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogprobArguments {
+    /// Model folder
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) model: PathBuf,
+    /// Adapter folder (PEFT's format)
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) adapter: Option<PathBuf>,
+    /// JSON lines or Parquet: `prompt` and `completion` (text or ids), or `prompt_ids` and `completion_ids`. Ids need
+    /// no tokenizer
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: PathBuf,
+    /// Divides the logits
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) temperature: f32,
+    /// Completions scored at the same time; decides memory
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) batch_size: usize,
+    /// How the matrices of the model's blocks are held
+    #[arg(long, value_name = "PRECISION", default_value = "f32", value_parser = precision)]
+    pub(crate) weights: WeightPrecision,
+    /// The chat template's switch for thinking before the answer
+    #[arg(long, value_name = "BOOL")]
+    pub(crate) thinking: Option<bool>,
+    /// Write to this file, compressed where it ends in .gz [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MergeArguments {
+    /// Model folder that the adapter was trained on
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) model: PathBuf,
+    /// Adapter folder (PEFT's format)
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) adapter: PathBuf,
+    /// Folder to write, which must not exist
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(crate) output: PathBuf,
+    /// Numbers of the weights: f32, or bf16 for half the size
+    #[arg(long, value_name = "NUMBERS", default_value = "f32", value_parser = stored_as)]
+    pub(crate) dtype: StoredAs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InitArguments {
+    /// The config.json of a family that is known
+    pub(crate) config: PathBuf,
+    /// Folder to write, which must not exist
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(crate) output: PathBuf,
+    /// Seed of the weights
+    #[arg(long, default_value_t = 42)]
+    pub(crate) seed: u64,
+    /// Numbers of the weights: f32, or bf16 for half the size
+    #[arg(long, value_name = "NUMBERS", default_value = "f32", value_parser = stored_as)]
+    pub(crate) dtype: StoredAs,
+}
+
+fn precision(text: &str) -> Result<WeightPrecision, String> {
+    match text {
+        "f32" => Ok(WeightPrecision::F32),
+        "bf16" => Ok(WeightPrecision::Bf16),
+        "q8" => Ok(WeightPrecision::Q8),
+        "q4" => Ok(WeightPrecision::Q4),
+        _ => Err("expected f32, bf16, q8 or q4".to_owned()),
+    }
+}
+
+fn stored_as(text: &str) -> Result<StoredAs, String> {
+    match text {
+        "f32" => Ok(StoredAs::F32),
+        "bf16" => Ok(StoredAs::Bf16),
+        _ => Err("expected f32 or bf16".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -109,7 +213,8 @@ pub(crate) struct DescribeArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct SelftestArguments {
-    /// Folder with advantages.json, losses.json or both, to be read instead of what is built in
+    /// Folder with advantages.json or losses.json, to be read instead of what is built in, or with model folders that have
+    /// an expected.json
     #[arg(long, value_name = "FOLDER")]
     pub(crate) golden: Option<PathBuf>,
     /// Device whose tensors are proved, among those built in [default: the one that trains]

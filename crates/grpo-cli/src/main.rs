@@ -8,6 +8,8 @@ mod commands;
 mod config;
 mod device;
 mod generate;
+mod look;
+mod models;
 mod output;
 mod run_files;
 
@@ -41,6 +43,9 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         Command::Train(arguments) => commands::train::run(&arguments),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),
         Command::Sample(arguments) => commands::sample::run(&arguments),
+        Command::Logprob(arguments) => commands::logprob::run(&arguments),
+        Command::Merge(arguments) => commands::merge::run(&arguments),
+        Command::Init(arguments) => commands::init::run(&arguments),
         Command::Describe(arguments) => commands::describe::run(&arguments),
         Command::Selftest(arguments) => commands::selftest::run(&arguments),
     }

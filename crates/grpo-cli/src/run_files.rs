@@ -1,12 +1,8 @@
-//! What the commands that train share: the folder of the run, and models in it.
+//! What the commands that train share: the folder of the run.
 
 use std::path::Path;
 
-use grpo_data::Vocabulary;
-use grpo_model::{ModelFolder, MolGpt, MolGptConfig};
-use grpo_run::{
-    Existing, RunError, RunFolder, RunInfo, atomic_write, write_folder_atomically, write_manifest,
-};
+use grpo_run::{Existing, RunError, RunFolder, RunInfo};
 use grpo_train::TrainError;
 
 use crate::output::say;
@@ -26,33 +22,7 @@ pub(crate) fn create_run(
     Ok(folder)
 }
 
-/// Puts a model folder, with the hashes of its files, in the place of the one that may be there.
-pub(crate) fn save_model(
-    target: &Path,
-    config: &MolGptConfig,
-    vocabulary: &Vocabulary,
-    model: &MolGpt,
-) -> Result<(), RunError> {
-    write_folder_atomically(target, Existing::Replace, |folder| {
-        write_model(folder, config, vocabulary, model)?;
-        write_manifest(folder)
-    })
-}
-
-/// Writes the files of a model folder into `folder`.
-pub(crate) fn write_model(
-    folder: &Path,
-    config: &MolGptConfig,
-    vocabulary: &Vocabulary,
-    model: &MolGpt,
-) -> Result<(), RunError> {
-    for (name, bytes) in ModelFolder::files(config, vocabulary, model) {
-        atomic_write(&folder.join(name), &bytes)?;
-    }
-    Ok(())
-}
-
 /// A failure to write, as the training passes it on.
-pub(crate) fn observer_error(error: RunError) -> TrainError {
-    TrainError::Observer(Box::new(error))
+pub(crate) fn observer_error(error: impl Into<anyhow::Error>) -> TrainError {
+    TrainError::Observer(error.into().into_boxed_dyn_error())
 }

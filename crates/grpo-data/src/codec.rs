@@ -211,8 +211,7 @@ impl Codec {
 }
 
 fn encode_smiles(vocabulary: &Vocabulary, smiles: &str) -> Result<Vec<u32>, DataError> {
-    vocabulary.encode(smiles).map_err(|source| DataError::NotInVocabulary {
-        smiles: smiles.to_owned(),
-        source,
-    })
+    vocabulary
+        .encode(smiles)
+        .map_err(|source| DataError::NotInVocabulary { smiles: smiles.to_owned(), source })
 }

@@ -22,6 +22,29 @@ pub enum DataError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// What is wrong with one record of a file.
+    #[error("{path}:{line}: {source}", path = path.display())]
+    AtLine {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The line, or the row of a Parquet file, counted from 1.
+        line: u64,
+        /// The fault.
+        source: Box<DataError>,
+    },
+    /// A record without what is to be learned.
+    #[error(
+        "there is nothing to learn: a record needs `text`, or a completion (`completion`, `completion_ids`, or an assistant's last message) of at least one token"
+    )]
+    NoCompletion,
+    /// A file that nothing can be done with.
+    #[error("`{path}` has no record that can be used: {report}")]
+    NoRecords {
+        /// The path as it was given.
+        path: PathBuf,
+        /// What was read and left out.
+        report: String,
+    },
     /// Text, and nothing to make ids of it.
     #[error(
         "`{folder}` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`"

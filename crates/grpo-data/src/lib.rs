@@ -22,6 +22,7 @@ mod order;
 mod origin;
 mod prompts;
 mod record;
+mod record_files;
 mod rng;
 mod smiles_tokens;
 mod special;
@@ -39,6 +40,7 @@ pub use prompts::{CompletionSource, PromptReader, PromptRecord, PromptSource};
 pub use record::{
     Completion, CompletionParts, Conditions, Finish, Group, Prompt, SampleKey, SampledUnder,
 };
+pub use record_files::{ExampleFile, PromptFile, RecordReport};
 pub use rng::{CounterRng, Purpose};
 pub use smiles_tokens::{SmilesTokens, smiles_tokens};
 pub use special::SpecialIds;

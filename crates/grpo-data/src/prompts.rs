@@ -9,6 +9,7 @@ use crate::{DataError, Message};
 use flate2::read::MultiGzDecoder;
 use json_rows::JsonRows;
 use parquet_rows::ParquetRows;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use std::io::BufReader;
 use std::path::Path;
@@ -27,7 +28,8 @@ pub struct PromptRecord {
 }
 
 /// A prompt as a file gives it, before a tokenizer or a chat template has seen it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum PromptSource {
     /// Text as it is.
     Text(String),
@@ -38,7 +40,8 @@ pub enum PromptSource {
 }
 
 /// A completion as a file gives it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum CompletionSource {
     /// Text as it is; behind a conversation it is what the assistant says.
     Text(String),

@@ -1,5 +1,7 @@
 //! Measures of what a policy generates.
 
 mod molecules;
+mod rewards;
 
 pub use molecules::{MoleculeSummary, canonical_forms};
+pub use rewards::RewardSummary;

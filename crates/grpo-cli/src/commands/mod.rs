@@ -1,6 +1,9 @@
 //! One file for each command.
 
 pub(crate) mod describe;
+pub(crate) mod init;
+pub(crate) mod logprob;
+pub(crate) mod merge;
 pub(crate) mod pretrain;
 pub(crate) mod sample;
 pub(crate) mod selftest;

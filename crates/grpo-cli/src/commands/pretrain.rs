@@ -1,19 +1,26 @@
-//! `grpo pretrain`: a new model from a file of molecules.
+//! `grpo pretrain`: next-token prediction on a file of molecules or texts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Corpus, CorpusOptions, MoleculeReader, ReadOptions, Vocabulary, smiles_tokens};
-use grpo_model::{Architecture, ModelFolder, MolGpt, MolGptConfig};
+use grpo_data::{
+    ChatOptions, Codec, Corpus, CorpusOptions, DataError, ExampleFile, Examples, MoleculeReader,
+    ReadOptions, Vocabulary, smiles_tokens,
+};
+use grpo_model::{
+    CausalLm, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy, Transformer,
+    WeightPrecision,
+};
 use grpo_run::{DataFile, JsonLinesWriter};
 use grpo_train::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError};
 use serde::{Deserialize, Serialize};
 
+use super::train::trained;
 use crate::args::RunArguments;
-use crate::generate::load_model;
+use crate::models::{Loaded, Writer, load};
 use crate::output::{Progress, say};
-use crate::run_files::{create_run, observer_error, save_model};
+use crate::run_files::{create_run, observer_error};
 use crate::{config, device};
 
 /// Configuration of `grpo pretrain`.
@@ -26,6 +33,15 @@ struct PretrainFile {
     /// Model folder to go on from, with its vocabulary and sizes; without it a new model is made.
     #[serde(default)]
     start: Option<PathBuf>,
+    /// Adapter folder to go on training, on `start` as it is.
+    #[serde(default)]
+    adapter: Option<PathBuf>,
+    /// How the matrices of `start` are held where only an adapter is trained on it.
+    #[serde(default)]
+    base_precision: WeightPrecision,
+    /// A new adapter to train, on `start` as it is.
+    #[serde(default)]
+    lora: Option<LoraConfig>,
     data: DataSection,
     /// Sizes of a new model.
     #[serde(default)]
@@ -36,7 +52,7 @@ struct PretrainFile {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DataSection {
-    /// `.smi`, `.smi.gz`, `.csv` or `.csv.gz`.
+    /// `.smi`, `.smi.gz`, `.csv` or `.csv.gz` of molecules; `.jsonl`, `.jsonl.gz` or `.parquet` of texts.
     file: PathBuf,
     /// Column of the SMILES in a CSV file.
     #[serde(default)]
@@ -48,6 +64,12 @@ struct DataSection {
     validation_fraction: f64,
     #[serde(default = "default_min_molecules")]
     min_molecules: usize,
+    /// Texts of more tokens are left out; without it, those that the model cannot see as a whole.
+    #[serde(default)]
+    max_tokens: Option<usize>,
+    /// The chat template's switch for thinking before the answer.
+    #[serde(default)]
+    thinking: Option<bool>,
 }
 
 fn default_validation_fraction() -> f64 {
@@ -82,46 +104,48 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         file.data.validation_fraction
     );
     let device = device::device().autodiff();
-    let ModelFolder { config, vocabulary, model } = starting_point(&file, &device)?;
-    let corpus = corpus(&file, &config, &vocabulary)?;
+    let loaded = starting_point(&file, &device)?;
+    let (examples, report) = examples(&file, &loaded)?;
     anyhow::ensure!(
-        !corpus.validation.is_empty(),
-        "no molecule of {} is left for validation, so the best model could not be told; raise data.validation_fraction (it is {})",
+        !examples.validation.is_empty(),
+        "no {} of {} is left for validation, so the best model could not be told; raise data.validation_fraction (it is {})",
+        if loaded.spec.codec.vocabulary().is_some() { "molecule" } else { "text" },
         file.data.file.display(),
         file.data.validation_fraction
     );
-    say(format_args!("{}: {}", file.data.file.display(), corpus.report));
-    for dropped in &corpus.report.examples {
-        say(format_args!("  left out: {dropped}"));
+    say(format_args!("{}: {}", file.data.file.display(), report[0]));
+    for line in &report[1..] {
+        say(format_args!("  {line}"));
     }
 
-    let data =
-        [("molecules", Some(&file.data.file)), ("vocabulary", file.data.vocabulary.as_ref())]
-            .into_iter()
-            .filter_map(|(role, path)| Some(DataFile::measure(role, path?)))
-            .collect::<Result<_, _>>()?;
+    let mut data = loaded.data_files()?;
+    let role = if loaded.spec.codec.vocabulary().is_some() { "molecules" } else { "texts" };
+    for (role, path) in
+        [(role, Some(&file.data.file)), ("vocabulary", file.data.vocabulary.as_ref())]
+    {
+        data.extend(path.map(|path| DataFile::measure(role, path)).transpose()?);
+    }
     let info = config::run_info(file.seed, data);
     let text = config::resolved(&file)?;
     let folder = create_run(&file.run, arguments.force, &text, &info)?;
-    let boundary = vocabulary.boundary();
+    let kind = loaded.kind();
+    let Loaded { spec, policy, adapter, .. } = loaded;
     let mut observer = Observer {
         metrics: JsonLinesWriter::open(&folder.metrics_path())?,
         progress: None,
-        target: folder.path().join("model"),
-        config,
-        vocabulary,
+        target: folder.path().join(kind),
+        writer: Writer { spec, adapter },
         valid_loss: None,
     };
-    let trained =
-        grpo_train::pretrain(model, &corpus, boundary, &file.pretrain, file.seed, &mut observer);
+    let trained = grpo_train::pretrain(policy, &examples, &file.pretrain, file.seed, &mut observer);
     observer.progress.iter().for_each(Progress::finish);
     trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
-    say(format_args!("model        {}", observer.target.display()));
+    say(format_args!("{kind:<12} {}", observer.target.display()));
     Ok(())
 }
 
 /// The model that the training begins with.
-fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<ModelFolder> {
+fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<Loaded> {
     let sizes = match (&file.start, &file.model) {
         (Some(start), None) => {
             anyhow::ensure!(
@@ -129,7 +153,9 @@ fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<ModelF
                 "start = \"{}\" brings its own vocabulary; leave data.vocabulary out",
                 start.display()
             );
-            return load_model(start, device)
+            let adapter = file.adapter.as_deref();
+            let trained = trained(adapter, file.lora.as_ref(), file.base_precision, file.seed)?;
+            return load(start, trained, file.base_precision, device)
                 .with_context(|| format!("start = \"{}\"", start.display()));
         }
         (None, Some(sizes)) => sizes,
@@ -140,19 +166,60 @@ fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<ModelF
             "the configuration has neither [model] (sizes of a new model) nor `start` (a model folder to go on from)"
         ),
     };
+    anyhow::ensure!(
+        file.adapter.is_none() && file.lora.is_none(),
+        "an adapter is trained on a model that is there; name its folder as `start` instead of the sizes in [model]"
+    );
+    anyhow::ensure!(
+        !is_of_records(&file.data.file),
+        "a new model is made for molecules (.smi or .csv); for the texts of {}, name a model folder as `start` (`grpo init` writes one with random weights)",
+        file.data.file.display()
+    );
     let vocabulary = vocabulary(&file.data)?;
-    let config = MolGptConfig {
-        architecture: Architecture::MolGpt,
-        vocab_size: vocabulary.len(),
-        block_size: sizes.block_size,
-        n_layer: sizes.n_layer,
-        n_head: sizes.n_head,
-        n_embd: sizes.n_embd,
+    let sizes = MolGptConfig::new(
+        vocabulary.len(),
+        sizes.block_size,
+        sizes.n_layer,
+        sizes.n_head,
+        sizes.n_embd,
+    );
+    let config = ModelConfig::molgpt(&sizes).context("[model]")?;
+    let policy = Policy::Whole(Transformer::random(&config, file.seed, device));
+    let spec = ModelSpec { config, codec: Codec::of_vocabulary(vocabulary) };
+    Ok(Loaded { spec, policy, adapter: None, files: Vec::new() })
+}
+
+/// What is trained on, and what to say of it, line by line.
+fn examples(file: &PretrainFile, loaded: &Loaded) -> anyhow::Result<(Examples, Vec<String>)> {
+    let (codec, data) = (&loaded.spec.codec, &file.data);
+    let context = loaded.policy.context_length();
+    if is_of_records(&data.file) {
+        let options = ChatOptions { add_generation_prompt: true, enable_thinking: data.thinking };
+        // The last token is learned, but never fed.
+        let longest = data.max_tokens.unwrap_or(context + 1).min(context + 1);
+        let fraction = data.validation_fraction;
+        let read = ExampleFile::read(&data.file, codec, &options, longest, fraction, file.seed)?;
+        let (train, validation) = (read.examples.train.len(), read.examples.validation.len());
+        let report = format!("{}: {train} for training, {validation} for validation", read.report);
+        return Ok((read.examples, vec![report]));
     }
-    .checked()
-    .context("[model]")?;
-    let model = MolGpt::random(&config, file.seed, device);
-    Ok(ModelFolder { config, vocabulary, model })
+    let Some(vocabulary) = codec.vocabulary() else {
+        anyhow::bail!(
+            "data.file = \"{}\" is a file of molecules, and the model reads texts; give .jsonl or .parquet with `text`, or `prompt` and `completion`",
+            data.file.display()
+        );
+    };
+    let corpus = corpus(file, context, vocabulary)?;
+    let mut report = vec![corpus.report.to_string()];
+    report.extend(corpus.report.examples.iter().map(|dropped| format!("left out: {dropped}")));
+    Ok((corpus.examples(vocabulary.boundary()), report))
+}
+
+/// Whether a file has records with keys, and not molecules.
+fn is_of_records(path: &Path) -> bool {
+    let name = path.to_string_lossy().to_ascii_lowercase();
+    let plain = name.strip_suffix(".gz").unwrap_or(&name);
+    [".jsonl", ".json", ".parquet"].iter().any(|ending| plain.ends_with(ending))
 }
 
 fn vocabulary(data: &DataSection) -> anyhow::Result<Vocabulary> {
@@ -161,20 +228,16 @@ fn vocabulary(data: &DataSection) -> anyhow::Result<Vocabulary> {
     }
     let reader = MoleculeReader::open(&data.file, &read_options(data))?;
     let smiles: Vec<String> =
-        reader.map(|record| Ok(record?.smiles)).collect::<Result<_, grpo_data::DataError>>()?;
+        reader.map(|record| Ok(record?.smiles)).collect::<Result<_, DataError>>()?;
     // A row that is no SMILES gives no tokens; the corpus counts and reports it.
     let readable = smiles.iter().filter(|smiles| smiles_tokens(smiles).all(|token| token.is_ok()));
     Ok(Vocabulary::from_smiles(readable.map(String::as_str))?)
 }
 
-fn corpus(
-    file: &PretrainFile,
-    config: &MolGptConfig,
-    vocabulary: &Vocabulary,
-) -> anyhow::Result<Corpus> {
+fn corpus(file: &PretrainFile, context: usize, vocabulary: &Vocabulary) -> anyhow::Result<Corpus> {
     let options = CorpusOptions {
         // One place is the beginning mark's.
-        max_tokens: config.block_size - 1,
+        max_tokens: context - 1,
         validation_fraction: file.data.validation_fraction,
         seed: file.seed,
         min_molecules: file.data.min_molecules,
@@ -191,13 +254,12 @@ struct Observer {
     metrics: JsonLinesWriter,
     progress: Option<Progress>,
     target: PathBuf,
-    config: MolGptConfig,
-    vocabulary: Vocabulary,
+    writer: Writer,
     /// Of the last whole epoch.
     valid_loss: Option<f64>,
 }
 
-impl PretrainObserver<MolGpt> for Observer {
+impl PretrainObserver<Policy> for Observer {
     fn step(&mut self, step: &PretrainStep, steps: u64) -> Result<(), TrainError> {
         self.metrics.append(step).map_err(observer_error)?;
         let progress = self.progress.get_or_insert_with(|| Progress::new(steps));
@@ -210,12 +272,11 @@ impl PretrainObserver<MolGpt> for Observer {
         Ok(())
     }
 
-    fn epoch(&mut self, epoch: &PretrainEpoch, model: &MolGpt) -> Result<(), TrainError> {
+    fn epoch(&mut self, epoch: &PretrainEpoch, model: &Policy) -> Result<(), TrainError> {
         self.metrics.append(epoch).map_err(observer_error)?;
         self.valid_loss = Some(epoch.epoch_valid_loss);
         if epoch.best {
-            save_model(&self.target, &self.config, &self.vocabulary, model)
-                .map_err(observer_error)?;
+            self.writer.save(&self.target, model).map_err(observer_error)?;
         }
         let line = format!(
             "epoch {}: training loss {:.4}, validation loss {:.4}{}",

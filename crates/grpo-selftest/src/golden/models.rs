@@ -169,9 +169,8 @@ fn read_model(path: PathBuf) -> Result<GoldenModel, SelftestError> {
     let text = std::fs::read_to_string(&file)
         .map_err(|source| SelftestError::Read { path: file.clone(), source })?;
     let shown = file.display().to_string();
-    let whole: serde_json::Value = serde_json::from_str(&text).map_err(|error| {
-        SelftestError::Json { file: shown.clone(), problem: error.to_string() }
-    })?;
+    let whole: serde_json::Value = serde_json::from_str(&text)
+        .map_err(|error| SelftestError::Json { file: shown.clone(), problem: error.to_string() })?;
     let has = |key: &str| whole.get(key).is_some();
     let of_sequences = |key: &str| whole["sequences"][0].get(key).is_some();
     let expected = if has("steps") {

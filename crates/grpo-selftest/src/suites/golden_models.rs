@@ -45,8 +45,8 @@ pub(super) fn policy(
             (0.8, &sequence.cool_logprobs, &sequence.cool_entropies),
         ] {
             let got = scores(&frozen, &alone, 0, sequence, temperature);
-            let [at_logprobs, at_entropies] =
-                ["logprobs", "entropies"].map(|what| format!("{what} at temperature {temperature}"));
+            let [at_logprobs, at_entropies] = ["logprobs", "entropies"]
+                .map(|what| format!("{what} at temperature {temperature}"));
             case.list(&|i| format!("{at_logprobs}[{i}]"), &host(got.logprobs), logprobs, bound);
             case.list(&|i| format!("{at_entropies}[{i}]"), &host(got.entropies), entropies, bound);
         }
@@ -102,7 +102,12 @@ pub(super) fn encoder(
             let of_row = |vectors: Tensor<2>| host(vectors.narrow(0, row, 1).squeeze_dim(0));
             let bound = Tolerance::EXACT.plus(LOGITS);
             let (pooled, unit) = (encoder.mean_pooled(&batch), encoder.unit(&batch));
-            case.list(&|i| format!("mean_pooled[{i}]"), &of_row(pooled), &sentence.mean_pooled, bound);
+            case.list(
+                &|i| format!("mean_pooled[{i}]"),
+                &of_row(pooled),
+                &sentence.mean_pooled,
+                bound,
+            );
             case.list(&|i| format!("unit[{i}]"), &of_row(unit), &sentence.unit, bound);
         }
     }
@@ -124,9 +129,10 @@ pub(super) fn adapter(
     let adapted = Policy::Adapted(Adapted::new(&model, folder.adapter));
     let expected_logits = expected.logits.concat();
     let bound = Tolerance::EXACT.plus(LOGITS);
-    let ways =
-        [("beside the base", logits(&Frozen::snapshot(&adapted), &expected.input_ids)),
-         ("merged into it", logits(&Frozen::snapshot(&merged), &expected.input_ids))];
+    let ways = [
+        ("beside the base", logits(&Frozen::snapshot(&adapted), &expected.input_ids)),
+        ("merged into it", logits(&Frozen::snapshot(&merged), &expected.input_ids)),
+    ];
     for (label, got) in ways {
         let mut case = suite.case(label);
         case.list(&|i| format!("logits[{i}]"), &got, &expected_logits, bound);

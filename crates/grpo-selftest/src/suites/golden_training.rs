@@ -74,8 +74,7 @@ fn steps(suite: &mut Suite, expected: &ExpectedTraining, lesson: &Lesson) {
 
 /// `‖ours − after‖ ≤ 0.03 · ‖after − before‖` for each tensor.
 fn weights(suite: &mut Suite, before: &Transformer, after: &Transformer, got: &Transformer) {
-    let [before, after, got] =
-        [before, after, got].map(|model| StoredTensors::of(model).read());
+    let [before, after, got] = [before, after, got].map(|model| StoredTensors::of(model).read());
     for (name, after) in &after {
         let mut case = suite.case(name);
         let host = |data: &burn::tensor::TensorData| data.iter::<f64>().collect::<Vec<_>>();
@@ -86,7 +85,8 @@ fn weights(suite: &mut Suite, before: &Transformer, after: &Transformer, got: &T
             let keys = before.len() / 3..2 * (before.len() / 3);
             let [before, after, got]: [Vec<f64>; 3] =
                 [&mut before, &mut after, &mut got].map(|all| all.drain(keys.clone()).collect());
-            let noise = || before.iter().zip(&after).map(|(b, a)| (b - a).abs()).fold(0.0, f64::max);
+            let noise =
+                || before.iter().zip(&after).map(|(b, a)| (b - a).abs()).fold(0.0, f64::max);
             let bound = Tolerance::EXACT.plus(OF_KEY_BIAS).or(&got, &after, noise);
             case.list(&|i| format!("key bias[{i}]"), &got, &after, bound);
         }

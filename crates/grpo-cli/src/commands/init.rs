@@ -1,0 +1,23 @@
+//! `grpo init`: a model folder with random weights.
+
+use anyhow::Context;
+use grpo_data::Codec;
+use grpo_model::{ModelConfig, ModelSpec, Transformer};
+use grpo_run::{Existing, write_folder_atomically, write_manifest};
+
+use crate::args::InitArguments;
+use crate::device;
+
+pub(crate) fn run(arguments: &InitArguments) -> anyhow::Result<()> {
+    let config = ModelConfig::from_json_file(&arguments.config)?;
+    // The tokenizer that lies beside the config.json comes along.
+    let beside = arguments.config.parent().unwrap_or(&arguments.config);
+    let codec = Codec::of_folder(beside)?;
+    let model = Transformer::random(&config, arguments.seed, &device::device());
+    let spec = ModelSpec { config, codec };
+    write_folder_atomically(&arguments.output, Existing::Refuse, |folder| {
+        spec.write(folder, &model, arguments.dtype)?;
+        anyhow::Ok(write_manifest(folder)?)
+    })
+    .with_context(|| format!("cannot write {}", arguments.output.display()))
+}

@@ -1,0 +1,136 @@
+//! `grpo logprob`: log-probabilities of given completions.
+
+use std::io::{self, Write};
+
+use anyhow::Context;
+use grpo_data::{ChatOptions, Codec, CompletionSource, PromptReader, PromptRecord, PromptSource};
+use grpo_model::{CompletionScores, Frozen, Policy, score_completions};
+use serde::Serialize;
+
+use crate::args::LogprobArguments;
+use crate::device;
+use crate::models::{Trained, load};
+use crate::output::FileInPlace;
+
+/// A line of the output.
+#[derive(Serialize)]
+struct Line {
+    /// As it was given.
+    prompt: PromptSource,
+    /// As it was given.
+    completion: CompletionSource,
+    /// What was scored, where the completion was text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completion_ids: Option<Vec<u32>>,
+    /// Of each token of the completion.
+    logprobs: Vec<f64>,
+    /// Of the distribution of each token, in nats.
+    entropies: Vec<f64>,
+    /// Of the log-probabilities.
+    sum: f64,
+}
+
+/// A record whose ids are checked.
+struct Row {
+    record: PromptRecord,
+    prompt: Vec<u32>,
+    completion: Vec<u32>,
+}
+
+pub(crate) fn run(arguments: &LogprobArguments) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        arguments.temperature > 0.0 && arguments.temperature.is_finite(),
+        "--temperature {} is out of range; expected a number above 0",
+        arguments.temperature
+    );
+    anyhow::ensure!(arguments.batch_size > 0, "--batch-size 0 would score nothing; use 1 or more");
+    let trained = arguments.adapter.as_deref().map_or(Trained::Whole, Trained::Adapter);
+    let loaded = load(&arguments.model, trained, arguments.weights, &device::device())?;
+    let model = Frozen::snapshot(&loaded.policy);
+    let reader = PromptReader::open(&arguments.input)?;
+    match &arguments.output {
+        Some(path) => {
+            let mut file = FileInPlace::create(path)?;
+            score_all(reader, &loaded.spec.codec, &model, arguments, &mut file)?;
+            file.finish()
+        }
+        None => score_all(reader, &loaded.spec.codec, &model, arguments, &mut io::stdout().lock()),
+    }
+}
+
+fn score_all(
+    reader: PromptReader,
+    codec: &Codec,
+    model: &Frozen<Policy>,
+    arguments: &LogprobArguments,
+    output: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let options = ChatOptions { add_generation_prompt: true, enable_thinking: arguments.thinking };
+    let mut rows = reader.map(|record| {
+        let record = record?;
+        let line = record.line;
+        row(record, codec, &options, model)
+            .with_context(|| format!("{}:{line}", arguments.input.display()))
+    });
+    loop {
+        let batch: Vec<Row> =
+            rows.by_ref().take(arguments.batch_size).collect::<anyhow::Result<_>>()?;
+        if batch.is_empty() {
+            break;
+        }
+        let pairs: Vec<(&[u32], &[u32])> =
+            batch.iter().map(|row| (row.prompt.as_slice(), row.completion.as_slice())).collect();
+        let scores = score_completions(model, &pairs, arguments.temperature);
+        for (row, scores) in batch.into_iter().zip(scores) {
+            serde_json::to_writer(&mut *output, &line(row, scores))
+                .map_err(io::Error::from)
+                .and_then(|()| output.write_all(b"\n"))
+                .context("cannot write the scores")?;
+        }
+    }
+    output.flush().context("cannot write the scores")
+}
+
+fn row(
+    record: PromptRecord,
+    codec: &Codec,
+    options: &ChatOptions,
+    model: &Frozen<Policy>,
+) -> anyhow::Result<Row> {
+    let prompt = codec.prompt(&record.prompt, options)?;
+    let source = record.completion.as_ref().context(
+        "there is nothing to score: a line needs `completion` or `completion_ids` beside its prompt",
+    )?;
+    let completion = codec.completion(source)?;
+    anyhow::ensure!(
+        !completion.is_empty(),
+        "the completion has no tokens, so there is nothing to score"
+    );
+    let vocabulary = model.vocabulary_size();
+    if let Some(id) = prompt.iter().chain(&completion).find(|id| **id as usize >= vocabulary) {
+        anyhow::bail!("the id {id} is outside the model's vocabulary of {vocabulary} tokens");
+    }
+    // The last token is scored, but never fed.
+    let tokens = prompt.len() + completion.len() - 1;
+    let context = model.context_length();
+    anyhow::ensure!(
+        tokens <= context,
+        "prompt and completion have {} tokens, and the model can see {context}",
+        tokens + 1
+    );
+    Ok(Row { record, prompt, completion })
+}
+
+fn line(row: Row, scores: CompletionScores) -> Line {
+    let PromptRecord { prompt, completion, .. } = row.record;
+    let completion = completion.unwrap_or(CompletionSource::Ids(Vec::new()));
+    let was_text = matches!(completion, CompletionSource::Text(_));
+    Line {
+        prompt,
+        completion,
+        completion_ids: was_text.then_some(row.completion),
+        sum: scores.logprobs.iter().sum(),
+        logprobs: scores.logprobs,
+        entropies: scores.entropies,
+    }
+}

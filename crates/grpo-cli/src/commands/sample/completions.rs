@@ -1,0 +1,120 @@
+//! Completions of prompts, as JSON lines.
+
+use std::io::{self, Write};
+
+use anyhow::Context;
+use grpo_data::{Codec, Finish, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource};
+use serde::Serialize;
+
+use crate::args::SampleArguments;
+use crate::generate::generate;
+use crate::models::Loaded;
+use crate::output::FileInPlace;
+
+/// Where the arguments do not say.
+const MOST_NEW_TOKENS: usize = 256;
+
+/// A line of the output.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// As it was given; missing where there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt: Option<&'a PromptSource>,
+    /// Its place among those of the prompt, from 0.
+    sample: u32,
+    /// As text; missing where no tokenizer says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    completion: Option<String>,
+    prompt_ids: &'a [u32],
+    completion_ids: Vec<u32>,
+    /// Of each token, under the distribution that it was drawn from.
+    logprobs: &'a [f32],
+    sum: f64,
+    finish: Finish,
+}
+
+pub(super) fn run(arguments: &SampleArguments, loaded: &Loaded) -> anyhow::Result<()> {
+    let codec = &loaded.spec.codec;
+    let (sources, prompts) = prompts(arguments, codec)?;
+    let generation = super::generation(arguments, loaded, MOST_NEW_TOKENS);
+    // Before the work, so that a place that cannot be written to costs none.
+    let output = arguments.output.as_deref().map(FileInPlace::create).transpose()?;
+    let number = arguments.number.unwrap_or(1);
+    let groups = generate(&loaded.policy, codec, &prompts, number, &generation)?;
+    match output {
+        Some(mut file) => {
+            write_lines(&mut file, codec, &sources, &groups)
+                .with_context(|| format!("cannot write {}", file.path().display()))?;
+            file.finish()
+        }
+        None => write_lines(&mut io::stdout().lock(), codec, &sources, &groups)
+            .context("cannot write to standard output"),
+    }
+}
+
+/// The prompts as they were given, and as ids.
+fn prompts(
+    arguments: &SampleArguments,
+    codec: &Codec,
+) -> anyhow::Result<(Vec<Option<PromptSource>>, Vec<Prompt>)> {
+    let options = super::chat_options(arguments);
+    let mut sources = Vec::new();
+    let mut prompts = Vec::new();
+    let mut push = |source: Option<PromptSource>, ids: Vec<u32>| {
+        prompts.push(Prompt::of_ids(prompts.len() as u32, ids));
+        sources.push(source);
+    };
+    for text in &arguments.prompt {
+        let source = match arguments.chat {
+            true => PromptSource::Messages(vec![Message {
+                role: "user".to_owned(),
+                content: text.clone(),
+            }]),
+            false => PromptSource::Text(text.clone()),
+        };
+        let ids = codec.prompt(&source, &options).with_context(|| format!("--prompt {text}"))?;
+        push(Some(source), ids);
+    }
+    if let Some(path) = &arguments.prompts {
+        for record in PromptReader::open(path)? {
+            let PromptRecord { line, prompt, .. } = record?;
+            let ids = codec
+                .prompt(&prompt, &options)
+                .with_context(|| format!("{}:{line}", path.display()))?;
+            push(Some(prompt), ids);
+        }
+        anyhow::ensure!(!prompts.is_empty(), "{} has no prompts", path.display());
+    } else if arguments.prompt.is_empty() {
+        let begin = codec.begin_id().context(
+            "the model has no id that begins a text, so it needs a prompt: --prompt TEXT, or --prompts FILE",
+        )?;
+        push(None, vec![begin]);
+    }
+    Ok((sources, prompts))
+}
+
+fn write_lines(
+    output: &mut dyn Write,
+    codec: &Codec,
+    sources: &[Option<PromptSource>],
+    groups: &[Group],
+) -> io::Result<()> {
+    for (source, group) in sources.iter().zip(groups) {
+        for completion in &group.completions {
+            let ids: Vec<u32> = completion.action_ids().collect();
+            let line = Line {
+                prompt: source.as_ref(),
+                sample: completion.key().sample,
+                completion: codec.is_text().then(|| codec.decode(&ids)),
+                prompt_ids: &group.prompt.ids,
+                completion_ids: ids,
+                logprobs: completion.sampling_logprobs(),
+                sum: completion.sampling_logprobs().iter().map(|&l| f64::from(l)).sum(),
+                finish: completion.finish(),
+            };
+            serde_json::to_writer(&mut *output, &line)?;
+            output.write_all(b"\n")?;
+        }
+    }
+    output.flush()
+}

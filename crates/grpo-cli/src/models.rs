@@ -1,0 +1,141 @@
+//! Model folders and adapters in and out.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use burn::tensor::Device;
+use grpo_model::{
+    Adapted, Adapter, AdapterConfig, AdapterFolder, LoraConfig, ModelFolder, ModelSpec, Policy,
+    StoredAs, WeightPrecision, write_adapter,
+};
+use grpo_run::{DataFile, Existing, RunError, write_folder_atomically, write_manifest};
+
+/// A model, what turns text into its ids, and what of it is trained.
+pub(crate) struct Loaded {
+    pub(crate) spec: ModelSpec,
+    pub(crate) policy: Policy,
+    /// Settings of the adapter, where there is one.
+    pub(crate) adapter: Option<AdapterConfig>,
+    /// The files that were read.
+    pub(crate) files: Vec<(&'static str, PathBuf)>,
+}
+
+/// What is trained of a model.
+#[derive(Clone, Copy)]
+pub(crate) enum Trained<'a> {
+    /// All of it.
+    Whole,
+    /// The adapter in this folder.
+    Adapter(&'a Path),
+    /// A new adapter, with first values of this seed.
+    NewAdapter(&'a LoraConfig, u64),
+}
+
+/// Reads a model folder, and an adapter for it or a new one. Folders with a manifest (checkpoints) are checked against
+/// it first.
+pub(crate) fn load(
+    model: &Path,
+    trained: Trained<'_>,
+    precision: WeightPrecision,
+    device: &Device,
+) -> anyhow::Result<Loaded> {
+    let mut files = check_folder(model, "model", "config.json and model.safetensors")?;
+    // A base that nobody trains lives off the tape.
+    let base_device = match trained {
+        Trained::Whole => device.clone(),
+        Trained::Adapter(_) | Trained::NewAdapter(..) => device.clone().inner(),
+    };
+    let ModelFolder { spec, model: base } = ModelFolder::load_in(model, precision, &base_device)?;
+    anyhow::ensure!(
+        spec.config.description().causal,
+        "{} is an encoder ({}): it has no next token to sample, score or train",
+        model.display(),
+        spec.config.family().name()
+    );
+    let (policy, adapter) = match trained {
+        Trained::Whole => (Policy::Whole(base), None),
+        Trained::Adapter(path) => {
+            files.extend(check_folder(
+                path,
+                "adapter",
+                "adapter_config.json and adapter_model.safetensors",
+            )?);
+            let AdapterFolder { adapter, config } = AdapterFolder::load(path, &base, device)?;
+            (Policy::Adapted(Adapted::new(&base, adapter)), Some(config))
+        }
+        Trained::NewAdapter(lora, seed) => {
+            let config = AdapterConfig::new(lora, &base, &model.display().to_string());
+            let adapter = Adapter::random(lora, &base, seed, device)?;
+            (Policy::Adapted(Adapted::new(&base, adapter)), Some(config))
+        }
+    };
+    Ok(Loaded { spec, policy, adapter, files })
+}
+
+/// The files of a folder, which exists and is what its manifest says.
+fn check_folder(
+    path: &Path,
+    role: &'static str,
+    holds: &str,
+) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+    anyhow::ensure!(
+        path.is_dir(),
+        "there is no {role} folder {}; {} {role} folder holds {holds}",
+        path.display(),
+        if role == "adapter" { "an" } else { "a" }
+    );
+    if path.join("manifest.json").exists() {
+        grpo_run::verify(path)?;
+    }
+    let mut files = Vec::new();
+    for entry in
+        std::fs::read_dir(path).with_context(|| format!("cannot read {}", path.display()))?
+    {
+        let path = entry.with_context(|| format!("cannot read {}", path.display()))?.path();
+        if path.is_file() {
+            files.push((role, path));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+impl Loaded {
+    /// Hashes of the files that were read.
+    pub(crate) fn data_files(&self) -> Result<Vec<DataFile>, RunError> {
+        self.files.iter().map(|(role, path)| DataFile::measure(role, path)).collect()
+    }
+
+    /// How what is trained is called, and its folder in a run.
+    pub(crate) fn kind(&self) -> &'static str {
+        if self.adapter.is_some() { "adapter" } else { "model" }
+    }
+}
+
+/// What is needed to write a policy, besides the policy.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    pub(crate) spec: ModelSpec,
+    pub(crate) adapter: Option<AdapterConfig>,
+}
+
+impl Writer {
+    /// Writes the files of a model folder or adapter folder into `folder`.
+    pub(crate) fn fill(&self, folder: &Path, policy: &Policy) -> anyhow::Result<()> {
+        match (policy, &self.adapter) {
+            (Policy::Adapted(adapted), Some(config)) => {
+                write_adapter(adapted.adapter(), config, folder, adapted.base())?;
+            }
+            (policy, _) => self.spec.write(folder, policy.parts().0, StoredAs::F32)?,
+        }
+        Ok(())
+    }
+
+    /// Puts a folder, with the hashes of its files, in the place of the one that may be there.
+    pub(crate) fn save(&self, target: &Path, policy: &Policy) -> anyhow::Result<()> {
+        write_folder_atomically(target, Existing::Replace, |folder| {
+            self.fill(folder, policy)?;
+            anyhow::Ok(write_manifest(folder)?)
+        })
+    }
+}

@@ -1,0 +1,183 @@
+//! From a file of records to prompts to sample from, or to examples to train on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::{
+    ChatOptions, Codec, CounterRng, DataError, Example, Examples, Prompt, PromptReader,
+    PromptRecord, Purpose,
+};
+
+/// Prompts of a file, in its order.
+#[derive(Clone, Debug)]
+pub struct PromptFile {
+    /// To sample from; their indices are their places in the file.
+    pub prompts: Vec<Prompt>,
+    /// What was read and left out.
+    pub report: RecordReport,
+}
+
+/// Examples of a file.
+#[derive(Clone, Debug)]
+pub struct ExampleFile {
+    /// To train on, and to measure the loss on.
+    pub examples: Examples,
+    /// What was read and left out.
+    pub report: RecordReport,
+}
+
+/// The fate of every record of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordReport {
+    /// All of them.
+    pub records: u64,
+    /// Those of too many tokens: the lines of the first few, and how many tokens they have.
+    pub too_long: Vec<(u64, usize)>,
+    /// How many those were.
+    pub too_long_count: u64,
+    /// The most tokens that were allowed.
+    pub longest: usize,
+}
+
+/// Records of a report that are named.
+const NAMED: usize = 3;
+
+impl fmt::Display for RecordReport {
+    /// `120 records, 2 left out with more than 256 tokens (line 7: 300, line 9: 280)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} records", self.records)?;
+        if self.too_long_count == 0 {
+            return Ok(());
+        }
+        write!(f, ", {} left out with more than {} tokens", self.too_long_count, self.longest)?;
+        let named = self.too_long.iter().map(|(line, tokens)| format!("line {line}: {tokens}"));
+        let more = if self.too_long_count > NAMED as u64 { ", …" } else { "" };
+        write!(f, " ({}{more})", named.collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl RecordReport {
+    /// Counts a record; says whether it is short enough.
+    fn takes(&mut self, line: u64, tokens: usize) -> bool {
+        self.records += 1;
+        if tokens <= self.longest {
+            return true;
+        }
+        self.too_long_count += 1;
+        if self.too_long.len() < NAMED {
+            self.too_long.push((line, tokens));
+        }
+        false
+    }
+}
+
+impl PromptFile {
+    /// Reads a file whole; prompts of more than `longest` tokens are left out and counted.
+    ///
+    /// # Errors
+    /// What [`PromptReader`] and [`Codec::prompt`] say, with the line; a file without a prompt that is short enough.
+    pub fn read(
+        path: &Path,
+        codec: &Codec,
+        options: &ChatOptions,
+        longest: usize,
+    ) -> Result<Self, DataError> {
+        let mut report = RecordReport { longest, ..RecordReport::default() };
+        let mut prompts = Vec::new();
+        for record in PromptReader::open(path)? {
+            let record = record?;
+            let at = at_line(path, record.line);
+            let ids = codec.prompt(&record.prompt, options).map_err(at)?;
+            if report.takes(record.line, ids.len()) {
+                let prompt = Prompt::of_ids(prompts.len() as u32, ids);
+                prompts.push(Prompt { fields: record.fields, ..prompt });
+            }
+        }
+        match prompts.is_empty() {
+            true => Err(DataError::NoRecords { path: path.to_owned(), report: report.to_string() }),
+            false => Ok(Self { prompts, report }),
+        }
+    }
+}
+
+impl ExampleFile {
+    /// Reads a file whole. A completion is learned with the end of a text behind it, a prompt is only seen; examples of
+    /// more than `longest` tokens are left out and counted. `validation_fraction` of the distinct examples are held
+    /// out, chosen by a hash of their ids and `seed`, so that equal ones are on one side.
+    ///
+    /// # Errors
+    /// What [`PromptReader`] and [`Codec`] say, with the line; a record without a completion; a file without an example
+    /// to train on.
+    pub fn read(
+        path: &Path,
+        codec: &Codec,
+        options: &ChatOptions,
+        longest: usize,
+        validation_fraction: f64,
+        seed: u64,
+    ) -> Result<Self, DataError> {
+        let mut report = RecordReport { longest, ..RecordReport::default() };
+        let mut all = Vec::new();
+        for record in PromptReader::open(path)? {
+            let record = record?;
+            let example = example(&record, codec, options).map_err(at_line(path, record.line))?;
+            if report.takes(record.line, example.ids.len()) {
+                all.push(example);
+            }
+        }
+        let examples = split(all, validation_fraction, seed);
+        match examples.train.is_empty() {
+            true => Err(DataError::NoRecords { path: path.to_owned(), report: report.to_string() }),
+            false => Ok(Self { examples, report }),
+        }
+    }
+}
+
+fn example(
+    record: &PromptRecord,
+    codec: &Codec,
+    options: &ChatOptions,
+) -> Result<Example, DataError> {
+    let completion = record.completion.as_ref().ok_or(DataError::NoCompletion)?;
+    let prompt = match codec.prompt(&record.prompt, options) {
+        // A whole text without a mark that begins it: its first token is seen, and not learned.
+        Err(DataError::EmptyPrompt) => Vec::new(),
+        prompt => prompt?,
+    };
+    let completion = codec.completion(completion)?;
+    let first_target = prompt.len().max(1);
+    let end = codec.end_ids().first().filter(|end| completion.last() != Some(end));
+    let ids = [prompt, completion, end.copied().into_iter().collect()].concat();
+    if ids.len() <= first_target {
+        return Err(DataError::NoCompletion);
+    }
+    Ok(Example { ids, first_target })
+}
+
+/// Holds out a part of the distinct examples.
+fn split(all: Vec<Example>, fraction: f64, seed: u64) -> Examples {
+    let lot = |example: &Example| {
+        let bytes: Vec<u8> = example.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        let hash = Sha256::digest(&bytes);
+        let counter = std::array::from_fn(|i| {
+            u32::from_le_bytes([hash[4 * i], hash[4 * i + 1], hash[4 * i + 2], hash[4 * i + 3]])
+        });
+        CounterRng::new(seed, Purpose::DataSplit).bits(counter)
+    };
+    let lots: BTreeMap<[u32; 4], ()> = all.iter().map(|example| (lot(example), ())).collect();
+    let wanted = match lots.len() {
+        0 | 1 => 0,
+        _ if fraction == 0.0 => 0,
+        distinct => ((fraction * distinct as f64).round() as usize).clamp(1, distinct - 1),
+    };
+    let limit = lots.into_keys().nth(wanted).unwrap_or([0; 4]);
+    let (validation, train) = all.into_iter().partition(|example| lot(example) < limit);
+    Examples { train, validation }
+}
+
+fn at_line(path: &Path, line: u64) -> impl FnOnce(DataError) -> DataError {
+    move |source| DataError::AtLine { path: path.to_owned(), line, source: Box::new(source) }
+}

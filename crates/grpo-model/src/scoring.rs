@@ -1,0 +1,61 @@
+//! Scores of whole completions, by a model that nobody trains.
+
+use burn::tensor::{Int, Tensor, TensorData};
+use grpo_logprob::{Targets, score};
+
+use crate::{CausalLm, Frozen, TokenBatch};
+
+/// Log-probabilities and entropies of a completion's tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CompletionScores {
+    /// `log π(token)`
+    pub logprobs: Vec<f64>,
+    /// Of the distribution that each token was drawn from, in nats.
+    pub entropies: Vec<f64>,
+}
+
+/// Scores each completion behind its prompt; all are computed at the same time.
+///
+/// # Panics
+/// Where a prompt or completion has no tokens, or an id is outside the vocabulary.
+pub fn score_completions<M: CausalLm>(
+    model: &Frozen<M>,
+    rows: &[(&[u32], &[u32])],
+    temperature: f32,
+) -> Vec<CompletionScores> {
+    let inputs: Vec<Vec<u32>> = rows
+        .iter()
+        .map(|(prompt, completion)| {
+            assert!(!prompt.is_empty() && !completion.is_empty(), "tokens to see and to score");
+            [prompt, &completion[..completion.len() - 1]].concat()
+        })
+        .collect();
+    let batch: TokenBatch = inputs.iter().map(Vec::as_slice).collect();
+    // The token at a place is predicted by the one in front of it.
+    let places: Vec<i32> = rows
+        .iter()
+        .enumerate()
+        .flat_map(|(row, (prompt, completion))| {
+            let first = row * batch.columns() + prompt.len() - 1;
+            (first..first + completion.len()).map(|place| place as i32)
+        })
+        .collect();
+    let count = places.len();
+    let places: Tensor<1, Int> =
+        Tensor::from_data(TensorData::new(places, [count]), &model.device());
+    let ids = rows.iter().flat_map(|(_, completion)| completion.iter().copied()).collect();
+    let targets = Targets::new(ids, model.vocabulary_size()).at_temperature(temperature);
+    let scores = score(model.hidden(&batch, None).select(0, places), &model.head(), &targets);
+    let host = |tensor: Tensor<1>| -> Vec<f64> { tensor.into_data().iter::<f64>().collect() };
+    let (logprobs, entropies) = (host(scores.logprobs), host(scores.entropies));
+    let mut start = 0;
+    let of_row = |(_, completion): &(&[u32], &[u32])| {
+        let tokens = start..start + completion.len();
+        start = tokens.end;
+        CompletionScores {
+            logprobs: logprobs[tokens.clone()].to_vec(),
+            entropies: entropies[tokens].to_vec(),
+        }
+    };
+    rows.iter().map(of_row).collect()
+}
