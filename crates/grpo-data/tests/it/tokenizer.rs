@@ -93,6 +93,8 @@ fn files_that_are_no_tokenizer_are_refused_with_their_fault() {
     check(read(b""), "EOF while parsing");
     check(read(b"[]"), "invalid type");
     check(read(br#"{"version": "1.0"}"#), "Model missing");
+    // The crate would panic on this one.
+    check(read(br#"{"decoder": {1}}"#), "tokenizer: key must be a string at line 1");
     check(changed(|json| json["version"] = json!("9")), "Unknown tokenizer version '9'");
     check(changed(|json| json["model"]["dropout"] = json!(0.1)), "`model.dropout` is 0.1");
     check(
