@@ -24,7 +24,7 @@ pub struct LoraConfig {
     pub alpha: f64,
     /// Probability of dropping an element of a pair's input, in supervised training.
     #[serde(default)]
-    pub dropout: f32,
+    pub dropout: f64,
     /// Names of the linear layers that get a pair, as the family's checkpoints call them (`q_proj`), each the end
     /// of a module's path; empty for all linear layers of the blocks.
     #[serde(default)]
@@ -161,7 +161,7 @@ impl Adapter {
                     a: Param::from_tensor(Tensor::from_data(a, device)),
                     b: Param::from_tensor(Tensor::zeros([config.rank, output], device)),
                     scale: config.scale(),
-                    dropout: config.dropout,
+                    dropout: config.dropout as f32,
                     layer: layer.layer.clone(),
                 };
                 (layer.number, pair)

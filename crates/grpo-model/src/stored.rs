@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::path::Path;
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
@@ -67,11 +68,15 @@ impl StoredTensors {
         stored_as: StoredAs,
         metadata: &BTreeMap<&str, String>,
     ) -> Result<(), ModelError> {
-        let written = safetensors::serialize_to_file(self.views(stored_as), texts(metadata), path);
-        written.map_err(|error| ModelError::Write {
-            path: path.to_owned(),
-            message: error.to_string(),
-        })
+        let failed = |message: String| ModelError::Write { path: path.to_owned(), message };
+        // The crate writes a temporary file that only its owner may read, and gives it this name.
+        let permissions = File::create(path)
+            .and_then(|file| file.metadata())
+            .map_err(|error| failed(error.to_string()))?
+            .permissions();
+        safetensors::serialize_to_file(self.views(stored_as), texts(metadata), path)
+            .map_err(|error| failed(error.to_string()))?;
+        std::fs::set_permissions(path, permissions).map_err(|error| failed(error.to_string()))
     }
 
     fn views(&self, stored_as: StoredAs) -> impl Iterator<Item = (&String, Lazy<'_>)> {
