@@ -11,6 +11,7 @@ mod generate;
 mod look;
 mod models;
 mod output;
+mod prompts;
 mod run_files;
 
 use std::process::ExitCode;

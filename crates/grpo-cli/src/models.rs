@@ -31,6 +31,31 @@ pub(crate) enum Trained<'a> {
     NewAdapter(&'a LoraConfig, u64),
 }
 
+impl<'a> Trained<'a> {
+    /// What a configuration says.
+    pub(crate) fn of(
+        adapter: Option<&'a Path>,
+        lora: Option<&'a LoraConfig>,
+        base_precision: WeightPrecision,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
+        match (adapter, lora) {
+            (Some(_), Some(_)) => anyhow::bail!(
+                "the configuration has both `adapter` and [lora]; an adapter that is gone on with has its settings already, so leave one of them out"
+            ),
+            (Some(adapter), None) => Ok(Self::Adapter(adapter)),
+            (None, Some(lora)) => Ok(Self::NewAdapter(lora, seed)),
+            (None, None) => {
+                anyhow::ensure!(
+                    base_precision == WeightPrecision::F32,
+                    "base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out"
+                );
+                Ok(Self::Whole)
+            }
+        }
+    }
+}
+
 /// Reads a model folder, and an adapter for it or a new one. Folders with a manifest (checkpoints) are checked against
 /// it first.
 pub(crate) fn load(

@@ -16,9 +16,8 @@ use grpo_run::{DataFile, JsonLinesWriter};
 use grpo_train::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError};
 use serde::{Deserialize, Serialize};
 
-use super::train::trained;
 use crate::args::RunArguments;
-use crate::models::{Loaded, Writer, load};
+use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::{Progress, say};
 use crate::run_files::{create_run, observer_error};
 use crate::{config, device};
@@ -154,7 +153,7 @@ fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<Loaded
                 start.display()
             );
             let adapter = file.adapter.as_deref();
-            let trained = trained(adapter, file.lora.as_ref(), file.base_precision, file.seed)?;
+            let trained = Trained::of(adapter, file.lora.as_ref(), file.base_precision, file.seed)?;
             return load(start, trained, file.base_precision, device)
                 .with_context(|| format!("start = \"{}\"", start.display()));
         }

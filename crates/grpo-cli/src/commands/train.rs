@@ -1,16 +1,15 @@
 //! `grpo train`: GRPO from a model folder, with a look before and after.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
-use grpo_data::{ChatOptions, Codec, Completion, EpochOrder, Prompt, PromptFile};
-use grpo_model::{CausalLm, Frozen, LoraConfig, Policy, WeightPrecision};
+use grpo_data::Completion;
+use grpo_model::{Frozen, LoraConfig, Policy, WeightPrecision};
 use grpo_rewards::{Outcome, RewardConfig};
 use grpo_run::{CompletionRecord, DataFile, JsonLinesWriter, RunFolder};
 use grpo_train::{
     AdvantageSettings, Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig, Parts,
     SamplingConfig, ScheduleConfig, StepReport, TrainConfig, TrainError, TrainObserver,
-    unconditional_prompts,
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +17,7 @@ use crate::args::RunArguments;
 use crate::look::{Look, comparison};
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::{Progress, say};
+use crate::prompts::{PromptSection, Prompts};
 use crate::run_files::{create_run, observer_error};
 use crate::{config, device};
 
@@ -44,7 +44,7 @@ struct TrainFile {
     lora: Option<LoraConfig>,
     /// Prompts; without them the model says what it will from its beginning mark on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    data: Option<DataSection>,
+    data: Option<PromptSection>,
     train: TrainConfig,
     sampling: SamplingConfig,
     reward: RewardConfig,
@@ -70,20 +70,6 @@ enum Reference {
     Start,
     /// The model without an adapter.
     Base,
-}
-
-/// The section `[data]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct DataSection {
-    /// `.jsonl`, `.jsonl.gz` or `.parquet`.
-    file: PathBuf,
-    /// Prompts of more tokens are left out; without it, those that leave no room for a completion.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    max_prompt_tokens: Option<usize>,
-    /// The chat template's switch for thinking before the answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    thinking: Option<bool>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -135,30 +121,8 @@ impl TrainFile {
 
     /// What of the model is trained.
     fn trained(&self) -> anyhow::Result<Trained<'_>> {
-        trained(self.adapter.as_deref(), self.lora.as_ref(), self.base_precision, self.seed)
-    }
-}
-
-/// What of a model is trained, as a configuration says it.
-pub(crate) fn trained<'a>(
-    adapter: Option<&'a Path>,
-    lora: Option<&'a LoraConfig>,
-    base_precision: WeightPrecision,
-    seed: u64,
-) -> anyhow::Result<Trained<'a>> {
-    match (adapter, lora) {
-        (Some(_), Some(_)) => anyhow::bail!(
-            "the configuration has both `adapter` and [lora]; an adapter that is gone on with has its settings already, so leave one of them out"
-        ),
-        (Some(adapter), None) => Ok(Trained::Adapter(adapter)),
-        (None, Some(lora)) => Ok(Trained::NewAdapter(lora, seed)),
-        (None, None) => {
-            anyhow::ensure!(
-                base_precision == WeightPrecision::F32,
-                "base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out"
-            );
-            Ok(Trained::Whole)
-        }
+        let adapter = self.adapter.as_deref();
+        Trained::of(adapter, self.lora.as_ref(), self.base_precision, self.seed)
     }
 }
 
@@ -184,7 +148,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let loaded = load(&file.model, trained, file.base_precision, &device::device().autodiff())
         .with_context(|| format!("model = \"{}\"", file.model.display()))?;
     let codec = loaded.spec.codec.clone();
-    let mut prompts = Prompts::new(&file, &loaded)?;
+    let mut prompts =
+        Prompts::new(file.data.as_ref(), &loaded, file.sampling.max_new_tokens, file.seed)?;
     let mut data = loaded.data_files()?;
     data.extend(
         file.data
@@ -251,80 +216,6 @@ fn parts(loaded: Loaded, file: &TrainFile, prompts: &Prompts) -> anyhow::Result<
         longest_prompt: prompts.longest(),
         decode: Box::new(move |ids: &[u32]| codec.decode(ids)),
     })
-}
-
-/// The prompts of a training, each once an epoch in a shuffled order.
-struct Prompts {
-    source: Source,
-    report: Option<String>,
-}
-
-enum Source {
-    /// The beginning mark alone.
-    Unconditional(u32),
-    File {
-        prompts: Vec<Prompt>,
-        order: EpochOrder,
-    },
-}
-
-impl Prompts {
-    fn new(file: &TrainFile, loaded: &Loaded) -> anyhow::Result<Self> {
-        let codec: &Codec = &loaded.spec.codec;
-        let Some(data) = &file.data else {
-            let begin = codec.begin_id().with_context(|| {
-                format!(
-                    "{} has no id that begins a text, so the training needs prompts: a section [data] with `file`",
-                    file.model.display()
-                )
-            })?;
-            return Ok(Self { source: Source::Unconditional(begin), report: None });
-        };
-        anyhow::ensure!(
-            codec.vocabulary().is_none(),
-            "data.file: {} writes molecules from its beginning mark on and takes no prompts; leave [data] out",
-            file.model.display()
-        );
-        let context = loaded.policy.context_length();
-        let room = (context + 1).saturating_sub(file.sampling.max_new_tokens);
-        let longest = data.max_prompt_tokens.unwrap_or(room);
-        let options = ChatOptions { add_generation_prompt: true, enable_thinking: data.thinking };
-        let read = PromptFile::read(&data.file, codec, &options, longest)?;
-        let order = EpochOrder::new(file.seed, read.prompts.len());
-        Ok(Self {
-            source: Source::File { prompts: read.prompts, order },
-            report: Some(format!("{}: {}", data.file.display(), read.report)),
-        })
-    }
-
-    /// Those of the next step.
-    fn next(&mut self, count: u32) -> Vec<Prompt> {
-        match &mut self.source {
-            Source::Unconditional(begin) => unconditional_prompts(count, *begin),
-            // The index is of the step: two prompts of it never share random numbers.
-            Source::File { prompts, order } => (0..count)
-                .map(|index| Prompt { index, ..prompts[order.next_item()].clone() })
-                .collect(),
-        }
-    }
-
-    /// Those to look at before and after: the first of the file, or as many beginnings.
-    fn for_look(&self, count: u32) -> Vec<Prompt> {
-        match &self.source {
-            Source::Unconditional(begin) => unconditional_prompts(count, *begin),
-            Source::File { prompts, .. } => prompts.iter().take(count as usize).cloned().collect(),
-        }
-    }
-
-    /// Tokens of the longest one.
-    fn longest(&self) -> usize {
-        match &self.source {
-            Source::Unconditional(_) => 1,
-            Source::File { prompts, .. } => {
-                prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1)
-            }
-        }
-    }
 }
 
 /// Writes metrics, completions and models, and moves the bar.

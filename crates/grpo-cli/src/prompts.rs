@@ -1,0 +1,102 @@
+//! The prompts of a training.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use grpo_data::{ChatOptions, EpochOrder, Prompt, PromptFile};
+use grpo_model::CausalLm;
+use grpo_train::unconditional_prompts;
+use serde::{Deserialize, Serialize};
+
+use crate::models::Loaded;
+
+/// The section `[data]` of a GRPO run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PromptSection {
+    /// `.jsonl`, `.jsonl.gz` or `.parquet`.
+    pub(crate) file: PathBuf,
+    /// Prompts of more tokens are left out; without it, those that leave no room for a completion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_prompt_tokens: Option<usize>,
+    /// The chat template's switch for thinking before the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    thinking: Option<bool>,
+}
+
+/// The prompts of a training, each once an epoch in a shuffled order.
+pub(crate) struct Prompts {
+    source: Source,
+    /// What was read and left out.
+    pub(crate) report: Option<String>,
+}
+
+enum Source {
+    /// The beginning mark alone.
+    Unconditional(u32),
+    File {
+        prompts: Vec<Prompt>,
+        order: EpochOrder,
+    },
+}
+
+impl Prompts {
+    /// Reads the prompts of the section, or takes the model's beginning mark.
+    pub(crate) fn new(
+        section: Option<&PromptSection>,
+        loaded: &Loaded,
+        max_new_tokens: usize,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
+        let codec = &loaded.spec.codec;
+        let Some(data) = section else {
+            let begin = codec.begin_id().context(
+                "the model has no id that begins a text, so the training needs prompts: a section [data] with `file`",
+            )?;
+            return Ok(Self { source: Source::Unconditional(begin), report: None });
+        };
+        anyhow::ensure!(
+            codec.vocabulary().is_none(),
+            "data.file: a model of molecules writes from its beginning mark on and takes no prompts; leave [data] out"
+        );
+        let context = loaded.policy.context_length();
+        let room = (context + 1).saturating_sub(max_new_tokens);
+        let longest = data.max_prompt_tokens.unwrap_or(room);
+        let options = ChatOptions { add_generation_prompt: true, enable_thinking: data.thinking };
+        let read = PromptFile::read(&data.file, codec, &options, longest)?;
+        let order = EpochOrder::new(seed, read.prompts.len());
+        Ok(Self {
+            source: Source::File { prompts: read.prompts, order },
+            report: Some(format!("{}: {}", data.file.display(), read.report)),
+        })
+    }
+
+    /// Those of the next step.
+    pub(crate) fn next(&mut self, count: u32) -> Vec<Prompt> {
+        match &mut self.source {
+            Source::Unconditional(begin) => unconditional_prompts(count, *begin),
+            // The index is of the step: two prompts of it never share random numbers.
+            Source::File { prompts, order } => (0..count)
+                .map(|index| Prompt { index, ..prompts[order.next_item()].clone() })
+                .collect(),
+        }
+    }
+
+    /// Those to look at before and after: the first of the file, or as many beginnings.
+    pub(crate) fn for_look(&self, count: u32) -> Vec<Prompt> {
+        match &self.source {
+            Source::Unconditional(begin) => unconditional_prompts(count, *begin),
+            Source::File { prompts, .. } => prompts.iter().take(count as usize).cloned().collect(),
+        }
+    }
+
+    /// Tokens of the longest one.
+    pub(crate) fn longest(&self) -> usize {
+        match &self.source {
+            Source::Unconditional(_) => 1,
+            Source::File { prompts, .. } => {
+                prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1)
+            }
+        }
+    }
+}
