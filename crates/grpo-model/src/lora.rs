@@ -51,7 +51,10 @@ impl LoraConfig {
             );
         }
         if !(0.0..1.0).contains(&self.dropout) {
-            return refuse("dropout", format!("{} is out of range; expected 0 to 1", self.dropout));
+            return refuse(
+                "dropout",
+                format!("{} is out of range; expected 0 or more, and less than 1", self.dropout),
+            );
         }
         Ok(())
     }
