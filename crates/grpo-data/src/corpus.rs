@@ -1,7 +1,8 @@
 //! From a file of molecules to token sequences to train on.
 
 use crate::{
-    CounterRng, DataError, Example, Examples, MoleculeReader, MoleculeRecord, Purpose, ReadOptions, Vocabulary,
+    CounterRng, DataError, Example, Examples, MoleculeReader, MoleculeRecord, Purpose, ReadOptions,
+    Vocabulary,
 };
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -110,7 +111,8 @@ impl fmt::Display for DroppedMolecule {
 impl Corpus {
     /// The molecules as sequences to train on; `boundary` begins and ends each.
     pub fn examples(&self, boundary: u32) -> Examples {
-        let example = |ids: &Vec<u32>| Example::of_all([&[boundary], ids.as_slice(), &[boundary]].concat());
+        let example =
+            |ids: &Vec<u32>| Example::of_all([&[boundary], ids.as_slice(), &[boundary]].concat());
         Examples {
             train: self.train.iter().map(example).collect(),
             validation: self.validation.iter().map(example).collect(),

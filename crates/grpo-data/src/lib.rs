@@ -20,8 +20,8 @@ mod vocabulary;
 
 pub use codec::Codec;
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
-pub use example::{Example, Examples};
 pub use error::{DataError, Names, UnknownToken};
+pub use example::{Example, Examples};
 pub use molecules::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 pub use order::{EpochOrder, OrderPosition};
 pub use record::{

@@ -45,7 +45,9 @@ impl Attention {
             inputs.push(Linear::new(parameters, &name, [of.width, output], bias)?);
         }
         let mut norm = |part: &str| match of.query_key_norm {
-            true => Norm::new(parameters, &format!("{name}.{part}"), of.head_width, of.norm).map(Some),
+            true => {
+                Norm::new(parameters, &format!("{name}.{part}"), of.head_width, of.norm).map(Some)
+            }
             false => Ok(None),
         };
         let (query_norm, key_norm) = (norm("query_norm")?, norm("key_norm")?);

@@ -28,7 +28,8 @@ impl Block {
         name: &str,
         of: &Description,
     ) -> Result<Self, ModelError> {
-        let mut norm = |part: &str| Norm::new(parameters, &format!("{name}.{part}"), of.width, of.norm);
+        let mut norm =
+            |part: &str| Norm::new(parameters, &format!("{name}.{part}"), of.width, of.norm);
         let (attention_norm, mlp_norm) = (norm("attention_norm")?, norm("mlp_norm")?);
         Ok(Self {
             attention_norm,
@@ -93,7 +94,12 @@ impl Mlp {
             Activation::SwiGlu => Some(linear("gate", wide)?),
             Activation::Gelu | Activation::GeluTanh => None,
         };
-        Ok(Self { gate, up: linear("up", wide)?, down: linear("down", narrow)?, activation: of.activation })
+        Ok(Self {
+            gate,
+            up: linear("up", wide)?,
+            down: linear("down", narrow)?,
+            activation: of.activation,
+        })
     }
 
     fn forward(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {

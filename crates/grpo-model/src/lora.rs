@@ -45,7 +45,10 @@ impl LoraConfig {
             return refuse("rank", format!("{} is out of range; expected 1 to 65536", self.rank));
         }
         if !(self.alpha > 0.0 && self.alpha.is_finite()) {
-            return refuse("alpha", format!("{} is out of range; expected more than 0", self.alpha));
+            return refuse(
+                "alpha",
+                format!("{} is out of range; expected more than 0", self.alpha),
+            );
         }
         if !(0.0..1.0).contains(&self.dropout) {
             return refuse("dropout", format!("{} is out of range; expected 0 to 1", self.dropout));

@@ -194,9 +194,9 @@ enum Targets {
 impl Targets {
     fn contains(&self, layer: &Adaptable) -> bool {
         match self {
-            Self::Ends(ends) => ends.iter().any(|end| {
-                layer.stored == *end || layer.stored.ends_with(&format!(".{end}"))
-            }),
+            Self::Ends(ends) => ends
+                .iter()
+                .any(|end| layer.stored == *end || layer.stored.ends_with(&format!(".{end}"))),
             Self::Unsaid => false,
         }
     }
@@ -294,7 +294,9 @@ fn patterns<T>(
 
 fn positive_whole(value: &Value, key: &str) -> Result<usize, String> {
     let number = value.as_u64().filter(|value| (1..=65_536).contains(value));
-    number.map(|value| value as usize).ok_or_else(|| format!("{key} = {value}; expected 1 to 65536"))
+    number
+        .map(|value| value as usize)
+        .ok_or_else(|| format!("{key} = {value}; expected 1 to 65536"))
 }
 
 fn positive(value: &Value, key: &str) -> Result<f64, String> {

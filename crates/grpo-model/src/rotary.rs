@@ -56,9 +56,8 @@ impl Rotary {
 impl RotaryConfig {
     /// Radians a position for each pair of a head, `[head width / 2]`.
     pub(crate) fn frequencies(&self, head_width: usize) -> Vec<f32> {
-        let plain = |pair: usize| {
-            (self.base as f32).powf((2 * pair) as f32 / head_width as f32).recip()
-        };
+        let plain =
+            |pair: usize| (self.base as f32).powf((2 * pair) as f32 / head_width as f32).recip();
         let pairs = 0..head_width / 2;
         match self.scaling {
             RotaryScaling::Default => pairs.map(plain).collect(),
@@ -79,7 +78,12 @@ impl RotaryConfig {
                 })
                 .collect(),
             RotaryScaling::Yarn {
-                factor, beta_fast, beta_slow, original_context, truncate, ..
+                factor,
+                beta_fast,
+                beta_slow,
+                original_context,
+                truncate,
+                ..
             } => {
                 // The pair that turns so often over the original context.
                 let pair_of = |turns: f64| {

@@ -45,7 +45,9 @@ impl StoredTensors {
 
     /// The numbers of each tensor.
     pub fn read(&self) -> BTreeMap<String, TensorData> {
-        let data = |entry: &Entry| TensorData::new((entry.read)().iter::<f32>().collect::<Vec<_>>(), entry.shape.clone());
+        let data = |entry: &Entry| {
+            TensorData::new((entry.read)().iter::<f32>().collect::<Vec<_>>(), entry.shape.clone())
+        };
         self.0.iter().map(|(name, entry)| (name.clone(), data(entry))).collect()
     }
 
@@ -66,7 +68,10 @@ impl StoredTensors {
         metadata: &BTreeMap<&str, String>,
     ) -> Result<(), ModelError> {
         let written = safetensors::serialize_to_file(self.views(stored_as), texts(metadata), path);
-        written.map_err(|error| ModelError::Write { path: path.to_owned(), message: error.to_string() })
+        written.map_err(|error| ModelError::Write {
+            path: path.to_owned(),
+            message: error.to_string(),
+        })
     }
 
     fn views(&self, stored_as: StoredAs) -> impl Iterator<Item = (&String, Lazy<'_>)> {
@@ -111,9 +116,10 @@ impl View for Lazy<'_> {
         let data = (self.entry.read)();
         Cow::Owned(match self.stored_as {
             StoredAs::F32 => data.iter::<f32>().flat_map(f32::to_le_bytes).collect(),
-            StoredAs::Bf16 => {
-                data.iter::<f32>().flat_map(|x| burn::tensor::bf16::from_f32(x).to_le_bytes()).collect()
-            }
+            StoredAs::Bf16 => data
+                .iter::<f32>()
+                .flat_map(|x| burn::tensor::bf16::from_f32(x).to_le_bytes())
+                .collect(),
         })
     }
 

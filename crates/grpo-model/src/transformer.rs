@@ -41,13 +41,17 @@ impl Transformer {
     ///
     /// # Errors
     /// What is missing or does not fit in the file.
-    pub(crate) fn new(config: &ModelConfig, parameters: &mut Parameters) -> Result<Self, ModelError> {
+    pub(crate) fn new(
+        config: &ModelConfig,
+        parameters: &mut Parameters,
+    ) -> Result<Self, ModelError> {
         let of = config.description();
         let width = of.width;
         let blocks = (0..of.layers)
             .map(|i| Block::new(parameters, &format!("blocks.{i}"), of))
             .collect::<Result<_, _>>()?;
-        let token_embedding = Embedding::new(parameters, "token_embedding", [of.vocabulary, width])?;
+        let token_embedding =
+            Embedding::new(parameters, "token_embedding", [of.vocabulary, width])?;
         let type_embedding = match of.token_type {
             Some(types) => Some(Embedding::new(parameters, "type_embedding", [types.rows, width])?),
             None => None,
@@ -65,7 +69,9 @@ impl Transformer {
             position_embedding,
             norm: Norm::new(parameters, "norm", width, of.norm)?,
             head: match of.head {
-                HeadKind::Own => Some(Linear::new(parameters, HEAD, [width, of.vocabulary], false)?),
+                HeadKind::Own => {
+                    Some(Linear::new(parameters, HEAD, [width, of.vocabulary], false)?)
+                }
                 HeadKind::Tied | HeadKind::None => None,
             },
             description: of.clone(),
@@ -200,7 +206,8 @@ impl Transformer {
             None => Visible::causal(),
             Some(starts) => {
                 let keys = places.seen + tokens.columns();
-                Visible::causal().within(starts.iter().map(|&start| start..keys).collect::<Vec<_>>())
+                Visible::causal()
+                    .within(starts.iter().map(|&start| start..keys).collect::<Vec<_>>())
             }
         }
     }

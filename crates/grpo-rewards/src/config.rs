@@ -69,7 +69,8 @@ impl RewardConfig {
                 molecule(MoleculeReward { qed, sa, logp, window })
             }
             Self::Answer { field, extract } => {
-                let extract = extract.as_deref().map(|text| pattern("extract", text)).transpose()?;
+                let extract =
+                    extract.as_deref().map(|text| pattern("extract", text)).transpose()?;
                 Ok(Arc::new(AnswerReward { field: field.clone(), extract }))
             }
             Self::Pattern { pattern: text } => {

@@ -30,7 +30,8 @@ impl AnswerReward {
             Some(Value::String(text)) => text.clone(),
             Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
             Some(_) => {
-                let reason = format!("the field '{}' of the prompt's record is no answer", self.field);
+                let reason =
+                    format!("the field '{}' of the prompt's record is no answer", self.field);
                 return Outcome::Failed { reason };
             }
             None => {
@@ -83,7 +84,10 @@ mod tests {
     use super::*;
 
     fn sample(text: &str, answer: impl Into<Value>) -> Sample {
-        Sample { text: text.to_owned(), fields: [("answer".to_owned(), answer.into())].into_iter().collect() }
+        Sample {
+            text: text.to_owned(),
+            fields: [("answer".to_owned(), answer.into())].into_iter().collect(),
+        }
     }
 
     fn total(reward: &AnswerReward, text: &str, answer: impl Into<Value>) -> Option<f64> {
@@ -99,7 +103,10 @@ mod tests {
         assert_eq!(total(&reward, "4", "4"), Some(0.0));
         assert_eq!(total(&reward, "#### 0.50", 0.5), Some(1.0));
         let outcomes = reward.score(&[sample("4", "4"), sample("#### 5", "4")]);
-        assert_eq!(outcomes.iter().map(|o| o.part("answered")).collect::<Vec<_>>(), [Some(0.0), Some(1.0)]);
+        assert_eq!(
+            outcomes.iter().map(|o| o.part("answered")).collect::<Vec<_>>(),
+            [Some(0.0), Some(1.0)]
+        );
     }
 
     #[test]
@@ -117,7 +124,10 @@ mod tests {
         assert_eq!(outcome.failure(), Some("the prompt's record has no field 'solution'"));
         let reward = AnswerReward { field: "answer".to_owned(), extract: None };
         let outcome = &reward.score(&[sample("4", Value::Null)])[0];
-        assert_eq!(outcome.failure(), Some("the field 'answer' of the prompt's record is no answer"));
+        assert_eq!(
+            outcome.failure(),
+            Some("the field 'answer' of the prompt's record is no answer")
+        );
     }
 
     #[test]

@@ -8,7 +8,6 @@ use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
 use grpo_model::{CausalLm, Dropout, Forward, Frozen, TokenBatch};
 use grpo_sampling::TokenSet;
 
-
 /// Some completions of a step, padded to one length. Position `t` of a row predicts token `t + 1`.
 pub(crate) struct MicroBatch<'a> {
     pub(crate) completions: Vec<&'a Completion>,

@@ -141,8 +141,7 @@ impl<M: CausalLm> Learner<M> {
         learning_rate: f64,
     ) -> Result<Update, TrainError> {
         let entropy_coef = self.entropy_bonus.map(|bonus| bonus.coef());
-        let terms =
-            Terms { config: &self.loss, totals, entropy_coef: entropy_coef.unwrap_or(0.0) };
+        let terms = Terms { config: &self.loss, totals, entropy_coef: entropy_coef.unwrap_or(0.0) };
         let (policy, reference) = (&self.policy, &self.reference);
         let mut tokens = TokenStatistics::default();
         let mut gradients: Option<GradientsParams> = None;

@@ -242,8 +242,7 @@ impl MicroBatch {
 
     /// `−Σ log p(next token) / tokens`, `[1]`.
     fn loss<M: CausalLm>(&self, model: &M, hidden: &Tensor<2>, tokens: usize) -> Tensor<1> {
-        let places: Tensor<1, Int> =
-            Tensor::from_data(self.places.as_slice(), &hidden.device());
+        let places: Tensor<1, Int> = Tensor::from_data(self.places.as_slice(), &hidden.device());
         let targets = Targets::new(self.next.clone(), model.vocabulary_size());
         let scores = score(hidden.clone().select(0, places), &model.head(), &targets);
         scores.logprobs.sum() * (-1.0 / tokens as f64)

@@ -142,8 +142,9 @@ impl StepReport {
         let Lesson { advantages, reward_kl, updates } = lesson;
         let mut tokens = TokenStatistics::default();
         updates.iter().for_each(|update| tokens.merge(&update.tokens));
-        let mean =
-            |of: &dyn Fn(&Update) -> f64| updates.iter().map(of).sum::<f64>() / updates.len() as f64;
+        let mean = |of: &dyn Fn(&Update) -> f64| {
+            updates.iter().map(of).sum::<f64>() / updates.len() as f64
+        };
         let coefficient = updates.last().and_then(|update| update.entropy_coef);
         Self {
             step,

@@ -30,7 +30,9 @@ pub(super) const NAMES: Names = Names {
     // Numbers 0, 1, 2, …; and the heads of other tasks than sentence vectors.
     ignored: |name| {
         name.ends_with("embeddings.position_ids")
-            || ["pooler.", "bert.pooler.", "cls.", "classifier."].iter().any(|head| name.starts_with(head))
+            || ["pooler.", "bert.pooler.", "cls.", "classifier."]
+                .iter()
+                .any(|head| name.starts_with(head))
     },
 };
 

@@ -27,7 +27,9 @@ pub(super) const NAMES: Names = Names {
     conv1d: true,
     // Causal masks, and the head that is the table of tokens once more.
     ignored: |name| {
-        name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight"
+        name.ends_with(".attn.bias")
+            || name.ends_with(".attn.masked_bias")
+            || name == "lm_head.weight"
     },
 };
 

@@ -48,15 +48,15 @@ pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Descriptio
     };
     let activation = fields.text("hidden_act")?.unwrap_or("silu");
     if !matches!(activation, "silu" | "swish") {
-        return Err(Fault(format!("hidden_act = \"{activation}\" is not supported; there is silu")));
+        return Err(Fault(format!(
+            "hidden_act = \"{activation}\" is not supported; there is silu"
+        )));
     }
     fields.refuse("use_sliding_window", false)?;
     refuse_other_layers(fields)?;
     let context = fields.size("max_position_embeddings")?;
     let biases = match family {
-        Family::Qwen2 => {
-            Biases { attention_inputs: true, attention_output: false, mlp: false }
-        }
+        Family::Qwen2 => Biases { attention_inputs: true, attention_output: false, mlp: false },
         _ => {
             let attention = fields.flag("attention_bias", false)?;
             Biases {

@@ -10,8 +10,8 @@ pub use molgpt::MolGptConfig;
 
 use crate::description::Description;
 use crate::names::Names;
-use fields::Fields;
 pub(crate) use fields::Fault;
+use fields::Fields;
 
 /// A family that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -95,7 +95,8 @@ pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> 
     // Far above any model of this family; what is larger is a slip of the keyboard, and its memory could
     // not be had.
     let most = [1 << 20, 1 << 20, 1 << 10, 1 << 16, 1 << 16];
-    if let Some(((name, size), most)) = sizes.iter().zip(most).find(|((_, size), most)| size > most) {
+    if let Some(((name, size), most)) = sizes.iter().zip(most).find(|((_, size), most)| size > most)
+    {
         return Err(Fault(format!("{name} = {size} is too large; at most {most}")));
     }
     if !config.n_embd.is_multiple_of(config.n_head) {
