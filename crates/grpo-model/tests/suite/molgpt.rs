@@ -10,14 +10,14 @@ use grpo_model::{
     ModelSpec, MolGptConfig, StoredAs, StoredTensors, TokenBatch, Transformer, linear_weights,
 };
 
-use crate::support::{assert_close, host, named_tensors, shaken};
+use crate::support::{assert_close, host, named_tensors, shaken_by};
 
 fn config(vocab_size: usize, block_size: usize, n_layer: usize, n_embd: usize) -> ModelConfig {
     ModelConfig::molgpt(&MolGptConfig::new(vocab_size, block_size, n_layer, 4, n_embd)).unwrap()
 }
 
 fn model(config: &ModelConfig, device: &Device) -> Transformer {
-    shaken(config, 3, device)
+    shaken_by(config, 3, |_| 5.0, device)
 }
 
 fn logits(model: &Transformer, rows: &[&[u32]], prefix: Option<Tensor<3>>) -> Vec<f64> {

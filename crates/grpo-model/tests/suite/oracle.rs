@@ -25,7 +25,11 @@ impl Oracle {
     pub(crate) fn of_weights(config: &ModelConfig, weights: &Weights) -> Self {
         let wide = |values: &[f32]| values.iter().map(|&value| f64::from(value)).collect();
         let tensors = weights.iter().map(|(name, (_, values))| (name.clone(), wide(values)));
-        Self { json: config.json().clone(), tensors: tensors.collect() }
+        Self::of_numbers(config, tensors.collect())
+    }
+
+    pub(crate) fn of_numbers(config: &ModelConfig, tensors: BTreeMap<String, Vec<f64>>) -> Self {
+        Self { json: config.json().clone(), tensors }
     }
 
     /// Adds `scale · B · A`, stored `[out, rank]` and `[rank, in]`, to the matrix of a module.

@@ -35,12 +35,21 @@ pub(crate) fn shakes(name: &str) -> impl Iterator<Item = f32> {
 
 /// A model whose every parameter is away from its first value, so that each one matters.
 pub(crate) fn shaken(config: &ModelConfig, seed: u64, device: &Device) -> Transformer {
+    // Scales of norms stay near 1: with larger ones attention is so sharp that rounding alone decides it.
+    shaken_by(config, seed, |shape| if shape.len() > 1 { 5.0 } else { 1.0 }, device)
+}
+
+/// As [`shaken`], with parameters of a shape multiplied by what `factor` says.
+pub(crate) fn shaken_by(
+    config: &ModelConfig,
+    seed: u64,
+    factor: impl Fn(&[usize]) -> f32,
+    device: &Device,
+) -> Transformer {
     let mut weights = weights(&Transformer::random(config, seed, &Device::flex()));
-    for (name, (_, values)) in &mut weights {
-        values
-            .iter_mut()
-            .zip(shakes(name))
-            .for_each(|(value, shake)| *value = *value * 5.0 + shake * 0.3);
+    for (name, (shape, values)) in &mut weights {
+        let shaken = values.iter_mut().zip(shakes(name));
+        shaken.for_each(|(value, shake)| *value = *value * factor(shape) + shake * 0.3);
     }
     let folder = tempfile::tempdir().unwrap();
     write_folder(folder.path(), config, &weights);
@@ -100,4 +109,17 @@ pub(crate) fn assert_close(got: &[f64], expected: &[f64], tolerance: f64) {
 /// The largest magnitude.
 pub(crate) fn largest(values: &[f64]) -> f64 {
     values.iter().fold(0.0, |most, value| value.abs().max(most))
+}
+
+/// Reads a safetensors file of f32.
+pub(crate) fn read_safetensors(path: &Path) -> Weights {
+    let bytes = std::fs::read(path).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let values = |data: &[u8]| {
+        let (whole, _) = data.as_chunks::<4>();
+        whole.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+    };
+    file.iter()
+        .map(|(name, view)| (name.to_owned(), (view.shape().to_vec(), values(view.data()))))
+        .collect()
 }
