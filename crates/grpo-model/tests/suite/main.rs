@@ -1,8 +1,10 @@
 //! Tests through the public interface, in one binary.
 
 mod adapters;
+mod config_files;
 mod configs;
 mod families;
+mod files;
 mod gradients;
 mod molgpt;
 mod oracle;
