@@ -144,8 +144,8 @@ fn the_penalty_leads_back_to_the_reference() {
     let displaced = displaced.unwrap();
     assert!(displaced > 1e-3, "{displaced}");
     equal.set(true);
-    let returned = (6..30).map(|step| take_step(&mut grpo, step).tokens.kl().unwrap()).last();
-    assert!(returned.unwrap() < 0.3 * displaced, "{displaced} came to {returned:?}");
+    let returned = (6..60).map(|step| take_step(&mut grpo, step).tokens.kl().unwrap()).last();
+    assert!(returned.unwrap() < 0.25 * displaced, "{displaced} came to {returned:?}");
 }
 
 /// The reference is the first policy at every step, by what `kl` and `entropy` say of it.

@@ -1,10 +1,10 @@
 //! Small models, settings and comparisons that several tests need.
 
-use burn::tensor::Device;
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Device, Tensor};
 use grpo_data::{Codec, Vocabulary};
 use grpo_model::{
-    CausalLm, Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, StoredTensors,
-    Transformer,
+    CausalLm, Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
 };
 use grpo_rewards::RewardConfig;
 use grpo_train::{
@@ -128,13 +128,17 @@ pub(crate) fn take_step<M: CausalLm>(grpo: &mut Grpo<M>, step: u32) -> StepRepor
     grpo.step(&unconditional_prompts(3, vocabulary().boundary()), step).unwrap()
 }
 
-/// All parameters in the order of their names.
-pub(crate) fn parameters(model: &Transformer) -> Vec<f32> {
-    StoredTensors::of(model)
-        .read()
-        .values()
-        .flat_map(|data| data.iter::<f32>().collect::<Vec<_>>())
-        .collect()
+/// The numbers of all parameters, in the order in which the module shows them.
+pub(crate) fn parameters<M: Module>(model: &M) -> Vec<f32> {
+    struct Numbers(Vec<f32>);
+    impl ModuleVisitor for Numbers {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.extend(param.val().into_data().iter::<f32>());
+        }
+    }
+    let mut numbers = Numbers(vec![]);
+    model.visit(&mut numbers);
+    numbers.0
 }
 
 /// Metrics without those that measure time.
