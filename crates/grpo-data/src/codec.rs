@@ -54,6 +54,11 @@ impl Codec {
         Self { tokens: Tokens::Smiles(vocabulary), special, folder: PathBuf::new(), files }
     }
 
+    /// Of ids that no file says anything of.
+    pub fn of_ids(special: SpecialIds) -> Self {
+        Self { tokens: Tokens::Ids, special, folder: PathBuf::new(), files: Vec::new() }
+    }
+
     /// Reads what a model folder has: `vocabulary.json`, or `tokenizer.json` with a chat template, or nothing.
     ///
     /// # Errors
