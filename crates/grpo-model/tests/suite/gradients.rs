@@ -20,7 +20,7 @@ use crate::support::{Weights, shaken, shakes, weights};
 const ROWS: [&[u32]; 3] = [&[3, 18, 0, 7, 7], &[11, 2], &[16, 5, 9, 1]];
 
 /// A policy of a shaken model, whole or adapted, on the tape.
-fn policy(json: &Value, is_adapted: bool, dropout: f32) -> Policy {
+fn policy(json: &Value, is_adapted: bool, dropout: f64) -> Policy {
     let device = Device::flex().autodiff();
     let model = shaken(&config(json), 1, &device);
     if !is_adapted {
