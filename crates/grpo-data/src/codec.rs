@@ -74,6 +74,17 @@ impl Codec {
         }
     }
 
+    /// Of ids that no file says anything of.
+    pub fn of_ids(special: SpecialIds) -> Self {
+        Self {
+            tokens: Tokens::Ids,
+            special,
+            folder: PathBuf::new(),
+            files: Vec::new(),
+            vocabulary: None,
+        }
+    }
+
     /// Reads what a model folder has: `vocabulary.json`, or `tokenizer.json` with a chat template, or nothing.
     ///
     /// # Errors

@@ -96,7 +96,7 @@ fn standard_error(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use grpo_rewards::RewardConfig;
+    use grpo_rewards::{RewardConfig, Sample};
 
     #[test]
     fn counted_by_hand() {
@@ -110,7 +110,8 @@ mod tests {
         let reward = reward.build().unwrap();
         let smiles: Vec<String> =
             ["CCO", "OCC", "c1ccccc1", "C(", "CCN"].iter().map(|s| (*s).to_owned()).collect();
-        let outcomes = reward.score(&smiles);
+        let samples: Vec<Sample> = smiles.iter().map(|text| text.as_str().into()).collect();
+        let outcomes = reward.score(&samples);
         let known = BTreeSet::from(["c1ccccc1".to_owned(), "CCCC".to_owned()]);
         let summary = MoleculeSummary::of(&smiles, &outcomes, Some(&known));
         assert_eq!(summary.samples, 5);

@@ -192,6 +192,7 @@ impl Description {
             ("the number of key-value heads", self.kv_heads, 1 << 12),
             ("the width of a head", self.head_width, 1 << 14),
             ("the width of the MLP", self.mlp_width, 1 << 20),
+            ("the number of token types", self.token_type.map_or(1, |types| types.rows), 1 << 16),
         ];
         for (name, size, most) in sizes {
             if !(1..=most).contains(&size) {

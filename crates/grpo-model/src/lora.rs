@@ -50,7 +50,8 @@ impl LoraConfig {
                 format!("{} is out of range; expected more than 0", self.alpha),
             );
         }
-        if !(0.0..1.0).contains(&self.dropout) {
+        // As it is used: what is nearly 1 is 1 in f32.
+        if !(0.0..1.0).contains(&(self.dropout as f32)) {
             return refuse(
                 "dropout",
                 format!("{} is out of range; expected 0 or more, and less than 1", self.dropout),

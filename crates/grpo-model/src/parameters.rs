@@ -108,7 +108,9 @@ impl Parameters {
         } else {
             self.take(path, [input, output], First::Normal)?
         };
-        Ok(Param::from_tensor(self.precision.hold(held)))
+        // The head makes logits, where an error is an error of probabilities.
+        let held = if path.starts_with("blocks.") { self.precision.hold(held) } else { held };
+        Ok(Param::from_tensor(held))
     }
 
     fn take<const D: usize>(

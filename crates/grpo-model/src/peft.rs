@@ -209,10 +209,18 @@ impl Scales {
         let alpha = positive(json.get("lora_alpha").unwrap_or(&Value::Null), "lora_alpha")?;
         let dropout = match json.get("lora_dropout") {
             None | Some(Value::Null) => 0.0,
+            // As it is used: what is nearly 1 is 1 in f32.
             Some(value) => value
                 .as_f64()
+                .map(|value| value as f32)
                 .filter(|value| (0.0..1.0).contains(value))
                 .ok_or_else(|| format!("lora_dropout = {value}; expected 0 to 1"))?,
+        };
+        let rslora = match json.get("use_rslora") {
+            None | Some(Value::Null) => false,
+            Some(value) => value
+                .as_bool()
+                .ok_or_else(|| format!("use_rslora = {value}; expected true or false"))?,
         };
         let all_layers = json.get("layers_to_transform").is_none_or(Value::is_null)
             && json.get("exclude_modules").is_none_or(Value::is_null);
@@ -225,8 +233,8 @@ impl Scales {
         Ok(Self {
             rank,
             alpha,
-            dropout: dropout as f32,
-            rslora: json.get("use_rslora").and_then(Value::as_bool).unwrap_or(false),
+            dropout,
+            rslora,
             targets,
             ranks: patterns(json, "rank_pattern", positive_whole)?,
             alphas: patterns(json, "alpha_pattern", positive)?,
@@ -249,6 +257,15 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     }
     if let Some(bias) = json.get("bias").filter(|bias| !bias.is_null() && *bias != "none") {
         return Err(format!("bias = {bias} is not supported; there is \"none\""));
+    }
+    // The others (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA) train beside a base that they have changed first.
+    let first = json.get("init_lora_weights").unwrap_or(&Value::Null);
+    let beside_the_base = match first {
+        Value::Null | Value::Bool(_) => true,
+        other => ["gaussian", "orthogonal", "eva"].iter().any(|known| other == known),
+    };
+    if !beside_the_base {
+        return Err(format!("init_lora_weights = {first} is not supported: it changes the base"));
     }
     let off = |value: &Value| match value {
         Value::Null | Value::Bool(false) => true,
@@ -283,7 +300,11 @@ fn patterns<T>(
     key: &str,
     number: fn(&Value, &str) -> Result<T, String>,
 ) -> Result<Vec<(Regex, T)>, String> {
-    let Some(Value::Object(entries)) = json.get(key) else { return Ok(Vec::new()) };
+    let entries = match json.get(key) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Object(entries)) => entries,
+        Some(other) => return Err(format!("{key} = {other}; expected an object")),
+    };
     let pattern = |(pattern, value): (&String, &Value)| {
         let regex = Regex::new(&format!(r"^(?:.*\.)?(?:{pattern})$"))
             .map_err(|error| format!("{key}: '{pattern}' is no pattern: {error}"))?;

@@ -73,7 +73,7 @@ impl TokenBatch {
     }
 
     /// `[rows · columns]`
-    pub(crate) fn flat_ids(&self, device: &Device) -> Tensor<1, Int> {
+    pub fn flat_ids(&self, device: &Device) -> Tensor<1, Int> {
         Tensor::from_data(TensorData::new(self.ids.clone(), [self.ids.len()]), device)
     }
 }

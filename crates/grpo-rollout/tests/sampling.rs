@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use grpo_data::{Completion, Finish, Group, Prompt, Purpose};
-use grpo_model::{Architecture, Frozen, MolGpt, MolGptConfig, to_safetensors};
+use burn::tensor::Device;
+use grpo_data::{Codec, Completion, Finish, Group, Prompt, Purpose};
+use grpo_model::{
+    Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, TokenBatch, Transformer,
+};
 use grpo_rollout::{Rollout, RolloutError, RolloutSettings, StepKey};
 use grpo_sampling::{SamplingDistribution, SamplingSettings};
 
@@ -14,32 +16,28 @@ const END: u32 = 0;
 const KEY: StepKey = StepKey { seed: 7, purpose: Purpose::Sampling, step: 3, policy_version: 5 };
 
 /// A small model whose probabilities are far from equal.
-fn model() -> MolGpt {
+fn model() -> Transformer {
     scaled(2.0)
 }
 
 /// A model whose weights are `scale` times the first values and some more.
-fn scaled(scale: f32) -> MolGpt {
-    let config = MolGptConfig {
-        architecture: Architecture::MolGpt,
-        vocab_size: VOCABULARY,
-        block_size: CONTEXT,
-        n_layer: 2,
-        n_head: 2,
-        n_embd: 16,
-    };
+fn scaled(scale: f32) -> Transformer {
+    let config = ModelConfig::molgpt(&MolGptConfig::new(VOCABULARY, CONTEXT, 2, 2, 16)).unwrap();
     let device = Device::flex();
-    let mut file = to_safetensors(&MolGpt::random(&config, 1, &device), Default::default());
+    let folder = tempfile::tempdir().unwrap();
+    let model = Transformer::random(&config, 1, &device);
+    let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
+    spec.write(folder.path(), &model, StoredAs::F32).unwrap();
+    let path = folder.path().join("model.safetensors");
+    let mut file = std::fs::read(&path).unwrap();
     let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     for (i, number) in file[header..].chunks_exact_mut(4).enumerate() {
         let value = f32::from_le_bytes((&*number).try_into().unwrap());
         let shake = ((i as u32).wrapping_mul(2_654_435_761) >> 16) as f32 / 65_536.0 - 0.5;
         number.copy_from_slice(&(scale * value + 0.4 * shake).to_le_bytes());
     }
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.safetensors");
     std::fs::write(&path, file).unwrap();
-    MolGpt::load(&config, &path, &device).unwrap()
+    ModelFolder::load(folder.path(), &device).unwrap().model
 }
 
 fn forbidding(forbidden: &[u32]) -> SamplingSettings {
@@ -79,7 +77,7 @@ fn settings() -> RolloutSettings {
 }
 
 fn prompt(index: u32, ids: &[u32]) -> Prompt {
-    Prompt { index, ids: ids.to_vec(), conditions: None }
+    Prompt::of_ids(index, ids.to_vec())
 }
 
 /// Prompts of different lengths, neighbours of equal length among them.
@@ -104,11 +102,9 @@ fn all_ids(groups: &[Group]) -> Vec<&[u32]> {
 }
 
 /// Logits after each token of `ids`, from one pass without a cache.
-fn logits(model: &Frozen<MolGpt>, ids: &[u32]) -> Vec<Vec<f64>> {
-    let values: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
-    let data = TensorData::new(values, [1, ids.len()]);
-    let ids: Tensor<2, Int> = Tensor::from_data(data, &model.device());
-    let flat: Vec<f64> = model.logits(model.hidden(ids, None)).into_data().iter().collect();
+fn logits(model: &Frozen<Transformer>, ids: &[u32]) -> Vec<Vec<f64>> {
+    let ids = TokenBatch::from_iter([ids]);
+    let flat: Vec<f64> = model.logits(model.hidden(&ids, None)).into_data().iter().collect();
     flat.chunks(VOCABULARY).map(<[f64]>::to_vec).collect()
 }
 

@@ -119,7 +119,8 @@ fn making_one_of_them_panics() {
 
 #[test]
 fn a_group_survives_json_and_a_damaged_one_does_not_load() {
-    let prompt = Prompt { index: 3, ids: vec![0], conditions: None };
+    let mut prompt = Prompt::of_ids(3, vec![0]);
+    prompt.fields.insert("answer".to_owned(), "42".into());
     let mut parts = parts();
     parts.sampled_under = SampledUnder {
         temperature: 0.7,

@@ -54,7 +54,7 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
         heads,
         kv_heads: heads,
         head_width: width / heads,
-        mlp_width: fields.optional_size("n_inner")?.unwrap_or(4 * width),
+        mlp_width: fields.optional_size("n_inner")?.unwrap_or(width.saturating_mul(4)),
         norm: NormKind::Layer { epsilon: fields.positive("layer_norm_epsilon", Some(1e-5))? },
         order: NormOrder::Pre,
         positions: Positions::Learned,

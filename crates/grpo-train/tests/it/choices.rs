@@ -8,7 +8,7 @@ use grpo_train::{GrpoConfig, LossSettings, StepReport};
 
 use crate::oracle::{completions, logprobs};
 use crate::support::{
-    chains, config, distance, fresh_model, grpo, model, parameters, take_step, vocabulary,
+    begin, chains, config, distance, fresh_model, grpo, model, parameters, take_step, vocabulary,
 };
 
 /// With AdamW's ε at 1, a step is a smooth function of the gradient; two updates, so that ratios move.
@@ -69,7 +69,7 @@ fn every_choice_moves_the_policy_alike_however_the_step_is_cut() {
     let mut seen: Vec<Vec<f32>> = vec![];
     for loss in choices() {
         let whole = smooth(loss);
-        let mut cut = whole;
+        let mut cut = whole.clone();
         cut.train.micro_batch_size = 5;
         let ((whole, after_whole), (cut, after_cut)) = (run(whole), run(cut));
         let scale = whole.grad_norm.abs().max(1.0);
@@ -165,7 +165,7 @@ fn an_adaptive_entropy_bonus_follows_the_entropy() {
         let vocabulary = vocabulary();
         let model = fresh_model(vocabulary.len());
         let boundary = vocabulary.boundary();
-        let mut grpo = grpo_train::Grpo::new(model, config, 11, boundary, 1, chains()).unwrap();
+        let mut grpo = begin(model, config, 11, boundary, chains()).unwrap();
         (0..4)
             .map(|step| {
                 let report = take_step(&mut grpo, step);

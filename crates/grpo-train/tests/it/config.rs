@@ -158,6 +158,8 @@ fn pretraining_out_of_range() {
     let good = PretrainConfig {
         epochs: 2,
         batch_size: 8,
+        micro_batch_size: None,
+        activation_checkpointing: false,
         warmup_epochs: 0.1,
         learning_rate_floor: 0.1,
         dropout: 0.0,
@@ -173,6 +175,10 @@ fn pretraining_out_of_range() {
         (
             PretrainConfig { batch_size: 0, ..good },
             "pretrain.batch_size = 0 is out of range; expected 1 to 1000000",
+        ),
+        (
+            PretrainConfig { micro_batch_size: Some(0), ..good },
+            "pretrain.micro_batch_size = 0 is out of range; expected 1 to 1000000",
         ),
         (
             PretrainConfig { warmup_epochs: 3.0, ..good },

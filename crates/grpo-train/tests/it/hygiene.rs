@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::{Prompt, SampleKey};
 use grpo_logprob::Head;
-use grpo_model::{CausalLm, Dropout, KvCache};
-use grpo_train::{Grpo, GrpoConfig};
+use grpo_model::{CausalLm, Dropout, Frozen, KvCache, TokenBatch};
+use grpo_train::{Grpo, GrpoConfig, Parts};
 
 use crate::oracle::completions;
 use crate::support::{SEED, config};
@@ -44,13 +44,12 @@ impl Bigram {
 }
 
 impl CausalLm for Bigram {
-    fn hidden(&self, ids: Tensor<2, Int>, _: Option<Tensor<3>>, _: &mut Dropout) -> Tensor<2> {
-        let [rows, columns] = ids.dims();
-        self.table.val().select(0, ids.reshape([rows * columns]))
+    fn hidden(&self, tokens: &TokenBatch, _: Option<Tensor<3>>, _: &mut Dropout) -> Tensor<2> {
+        self.table.val().select(0, tokens.flat_ids(&self.device()))
     }
 
-    fn extend(&self, ids: Tensor<2, Int>, _: Option<Tensor<3>>, _: &mut KvCache) -> Tensor<2> {
-        self.hidden(ids, None, &mut Dropout::off())
+    fn extend(&self, tokens: &TokenBatch, _: Option<Tensor<3>>, _: &mut KvCache) -> Tensor<2> {
+        self.hidden(tokens, None, &mut Dropout::off())
     }
 
     fn head(&self) -> Head {
@@ -68,14 +67,15 @@ impl CausalLm for Bigram {
 
 fn prompts() -> Vec<Prompt> {
     let ids: [&[u32]; 3] = [&[5, 6, BEGIN], &[6, BEGIN], &[BEGIN]];
-    let prompt =
-        |(ids, index): (&[u32], u32)| Prompt { index, ids: ids.to_vec(), conditions: None };
-    ids.into_iter().zip(0..).map(prompt).collect()
+    ids.into_iter().zip(0..).map(|(ids, index)| Prompt::of_ids(index, ids.to_vec())).collect()
 }
 
 fn grpo(config: GrpoConfig) -> Grpo<Bigram> {
     let decode = Box::new(|ids: &[u32]| "C".repeat(ids.len()));
-    Grpo::new(Bigram::new(), config, SEED, END, 3, decode).unwrap()
+    let policy = Bigram::new();
+    let reference = Frozen::snapshot(&policy);
+    let parts = Parts { policy, reference, end_ids: vec![END], longest_prompt: 3, decode };
+    Grpo::new(parts, config, SEED).unwrap()
 }
 
 /// Acceptance test 5: the gradient at prompts, in padding and behind the end is exactly 0; the first token

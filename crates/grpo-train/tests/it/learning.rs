@@ -2,20 +2,27 @@
 
 use std::cell::RefCell;
 
-use grpo_model::MolGpt;
+use grpo_model::Transformer;
 use grpo_train::{
     Grpo, Metrics, StepReport, TrainError, TrainObserver, train, unconditional_prompts,
 };
 
 use crate::oracle::logprobs;
-use crate::support::{chains, config, fresh_model, grpo, model, parameters, timeless, vocabulary};
+use crate::support::{
+    begin, chains, config, fresh_model, grpo, model, parameters, timeless, vocabulary,
+};
 
 /// Keeps the metrics of each step.
 #[derive(Default)]
 struct Kept(RefCell<Vec<Metrics>>);
 
-impl TrainObserver<MolGpt> for Kept {
-    fn step(&mut self, _: &StepReport, metrics: &Metrics, _: &MolGpt) -> Result<(), TrainError> {
+impl TrainObserver<Transformer> for Kept {
+    fn step(
+        &mut self,
+        _: &StepReport,
+        metrics: &Metrics,
+        _: &Transformer,
+    ) -> Result<(), TrainError> {
         self.0.borrow_mut().push(metrics.clone());
         Ok(())
     }
@@ -37,9 +44,9 @@ fn the_best_of_ten_arms_is_found() {
             },
         );
     // The mark that ends is outside of the arms.
-    let mut grpo = Grpo::new(fresh_model(ARMS + 1), config, 1, ARMS as u32, 1, decode).unwrap();
+    let mut grpo = begin(fresh_model(ARMS + 1), config, 1, ARMS as u32, decode).unwrap();
     let prompts = |_| unconditional_prompts(3, ARMS as u32);
-    let share = |grpo: &mut Grpo<MolGpt>| {
+    let share = |grpo: &mut Grpo<Transformer>| {
         let report = grpo.step(&prompts(0), 1000).unwrap();
         let policy = grpo.policy().clone();
         let arm = report.groups[0].completions.iter().find(|c| c.ids()[1] == BEST);
@@ -64,7 +71,7 @@ fn a_small_model_learns_to_write_molecules() {
     let boundary = vocabulary.boundary();
     let model = fresh_model(vocabulary.len());
     let decode = Box::new(move |ids: &[u32]| vocabulary.decode(ids));
-    let mut grpo = Grpo::new(model, config, 1, boundary, 1, decode).unwrap();
+    let mut grpo = begin(model, config, 1, boundary, decode).unwrap();
     let mut kept = Kept::default();
     train(&mut grpo, |_| unconditional_prompts(4, boundary), &mut kept).unwrap();
     let metrics = kept.0.into_inner();
@@ -86,7 +93,7 @@ fn short_run(seed: u64) -> (Vec<Vec<(String, f64)>>, Vec<f32>) {
     config.train.micro_batch_size = 10;
     let boundary = vocabulary.boundary();
     let model = model(vocabulary.len(), 2.0);
-    let mut grpo = Grpo::new(model, config, seed, boundary, 1, chains()).unwrap();
+    let mut grpo = begin(model, config, seed, boundary, chains()).unwrap();
     let mut kept = Kept::default();
     train(&mut grpo, |_| unconditional_prompts(3, boundary), &mut kept).unwrap();
     let metrics = kept.0.into_inner();

@@ -1,12 +1,15 @@
 //! Tests through the public interface, in one binary.
 
+mod adapted;
 mod choices;
 mod config;
 mod hygiene;
 mod learning;
 mod metrics;
+mod optimizer;
 mod oracle;
 mod pretrain;
 mod step;
+mod supervised;
 mod support;
 mod threads;

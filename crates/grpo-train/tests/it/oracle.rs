@@ -1,18 +1,15 @@
 //! Log-probabilities and metrics of a step by their definitions, one completion at a time, in f64.
 
-use burn::tensor::{Int, Tensor, TensorData};
 use grpo_data::Completion;
-use grpo_model::{CausalLm, Frozen};
+use grpo_model::{CausalLm, Frozen, TokenBatch};
 use grpo_train::StepReport;
 
 /// Log-probabilities of all tokens at each action, `[action][vocabulary]`, at temperature 1.
 pub(crate) fn log_softmax<M: CausalLm>(model: &M, completion: &Completion) -> Vec<Vec<f64>> {
     let model = Frozen::snapshot(model);
     let ids = &completion.ids()[..completion.ids().len() - 1];
-    let values: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
-    let data = TensorData::new(values, [1, ids.len()]);
-    let input: Tensor<2, Int> = Tensor::from_data(data, &model.device());
-    let flat: Vec<f64> = model.logits(model.hidden(input, None)).into_data().iter().collect();
+    let input = TokenBatch::from_iter([ids]);
+    let flat: Vec<f64> = model.logits(model.hidden(&input, None)).into_data().iter().collect();
     flat.chunks(model.vocabulary_size())
         .skip(ids.len() - completion.actions())
         .map(|logits| {

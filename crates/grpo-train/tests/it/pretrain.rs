@@ -1,7 +1,7 @@
 //! Supervised pre-training on a corpus of a few molecules.
 
-use grpo_data::{Corpus, CorpusOptions, MoleculeRecord, Vocabulary};
-use grpo_model::MolGpt;
+use grpo_data::{Corpus, CorpusOptions, Examples, MoleculeRecord, Vocabulary};
+use grpo_model::Transformer;
 use grpo_train::{
     PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError, pretrain,
 };
@@ -11,13 +11,15 @@ use crate::support::{fresh_model, model, optimizer, parameters};
 const CONFIG: fn() -> PretrainConfig = || PretrainConfig {
     epochs: 6,
     batch_size: 8,
+    micro_batch_size: None,
+    activation_checkpointing: false,
     warmup_epochs: 0.1,
     learning_rate_floor: 0.1,
     dropout: 0.0,
     optimizer: optimizer(),
 };
 
-fn corpus() -> (Vocabulary, Corpus) {
+fn corpus() -> (Vocabulary, Examples) {
     let smiles: Vec<String> = (1..=7)
         .flat_map(|n| {
             let chain = "C".repeat(n);
@@ -41,7 +43,8 @@ fn corpus() -> (Vocabulary, Corpus) {
         CorpusOptions { max_tokens: 15, validation_fraction: 0.2, seed: 1, min_molecules: 10 };
     let corpus = Corpus::from_records(records, &vocabulary, &options).unwrap();
     assert!(corpus.validation.len() >= 2);
-    (vocabulary, corpus)
+    let examples = corpus.examples(vocabulary.boundary());
+    (vocabulary, examples)
 }
 
 /// What a training told, without times.
@@ -52,7 +55,7 @@ struct Told {
     epochs: Vec<PretrainEpoch>,
 }
 
-impl PretrainObserver<MolGpt> for Told {
+impl PretrainObserver<Transformer> for Told {
     fn step(&mut self, step: &PretrainStep, steps: u64) -> Result<(), TrainError> {
         assert!(step.train_step <= steps);
         let PretrainStep {
@@ -62,7 +65,7 @@ impl PretrainObserver<MolGpt> for Told {
         Ok(())
     }
 
-    fn epoch(&mut self, epoch: &PretrainEpoch, _: &MolGpt) -> Result<(), TrainError> {
+    fn epoch(&mut self, epoch: &PretrainEpoch, _: &Transformer) -> Result<(), TrainError> {
         self.epochs.push(*epoch);
         Ok(())
     }
@@ -72,7 +75,7 @@ fn run(config: &PretrainConfig, seed: u64) -> (Told, Vec<f32>) {
     let (vocabulary, corpus) = corpus();
     let model = fresh_model(vocabulary.len());
     let mut told = Told::default();
-    let trained = pretrain(model, &corpus, vocabulary.boundary(), config, seed, &mut told).unwrap();
+    let trained = pretrain(model, &corpus, config, seed, &mut told).unwrap();
     (told, parameters(&trained))
 }
 
@@ -89,7 +92,7 @@ fn the_loss_falls_from_that_of_equal_shares() {
     assert!(last.epoch_train_loss < 0.6 * first, "{last:?}");
     assert!(last.epoch_valid_loss < 0.7 * first, "{last:?}");
     // Each molecule and its end mark, in each epoch.
-    let tokens: usize = corpus.train.iter().map(|ids| ids.len() + 1).sum();
+    let tokens: usize = corpus.train.iter().map(|example| example.targets().len()).sum();
     assert_eq!(told.steps[steps - 1].4, 6 * tokens as u64);
 }
 
@@ -139,7 +142,7 @@ fn numbers_that_are_not_finite_end_the_training() {
     // Products of such weights are infinite.
     let model = model(vocabulary.len(), 1e30);
     let mut told = Told::default();
-    let error = pretrain(model, &corpus, vocabulary.boundary(), &CONFIG(), 1, &mut told);
+    let error = pretrain(model, &corpus, &CONFIG(), 1, &mut told);
     let error = error.err().unwrap();
     assert!(matches!(error, TrainError::Diverged { what: "loss", .. }), "{error:?}");
     assert!(
@@ -153,16 +156,16 @@ fn numbers_that_are_not_finite_end_the_training() {
 #[test]
 fn an_observer_ends_the_training() {
     struct Full;
-    impl PretrainObserver<MolGpt> for Full {
+    impl PretrainObserver<Transformer> for Full {
         fn step(&mut self, _: &PretrainStep, _: u64) -> Result<(), TrainError> {
             Err(TrainError::Observer("the disk is full".into()))
         }
-        fn epoch(&mut self, _: &PretrainEpoch, _: &MolGpt) -> Result<(), TrainError> {
+        fn epoch(&mut self, _: &PretrainEpoch, _: &Transformer) -> Result<(), TrainError> {
             unreachable!("the first step ended it")
         }
     }
     let (vocabulary, corpus) = corpus();
     let model = fresh_model(vocabulary.len());
-    let error = pretrain(model, &corpus, vocabulary.boundary(), &CONFIG(), 1, &mut Full);
+    let error = pretrain(model, &corpus, &CONFIG(), 1, &mut Full);
     assert_eq!(error.err().unwrap().to_string(), "the disk is full");
 }

@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use grpo_core::Preset;
 use grpo_train::{
-    Grpo, GrpoConfig, LossSettings, SamplingConfig, StepReport, TrainError, unconditional_prompts,
+    Decode, GrpoConfig, LossSettings, SamplingConfig, StepReport, TrainError, unconditional_prompts,
 };
 
 use crate::oracle::{completions, log_softmax, logprobs, mean, over_actions};
 use crate::support::{
-    Decode, SEED, chains, config, distance, fresh_model, grpo, model, parameters, take_step,
+    SEED, begin, chains, config, distance, fresh_model, grpo, model, parameters, take_step,
     vocabulary,
 };
 
@@ -144,8 +144,8 @@ fn the_penalty_leads_back_to_the_reference() {
     let displaced = displaced.unwrap();
     assert!(displaced > 1e-3, "{displaced}");
     equal.set(true);
-    let returned = (6..30).map(|step| take_step(&mut grpo, step).tokens.kl().unwrap()).last();
-    assert!(returned.unwrap() < 0.3 * displaced, "{displaced} came to {returned:?}");
+    let returned = (6..60).map(|step| take_step(&mut grpo, step).tokens.kl().unwrap()).last();
+    assert!(returned.unwrap() < 0.25 * displaced, "{displaced} came to {returned:?}");
 }
 
 /// The reference is the first policy at every step, by what `kl` and `entropy` say of it.
@@ -230,7 +230,7 @@ fn a_policy_that_has_diverged_is_named_as_such() {
     let boundary = vocabulary.boundary();
     // Products of such weights are infinite.
     let model = model(vocabulary.len(), 1e30);
-    let mut grpo = Grpo::new(model, config(), SEED, boundary, 1, chains()).unwrap();
+    let mut grpo = begin(model, config(), SEED, boundary, chains()).unwrap();
     let error = grpo.step(&unconditional_prompts(3, boundary), 0).unwrap_err();
     assert!(matches!(error, TrainError::Rollout(_)), "{error:?}");
     assert_eq!(
@@ -244,7 +244,7 @@ fn settings_that_do_not_fit_the_model_are_refused() {
     let refusal = |config: GrpoConfig| {
         let boundary = vocabulary().boundary();
         let model = fresh_model(vocabulary().len());
-        let error = Grpo::new(model, config, SEED, boundary, 1, chains()).err().unwrap();
+        let error = begin(model, config, SEED, boundary, chains()).err().unwrap();
         error.to_string()
     };
     let mut long = config();

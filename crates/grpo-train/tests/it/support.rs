@@ -1,13 +1,16 @@
 //! Small models, settings and comparisons that several tests need.
 
-use burn::module::Module;
-use burn::tensor::Device;
-use grpo_data::Vocabulary;
-use grpo_model::{Architecture, MolGpt, MolGptConfig, named_tensors, to_safetensors};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Device, Tensor};
+use grpo_data::{Codec, Vocabulary};
+use grpo_model::{
+    CausalLm, Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
+};
 use grpo_rewards::RewardConfig;
 use grpo_train::{
-    AdvantageSettings, Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig, SamplingConfig,
-    ScheduleConfig, StepReport, TrainConfig, unconditional_prompts,
+    AdvantageSettings, Decayed, Decode, Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig,
+    Parts, SamplingConfig, ScheduleConfig, StepReport, TrainConfig, TrainError,
+    unconditional_prompts,
 };
 
 /// Tokens of small molecules.
@@ -15,36 +18,31 @@ pub(crate) fn vocabulary() -> Vocabulary {
     Vocabulary::from_smiles(["CC(=O)N", "c1ccccc1", "OCl"]).unwrap()
 }
 
-pub(crate) fn sizes(vocab_size: usize) -> MolGptConfig {
-    MolGptConfig {
-        architecture: Architecture::MolGpt,
-        vocab_size,
-        block_size: 16,
-        n_layer: 1,
-        n_head: 2,
-        n_embd: 16,
-    }
+pub(crate) fn sizes(vocab_size: usize) -> ModelConfig {
+    ModelConfig::molgpt(&MolGptConfig::new(vocab_size, 16, 1, 2, 16)).unwrap()
 }
 
 /// A model for training, with first values.
-pub(crate) fn fresh_model(vocab_size: usize) -> MolGpt {
-    MolGpt::random(&sizes(vocab_size), 1, &Device::flex().autodiff())
+pub(crate) fn fresh_model(vocab_size: usize) -> Transformer {
+    Transformer::random(&sizes(vocab_size), 1, &Device::flex().autodiff())
 }
 
 /// A model for training whose probabilities are far from equal; its weights are `scale` times the first
 /// values and some more.
-pub(crate) fn model(vocab_size: usize, scale: f32) -> MolGpt {
-    let mut file = to_safetensors(&fresh_model(vocab_size), Default::default());
+pub(crate) fn model(vocab_size: usize, scale: f32) -> Transformer {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = ModelSpec { config: sizes(vocab_size), codec: Codec::of_ids(Default::default()) };
+    spec.write(folder.path(), &fresh_model(vocab_size), StoredAs::F32).unwrap();
+    let path = folder.path().join("model.safetensors");
+    let mut file = std::fs::read(&path).unwrap();
     let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     for (i, number) in file[header..].chunks_exact_mut(4).enumerate() {
         let value = f32::from_le_bytes((&*number).try_into().unwrap());
         let shake = ((i as u32).wrapping_mul(2_654_435_761) >> 16) as f32 / 65_536.0 - 0.5;
         number.copy_from_slice(&(scale * value + 0.4 * shake).to_le_bytes());
     }
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.safetensors");
     std::fs::write(&path, file).unwrap();
-    MolGpt::load(&sizes(vocab_size), &path, &Device::flex().autodiff()).unwrap()
+    ModelFolder::load(folder.path(), &Device::flex().autodiff()).unwrap().model
 }
 
 /// Settings that are in range.
@@ -56,6 +54,7 @@ pub(crate) fn config() -> GrpoConfig {
             group_size: 8,
             updates_per_rollout: 1,
             micro_batch_size: 64,
+            activation_checkpointing: false,
             reward_time_limit: 60.0,
             max_failed_rewards: 0.1,
         },
@@ -88,12 +87,10 @@ pub(crate) fn optimizer() -> OptimizerConfig {
         betas: [0.9, 0.95],
         epsilon: 1e-8,
         weight_decay: 0.0,
+        weight_decay_on: Decayed::Linear,
         max_grad_norm: 1.0,
     }
 }
-
-/// Turns actions into the text that is rewarded.
-pub(crate) type Decode = Box<dyn Fn(&[u32]) -> String>;
 
 /// Rewards that differ, though an untrained model hardly ever writes a molecule: a completion becomes a chain
 /// of its length, or nothing where its ids have an odd sum.
@@ -107,20 +104,41 @@ pub(crate) fn chains() -> Decode {
 pub(crate) const SEED: u64 = 11;
 
 /// A training of a model with probabilities far from equal.
-pub(crate) fn grpo(config: GrpoConfig, decode: Decode) -> Grpo<MolGpt> {
+pub(crate) fn grpo(config: GrpoConfig, decode: Decode) -> Grpo<Transformer> {
     let vocabulary = vocabulary();
     let model = model(vocabulary.len(), 2.0);
-    Grpo::new(model, config, SEED, vocabulary.boundary(), 1, decode).unwrap()
+    begin(model, config, SEED, vocabulary.boundary(), decode).unwrap()
+}
+
+/// A training whose reference is the policy that it begins with; prompts hold only the beginning mark.
+pub(crate) fn begin<M: CausalLm>(
+    policy: M,
+    config: GrpoConfig,
+    seed: u64,
+    boundary: u32,
+    decode: Decode,
+) -> Result<Grpo<M>, TrainError> {
+    let reference = Frozen::snapshot(&policy);
+    let parts = Parts { policy, reference, end_ids: vec![boundary], longest_prompt: 1, decode };
+    Grpo::new(parts, config, seed)
 }
 
 /// Step `step` of a training.
-pub(crate) fn take_step(grpo: &mut Grpo<MolGpt>, step: u32) -> StepReport {
+pub(crate) fn take_step<M: CausalLm>(grpo: &mut Grpo<M>, step: u32) -> StepReport {
     grpo.step(&unconditional_prompts(3, vocabulary().boundary()), step).unwrap()
 }
 
-/// All parameters in the order of their names.
+/// The numbers of all parameters, in the order in which the module shows them.
 pub(crate) fn parameters<M: Module>(model: &M) -> Vec<f32> {
-    named_tensors(model).values().flat_map(|data| data.iter::<f32>().collect::<Vec<_>>()).collect()
+    struct Numbers(Vec<f32>);
+    impl ModuleVisitor for Numbers {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.extend(param.val().into_data().iter::<f32>());
+        }
+    }
+    let mut numbers = Numbers(vec![]);
+    model.visit(&mut numbers);
+    numbers.0
 }
 
 /// Metrics without those that measure time.

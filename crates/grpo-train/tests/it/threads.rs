@@ -2,29 +2,24 @@
 //! on; the small models of the other tests never come near).
 
 use burn::tensor::Device;
-use grpo_model::{MolGpt, MolGptConfig};
-use grpo_train::{Grpo, Metrics, unconditional_prompts};
+use grpo_model::{ModelConfig, MolGptConfig, Transformer};
+use grpo_train::{Metrics, unconditional_prompts};
 
-use crate::support::{SEED, chains, config, parameters, sizes, timeless, vocabulary};
+use crate::support::{SEED, begin, chains, config, parameters, timeless, vocabulary};
 
 #[test]
 fn a_step_of_a_wide_model_is_the_same_with_any_number_of_threads() {
     let step = || {
         let vocabulary = vocabulary();
-        let wide = MolGptConfig {
-            block_size: 48,
-            n_layer: 2,
-            n_head: 4,
-            n_embd: 128,
-            ..sizes(vocabulary.len())
-        };
+        let wide =
+            ModelConfig::molgpt(&MolGptConfig::new(vocabulary.len(), 48, 2, 4, 128)).unwrap();
         // Batches of 64 × 40 tokens: products of 2,560 × 128 × 512.
-        let model = MolGpt::random(&wide, 1, &Device::flex().autodiff());
+        let model = Transformer::random(&wide, 1, &Device::flex().autodiff());
         let mut config = config();
         config.train.group_size = 64;
         config.sampling.max_new_tokens = 40;
         let boundary = vocabulary.boundary();
-        let mut grpo = Grpo::new(model, config, SEED, boundary, 1, chains()).unwrap();
+        let mut grpo = begin(model, config, SEED, boundary, chains()).unwrap();
         let report = grpo.step(&unconditional_prompts(2, boundary), 0).unwrap();
         (timeless(&Metrics::of(&report, 0)), parameters(grpo.policy()))
     };

@@ -3,85 +3,33 @@
 use std::collections::BTreeMap;
 
 use burn::module::Module;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
+use grpo_data::Codec;
 use grpo_model::{
-    CausalLm, Dropout, Frozen, KvCache, ModelError, MolGpt, MolGptConfig, Parameters,
-    linear_weights, named_tensors, to_safetensors,
+    CausalLm, Dropout, Frozen, KvCache, ModelConfig, ModelError, ModelFolder, ModelFolderError,
+    ModelSpec, MolGptConfig, StoredAs, StoredTensors, TokenBatch, Transformer, linear_weights,
 };
 
-fn config(vocab_size: usize, block_size: usize, n_layer: usize, n_embd: usize) -> MolGptConfig {
-    let text = format!(
-        r#"{{"architecture": "molgpt", "vocab_size": {vocab_size}, "block_size": {block_size},
-             "n_layer": {n_layer}, "n_head": 4, "n_embd": {n_embd}}}"#
-    );
-    serde_json::from_str::<MolGptConfig>(&text).unwrap().checked().unwrap()
+use crate::support::{assert_close, host, named_tensors, shaken_by};
+
+fn config(vocab_size: usize, block_size: usize, n_layer: usize, n_embd: usize) -> ModelConfig {
+    ModelConfig::molgpt(&MolGptConfig::new(vocab_size, block_size, n_layer, 4, n_embd)).unwrap()
 }
 
-/// A model whose every parameter is away from its first value, so that each one matters.
-fn model(config: &MolGptConfig, device: &Device) -> MolGpt {
-    let random = MolGpt::random(config, 3, device);
-    let mut shaken = BTreeMap::new();
-    for (name, data) in named_tensors(&random) {
-        let values: Vec<f32> = data.iter::<f32>().collect();
-        let mut state = name.bytes().map(u64::from).sum::<u64>() * 7919 + 1;
-        let values: Vec<f32> = values
-            .iter()
-            .map(|value| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                value * 5.0 + ((state >> 40) as f32 / (1 << 24) as f32 - 0.5) * 0.3
-            })
-            .collect();
-        shaken.insert(name, (data.shape().to_vec(), values));
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.safetensors");
-    std::fs::write(&path, safetensors_bytes(&shaken)).unwrap();
-    MolGpt::load(config, &path, device).unwrap()
+fn model(config: &ModelConfig, device: &Device) -> Transformer {
+    shaken_by(config, 3, |_| 5.0, device)
 }
 
-type Weights = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
-
-fn safetensors_bytes(weights: &Weights) -> Vec<u8> {
-    let bytes: BTreeMap<&str, (Vec<usize>, Vec<u8>)> = weights
-        .iter()
-        .map(|(name, (shape, values))| {
-            (name.as_str(), (shape.clone(), values.iter().flat_map(|v| v.to_le_bytes()).collect()))
-        })
-        .collect();
-    let views = bytes.iter().map(|(name, (shape, bytes))| {
-        use safetensors::tensor::{Dtype, TensorView};
-        (*name, TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
-    });
-    safetensors::serialize(views, None).unwrap()
-}
-
-fn ids(rows: &[&[i32]], device: &Device) -> Tensor<2, Int> {
-    let flat: Vec<i32> = rows.concat();
-    Tensor::from_data(TensorData::new(flat, [rows.len(), rows[0].len()]), device)
-}
-
-fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
-}
-
-fn logits(model: &MolGpt, rows: &[&[i32]], prefix: Option<Tensor<3>>) -> Vec<f64> {
-    let device = model.device();
-    host(model.logits(model.hidden(ids(rows, &device), prefix, &mut Dropout::off())))
-}
-
-#[track_caller]
-fn assert_close(got: &[f64], expected: &[f64], tolerance: f64) {
-    assert_eq!(got.len(), expected.len());
-    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
-        assert!((g - e).abs() <= tolerance, "element {i}: {g}, expected {e}");
-    }
+fn logits(model: &Transformer, rows: &[&[u32]], prefix: Option<Tensor<3>>) -> Vec<f64> {
+    let tokens = TokenBatch::from_iter(rows.iter().copied());
+    host(model.logits(model.hidden(&tokens, prefix, &mut Dropout::off())))
 }
 
 /// The forward pass by its definition, from the stored tensors, one sequence at a time.
 struct Oracle(BTreeMap<String, Vec<f64>>);
 
 impl Oracle {
-    fn of(model: &MolGpt) -> Self {
+    fn of(model: &Transformer) -> Self {
         Self(
             named_tensors(model).into_iter().map(|(n, d)| (n, d.iter::<f64>().collect())).collect(),
         )
@@ -109,7 +57,7 @@ impl Oracle {
     }
 
     /// Logits of each token; `prefix` are vectors of the model's width.
-    fn logits(&self, tokens: &[i32], prefix: &[Vec<f64>], layers: usize, heads: usize) -> Vec<f64> {
+    fn logits(&self, tokens: &[u32], prefix: &[Vec<f64>], layers: usize, heads: usize) -> Vec<f64> {
         let (tok, kind, pos) =
             (&self.0["tok_emb.weight"], &self.0["type_emb.weight"], &self.0["pos_emb"]);
         let d = kind.len() / 2;
@@ -169,7 +117,7 @@ impl Oracle {
 #[test]
 fn logits_are_those_of_the_definition() {
     let model = model(&config(11, 9, 3, 16), &Device::flex());
-    let rows: [&[i32]; 2] = [&[0, 3, 10, 7, 3], &[5, 5, 1, 2, 9]];
+    let rows: [&[u32]; 2] = [&[0, 3, 10, 7, 3], &[5, 5, 1, 2, 9]];
     let expected: Vec<f64> =
         rows.iter().flat_map(|row| Oracle::of(&model).logits(row, &[], 3, 4)).collect();
     assert_close(&logits(&model, &rows, None), &expected, 2e-5);
@@ -184,13 +132,13 @@ fn a_prefix_is_seen_by_all_and_left_out_of_the_result() {
         .collect();
     let flat: Vec<f32> = vectors.concat().iter().map(|&v| v as f32).collect();
     let prefix = Tensor::from_data(TensorData::new(flat, [1, 2, 16]), &device);
-    let row: &[i32] = &[0, 3, 10, 7];
+    let row: &[u32] = &[0, 3, 10, 7];
     let expected = Oracle::of(&model).logits(row, &vectors, 2, 4);
     assert_close(&logits(&model, &[row], Some(prefix.clone())), &expected, 2e-5);
 
     let mut cache = KvCache::new();
-    let first = model.extend(ids(&[&row[..1]], &device), Some(prefix), &mut cache);
-    let rest = model.extend(ids(&[&row[1..]], &device), None, &mut cache);
+    let first = model.extend(&TokenBatch::from_iter([&row[..1]]), Some(prefix), &mut cache);
+    let rest = model.extend(&TokenBatch::from_iter([&row[1..]]), None, &mut cache);
     let both = host(model.logits(Tensor::cat(vec![first, rest], 0)));
     assert_close(&both, &expected, 2e-5);
 }
@@ -199,7 +147,7 @@ fn a_prefix_is_seen_by_all_and_left_out_of_the_result() {
 fn the_cache_gives_what_the_full_pass_gives() {
     let device = Device::flex();
     let model = model(&config(11, 9, 3, 16), &device);
-    let rows: [&[i32]; 3] = [&[0, 3, 10, 7, 3, 1], &[5, 5, 1, 2, 9, 0], &[1, 1, 1, 1, 1, 1]];
+    let rows: [&[u32]; 3] = [&[0, 3, 10, 7, 3, 1], &[5, 5, 1, 2, 9, 0], &[1, 1, 1, 1, 1, 1]];
     let full = logits(&model, &rows, None);
     let frozen = Frozen::snapshot(&model);
     let mut cache = KvCache::new();
@@ -207,11 +155,10 @@ fn the_cache_gives_what_the_full_pass_gives() {
     for t in 0..6 {
         if t == 3 {
             kept = vec![2, 0];
-            cache.select(Tensor::from_data([2, 0], &device));
+            cache.select(&[2, 0]);
         }
-        let column: Vec<Vec<i32>> = kept.iter().map(|&row| vec![rows[row][t]]).collect();
-        let column: Vec<&[i32]> = column.iter().map(Vec::as_slice).collect();
-        let got = host(frozen.logits(frozen.extend(ids(&column, &device), None, &mut cache)));
+        let column: TokenBatch = kept.iter().map(|&row| &rows[row][t..=t]).collect();
+        let got = host(frozen.logits(frozen.extend(&column, None, &mut cache)));
         let expected: Vec<f64> = kept
             .iter()
             .flat_map(|row| full[(row * 6 + t) * 11..(row * 6 + t + 1) * 11].to_vec())
@@ -232,12 +179,8 @@ fn what_stands_to_the_right_changes_nothing() {
 #[test]
 fn parameters_are_counted_as_published() {
     let count = |vocab, block| {
-        MolGpt::random(
-            &MolGptConfig { n_head: 8, ..config(vocab, block, 8, 256) },
-            0,
-            &Device::flex(),
-        )
-        .num_params()
+        let config = ModelConfig::molgpt(&MolGptConfig::new(vocab, block, 8, 8, 256)).unwrap();
+        Transformer::random(&config, 0, &Device::flex()).num_params()
     };
     assert_eq!(count(94, 100), 6_392_832);
     assert_eq!(count(26, 54), 6_346_240);
@@ -245,7 +188,7 @@ fn parameters_are_counted_as_published() {
 
 #[test]
 fn stored_names_and_layouts_are_the_published_ones() {
-    let model = MolGpt::random(&config(11, 9, 1, 16), 0, &Device::flex());
+    let model = Transformer::random(&config(11, 9, 1, 16), 0, &Device::flex());
     let listed: Vec<String> = named_tensors(&model)
         .iter()
         .map(|(name, data)| format!("{name} {:?}", data.shape().to_vec()))
@@ -282,18 +225,19 @@ fn weights_survive_the_way_out_and_in() {
     let config = config(11, 9, 2, 16);
     let model = model(&config, &device);
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.safetensors");
-    std::fs::write(&path, to_safetensors(&model, BTreeMap::new())).unwrap();
-    let again = MolGpt::load(&config, &path, &device).unwrap();
-    assert_eq!(named_tensors(&again), named_tensors(&model));
-    let row: &[i32] = &[0, 3, 10];
-    assert_eq!(logits(&again, &[row], None), logits(&model, &[row], None));
+    let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
+    spec.write(folder.path(), &model, StoredAs::F32).unwrap();
+    let again = ModelFolder::load(folder.path(), &device).unwrap();
+    assert_eq!(again.spec.config, spec.config);
+    assert_eq!(named_tensors(&again.model), named_tensors(&model));
+    let row: &[u32] = &[0, 3, 10];
+    assert_eq!(logits(&again.model, &[row], None), logits(&model, &[row], None));
 }
 
 #[test]
 fn seeds_give_models() {
     let config = config(11, 9, 1, 16);
-    let of = |seed| named_tensors(&MolGpt::random(&config, seed, &Device::flex()));
+    let of = |seed| named_tensors(&Transformer::random(&config, seed, &Device::flex()));
     assert_eq!(of(1), of(1));
     assert_ne!(of(1), of(2));
     let weights: Vec<f64> = of(1)["blocks.0.mlp.0.weight"].iter::<f64>().collect();
@@ -306,9 +250,9 @@ fn seeds_give_models() {
 #[test]
 fn a_frozen_model_keeps_its_values_and_is_off_the_tape() {
     let device = Device::flex().autodiff();
-    let model = MolGpt::random(&config(11, 9, 1, 16), 1, &device);
+    let model = Transformer::random(&config(11, 9, 1, 16), 1, &device);
     let frozen = Frozen::snapshot(&model);
-    let states = frozen.hidden(ids(&[&[1, 2]], &frozen.device()), None);
+    let states = frozen.hidden(&TokenBatch::from_iter([[1, 2].as_slice()]), None);
     assert!(!states.is_autodiff());
 }
 
@@ -318,36 +262,46 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
     let good = config(11, 9, 1, 16);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
-    let bytes = to_safetensors(&MolGpt::random(&good, 1, &device), BTreeMap::new());
-    std::fs::write(&path, &bytes).unwrap();
-    let refusal =
-        |config: &MolGptConfig| MolGpt::load(config, &path, &device).unwrap_err().to_string();
+    let bytes = |config: &ModelConfig| {
+        StoredTensors::of(&Transformer::random(config, 1, &device))
+            .to_bytes(StoredAs::F32, &BTreeMap::new())
+    };
+    let load = |config: &ModelConfig| {
+        let json = serde_json::to_string(config.json()).unwrap();
+        std::fs::write(folder.path().join("config.json"), json).unwrap();
+        ModelFolder::load(folder.path(), &device)
+    };
+    let refusal = |config: &ModelConfig| load(config).unwrap_err().to_string();
+    let bytes_of_good = bytes(&good);
+    std::fs::write(&path, &bytes_of_good).unwrap();
+    load(&good).unwrap();
 
     assert!(
         refusal(&config(12, 9, 1, 16))
             .contains("'tok_emb.weight' has shape [11, 16], but config.json asks for [12, 16]")
     );
     assert!(refusal(&config(11, 9, 2, 16)).contains("no tensor 'blocks.1.ln1.weight'"));
-    let two = to_safetensors(&MolGpt::random(&config(11, 9, 2, 16), 1, &device), BTreeMap::new());
-    std::fs::write(&path, two).unwrap();
+    std::fs::write(&path, bytes(&config(11, 9, 2, 16))).unwrap();
     assert!(refusal(&good).contains("'blocks.1.attn.key.bias' has no place"));
-    for end in [0, 3, 100, bytes.len() - 1] {
-        std::fs::write(&path, &bytes[..end]).unwrap();
+    for end in [0, 3, 100, bytes_of_good.len() - 1] {
+        std::fs::write(&path, &bytes_of_good[..end]).unwrap();
         assert!(refusal(&good).contains("not a whole safetensors file"), "cut at {end}");
     }
-    let mut poisoned = bytes.clone();
+    let mut poisoned = bytes_of_good.clone();
     let end = poisoned.len();
     poisoned[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
     std::fs::write(&path, &poisoned).unwrap();
     assert!(refusal(&good).contains("holds a number that is not finite"));
     std::fs::remove_file(&path).unwrap();
-    assert!(matches!(MolGpt::load(&good, &path, &device), Err(ModelError::Read { .. })));
-    assert!(Parameters::from_file(folder.path(), &device).is_err());
+    assert!(matches!(load(&good), Err(ModelFolderError::Model(ModelError::Read { .. }))));
+    // A folder in the place of the file.
+    std::fs::create_dir(&path).unwrap();
+    assert!(load(&good).is_err());
 }
 
 #[test]
 fn weight_decay_is_for_the_matrices_of_linear_layers() {
-    let model = MolGpt::random(&config(11, 9, 2, 16), 0, &Device::flex());
+    let model = Transformer::random(&config(11, 9, 2, 16), 0, &Device::flex());
     // Four of attention and two of the MLP in each block, and the head.
     assert_eq!(linear_weights(&model).len(), 2 * 6 + 1);
 }

@@ -1,0 +1,85 @@
+//! That adapters share their base, by counting bytes. A binary of its own: every allocation of the process counts.
+
+use std::alloc::System;
+
+use burn::module::Module;
+use burn::tensor::Device;
+use grpo_model::{
+    Adapted, Adapter, CausalLm, Dropout, Forward, Frozen, LoraConfig, ModelConfig, Policy,
+    TokenBatch, Transformer,
+};
+use peakmem_alloc::{PeakMemAlloc, PeakMemAllocTrait};
+
+#[global_allocator]
+static ALLOCATOR: PeakMemAlloc<System> = PeakMemAlloc::new(System);
+
+/// The most bytes that `work` held at one time, beyond those held before it.
+fn peak<T>(work: impl FnOnce() -> T) -> (usize, T) {
+    ALLOCATOR.reset_peak_memory();
+    let result = work();
+    (ALLOCATOR.get_peak_memory(), result)
+}
+
+fn model(layers: usize, device: &Device) -> Transformer {
+    let json = format!(
+        r#"{{"model_type": "llama", "vocab_size": 64, "max_position_embeddings": 512,
+            "hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": {layers},
+            "num_attention_heads": 4}}"#
+    );
+    Transformer::random(&ModelConfig::from_json(&json).unwrap(), 1, device)
+}
+
+fn adapter(model: &Transformer, seed: u64) -> Adapter {
+    let config = LoraConfig { rank: 2, alpha: 4.0, dropout: 0.0, targets: vec![], rslora: false };
+    Adapter::random(&config, model, seed, &Device::flex().autodiff()).unwrap()
+}
+
+/// One test: a second one would allocate beside it.
+#[test]
+fn memory() {
+    adapters_share_their_base();
+    checkpointing_holds_one_block();
+}
+
+fn adapters_share_their_base() {
+    for device in [Device::flex(), Device::flex().autodiff()] {
+        let (of_base, base) = peak(|| model(4, &device));
+        let bytes = 4 * base.num_params();
+        assert!(of_base >= bytes, "{of_base} bytes for {bytes}: nothing is counted");
+        let adapters = [adapter(&base, 1), adapter(&base, 2)];
+        let (added, policies) = peak(|| {
+            let policies = adapters.map(|adapter| Policy::Adapted(Adapted::new(&base, adapter)));
+            let references = policies.each_ref().map(Frozen::snapshot);
+            (policies.clone(), references, policies)
+        });
+        // Six policies: their trees of modules, and no numbers.
+        assert!(added < bytes / 16, "{added} bytes more; the numbers of a base have {bytes}");
+        drop(policies);
+    }
+}
+
+/// Of twice as many blocks it holds what goes into them, and not what is inside.
+fn checkpointing_holds_one_block() {
+    let ids: Vec<u32> = (0..256).map(|i| i % 64).collect();
+    let tokens = TokenBatch::from_iter([ids.as_slice(), &ids]);
+    let of = |layers, checkpointing| {
+        let base = model(layers, &Device::flex());
+        let policy = Policy::Adapted(Adapted::new(&base, adapter(&base, 1)));
+        let pass = || {
+            let forward = match checkpointing {
+                true => policy.checkpointed(&tokens, &mut Dropout::off()),
+                false => Forward::kept(policy.hidden(&tokens, None, &mut Dropout::off())),
+            };
+            let loss = forward.hidden.clone().square().mean();
+            forward.backward(loss, &policy)
+        };
+        // What is allocated once in a process is there after the first pass.
+        pass();
+        peak(pass).0
+    };
+    let [kept, checkpointed] = [false, true].map(|how| [of(2, how), of(6, how)]);
+    // `[512, 128]` into each of four blocks more.
+    let inputs = 4 * 4 * 512 * 128;
+    assert!(checkpointed[1] - checkpointed[0] < inputs * 11 / 10, "{checkpointed:?}");
+    assert!(kept[1] - kept[0] > 20 * inputs, "{kept:?}");
+}

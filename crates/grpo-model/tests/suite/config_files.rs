@@ -1,0 +1,296 @@
+//! What a `config.json` may say, and what is refused with a sentence.
+
+use grpo_model::{
+    Activation, Biases, Family, HeadKind, ModelConfig, Positions, RotaryConfig, RotaryScaling,
+};
+use serde_json::{Value, json};
+
+use crate::configs::{bert, config, gpt2, language_models, llama, molgpt, qwen2, qwen3, with};
+
+#[track_caller]
+fn check_refused(json: Value, expected: &str) {
+    assert_eq!(ModelConfig::from_json(&json.to_string()).unwrap_err(), expected);
+}
+
+fn without(mut json: Value, key: &str) -> Value {
+    json.as_object_mut().unwrap().remove(key).unwrap();
+    json
+}
+
+const KNOWN: &str = "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert";
+
+#[test]
+fn families_that_are_not_known() {
+    check_refused(
+        with(llama(), json!({"model_type": "mamba"})),
+        &format!("the family \"mamba\" is not known; {KNOWN}"),
+    );
+    check_refused(
+        with(llama(), json!({"model_type": 3})),
+        &format!("the family 3 is not known; {KNOWN}"),
+    );
+    check_refused(
+        without(llama(), "model_type"),
+        &format!("it names no model_type (transformers) or architecture (MolGPT); {KNOWN}"),
+    );
+    assert_eq!(
+        ModelConfig::from_json("[]").unwrap_err(),
+        "invalid type: sequence, expected a map at line 1 column 0"
+    );
+    for family in Family::ALL {
+        let found = [llama(), qwen2(), qwen3(), gpt2(), bert(), molgpt()]
+            .map(|json| config(&json).family());
+        assert!(found.contains(&family), "{family:?}");
+    }
+}
+
+#[test]
+fn quantised_checkpoints() {
+    for json in language_models().into_iter().take(4).chain([bert()]) {
+        check_refused(
+            with(json.clone(), json!({"quantization_config": {"quant_method": "gptq"}})),
+            "the weights are quantised (quantization_config); take the checkpoint in bf16 or f32, and let the run hold it in fewer bits",
+        );
+        config(&with(json, json!({"quantization_config": null})));
+    }
+}
+
+#[test]
+fn what_is_computed_otherwise() {
+    let rope = |json: Value| json!({"rope_scaling": json});
+    for (json, expected) in [
+        (
+            with(llama(), json!({"hidden_act": "gelu"})),
+            "hidden_act = \"gelu\" is not supported; there is silu",
+        ),
+        (
+            with(qwen2(), json!({"use_sliding_window": true})),
+            "use_sliding_window = true is not supported",
+        ),
+        (
+            with(qwen3(), json!({"layer_types": ["full_attention", "sliding_attention"]})),
+            "a layer of type \"sliding_attention\" is not supported; there is full_attention",
+        ),
+        (
+            with(llama(), rope(json!({"type": "dynamic", "factor": 2.0}))),
+            "rope_type = \"dynamic\" is not supported; there are default, linear, llama3 and yarn",
+        ),
+        (with(llama(), rope(json!({"type": "linear"}))), "the key 'factor' is missing"),
+        (
+            with(llama(), rope(json!({"type": "linear", "factor": 0}))),
+            "factor = 0; expected more than 0",
+        ),
+        (with(llama(), rope(json!(7))), "rope_scaling = 7; expected an object"),
+        (
+            with(
+                llama(),
+                rope(
+                    json!({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}),
+                ),
+            ),
+            "high_freq_factor = 4; expected more than low_freq_factor = 4",
+        ),
+        (
+            with(
+                llama(),
+                rope(
+                    json!({"rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 0}),
+                ),
+            ),
+            "original_max_position_embeddings = 0; expected 1 or more",
+        ),
+        (with(llama(), json!({"rope_theta": 1.0})), "rope_theta = 1; expected more than 1"),
+        (with(llama(), json!({"rope_theta": -3.0})), "rope_theta = -3; expected more than 0"),
+        (
+            with(gpt2(), json!({"activation_function": "relu"})),
+            "activation_function = \"relu\" is not supported; there are gelu_new, gelu_pytorch_tanh and gelu",
+        ),
+        (
+            with(gpt2(), json!({"scale_attn_weights": false})),
+            "scale_attn_weights = false is not supported",
+        ),
+        (
+            with(gpt2(), json!({"scale_attn_by_inverse_layer_idx": true})),
+            "scale_attn_by_inverse_layer_idx = true is not supported",
+        ),
+        (
+            with(gpt2(), json!({"add_cross_attention": true})),
+            "add_cross_attention = true is not supported",
+        ),
+        (with(bert(), json!({"is_decoder": true})), "is_decoder = true is not supported"),
+        (
+            with(bert(), json!({"add_cross_attention": true})),
+            "add_cross_attention = true is not supported",
+        ),
+        (
+            with(bert(), json!({"position_embedding_type": "relative_key"})),
+            "position_embedding_type = \"relative_key\" is not supported; there is absolute",
+        ),
+        (
+            with(bert(), json!({"hidden_act": "relu"})),
+            "hidden_act = \"relu\" is not supported; there are gelu, gelu_new and gelu_pytorch_tanh",
+        ),
+    ] {
+        check_refused(json, expected);
+    }
+}
+
+#[test]
+fn sizes_that_do_not_fit() {
+    for (json, expected) in [
+        (
+            with(llama(), json!({"hidden_size": 23})),
+            "hidden_size = 23 cannot be split into num_attention_heads = 4 heads",
+        ),
+        (
+            with(llama(), json!({"num_attention_heads": 0})),
+            "hidden_size = 24 cannot be split into num_attention_heads = 0 heads",
+        ),
+        (
+            with(llama(), json!({"num_key_value_heads": 3})),
+            "4 heads cannot share 3 key-value heads evenly",
+        ),
+        (
+            with(llama(), json!({"num_key_value_heads": 8})),
+            "4 heads cannot share 8 key-value heads evenly",
+        ),
+        (
+            with(llama(), json!({"num_key_value_heads": 0})),
+            "the number of key-value heads is 0; expected 1 to 4096",
+        ),
+        (
+            with(llama(), json!({"head_dim": 5})),
+            "rotary positions turn pairs, and the width of a head is 5",
+        ),
+        (with(llama(), json!({"vocab_size": 0})), "the vocabulary is 0; expected 1 to 4194304"),
+        (
+            with(llama(), json!({"num_hidden_layers": 1025})),
+            "the number of layers is 1025; expected 1 to 1024",
+        ),
+        (
+            with(llama(), json!({"intermediate_size": u64::MAX})),
+            "the width of the MLP is 18446744073709551615; expected 1 to 1048576",
+        ),
+        (
+            with(llama(), json!({"vocab_size": -1})),
+            "vocab_size = -1; expected a whole number of at least 0",
+        ),
+        (
+            with(llama(), json!({"vocab_size": 1.5})),
+            "vocab_size = 1.5; expected a whole number of at least 0",
+        ),
+        (
+            with(llama(), json!({"tie_word_embeddings": "yes"})),
+            "tie_word_embeddings = \"yes\"; expected true or false",
+        ),
+        (with(llama(), json!({"rms_norm_eps": 0.0})), "rms_norm_eps = 0; expected more than 0"),
+        (without(llama(), "vocab_size"), "the key 'vocab_size' is missing"),
+        (with(gpt2(), json!({"n_head": 5})), "n_embd = 24 cannot be split into n_head = 5 heads"),
+        (
+            with(gpt2(), json!({"n_embd": u64::MAX, "n_head": 1})),
+            "the width is 18446744073709551615; expected 1 to 65536",
+        ),
+        (without(gpt2(), "n_positions"), "the key 'n_ctx' is missing"),
+        (
+            with(bert(), json!({"num_attention_heads": 5})),
+            "hidden_size = 24 cannot be split into num_attention_heads = 5 heads",
+        ),
+        (
+            with(bert(), json!({"type_vocab_size": 0})),
+            "the number of token types is 0; expected 1 to 65536",
+        ),
+        (
+            with(molgpt(), json!({"n_head": 5})),
+            "n_embd = 24 cannot be split into n_head = 5 heads of equal width",
+        ),
+        (with(molgpt(), json!({"n_layer": 0})), "n_layer is 0; it must be at least 1"),
+        (
+            with(molgpt(), json!({"block_size": 1 << 21})),
+            "block_size = 2097152 is too large; at most 1048576",
+        ),
+    ] {
+        check_refused(json, expected);
+    }
+    let message =
+        ModelConfig::from_json(&with(molgpt(), json!({"dropout": 0.1})).to_string()).unwrap_err();
+    assert!(
+        message.starts_with("unknown field `dropout`, expected one of `architecture`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn defaults_are_those_of_transformers() {
+    let of = |json: Value| config(&json).description().clone();
+    let small = json!({
+        "model_type": "llama", "vocab_size": 10, "max_position_embeddings": 8, "hidden_size": 8,
+        "intermediate_size": 9, "num_hidden_layers": 1, "num_attention_heads": 2,
+    });
+    let llama = of(small.clone());
+    assert_eq!((llama.kv_heads, llama.head_width, llama.head), (2, 4, HeadKind::Own));
+    assert_eq!(llama.biases, Biases::everywhere(false));
+    let default = RotaryConfig { base: 10_000.0, scaling: RotaryScaling::Default };
+    assert_eq!(llama.positions, Positions::Rotary(default));
+    let qwen3 = of(with(small.clone(), json!({"model_type": "qwen3"})));
+    assert_eq!((qwen3.head_width, qwen3.query_key_norm), (128, true));
+    let qwen2 = of(with(small, json!({"model_type": "qwen2"})));
+    let inputs = Biases { attention_inputs: true, attention_output: false, mlp: false };
+    assert_eq!((qwen2.biases, qwen2.query_key_norm), (inputs, false));
+    let gpt2 = of(gpt2());
+    assert_eq!(
+        (gpt2.mlp_width, gpt2.head, gpt2.activation),
+        (96, HeadKind::Tied, Activation::GeluTanh)
+    );
+    assert_eq!(of(bert()).head, HeadKind::None);
+    // A window that is off is none.
+    assert_eq!(
+        of(with(
+            crate::configs::qwen2(),
+            json!({"use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28})
+        )),
+        of(crate::configs::qwen2())
+    );
+}
+
+/// `rope_theta` and `rope_scaling` of transformers 4 say what `rope_parameters` of transformers 5 says.
+#[test]
+fn old_and_new_keys_are_the_same_model() {
+    let new = |rope: Value| with(without(llama(), "rope_theta"), json!({"rope_parameters": rope}));
+    let old = |rope: Value| with(llama(), json!({"rope_theta": 500.0, "rope_scaling": rope}));
+    let llama3 = json!({
+        "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
+    });
+    let yarn = json!({"factor": 4.0, "original_max_position_embeddings": 16});
+    let mut seen = vec![];
+    for (kind, keys) in [
+        ("default", json!({})),
+        ("linear", json!({"factor": 4.0})),
+        ("llama3", llama3),
+        ("yarn", yarn),
+    ] {
+        let newer =
+            config(&new(with(keys.clone(), json!({"rope_type": kind, "rope_theta": 500.0}))));
+        for key in ["rope_type", "type"] {
+            let older = config(&old(with(keys.clone(), json!({ key: kind }))));
+            assert_eq!(older.description(), newer.description(), "{kind}");
+        }
+        assert!(!seen.contains(newer.description()), "{kind} is as another");
+        seen.push(newer.description().clone());
+    }
+    assert_eq!(config(&old(Value::Null)).description(), &seen[0]);
+    let Positions::Rotary(rotary) = &seen[3].positions else { panic!("rotary") };
+    let RotaryScaling::Yarn { attention_factor, beta_fast, beta_slow, truncate, .. } =
+        rotary.scaling
+    else {
+        panic!("yarn")
+    };
+    assert!((attention_factor - (0.1 * 4.0_f64.ln() + 1.0)).abs() < 1e-12);
+    assert_eq!((beta_fast, beta_slow, truncate), (32.0, 1.0, true));
+}
+
+#[test]
+fn other_keys_are_kept() {
+    let json =
+        with(llama(), json!({"zz": {"a": [1, null]}, "architectures": ["LlamaForCausalLM"]}));
+    assert_eq!(Value::Object(config(&json).json().clone()), json);
+}

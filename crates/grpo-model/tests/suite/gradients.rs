@@ -1,0 +1,227 @@
+//! Gradients against central differences of the f64 loops, and the pieces of a checkpointed pass against the whole
+//! tape.
+
+use std::collections::BTreeMap;
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::{Device, Tensor, TensorData};
+use grpo_model::{
+    Adapter, AdapterConfig, CausalLm, Dropout, Forward, LoraConfig, Padding, Policy, TokenBatch,
+    Transformer, write_adapter,
+};
+use serde_json::{Value, json};
+
+use crate::adapters::{SCALE, adapted, pairs, shaken_adapter};
+use crate::configs::{config, gpt2, language_models, llama, molgpt, qwen2, qwen3, with};
+use crate::oracle::Oracle;
+use crate::support::{Weights, shaken, shakes, weights};
+
+const ROWS: [&[u32]; 3] = [&[3, 18, 0, 7, 7], &[11, 2], &[16, 5, 9, 1]];
+
+/// A policy of a shaken model, whole or adapted, on the tape.
+fn policy(json: &Value, is_adapted: bool, dropout: f64) -> Policy {
+    let device = Device::flex().autodiff();
+    let model = shaken(&config(json), 1, &device);
+    if !is_adapted {
+        return Policy::Whole(model);
+    }
+    let adapter = shaken_adapter(&model, dropout, &device);
+    adapted(&model, adapter)
+}
+
+/// `Σ w · logits` of all tokens, and its gradients by the names of the parameters on disk.
+fn gradients(policy: &Policy, checkpointing: bool, mut dropout: Dropout) -> (f64, Weights) {
+    let tokens = TokenBatch::new(ROWS, Padding::Right);
+    let forward = match checkpointing {
+        true => policy.checkpointed(&tokens, &mut dropout),
+        false => Forward::kept(policy.hidden(&tokens, None, &mut dropout)),
+    };
+    let logits = policy.head().logits(forward.hidden.clone());
+    let [places, vocabulary] = logits.dims();
+    let mut weight = vec![0.0; places * vocabulary];
+    let columns = tokens.columns();
+    let real = tokens.spans().iter().enumerate();
+    let real = real.flat_map(|(row, span)| span.clone().map(move |t| row * columns + t));
+    for (place, w) in real.zip(factors(vocabulary)) {
+        weight[place * vocabulary..][..vocabulary].copy_from_slice(&w);
+    }
+    let weight =
+        Tensor::from_data(TensorData::new(weight, [places, vocabulary]), &policy.device().inner());
+    let loss = (logits * Tensor::from_inner(weight)).sum();
+    let value = loss.clone().into_data().iter::<f64>().next().unwrap();
+    let parts = forward.backward(loss, policy);
+    let gradients = policy.clone().map(&mut IntoGradients(parts));
+    let named = match &gradients {
+        Policy::Whole(model) => weights(model),
+        Policy::Adapted(adapted) => pairs(adapted.adapter(), adapted.base()),
+    };
+    (value, named)
+}
+
+/// What the logits of each token are multiplied by in the loss.
+fn factors(vocabulary: usize) -> impl Iterator<Item = Vec<f32>> {
+    let mut shakes = shakes("loss");
+    std::iter::repeat_with(move || shakes.by_ref().take(vocabulary).collect())
+}
+
+/// Puts the sum of the gradients in the place of each parameter.
+struct IntoGradients(Vec<GradientsParams>);
+
+impl ModuleMapper for IntoGradients {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let of_parts = self.0.iter().filter_map(|part| part.get::<D>(param.id));
+        let sum = of_parts.reduce(|a, b| a + b).unwrap_or_else(|| param.val().inner().zeros_like());
+        Param::initialized(param.id, Tensor::from_inner(sum))
+    }
+}
+
+/// The same loss in f64.
+fn loss(oracle: &Oracle, vocabulary: usize) -> f64 {
+    let logits: Vec<f64> = ROWS.iter().flat_map(|row| oracle.logits(row)).collect();
+    let pairs = logits.chunks(vocabulary).zip(factors(vocabulary));
+    pairs.map(|(logits, w)| logits.iter().zip(w).map(|(l, w)| l * f64::from(w)).sum::<f64>()).sum()
+}
+
+/// Along a direction in each tensor; `oracle` is made of numbers in f64.
+#[track_caller]
+fn check(
+    gradients: &Weights,
+    numbers: &BTreeMap<String, Vec<f64>>,
+    loss: impl Fn(&BTreeMap<String, Vec<f64>>) -> f64,
+) {
+    const STEP: f64 = 1e-5;
+    for (name, (_, gradient)) in gradients {
+        let direction: Vec<f64> =
+            shakes(&format!("towards {name}")).map(f64::from).take(gradient.len()).collect();
+        let moved = |step: f64| {
+            let mut numbers = numbers.clone();
+            let values = numbers.get_mut(name).unwrap().iter_mut().zip(&direction);
+            values.for_each(|(value, d)| *value += step * d);
+            loss(&numbers)
+        };
+        let expected = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+        let products = || gradient.iter().zip(&direction).map(|(&g, d)| f64::from(g) * d);
+        let got: f64 = products().sum();
+        let scale: f64 = products().map(|p| p * p).sum::<f64>().sqrt();
+        assert!(
+            (got - expected).abs() < 1e-5 * scale + 1e-7,
+            "{name}: {got}, expected {expected} ({scale})"
+        );
+        assert!(scale > 1e-3, "{name} has no gradient: {scale}");
+    }
+}
+
+#[test]
+fn gradients_of_whole_models_are_those_of_the_definition() {
+    for json in [
+        llama(),
+        with(
+            llama(),
+            json!({"tie_word_embeddings": true, "attention_bias": true, "mlp_bias": true}),
+        ),
+        qwen2(),
+        qwen3(),
+        gpt2(),
+    ] {
+        let config = config(&json);
+        let policy = policy(&json, false, 0.0);
+        let (value, gradients) = gradients(&policy, false, Dropout::off());
+        let oracle = Oracle::of(&config, policy.parts().0);
+        let of = |tensors: &BTreeMap<String, Vec<f64>>| {
+            loss(&Oracle::of_numbers(&config, tensors.clone()), 19)
+        };
+        let expected = of(&oracle.tensors);
+        assert!((value - expected).abs() < 1e-4, "{value}, expected {expected}");
+        check(&gradients, &oracle.tensors, of);
+    }
+}
+
+#[test]
+fn gradients_of_adapters_are_those_of_the_definition() {
+    for json in [llama(), with(llama(), json!({"tie_word_embeddings": true})), qwen3(), gpt2()] {
+        let config = config(&json);
+        let policy = policy(&json, true, 0.0);
+        let (_, gradients) = gradients(&policy, false, Dropout::off());
+        let (base, adapter) = policy.parts();
+        let base = weights(base);
+        let adapter = pairs(adapter.unwrap(), policy.parts().0);
+        let of = |numbers: &BTreeMap<String, Vec<f64>>| {
+            let mut oracle = Oracle::of_weights(&config, &base);
+            for (name, a) in numbers.iter().filter(|(name, _)| name.ends_with("lora_A.weight")) {
+                let b = &numbers[&name.replace("lora_A", "lora_B")];
+                let module = name.strip_prefix("base_model.model.").unwrap();
+                let module = module.strip_suffix(".lora_A.weight").unwrap();
+                oracle.add_pair(module, a, b, adapter[name].0[0], SCALE);
+            }
+            loss(&oracle, 19)
+        };
+        let wide = |(name, (_, values)): (&String, &(Vec<usize>, Vec<f32>))| {
+            (name.clone(), values.iter().map(|&value| f64::from(value)).collect())
+        };
+        check(&gradients, &adapter.iter().map(wide).collect(), of);
+    }
+}
+
+#[test]
+fn a_checkpointed_pass_has_the_loss_and_the_gradients_of_the_kept_tape() {
+    let tied = with(llama(), json!({"tie_word_embeddings": true}));
+    for json in language_models().into_iter().chain([tied]) {
+        for is_adapted in [false, true] {
+            let policy = policy(&json, is_adapted, 0.3);
+            for dropout in [Dropout::off(), Dropout::new(5, 2, 0.0), Dropout::new(5, 2, 0.25)] {
+                let of = |checkpointing| gradients(&policy, checkpointing, dropout.clone());
+                let ((kept, kept_gradients), (recomputed, gradients)) = (of(false), of(true));
+                assert_eq!(kept, recomputed, "{json}");
+                assert_eq!(kept_gradients.len(), gradients.len());
+                // Bit for bit: the same operations on the same numbers, and no more than two parts to add up.
+                assert_eq!(kept_gradients, gradients, "{json}");
+                for (name, (_, gradient)) in gradients {
+                    // Without rotation, a key's bias adds the same to all scores of a query.
+                    let idle = name.ends_with("key.bias");
+                    assert!(idle || gradient.iter().any(|g| g.abs() > 1e-4), "{name} of {json}");
+                }
+            }
+        }
+    }
+}
+
+/// The dropout of the test above drops: another mask, another loss.
+#[test]
+fn dropout_is_part_of_a_checkpointed_pass() {
+    for is_adapted in [false, true] {
+        let policy = policy(&molgpt(), is_adapted, 0.3);
+        let of = |dropout| gradients(&policy, true, dropout).0;
+        let losses = [
+            of(Dropout::off()),
+            of(Dropout::new(5, 2, 0.25)),
+            of(Dropout::new(5, 3, 0.25)),
+            of(Dropout::new(6, 2, 0.25)),
+        ];
+        for (i, a) in losses.iter().enumerate() {
+            assert!(losses[..i].iter().all(|b| a != b), "{losses:?}");
+        }
+    }
+}
+
+/// A model on the tape whose pass is checkpointed has the state of dropout of a kept one behind it.
+#[test]
+fn dropout_goes_on_behind_a_checkpointed_pass_as_behind_a_kept_one() {
+    let policy = policy(&gpt2(), true, 0.3);
+    let tokens = TokenBatch::from_iter(ROWS);
+    let after = |checkpointing| {
+        let mut dropout = Dropout::new(5, 2, 0.25);
+        match checkpointing {
+            true => drop(policy.checkpointed(&tokens, &mut dropout)),
+            false => drop(policy.hidden(&tokens, None, &mut dropout)),
+        }
+        dropout.apply(Tensor::<1>::ones([64], &Device::flex())).into_data()
+    };
+    assert_eq!(after(true), after(false));
+}
+
+/// What a settings file says does not matter for the tensors.
+pub(crate) fn write_pairs(adapter: &Adapter, folder: &std::path::Path, base: &Transformer) {
+    let config = LoraConfig { rank: 1, alpha: 1.0, dropout: 0.0, targets: vec![], rslora: false };
+    write_adapter(adapter, &AdapterConfig::new(&config, base, "base"), folder, base).unwrap();
+}

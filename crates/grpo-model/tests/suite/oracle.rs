@@ -1,0 +1,332 @@
+//! The forward pass by its definition: from `config.json` and the stored tensors, one sequence at a time, in f64.
+
+use std::collections::BTreeMap;
+use std::f64::consts::{PI, SQRT_2, TAU};
+
+use grpo_model::{ModelConfig, Transformer};
+use serde_json::{Map, Value};
+
+use crate::support::{Weights, weights};
+
+pub(crate) struct Oracle {
+    json: Map<String, Value>,
+    /// Numbers by the names on disk.
+    pub(crate) tensors: BTreeMap<String, Vec<f64>>,
+}
+
+/// `[token][width]`
+type States = Vec<Vec<f64>>;
+
+impl Oracle {
+    pub(crate) fn of(config: &ModelConfig, model: &Transformer) -> Self {
+        Self::of_weights(config, &weights(model))
+    }
+
+    pub(crate) fn of_weights(config: &ModelConfig, weights: &Weights) -> Self {
+        let wide = |values: &[f32]| values.iter().map(|&value| f64::from(value)).collect();
+        let tensors = weights.iter().map(|(name, (_, values))| (name.clone(), wide(values)));
+        Self::of_numbers(config, tensors.collect())
+    }
+
+    pub(crate) fn of_numbers(config: &ModelConfig, tensors: BTreeMap<String, Vec<f64>>) -> Self {
+        Self { json: config.json().clone(), tensors }
+    }
+
+    /// Adds `scale · B · A`, stored `[out, rank]` and `[rank, in]`, to the matrix of a module.
+    pub(crate) fn add_pair(&mut self, module: &str, a: &[f64], b: &[f64], rank: usize, scale: f64) {
+        let (input, output) = (a.len() / rank, b.len() / rank);
+        let conv1d = self.is("gpt2");
+        let weight = self.tensors.get_mut(&format!("{module}.weight")).unwrap();
+        for o in 0..output {
+            for i in 0..input {
+                let sum: f64 = (0..rank).map(|r| b[o * rank + r] * a[r * input + i]).sum();
+                let place = if conv1d { i * output + o } else { o * input + i };
+                weight[place] += scale * sum;
+            }
+        }
+    }
+
+    /// `[token · vocabulary]`
+    pub(crate) fn logits(&self, ids: &[u32]) -> Vec<f64> {
+        let tied = self.json.get("tie_word_embeddings").and_then(Value::as_bool);
+        let head = match (tied.unwrap_or(self.is("gpt2")), self.is("gpt2")) {
+            (false, _) => "lm_head.weight",
+            (true, true) => "transformer.wte.weight",
+            (true, false) => "model.embed_tokens.weight",
+        };
+        let hidden = self.hidden(ids);
+        hidden.iter().flat_map(|x| product(&self.tensors[head], x)).collect()
+    }
+
+    /// Hidden states after the last norm.
+    pub(crate) fn hidden(&self, ids: &[u32]) -> States {
+        match self.json["model_type"].as_str().unwrap() {
+            "gpt2" => self.gpt2(ids),
+            "bert" => self.bert(ids),
+            _ => self.llama(ids),
+        }
+    }
+
+    fn llama(&self, ids: &[u32]) -> States {
+        let table = &self.tensors["model.embed_tokens.weight"];
+        let width = self.size("hidden_size");
+        let heads = self.size("num_attention_heads");
+        let kv_heads =
+            self.json.get("num_key_value_heads").map_or(heads, |n| n.as_u64().unwrap() as usize);
+        let head_width =
+            self.json.get("head_dim").map_or(width / heads, |n| n.as_u64().unwrap() as usize);
+        let (frequencies, attention_factor) = self.rotary(head_width);
+        let rms = |name: &str, x: &[f64]| {
+            let square = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
+            let root = (square + self.number("rms_norm_eps")).sqrt();
+            let gamma = &self.tensors[&format!("{name}.weight")];
+            x.iter().zip(gamma).map(|(x, g)| x / root * g).collect::<Vec<f64>>()
+        };
+        let turn = |x: &mut [f64], position: usize| {
+            let half = head_width / 2;
+            for (i, frequency) in frequencies.iter().enumerate() {
+                let (sin, cos) = (position as f64 * frequency).sin_cos();
+                let (sin, cos) = (sin * attention_factor, cos * attention_factor);
+                let (a, b) = (x[i], x[i + half]);
+                (x[i], x[i + half]) = (a * cos - b * sin, b * cos + a * sin);
+            }
+        };
+        let mut x: States = ids.iter().map(|&id| row(table, id, width)).collect();
+        for layer in 0..self.size("num_hidden_layers") {
+            let at = |part: &str| format!("model.layers.{layer}.{part}");
+            let normal: States = x.iter().map(|x| rms(&at("input_layernorm"), x)).collect();
+            let placed = |part: &str, norm: &str| -> States {
+                let of_token = |(position, x): (usize, &Vec<f64>)| {
+                    let all = self.linear(&at(&format!("self_attn.{part}")), x);
+                    all.chunks(head_width)
+                        .flat_map(|head| {
+                            let norm = at(&format!("self_attn.{norm}"));
+                            let normed = self.tensors.contains_key(&format!("{norm}.weight"));
+                            let mut head = if normed { rms(&norm, head) } else { head.to_vec() };
+                            turn(&mut head, position);
+                            head
+                        })
+                        .collect()
+                };
+                normal.iter().enumerate().map(of_token).collect()
+            };
+            let (q, k) = (placed("q_proj", "q_norm"), placed("k_proj", "k_norm"));
+            let v: States =
+                normal.iter().map(|x| self.linear(&at("self_attn.v_proj"), x)).collect();
+            let mixed = attention(&q, &k, &v, heads, kv_heads, true);
+            for (x, mixed) in x.iter_mut().zip(mixed) {
+                add(x, &self.linear(&at("self_attn.o_proj"), &mixed));
+                let normal = rms(&at("post_attention_layernorm"), x);
+                let gate = self.linear(&at("mlp.gate_proj"), &normal);
+                let up = self.linear(&at("mlp.up_proj"), &normal);
+                let silu = |g: f64| g / (1.0 + (-g).exp());
+                let active: Vec<f64> = gate.iter().zip(up).map(|(&g, u)| silu(g) * u).collect();
+                add(x, &self.linear(&at("mlp.down_proj"), &active));
+            }
+        }
+        x.iter().map(|x| rms("model.norm", x)).collect()
+    }
+
+    fn gpt2(&self, ids: &[u32]) -> States {
+        let (width, heads) = (self.size("n_embd"), self.size("n_head"));
+        let tokens = &self.tensors["transformer.wte.weight"];
+        let positions = &self.tensors["transformer.wpe.weight"];
+        let embed = |(position, &id): (usize, &u32)| {
+            let mut x = row(tokens, id, width);
+            add(&mut x, &row(positions, position as u32, width));
+            x
+        };
+        let norm = |name: &str, x: &[f64]| self.layer_norm(name, x, "layer_norm_epsilon");
+        let mut x: States = ids.iter().enumerate().map(embed).collect();
+        for layer in 0..self.size("n_layer") {
+            let at = |part: &str| format!("transformer.h.{layer}.{part}");
+            let joint: States =
+                x.iter().map(|x| self.linear(&at("attn.c_attn"), &norm(&at("ln_1"), x))).collect();
+            let part = |i: usize| -> States {
+                joint.iter().map(|x| x[i * width..(i + 1) * width].to_vec()).collect()
+            };
+            let mixed = attention(&part(0), &part(1), &part(2), heads, heads, true);
+            for (x, mixed) in x.iter_mut().zip(mixed) {
+                add(x, &self.linear(&at("attn.c_proj"), &mixed));
+                let up = self.linear(&at("mlp.c_fc"), &norm(&at("ln_2"), x));
+                let active = self.activated(&up, "activation_function");
+                add(x, &self.linear(&at("mlp.c_proj"), &active));
+            }
+        }
+        x.iter().map(|x| norm("transformer.ln_f", x)).collect()
+    }
+
+    fn bert(&self, ids: &[u32]) -> States {
+        let (width, heads) = (self.size("hidden_size"), self.size("num_attention_heads"));
+        let table =
+            |name: &str| &self.tensors[&format!("bert.embeddings.{name}_embeddings.weight")];
+        let norm = |name: &str, x: &[f64]| self.layer_norm(name, x, "layer_norm_eps");
+        let embed = |(position, &id): (usize, &u32)| {
+            let mut x = row(table("word"), id, width);
+            add(&mut x, &row(table("position"), position as u32, width));
+            add(&mut x, &row(table("token_type"), 0, width));
+            norm("bert.embeddings.LayerNorm", &x)
+        };
+        let mut x: States = ids.iter().enumerate().map(embed).collect();
+        for layer in 0..self.size("num_hidden_layers") {
+            let at = |part: &str| format!("bert.encoder.layer.{layer}.{part}");
+            let part = |name: &str| -> States {
+                x.iter().map(|x| self.linear(&at(&format!("attention.self.{name}")), x)).collect()
+            };
+            let mixed =
+                attention(&part("query"), &part("key"), &part("value"), heads, heads, false);
+            for (x, mixed) in x.iter_mut().zip(mixed) {
+                add(x, &self.linear(&at("attention.output.dense"), &mixed));
+                *x = norm(&at("attention.output.LayerNorm"), x);
+                let up = self.linear(&at("intermediate.dense"), x);
+                add(x, &self.linear(&at("output.dense"), &self.activated(&up, "hidden_act")));
+                *x = norm(&at("output.LayerNorm"), x);
+            }
+        }
+        x
+    }
+
+    /// Radians a position for each pair, and what cosines and sines are multiplied by.
+    fn rotary(&self, head_width: usize) -> (Vec<f64>, f64) {
+        let rope = self.json.get("rope_parameters").or(self.json.get("rope_scaling"));
+        let rope = rope.and_then(Value::as_object).cloned().unwrap_or_default();
+        let base = rope.get("rope_theta").or(self.json.get("rope_theta"));
+        let base = base.map_or(10_000.0, |base| base.as_f64().unwrap());
+        let number = |key: &str| rope[key].as_f64().unwrap();
+        let d = head_width as f64;
+        let plain: Vec<f64> = (0..head_width / 2).map(|i| base.powf(-2.0 * i as f64 / d)).collect();
+        let kind =
+            rope.get("rope_type").or(rope.get("type")).map_or("default", |k| k.as_str().unwrap());
+        match kind {
+            "linear" => (plain.iter().map(|f| f / number("factor")).collect(), 1.0),
+            "llama3" => {
+                let original = number("original_max_position_embeddings");
+                let (low, high) = (number("low_freq_factor"), number("high_freq_factor"));
+                let change = |&f: &f64| {
+                    let wavelength = TAU / f;
+                    if wavelength > original / low {
+                        f / number("factor")
+                    } else if wavelength < original / high {
+                        f
+                    } else {
+                        let smooth = (original / wavelength - low) / (high - low);
+                        (1.0 - smooth) * f / number("factor") + smooth * f
+                    }
+                };
+                (plain.iter().map(change).collect(), 1.0)
+            }
+            "yarn" => {
+                let original = number("original_max_position_embeddings");
+                let beta = |key: &str, default: f64| {
+                    rope.get(key).map_or(default, |b| b.as_f64().unwrap())
+                };
+                let dimension =
+                    |turns: f64| d * (original / (turns * 2.0 * PI)).ln() / (2.0 * base.ln());
+                let low = dimension(beta("beta_fast", 32.0)).floor().max(0.0);
+                let high = dimension(beta("beta_slow", 1.0)).ceil().min(d - 1.0);
+                let high = if low == high { high + 0.001 } else { high };
+                let factor = number("factor");
+                let change = |(i, f): (usize, &f64)| {
+                    let ramp = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                    f / factor * ramp + f * (1.0 - ramp)
+                };
+                let scale = rope
+                    .get("attention_factor")
+                    .map_or(0.1 * factor.ln() + 1.0, |s| s.as_f64().unwrap());
+                (plain.iter().enumerate().map(change).collect(), scale)
+            }
+            _ => (plain, 1.0),
+        }
+    }
+
+    fn linear(&self, name: &str, x: &[f64]) -> Vec<f64> {
+        let weight = &self.tensors[&format!("{name}.weight")];
+        let mut y = if self.is("gpt2") {
+            let outputs = weight.len() / x.len();
+            (0..outputs)
+                .map(|o| (0..x.len()).map(|i| x[i] * weight[i * outputs + o]).sum())
+                .collect()
+        } else {
+            product(weight, x)
+        };
+        if let Some(bias) = self.tensors.get(&format!("{name}.bias")) {
+            add(&mut y, bias);
+        }
+        y
+    }
+
+    fn layer_norm(&self, name: &str, x: &[f64], epsilon: &str) -> Vec<f64> {
+        let n = x.len() as f64;
+        let mean = x.iter().sum::<f64>() / n;
+        let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+        let root = (variance + self.number(epsilon)).sqrt();
+        let part = |part: &str| &self.tensors[&format!("{name}.{part}")];
+        let (gamma, beta) = (part("weight"), part("bias"));
+        (0..x.len()).map(|i| (x[i] - mean) / root * gamma[i] + beta[i]).collect()
+    }
+
+    fn activated(&self, x: &[f64], key: &str) -> Vec<f64> {
+        let tanh = self.json[key] != "gelu";
+        let gelu = |x: f64| match tanh {
+            true => 0.5 * x * (1.0 + ((2.0 / PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh()),
+            false => 0.5 * x * (1.0 + libm::erf(x / SQRT_2)),
+        };
+        x.iter().map(|&x| gelu(x)).collect()
+    }
+
+    fn is(&self, family: &str) -> bool {
+        self.json["model_type"] == family
+    }
+
+    fn size(&self, key: &str) -> usize {
+        self.json[key].as_u64().unwrap() as usize
+    }
+
+    fn number(&self, key: &str) -> f64 {
+        self.json[key].as_f64().unwrap()
+    }
+}
+
+fn row(table: &[f64], index: u32, width: usize) -> Vec<f64> {
+    table[index as usize * width..][..width].to_vec()
+}
+
+fn add(x: &mut [f64], y: &[f64]) {
+    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+}
+
+/// `weight` is `[out, in]`.
+fn product(weight: &[f64], x: &[f64]) -> Vec<f64> {
+    weight.chunks(x.len()).map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum()).collect()
+}
+
+fn attention(
+    q: &States,
+    k: &States,
+    v: &States,
+    heads: usize,
+    kv_heads: usize,
+    causal: bool,
+) -> States {
+    let width = q[0].len() / heads;
+    let of_query = |t: usize| -> Vec<f64> {
+        let of_head = |head: usize| -> Vec<f64> {
+            let shared = head / (heads / kv_heads) * width;
+            let query = &q[t][head * width..][..width];
+            let seen = if causal { t + 1 } else { q.len() };
+            let score = |s: usize| -> f64 {
+                let dot: f64 = query.iter().zip(&k[s][shared..]).map(|(a, b)| a * b).sum();
+                dot / (width as f64).sqrt()
+            };
+            let scores: Vec<f64> = (0..seen).map(score).collect();
+            let most = scores.iter().copied().fold(f64::MIN, f64::max);
+            let shares: Vec<f64> = scores.iter().map(|s| (s - most).exp()).collect();
+            let total: f64 = shares.iter().sum();
+            (0..width)
+                .map(|i| (0..seen).map(|s| shares[s] / total * v[s][shared + i]).sum())
+                .collect()
+        };
+        (0..heads).flat_map(of_head).collect()
+    };
+    (0..q.len()).map(of_query).collect()
+}

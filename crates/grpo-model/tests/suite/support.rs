@@ -1,0 +1,125 @@
+//! Small models, comparisons and files that several tests need.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use grpo_data::Codec;
+use grpo_model::{
+    ModelConfig, ModelFolder, ModelSpec, StoredAs, StoredTensors, TokenBatch, Transformer,
+};
+use safetensors::tensor::{Dtype, TensorView};
+
+/// Shapes and numbers of tensors, by their names on disk.
+pub(crate) type Weights = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
+
+/// What a model holds, by its names on disk.
+pub(crate) fn named_tensors(model: &Transformer) -> BTreeMap<String, TensorData> {
+    StoredTensors::of(model).read()
+}
+
+/// As [`named_tensors`], to be changed.
+pub(crate) fn weights(model: &Transformer) -> Weights {
+    let values = |data: TensorData| (data.shape().to_vec(), data.iter::<f32>().collect());
+    named_tensors(model).into_iter().map(|(name, data)| (name, values(data))).collect()
+}
+
+/// Numbers in −½ to ½, the same for the same name.
+pub(crate) fn shakes(name: &str) -> impl Iterator<Item = f32> {
+    let mut state = name.bytes().map(u64::from).sum::<u64>() * 7919 + 1;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+    })
+}
+
+/// A model whose every parameter is away from its first value, so that each one matters.
+pub(crate) fn shaken(config: &ModelConfig, seed: u64, device: &Device) -> Transformer {
+    // Scales of norms stay near 1: with larger ones attention is so sharp that rounding alone decides it.
+    shaken_by(config, seed, |shape| if shape.len() > 1 { 5.0 } else { 1.0 }, device)
+}
+
+/// As [`shaken`], with parameters of a shape multiplied by what `factor` says.
+pub(crate) fn shaken_by(
+    config: &ModelConfig,
+    seed: u64,
+    factor: impl Fn(&[usize]) -> f32,
+    device: &Device,
+) -> Transformer {
+    let mut weights = weights(&Transformer::random(config, seed, &Device::flex()));
+    for (name, (shape, values)) in &mut weights {
+        let shaken = values.iter_mut().zip(shakes(name));
+        shaken.for_each(|(value, shake)| *value = *value * factor(shape) + shake * 0.3);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write_folder(folder.path(), config, &weights);
+    ModelFolder::load(folder.path(), device).unwrap().model
+}
+
+/// A model folder without a vocabulary.
+pub(crate) fn write_folder(folder: &Path, config: &ModelConfig, weights: &Weights) {
+    let json = serde_json::to_string(config.json()).unwrap();
+    std::fs::write(folder.join("config.json"), json).unwrap();
+    std::fs::write(folder.join("model.safetensors"), safetensors_bytes(weights)).unwrap();
+}
+
+/// As [`write_folder`], of a model.
+pub(crate) fn write_model(folder: &Path, config: &ModelConfig, model: &Transformer) {
+    let spec = ModelSpec { config: config.clone(), codec: Codec::of_ids(Default::default()) };
+    spec.write(folder, model, StoredAs::F32).unwrap();
+}
+
+/// A safetensors file of f32.
+pub(crate) fn safetensors_bytes(weights: &Weights) -> Vec<u8> {
+    let typed = weights.iter().map(|(name, (shape, values))| {
+        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        (name.clone(), Dtype::F32, shape.clone(), bytes)
+    });
+    typed_safetensors(typed.collect())
+}
+
+/// A safetensors file of whatever is given: name, kind of numbers, shape, bytes.
+pub(crate) fn typed_safetensors(tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)>) -> Vec<u8> {
+    let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+        (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+    });
+    safetensors::serialize(views, None).unwrap()
+}
+
+pub(crate) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}
+
+/// Rows of the hidden states that are of tokens, without those of padding.
+pub(crate) fn of_tokens(hidden: Tensor<2>, tokens: &TokenBatch) -> Vec<f64> {
+    let width = hidden.dims()[1];
+    let all = host(hidden);
+    let rows = all.chunks(tokens.columns() * width).zip(tokens.spans().iter());
+    rows.flat_map(|(row, span)| row[span.start * width..span.end * width].to_vec()).collect()
+}
+
+#[track_caller]
+pub(crate) fn assert_close(got: &[f64], expected: &[f64], tolerance: f64) {
+    assert_eq!(got.len(), expected.len());
+    for (i, (g, e)) in got.iter().zip(expected).enumerate() {
+        assert!((g - e).abs() <= tolerance, "element {i}: {g}, expected {e}");
+    }
+}
+
+/// The largest magnitude.
+pub(crate) fn largest(values: &[f64]) -> f64 {
+    values.iter().fold(0.0, |most, value| value.abs().max(most))
+}
+
+/// Reads a safetensors file of f32.
+pub(crate) fn read_safetensors(path: &Path) -> Weights {
+    let bytes = std::fs::read(path).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let values = |data: &[u8]| {
+        let (whole, _) = data.as_chunks::<4>();
+        whole.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+    };
+    file.iter()
+        .map(|(name, view)| (name.to_owned(), (view.shape().to_vec(), values(view.data()))))
+        .collect()
+}

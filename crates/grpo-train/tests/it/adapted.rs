@@ -1,0 +1,84 @@
+//! A step of a policy of which only an adapter is trained, and of one whose blocks are computed twice.
+
+use grpo_core::KlEstimator;
+use grpo_model::{Adapted, Adapter, CausalLm, LoraConfig, Policy, StoredTensors};
+use grpo_train::{Grpo, GrpoConfig, Metrics};
+
+use crate::support::{
+    SEED, begin, chains, config, distance, model, parameters, take_step, timeless, vocabulary,
+};
+
+fn policy(is_adapted: bool) -> Policy {
+    let model = model(vocabulary().len(), 2.0);
+    if !is_adapted {
+        return Policy::Whole(model);
+    }
+    let config = LoraConfig { rank: 3, alpha: 6.0, dropout: 0.3, targets: vec![], rslora: false };
+    let adapter = Adapter::random(&config, &model, 1, &model.device()).unwrap();
+    Policy::Adapted(Adapted::new(&model, adapter))
+}
+
+fn grpo(is_adapted: bool, config: GrpoConfig) -> Grpo<Policy> {
+    begin(policy(is_adapted), config, SEED, vocabulary().boundary(), chains()).unwrap()
+}
+
+#[test]
+fn steps_move_the_adapter_and_no_bit_of_its_base() {
+    let mut grpo = grpo(true, config());
+    let before = StoredTensors::of(grpo.policy().parts().0).read();
+    let mut last = parameters(grpo.policy());
+    for step in 0..3 {
+        let report = take_step(&mut grpo, step);
+        assert_eq!(StoredTensors::of(grpo.policy().parts().0).read(), before);
+        let now = parameters(grpo.policy());
+        assert!(distance(&now, &last) > 1e-4, "step {step} moved nothing");
+        last = now;
+        // Its reference is the base: B was 0.
+        let kl = report.tokens.kl().unwrap();
+        assert_eq!(kl.abs() < 1e-10, step == 0, "step {step}: {kl}");
+        // It samples with the adapter that is trained.
+        let name = "sampling/sampling_logp_difference/max";
+        let difference = report.tokens.metric(name).unwrap();
+        assert!(difference < 1e-5, "step {step}: {difference}");
+    }
+}
+
+#[test]
+fn an_adapted_policy_learns() {
+    let mut config = config();
+    config.loss.kl_coef = None;
+    config.optimizer.learning_rate = 2e-2;
+    let mut grpo = grpo(true, config);
+    let mut reward = |steps: std::ops::Range<u32>| {
+        let n = f64::from(steps.end - steps.start);
+        let of = |step| Metrics::of(&take_step(&mut grpo, step), 0).get("reward").unwrap();
+        steps.map(of).sum::<f64>() / n
+    };
+    let (first, last) = (reward(0..5), {
+        reward(5..35);
+        reward(35..40)
+    });
+    assert!(last - first > 0.1, "the reward went from {first} to {last}");
+}
+
+/// Two updates, in micro-batches, so that gradients are added up and ratios move.
+#[test]
+fn blocks_computed_twice_give_the_same_step() {
+    for is_adapted in [false, true] {
+        for estimator in [KlEstimator::K3, KlEstimator::Exact] {
+            let of = |activation_checkpointing| {
+                let mut config = config();
+                config.train.activation_checkpointing = activation_checkpointing;
+                config.train.updates_per_rollout = 2;
+                config.train.micro_batch_size = 7;
+                config.loss.kl_estimator = Some(estimator);
+                let mut grpo = grpo(is_adapted, config);
+                take_step(&mut grpo, 0);
+                let report = take_step(&mut grpo, 1);
+                (timeless(&Metrics::of(&report, 0)), parameters(grpo.policy()))
+            };
+            // Bit for bit: each gradient is made by the same operations.
+            assert_eq!(of(false), of(true), "adapted: {is_adapted}, {estimator:?}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! AdamW against its definition in f64, a parameter at a time.
+
+use std::collections::BTreeMap;
+
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::optim::GradientsParams;
+use burn::tensor::{Device, Tensor, TensorData};
+use grpo_model::{Adapted, Adapter, LoraConfig, Policy, linear_weights};
+use grpo_train::{Decayed, Optimizer, OptimizerConfig};
+
+use crate::support::{model, optimizer};
+
+/// What each step's gradient is multiplied by: the moments have something to forget.
+const STEPS: [f32; 4] = [1.0, -0.5, 2.0, 0.25];
+const RATE: f64 = 3e-2;
+
+/// Numbers by their parameter.
+type Numbers = BTreeMap<ParamId, Vec<f32>>;
+
+/// A gradient for each parameter, and the numbers of the parameters.
+struct Gradients {
+    factor: f32,
+    of_step: GradientsParams,
+    gradients: Numbers,
+    values: Numbers,
+}
+
+impl ModuleVisitor for Gradients {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let value = param.val();
+        let place = self.values.len();
+        let n = value.shape().num_elements();
+        let gradient: Vec<f32> = (0..n)
+            .map(|i| self.factor * (((i * 31 + place * 17) % 23) as f32 / 23.0 - 0.4))
+            .collect();
+        let data = TensorData::new(gradient.clone(), value.shape());
+        self.of_step.register::<D>(param.id, Tensor::from_data(data, &Device::flex()));
+        self.gradients.insert(param.id, gradient);
+        self.values.insert(param.id, value.into_data().iter().collect());
+    }
+}
+
+fn gradients<M: Module>(model: &M, factor: f32) -> Gradients {
+    let of_step = GradientsParams::new();
+    let mut gradients =
+        Gradients { factor, of_step, gradients: Numbers::new(), values: Numbers::new() };
+    model.visit(&mut gradients);
+    gradients
+}
+
+/// θ after all steps, by Loshchilov & Hutter's algorithm 2.
+fn adamw(first: f32, gradients: &[f32], decay: f64, config: &OptimizerConfig) -> f64 {
+    let [beta_1, beta_2] = config.betas;
+    let (mut value, mut m, mut v) = (f64::from(first), 0.0, 0.0);
+    for (t, &gradient) in (1..).zip(gradients) {
+        let gradient = f64::from(gradient);
+        m = beta_1 * m + (1.0 - beta_1) * gradient;
+        v = beta_2 * v + (1.0 - beta_2) * gradient * gradient;
+        let (m, v) = (m / (1.0 - beta_1.powi(t)), v / (1.0 - beta_2.powi(t)));
+        value -= RATE * (m / (v.sqrt() + config.epsilon) + decay * value);
+    }
+    value
+}
+
+/// Runs the steps, and compares each parameter with the definition; gives how many have decayed.
+fn check<M: Module>(model: M, weight_decay_on: Decayed) -> usize {
+    let config = OptimizerConfig {
+        weight_decay: 0.5,
+        weight_decay_on,
+        max_grad_norm: 1e6,
+        epsilon: 1e-3,
+        ..optimizer()
+    };
+    let mut optimizer = Optimizer::new(&model, &config);
+    let first = gradients(&model, 1.0);
+    let linear = linear_weights(&model);
+    let mut after = model;
+    for factor in STEPS {
+        let gradients = gradients(&after, factor).of_step;
+        (after, _) = optimizer.step(after, gradients, RATE).unwrap();
+    }
+    let after = gradients(&after, 1.0).values;
+    let mut decayed = 0;
+    for (id, values) in &first.values {
+        let is_decayed = weight_decay_on == Decayed::All || linear.contains(id);
+        decayed += usize::from(is_decayed);
+        let decay = if is_decayed { 0.5 } else { 0.0 };
+        for ((&value, &gradient), &got) in values.iter().zip(&first.gradients[id]).zip(&after[id]) {
+            let of_steps = STEPS.map(|factor| factor * gradient);
+            let expected = adamw(value, &of_steps, decay, &config);
+            let tolerance = 3e-7 * expected.abs().max(1.0);
+            assert!((f64::from(got) - expected).abs() < tolerance, "{got}, expected {expected}");
+        }
+    }
+    decayed
+}
+
+/// The two settings differ by the decay of what is no matrix of a linear layer, and by nothing else.
+#[test]
+fn all_parameters_decay_or_the_matrices_of_linear_layers() {
+    let model = model(12, 2.0);
+    // Per block 2 norms and 6 linear layers with biases; 3 tables, the last norm and the head.
+    assert_eq!(check(model.clone(), Decayed::Linear), 6 + 1);
+    assert_eq!(check(model.clone(), Decayed::All), 16 + 3 + 2 + 1);
+    let config = LoraConfig { rank: 2, alpha: 2.0, dropout: 0.0, targets: vec![], rslora: false };
+    let device = Device::flex().autodiff();
+    let adapter = Adapter::random(&config, &model, 1, &device).unwrap();
+    let adapted = Policy::Adapted(Adapted::new(&model, adapter));
+    for on in [Decayed::Linear, Decayed::All] {
+        assert_eq!(check(adapted.clone(), on), 2 * 6);
+    }
+}

@@ -1,0 +1,154 @@
+//! Prompts that are seen and not learned, against the definition of the loss.
+
+use grpo_data::{Example, Examples};
+use grpo_model::{
+    Adapted, Adapter, CausalLm, Dropout, LoraConfig, Policy, TokenBatch, Transformer,
+};
+use grpo_train::{
+    PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError, pretrain,
+};
+
+use crate::support::{distance, model, optimizer, parameters};
+
+const VOCABULARY: usize = 12;
+
+fn examples() -> Examples {
+    let of = |length: usize, first_target: usize, seed: usize| Example {
+        ids: (0..length).map(|i| ((i * i * 3 + seed * 5 + i) % VOCABULARY) as u32).collect(),
+        first_target,
+    };
+    Examples {
+        train: vec![of(9, 4, 1), of(3, 1, 2), of(14, 13, 3), of(6, 2, 4), of(9, 8, 5)],
+        validation: vec![of(7, 3, 6), of(5, 1, 7), of(12, 9, 8)],
+    }
+}
+
+/// All examples in one step.
+fn config() -> PretrainConfig {
+    PretrainConfig {
+        epochs: 1,
+        batch_size: 5,
+        micro_batch_size: None,
+        activation_checkpointing: false,
+        warmup_epochs: 0.0,
+        learning_rate_floor: 1.0,
+        dropout: 0.0,
+        optimizer: optimizer(),
+    }
+}
+
+#[derive(Default)]
+struct Told {
+    losses: Vec<f64>,
+    norms: Vec<f64>,
+    tokens: u64,
+    valid: Vec<f64>,
+}
+
+impl<M> PretrainObserver<M> for Told {
+    fn step(&mut self, step: &PretrainStep, _: u64) -> Result<(), TrainError> {
+        self.losses.push(step.step_train_loss);
+        self.norms.push(step.grad_norm);
+        self.tokens = step.num_tokens;
+        Ok(())
+    }
+
+    fn epoch(&mut self, epoch: &PretrainEpoch, _: &M) -> Result<(), TrainError> {
+        self.valid.push(epoch.epoch_valid_loss);
+        Ok(())
+    }
+}
+
+fn run<M: CausalLm>(model: M, config: &PretrainConfig) -> (Told, M) {
+    let mut told = Told::default();
+    let trained = pretrain(model, &examples(), config, 1, &mut told).unwrap();
+    (told, trained)
+}
+
+/// `−Σ log p / n` over the tokens that are to be predicted, one sequence at a time.
+fn loss(model: &Transformer, examples: &[Example]) -> f64 {
+    let (mut sum, mut count) = (0.0, 0);
+    for example in examples {
+        let batch = TokenBatch::from_iter([example.ids.as_slice()]);
+        let logits = model.logits(model.hidden(&batch, None, &mut Dropout::off()));
+        let flat: Vec<f64> = logits.into_data().iter().collect();
+        for t in example.first_target..example.ids.len() {
+            let row = &flat[(t - 1) * VOCABULARY..t * VOCABULARY];
+            let total: f64 = row.iter().map(|logit| logit.exp()).sum();
+            sum -= row[example.ids[t] as usize] - total.ln();
+            count += 1;
+        }
+    }
+    sum / f64::from(count)
+}
+
+#[test]
+fn the_loss_is_that_of_the_tokens_behind_the_prompt() {
+    let mut config = config();
+    config.optimizer.learning_rate = 0.0;
+    let model = model(VOCABULARY, 2.0);
+    let examples = examples();
+    let all = Examples {
+        train: examples.train.iter().map(|e| Example::of_all(e.ids.clone())).collect(),
+        ..examples.clone()
+    };
+    let expected = [loss(&model, &examples.train), loss(&model, &examples.validation)];
+    assert!(
+        (expected[0] - loss(&model, &all.train)).abs() > 0.01,
+        "prompts change next to nothing"
+    );
+    for micro_batch_size in [None, Some(1), Some(2), Some(100)] {
+        let (told, _) = run(model.clone(), &PretrainConfig { micro_batch_size, ..config });
+        assert_eq!((told.losses.len(), told.tokens), (1, 5 + 2 + 1 + 4 + 1));
+        assert!((told.losses[0] - expected[0]).abs() < 1e-6, "{} {}", told.losses[0], expected[0]);
+        assert!((told.valid[0] - expected[1]).abs() < 1e-6, "{} {}", told.valid[0], expected[1]);
+    }
+}
+
+/// With AdamW's ε at 1, a step is a smooth function of the gradient.
+fn smooth() -> PretrainConfig {
+    let mut config = PretrainConfig { epochs: 3, batch_size: 3, ..config() };
+    config.optimizer.epsilon = 1.0;
+    config.optimizer.learning_rate = 1.0;
+    config.optimizer.max_grad_norm = 1e6;
+    config
+}
+
+#[test]
+fn micro_batches_decide_nothing() {
+    let start = model(VOCABULARY, 2.0);
+    let (whole, after) = run(start.clone(), &smooth());
+    let moved = distance(&parameters(&after), &parameters(&start));
+    assert!(moved > 1e-2, "{moved}");
+    for size in [1, 2] {
+        let (cut, cut_after) =
+            run(start.clone(), &PretrainConfig { micro_batch_size: Some(size), ..smooth() });
+        assert!(distance(&parameters(&after), &parameters(&cut_after)) < 1e-5 * moved);
+        let pairs = whole.losses.iter().zip(&cut.losses).chain(whole.norms.iter().zip(&cut.norms));
+        for (a, b) in pairs.chain(whole.valid.iter().zip(&cut.valid)) {
+            assert!((a - b).abs() < 2e-6 * a.abs(), "{a} and {b}");
+        }
+    }
+}
+
+/// With dropout, in the model and in the adapter.
+#[test]
+fn blocks_computed_twice_train_the_same() {
+    let model = model(VOCABULARY, 2.0);
+    let lora = LoraConfig { rank: 2, alpha: 8.0, dropout: 0.4, targets: vec![], rslora: false };
+    let adapter = Adapter::random(&lora, &model, 1, &model.device()).unwrap();
+    for policy in [Policy::Whole(model.clone()), Policy::Adapted(Adapted::new(&model, adapter))] {
+        let of = |activation_checkpointing, dropout| {
+            let config = PretrainConfig {
+                activation_checkpointing,
+                dropout,
+                micro_batch_size: Some(2),
+                ..smooth()
+            };
+            let (told, trained) = run(policy.clone(), &config);
+            (told.losses, told.norms, told.valid, parameters(&trained))
+        };
+        assert_eq!(of(false, 0.2), of(true, 0.2));
+        assert_ne!(of(false, 0.2).0, of(false, 0.0).0);
+    }
+}
