@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
+use grpo_data::DataError;
 use grpo_model::{
-    Adapted, Adapter, AdapterConfig, AdapterFolder, LoraConfig, ModelFolder, ModelSpec, Policy,
-    StoredAs, WeightPrecision, write_adapter,
+    Adapted, Adapter, AdapterConfig, AdapterFolder, Family, LoraConfig, ModelFolder, ModelSpec,
+    Policy, StoredAs, WeightPrecision, write_adapter,
 };
 use grpo_run::{DataFile, Existing, RunError, write_folder_atomically, write_manifest};
 
@@ -71,6 +72,7 @@ pub(crate) fn load(
         Trained::Adapter(_) | Trained::NewAdapter(..) => device.clone().inner(),
     };
     let ModelFolder { spec, model: base } = ModelFolder::load_in(model, precision, &base_device)?;
+    check_codec(&spec, model)?;
     anyhow::ensure!(
         spec.config.description().causal,
         "{} is an encoder ({}): it has no next token to sample, score or train",
@@ -95,6 +97,16 @@ pub(crate) fn load(
         }
     };
     Ok(Loaded { spec, policy, adapter, files })
+}
+
+/// Refuses a MolGPT in `folder` that knows neither the begin nor the end of a molecule.
+pub(crate) fn check_codec(spec: &ModelSpec, folder: &Path) -> Result<(), DataError> {
+    match spec.config.family() {
+        Family::MolGpt if spec.codec.vocabulary().is_none() => {
+            Err(DataError::MissingFile { path: folder.join("vocabulary.json") })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The files of a folder, which exists and is what its manifest says.

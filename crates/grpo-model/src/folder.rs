@@ -1,20 +1,16 @@
 //! A model folder: `config.json`, weights, and what turns text into ids.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::Device;
 use grpo_data::{Codec, DataError};
 
 use crate::checkpoint::{Checkpoint, WEIGHTS_FILE};
-use crate::families::Family;
 use crate::parameters::Parameters;
 use crate::stored::{StoredAs, StoredTensors};
 use crate::{ModelConfig, ModelError, Transformer, WeightPrecision};
 
 const CONFIG_FILE: &str = "config.json";
-/// Without it a MolGPT knows neither the begin nor the end of a molecule.
-const VOCABULARY_FILE: &str = "vocabulary.json";
 
 /// A model and all that is needed to use it.
 #[derive(Clone, Debug)]
@@ -49,9 +45,6 @@ impl ModelSpec {
     /// A file that is missing or wrong; tokens that the model has no logits for.
     pub fn new(config: ModelConfig, folder: &Path) -> Result<Self, ModelFolderError> {
         let codec = Codec::of_folder(folder)?;
-        if config.family() == Family::MolGpt && !codec.is_text() {
-            return Err(DataError::MissingFile { path: folder.join(VOCABULARY_FILE) }.into());
-        }
         let expected = config.description().vocabulary;
         // Tables of text models are often a little larger than their vocabularies, for speed.
         let tokens = codec.token_count().unwrap_or(expected);
@@ -89,9 +82,8 @@ impl ModelSpec {
             std::fs::write(&path, bytes)
                 .map_err(|error| ModelError::Write { path, message: error.to_string() })?;
         }
-        let metadata: BTreeMap<&str, String> =
-            self.codec.sha256().map(|hash| (VOCABULARY_KEY, hash)).into_iter().collect();
-        StoredTensors::of(model).write(&folder.join(WEIGHTS_FILE), stored_as, &metadata)?;
+        let note = self.codec.sha256().map(|hash| (VOCABULARY_KEY, hash));
+        StoredTensors::of(model).write(&folder.join(WEIGHTS_FILE), stored_as, note)?;
         Ok(())
     }
 }

@@ -1,6 +1,5 @@
 //! Adapters in PEFT's folder format: `adapter_config.json` and `adapter_model.safetensors`.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::module::Param;
@@ -110,7 +109,7 @@ pub fn write_adapter(
         ]
     });
     let tensors = StoredTensors::from_matrices(tensors);
-    tensors.write(&folder.join(WEIGHTS_FILE), StoredAs::F32, &BTreeMap::new())
+    tensors.write(&folder.join(WEIGHTS_FILE), StoredAs::F32, None)
 }
 
 fn adapter(

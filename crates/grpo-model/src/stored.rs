@@ -52,9 +52,9 @@ impl StoredTensors {
         self.0.iter().map(|(name, entry)| (name.clone(), data(entry))).collect()
     }
 
-    /// The bytes of a safetensors file, with free text beside the tensors.
-    pub fn to_bytes(&self, stored_as: StoredAs, metadata: &BTreeMap<&str, String>) -> Vec<u8> {
-        safetensors::serialize(self.views(stored_as), texts(metadata))
+    /// The bytes of a safetensors file, with a note (a key and its text) beside the tensors.
+    pub fn to_bytes(&self, stored_as: StoredAs, note: Option<(&str, String)>) -> Vec<u8> {
+        safetensors::serialize(self.views(stored_as), metadata(note))
             .expect("names are unique and sizes agree")
     }
 
@@ -66,7 +66,7 @@ impl StoredTensors {
         &self,
         path: &Path,
         stored_as: StoredAs,
-        metadata: &BTreeMap<&str, String>,
+        note: Option<(&str, String)>,
     ) -> Result<(), ModelError> {
         let failed = |message: String| ModelError::Write { path: path.to_owned(), message };
         // The crate writes a temporary file that only its owner may read, and gives it this name.
@@ -74,7 +74,7 @@ impl StoredTensors {
             .and_then(|file| file.metadata())
             .map_err(|error| failed(error.to_string()))?
             .permissions();
-        safetensors::serialize_to_file(self.views(stored_as), texts(metadata), path)
+        safetensors::serialize_to_file(self.views(stored_as), metadata(note), path)
             .map_err(|error| failed(error.to_string()))?;
         std::fs::set_permissions(path, permissions).map_err(|error| failed(error.to_string()))
     }
@@ -84,10 +84,11 @@ impl StoredTensors {
     }
 }
 
-/// `format` is what transformers asks of every file.
-fn texts(metadata: &BTreeMap<&str, String>) -> Option<HashMap<String, String>> {
-    let own = metadata.iter().map(|(key, value)| ((*key).to_owned(), value.clone()));
-    Some(own.chain([("format".to_owned(), "pt".to_owned())]).collect())
+/// One key: a `HashMap` writes several in another order each time, and equal models would be unequal files. Without a
+/// note it is what transformers asks of every file; models with one are none of its.
+fn metadata(note: Option<(&str, String)>) -> Option<HashMap<String, String>> {
+    let (key, value) = note.unwrap_or_else(|| ("format", "pt".to_owned()));
+    Some(HashMap::from([(key.to_owned(), value)]))
 }
 
 impl Entry {

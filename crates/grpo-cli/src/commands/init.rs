@@ -8,6 +8,7 @@ use grpo_run::{Existing, write_folder_atomically, write_manifest};
 
 use crate::args::InitArguments;
 use crate::device;
+use crate::models::check_codec;
 
 pub(crate) fn run(arguments: &InitArguments) -> anyhow::Result<()> {
     let config = ModelConfig::from_json_file(&arguments.config)?;
@@ -17,6 +18,7 @@ pub(crate) fn run(arguments: &InitArguments) -> anyhow::Result<()> {
         _ => Path::new("."),
     };
     let spec = ModelSpec::new(config, beside)?;
+    check_codec(&spec, beside)?;
     let model = Transformer::random(&spec.config, arguments.seed, &device::device());
     write_folder_atomically(&arguments.output, Existing::Refuse, |folder| {
         spec.write(folder, &model, arguments.dtype)?;

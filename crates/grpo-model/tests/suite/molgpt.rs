@@ -263,8 +263,7 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     let bytes = |config: &ModelConfig| {
-        StoredTensors::of(&Transformer::random(config, 1, &device))
-            .to_bytes(StoredAs::F32, &BTreeMap::new())
+        StoredTensors::of(&Transformer::random(config, 1, &device)).to_bytes(StoredAs::F32, None)
     };
     let load = |config: &ModelConfig| {
         let json = serde_json::to_string(config.json()).unwrap();
