@@ -99,6 +99,13 @@ fn pattern(key: &'static str, text: &str) -> Result<Regex, RewardConfigError> {
     Regex::new(text).map_err(|error| RewardConfigError::Pattern { key, error })
 }
 
+/// What is wrong with a pattern, without the drawing of it in several lines that comes before.
+fn reason(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let last = text.lines().last().unwrap_or_default();
+    last.strip_prefix("error: ").unwrap_or(last).to_owned()
+}
+
 /// A reward that cannot be what is meant.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -120,7 +127,7 @@ pub enum RewardConfigError {
         half_width: f64,
     },
     /// No regular expression.
-    #[error("reward.{key} is no regular expression: {error}")]
+    #[error("reward.{key} is no regular expression: {}", reason(.error))]
     Pattern {
         /// The key.
         key: &'static str,
