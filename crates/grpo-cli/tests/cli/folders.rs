@@ -168,6 +168,21 @@ fn a_seed_gives_its_weights() {
     assert!(off > 0.0 && off < 0.1, "{off}");
 }
 
+/// Each run of the program has another order of what has none.
+#[test]
+fn a_model_of_molecules_is_the_same_file_each_time() {
+    let place = Place::new();
+    place.copy_model();
+    let bytes = |run: usize| {
+        let folder = format!("new-{run}");
+        place.succeed(&["init", "model/config.json", "-o", &folder]);
+        fs::read(place.path(&format!("{folder}/model.safetensors"))).unwrap()
+    };
+    let first = bytes(0);
+    assert!((1..8).all(|run| bytes(run) == first));
+    assert_eq!(place.succeed(&["sample", "--model", "new-0", "-n", "5"]).stdout.lines().count(), 5);
+}
+
 #[test]
 fn a_tokenizer_comes_along() {
     let place = Place::new();

@@ -260,7 +260,7 @@ fn lines_that_are_no_records() {
     );
     check(
         "{\"prompt_ids\": [-1]}",
-        "`prompt_ids[0]` is the value -1; expected a token id (a whole number from 0 to 4294967295)",
+        "`prompt_ids[0]` is the value -1; expected a token id, which is a whole number from 0 to 4294967295",
     );
 }
 

@@ -342,7 +342,6 @@ fn files_of_no_texts() {
         "data.vocabulary=tokens.json",
         "start = \"m\" brings its own vocabulary; leave data.vocabulary out",
     );
-    check_set("data={validation_fraction=0.1}", "sft.toml:9: data: missing field `file`");
 }
 
 #[test]
