@@ -109,7 +109,8 @@ fn refuse_other_layers(fields: &Fields<'_>) -> Result<(), Fault> {
 fn rotary(fields: &Fields<'_>, context: usize) -> Result<RotaryConfig, Fault> {
     let newer = fields.object("rope_parameters")?;
     let older = fields.object("rope_scaling")?;
-    let scaling = newer.or(older);
+    // As transformers 5: where there are both, the older one counts, unless it says nothing.
+    let scaling = older.filter(|older| !older.0.is_empty()).or(newer);
     let inner_base = match &scaling {
         Some(scaling) => scaling.optional_number("rope_theta")?,
         None => None,
