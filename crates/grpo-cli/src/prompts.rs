@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use grpo_data::{ChatOptions, EpochOrder, Prompt, PromptFile};
 use grpo_model::CausalLm;
+use grpo_rewards::Reward;
 use grpo_train::unconditional_prompts;
 use serde::{Deserialize, Serialize};
 
@@ -41,11 +42,12 @@ enum Source {
 }
 
 impl Prompts {
-    /// Reads the prompts of the section, or takes the model's beginning mark.
+    /// Reads the prompts of the section, which `reward` can judge completions of, or takes the model's beginning mark.
     pub(crate) fn new(
         section: Option<&PromptSection>,
         loaded: &Loaded,
         max_new_tokens: usize,
+        reward: &dyn Reward,
         seed: u64,
     ) -> anyhow::Result<Self> {
         let codec = &loaded.spec.codec;
@@ -60,10 +62,18 @@ impl Prompts {
             "data.file: a model of molecules writes from its beginning mark on and takes no prompts; leave [data] out"
         );
         let context = loaded.policy.context_length();
-        let room = (context + 1).saturating_sub(max_new_tokens);
+        anyhow::ensure!(
+            max_new_tokens <= context,
+            "sampling.max_new_tokens = {max_new_tokens} leaves no room for a prompt in the model's context of {context} tokens; it may be at most {context}"
+        );
+        let room = context + 1 - max_new_tokens;
         let longest = data.max_prompt_tokens.unwrap_or(room);
         let options = ChatOptions { add_generation_prompt: true, enable_thinking: data.thinking };
         let read = PromptFile::read(&data.file, codec, &options, longest)?;
+        for (prompt, line) in read.prompts.iter().zip(&read.lines) {
+            let unusable = |reason| anyhow::anyhow!("{}:{line}: {reason}", data.file.display());
+            reward.check(&prompt.fields).map_err(unusable)?;
+        }
         let order = EpochOrder::new(seed, read.prompts.len());
         Ok(Self {
             source: Source::File { prompts: read.prompts, order },

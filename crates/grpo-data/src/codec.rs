@@ -16,6 +16,8 @@ pub struct Codec {
     folder: PathBuf,
     /// The files of the folder that belong to it, as they were.
     files: Vec<(String, Vec<u8>)>,
+    /// Tokens that the model has logits for, where a model is known.
+    vocabulary: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -51,12 +53,36 @@ impl Codec {
         let boundary = vocabulary.boundary();
         let files = vec![(VOCABULARY_FILE.to_owned(), vocabulary.to_json().into_bytes())];
         let special = SpecialIds { bos: Some(boundary), eos: vec![boundary], pad: None };
-        Self { tokens: Tokens::Smiles(vocabulary), special, folder: PathBuf::new(), files }
+        Self {
+            tokens: Tokens::Smiles(vocabulary),
+            special,
+            folder: PathBuf::new(),
+            files,
+            vocabulary: None,
+        }
+    }
+
+    /// The same for a model that has logits for `vocabulary` tokens: other ids are refused from now on.
+    ///
+    /// # Errors
+    /// An id that begins or ends a text is another.
+    pub fn for_model(self, vocabulary: usize) -> Result<Self, DataError> {
+        let mut special = self.special.bos.iter().chain(&self.special.eos);
+        match special.find(|id| **id as usize >= vocabulary) {
+            Some(&id) => Err(DataError::SpecialId { folder: self.folder, id, vocabulary }),
+            None => Ok(Self { vocabulary: Some(vocabulary), ..self }),
+        }
     }
 
     /// Of ids that no file says anything of.
     pub fn of_ids(special: SpecialIds) -> Self {
-        Self { tokens: Tokens::Ids, special, folder: PathBuf::new(), files: Vec::new() }
+        Self {
+            tokens: Tokens::Ids,
+            special,
+            folder: PathBuf::new(),
+            files: Vec::new(),
+            vocabulary: None,
+        }
     }
 
     /// Reads what a model folder has: `vocabulary.json`, or `tokenizer.json` with a chat template, or nothing.
@@ -90,7 +116,7 @@ impl Codec {
                 files.push((name.to_owned(), bytes));
             }
         }
-        Ok(Self { tokens, special, folder: folder.to_owned(), files })
+        Ok(Self { tokens, special, folder: folder.to_owned(), files, vocabulary: None })
     }
 
     /// The token list, where the ids are tokens of SMILES.
@@ -143,7 +169,8 @@ impl Codec {
     /// the chat template.
     ///
     /// # Errors
-    /// Text without a tokenizer, messages without a chat template, what these refuse, or a prompt of no tokens.
+    /// Text without a tokenizer, messages without a chat template, what these refuse, a prompt of no tokens, or an id
+    /// that the model lacks.
     pub fn prompt(
         &self,
         prompt: &PromptSource,
@@ -172,24 +199,25 @@ impl Codec {
         if ids.is_empty() {
             return Err(DataError::EmptyPrompt);
         }
-        Ok(ids)
+        self.known(ids)
     }
 
     /// The ids of a completion, without an end mark that it does not have.
     ///
     /// # Errors
-    /// Text without a tokenizer, or what the tokenizer refuses.
+    /// Text without a tokenizer, what the tokenizer refuses, or an id that the model lacks.
     pub fn completion(&self, completion: &CompletionSource) -> Result<Vec<u32>, DataError> {
-        match (&self.tokens, completion) {
-            (_, CompletionSource::Ids(ids)) => Ok(ids.clone()),
+        let ids = match (&self.tokens, completion) {
+            (_, CompletionSource::Ids(ids)) => ids.clone(),
             (Tokens::Smiles(vocabulary), CompletionSource::Text(text)) => {
-                encode_smiles(vocabulary, text)
+                encode_smiles(vocabulary, text)?
             }
             (Tokens::Text { tokenizer, .. }, CompletionSource::Text(text)) => {
-                tokenizer.encode(text)
+                tokenizer.encode(text)?
             }
-            (Tokens::Ids, CompletionSource::Text(_)) => Err(self.no_tokenizer()),
-        }
+            (Tokens::Ids, CompletionSource::Text(_)) => return Err(self.no_tokenizer()),
+        };
+        self.known(ids)
     }
 
     /// The text of ids, without marks at its ends; the ids with spaces between them where no file says what they
@@ -208,6 +236,15 @@ impl Codec {
     /// Whether ids are text.
     pub fn is_text(&self) -> bool {
         !matches!(self.tokens, Tokens::Ids)
+    }
+
+    /// Ids that the model has logits for.
+    fn known(&self, ids: Vec<u32>) -> Result<Vec<u32>, DataError> {
+        let Some(vocabulary) = self.vocabulary else { return Ok(ids) };
+        match ids.iter().find(|id| **id as usize >= vocabulary) {
+            Some(&id) => Err(DataError::IdOutside { id, vocabulary }),
+            None => Ok(ids),
+        }
     }
 
     fn no_tokenizer(&self) -> DataError {

@@ -64,6 +64,26 @@ pub enum DataError {
     /// Nothing to continue.
     #[error("a prompt has no tokens, and the model has no id that begins a text; give it a token")]
     EmptyPrompt,
+    /// An id that the model has no logit for.
+    #[error("the id {id} is outside the model's vocabulary of {vocabulary} tokens")]
+    IdOutside {
+        /// The id.
+        id: u32,
+        /// Tokens of the model.
+        vocabulary: usize,
+    },
+    /// An id that begins or ends a text and that the model has no logit for.
+    #[error(
+        "`{folder}`: the id {id}, which is to begin or end a text, is outside the model's vocabulary of {vocabulary} tokens; correct bos_token_id and eos_token_id in generation_config.json and config.json"
+    )]
+    SpecialId {
+        /// The model folder.
+        folder: PathBuf,
+        /// The id.
+        id: u32,
+        /// Tokens of the model.
+        vocabulary: usize,
+    },
     /// A prompt or completion that is not made of the vocabulary's tokens.
     #[error("`{smiles}` is not in the model's vocabulary: {source}")]
     NotInVocabulary {
@@ -252,7 +272,7 @@ pub enum DataError {
         reason: String,
     },
     /// A line or row of prompts says something else than a prompt.
-    #[error("`{path}:{line}`: {fault}")]
+    #[error("{path}:{line}: {fault}", path = path.display())]
     BadPrompt {
         /// The path as it was given.
         path: PathBuf,

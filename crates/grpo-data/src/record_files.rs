@@ -16,6 +16,8 @@ use crate::{
 pub struct PromptFile {
     /// To sample from; their indices are their places in the file.
     pub prompts: Vec<Prompt>,
+    /// The line of each.
+    pub lines: Vec<u64>,
     /// What was read and left out.
     pub report: RecordReport,
 }
@@ -86,7 +88,7 @@ impl PromptFile {
         longest: usize,
     ) -> Result<Self, DataError> {
         let mut report = RecordReport { longest, ..RecordReport::default() };
-        let mut prompts = Vec::new();
+        let (mut prompts, mut lines) = (Vec::new(), Vec::new());
         for record in PromptReader::open(path)? {
             let record = record?;
             let at = at_line(path, record.line);
@@ -94,11 +96,12 @@ impl PromptFile {
             if report.takes(record.line, ids.len()) {
                 let prompt = Prompt::of_ids(prompts.len() as u32, ids);
                 prompts.push(Prompt { fields: record.fields, ..prompt });
+                lines.push(record.line);
             }
         }
         match prompts.is_empty() {
             true => Err(DataError::NoRecords { path: path.to_owned(), report: report.to_string() }),
-            false => Ok(Self { prompts, report }),
+            false => Ok(Self { prompts, lines, report }),
         }
     }
 }

@@ -7,11 +7,14 @@ use burn::tensor::Device;
 use grpo_data::{Codec, DataError};
 
 use crate::checkpoint::{Checkpoint, WEIGHTS_FILE};
+use crate::families::Family;
 use crate::parameters::Parameters;
 use crate::stored::{StoredAs, StoredTensors};
 use crate::{ModelConfig, ModelError, Transformer, WeightPrecision};
 
 const CONFIG_FILE: &str = "config.json";
+/// Without it a MolGPT knows neither the begin nor the end of a molecule.
+const VOCABULARY_FILE: &str = "vocabulary.json";
 
 /// A model and all that is needed to use it.
 #[derive(Clone, Debug)]
@@ -37,8 +40,18 @@ impl ModelSpec {
     /// # Errors
     /// A file that is missing or wrong; tokens that the model has no logits for.
     pub fn load(folder: &Path) -> Result<Self, ModelFolderError> {
-        let config = ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?;
+        Self::new(ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?, folder)
+    }
+
+    /// A model of this configuration, whose text is that of `folder`.
+    ///
+    /// # Errors
+    /// A file that is missing or wrong; tokens that the model has no logits for.
+    pub fn new(config: ModelConfig, folder: &Path) -> Result<Self, ModelFolderError> {
         let codec = Codec::of_folder(folder)?;
+        if config.family() == Family::MolGpt && !codec.is_text() {
+            return Err(DataError::MissingFile { path: folder.join(VOCABULARY_FILE) }.into());
+        }
         let expected = config.description().vocabulary;
         // Tables of text models are often a little larger than their vocabularies, for speed.
         let tokens = codec.token_count().unwrap_or(expected);
@@ -51,6 +64,7 @@ impl ModelSpec {
                 expected,
             });
         }
+        let codec = codec.for_model(expected)?;
         Ok(Self { config, codec })
     }
 

@@ -52,7 +52,10 @@ impl LoraConfig {
         }
         // As it is used: what is nearly 1 is 1 in f32.
         if !(0.0..1.0).contains(&(self.dropout as f32)) {
-            return refuse("dropout", format!("{} is out of range; expected 0 to 1", self.dropout));
+            return refuse(
+                "dropout",
+                format!("{} is out of range; expected 0 or more, and less than 1", self.dropout),
+            );
         }
         Ok(())
     }

@@ -7,6 +7,14 @@ pub trait Reward: Send + Sync {
     /// Scores a batch: one outcome for each completion, in their order, the same whether a completion comes
     /// alone or among others.
     fn score(&self, samples: &[Sample]) -> Vec<Outcome>;
+
+    /// Whether completions of a prompt with this record can be scored at all, before any is drawn.
+    ///
+    /// # Errors
+    /// What the record lacks.
+    fn check(&self, _fields: &Map<String, Value>) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// A completion as a reward sees it.

@@ -1,7 +1,7 @@
 //! Rewards of text that a program can check.
 
 use regex::Regex;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{Outcome, Reward, Sample, Scored};
 
@@ -22,27 +22,34 @@ impl Reward for AnswerReward {
     fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
         samples.iter().map(|sample| self.score_one(sample)).collect()
     }
+
+    fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
+        self.right(fields).map(|_| ())
+    }
 }
 
 impl AnswerReward {
     fn score_one(&self, sample: &Sample) -> Outcome {
-        let right = match sample.fields.get(&self.field) {
-            Some(Value::String(text)) => text.clone(),
-            Some(value @ (Value::Number(_) | Value::Bool(_))) => value.to_string(),
-            Some(_) => {
-                let reason =
-                    format!("the field '{}' of the prompt's record is no answer", self.field);
-                return Outcome::Failed { reason };
-            }
-            None => {
-                let reason = format!("the prompt's record has no field '{}'", self.field);
-                return Outcome::Failed { reason };
-            }
+        let right = match self.right(&sample.fields) {
+            Ok(right) => right,
+            Err(reason) => return Outcome::Failed { reason },
         };
         let given = self.given(&sample.text);
         let correct = given.is_some_and(|given| is_same(given, &right));
         let found = f64::from(u8::from(given.is_some()));
         verdict(correct, vec![("answered", found)])
+    }
+
+    /// The answer of a prompt's record.
+    fn right(&self, fields: &Map<String, Value>) -> Result<String, String> {
+        match fields.get(&self.field) {
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(value @ (Value::Number(_) | Value::Bool(_))) => Ok(value.to_string()),
+            Some(_) => {
+                Err(format!("the field '{}' of the prompt's record is no answer", self.field))
+            }
+            None => Err(format!("the prompt's record has no field '{}'", self.field)),
+        }
     }
 
     /// The answer in a completion, where there is one.

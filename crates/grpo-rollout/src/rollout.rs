@@ -212,7 +212,7 @@ pub enum RolloutError {
         vocabulary: usize,
     },
     /// More tokens than the model can see.
-    #[error("a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; max_new_tokens may be at most {}", (context + 1).saturating_sub(*prompt))]
+    #[error("a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; {}", at_most(*prompt, *context))]
     TooLong {
         /// Tokens of the longest prompt.
         prompt: usize,
@@ -221,6 +221,14 @@ pub enum RolloutError {
         /// Tokens that the model can see.
         context: usize,
     },
+}
+
+/// What would fit.
+fn at_most(prompt: usize, context: usize) -> String {
+    if prompt > context {
+        return format!("a prompt may have at most {context}");
+    }
+    format!("max_new_tokens may be at most {}", context + 1 - prompt)
 }
 
 /// Logits after the newest token of each row, `[rows · vocabulary]` on the host.

@@ -1,7 +1,8 @@
 //! `grpo init`: a model folder with random weights.
 
+use std::path::Path;
+
 use anyhow::Context;
-use grpo_data::Codec;
 use grpo_model::{ModelConfig, ModelSpec, Transformer};
 use grpo_run::{Existing, write_folder_atomically, write_manifest};
 
@@ -11,10 +12,12 @@ use crate::device;
 pub(crate) fn run(arguments: &InitArguments) -> anyhow::Result<()> {
     let config = ModelConfig::from_json_file(&arguments.config)?;
     // The tokenizer that lies beside the config.json comes along.
-    let beside = arguments.config.parent().unwrap_or(&arguments.config);
-    let codec = Codec::of_folder(beside)?;
-    let model = Transformer::random(&config, arguments.seed, &device::device());
-    let spec = ModelSpec { config, codec };
+    let beside = match arguments.config.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let spec = ModelSpec::new(config, beside)?;
+    let model = Transformer::random(&spec.config, arguments.seed, &device::device());
     write_folder_atomically(&arguments.output, Existing::Refuse, |folder| {
         spec.write(folder, &model, arguments.dtype)?;
         anyhow::Ok(write_manifest(folder)?)

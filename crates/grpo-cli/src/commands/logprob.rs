@@ -72,12 +72,14 @@ fn score_all(
         row(record, codec, &options, model)
             .with_context(|| format!("{}:{line}", arguments.input.display()))
     });
+    let mut is_empty = true;
     loop {
         let batch: Vec<Row> =
             rows.by_ref().take(arguments.batch_size).collect::<anyhow::Result<_>>()?;
         if batch.is_empty() {
             break;
         }
+        is_empty = false;
         let pairs: Vec<(&[u32], &[u32])> =
             batch.iter().map(|row| (row.prompt.as_slice(), row.completion.as_slice())).collect();
         let scores = score_completions(model, &pairs, arguments.temperature);
@@ -88,6 +90,7 @@ fn score_all(
                 .context("cannot write the scores")?;
         }
     }
+    anyhow::ensure!(!is_empty, "{} has nothing to score", arguments.input.display());
     output.flush().context("cannot write the scores")
 }
 
@@ -106,10 +109,6 @@ fn row(
         !completion.is_empty(),
         "the completion has no tokens, so there is nothing to score"
     );
-    let vocabulary = model.vocabulary_size();
-    if let Some(id) = prompt.iter().chain(&completion).find(|id| **id as usize >= vocabulary) {
-        anyhow::bail!("the id {id} is outside the model's vocabulary of {vocabulary} tokens");
-    }
     // The last token is scored, but never fed.
     let tokens = prompt.len() + completion.len() - 1;
     let context = model.context_length();

@@ -166,6 +166,10 @@ fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<Loaded
         ),
     };
     anyhow::ensure!(
+        file.base_precision == WeightPrecision::F32,
+        "base_precision is for a model that only an adapter is trained on, and [model] is a new one; leave it out"
+    );
+    anyhow::ensure!(
         file.adapter.is_none() && file.lora.is_none(),
         "an adapter is trained on a model that is there; name its folder as `start` instead of the sizes in [model]"
     );

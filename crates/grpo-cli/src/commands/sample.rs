@@ -3,7 +3,7 @@
 mod completions;
 mod molecules;
 
-use grpo_data::ChatOptions;
+use grpo_data::{ChatOptions, Prompt};
 use grpo_model::CausalLm;
 use grpo_sampling::SamplingSettings;
 
@@ -37,9 +37,17 @@ pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
     completions::run(arguments, &loaded)
 }
 
-/// How completions are drawn; `most` new tokens where the arguments do not say.
-fn generation(arguments: &SampleArguments, loaded: &Loaded, most: usize) -> Generation {
-    let context = loaded.policy.context_length();
+/// How completions of `prompts` are drawn; where the arguments do not say, with as many new tokens as the model can
+/// see behind the longest, and `most`.
+fn generation(
+    arguments: &SampleArguments,
+    loaded: &Loaded,
+    prompts: &[Prompt],
+    most: usize,
+) -> Generation {
+    let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
+    // The last token is drawn, but never fed. A prompt without room is refused later.
+    let room = (loaded.policy.context_length() + 1).saturating_sub(longest).max(1);
     Generation {
         seed: arguments.seed,
         sampling: SamplingSettings {
@@ -50,7 +58,7 @@ fn generation(arguments: &SampleArguments, loaded: &Loaded, most: usize) -> Gene
             repetition_penalty: arguments.repetition_penalty,
             forbidden: Vec::new(),
         },
-        max_new_tokens: arguments.max_new_tokens.unwrap_or(most.min(context)),
+        max_new_tokens: arguments.max_new_tokens.unwrap_or(most.min(room)),
         batch_size: arguments.batch_size,
     }
 }

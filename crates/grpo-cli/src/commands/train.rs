@@ -148,8 +148,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let loaded = load(&file.model, trained, file.base_precision, &device::device().autodiff())
         .with_context(|| format!("model = \"{}\"", file.model.display()))?;
     let codec = loaded.spec.codec.clone();
-    let mut prompts =
-        Prompts::new(file.data.as_ref(), &loaded, file.sampling.max_new_tokens, file.seed)?;
+    let (reward, longest) = (file.reward.build()?, file.sampling.max_new_tokens);
+    let mut prompts = Prompts::new(file.data.as_ref(), &loaded, longest, &*reward, file.seed)?;
     let mut data = loaded.data_files()?;
     data.extend(
         file.data

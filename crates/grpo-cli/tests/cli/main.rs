@@ -1,11 +1,18 @@
 //! The built program: what it does, and what it refuses.
 
+mod completions;
 mod configuration;
 mod describe;
+mod folders;
+mod golden_models;
+mod logprob;
 mod models;
 mod molecules;
 mod sample;
 mod selftest;
 mod shipped;
+mod supervised;
 mod support;
+mod texts;
 mod training;
+mod training_texts;

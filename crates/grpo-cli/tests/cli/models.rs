@@ -19,7 +19,7 @@ fn check(damage: impl Fn(&Place), expected: &str) {
 fn no_model() {
     check(
         |place| fs::remove_dir_all(place.path("model")).unwrap(),
-        "there is no model folder model; a model folder holds config.json, vocabulary.json and model.safetensors",
+        "there is no model folder model; a model folder holds config.json and model.safetensors",
     );
     check(
         |place| fs::remove_file(place.path("model/model.safetensors")).unwrap(),

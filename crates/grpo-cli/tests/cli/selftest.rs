@@ -62,12 +62,12 @@ fn what_cannot_be_used() {
     let place = Place::new();
     place.refuse(
         &["selftest", "--golden", "absent"],
-        "`absent` is no folder; give one that holds advantages.json or losses.json",
+        "`absent` is no folder; give one that holds advantages.json, losses.json or model folders with an expected.json",
     );
     fs::create_dir(place.path("golden")).unwrap();
     place.refuse(
         &["selftest", "--golden", "golden"],
-        "`golden` holds neither advantages.json nor losses.json",
+        "`golden` holds neither advantages.json nor losses.json nor a model folder with an expected.json",
     );
     place.write("golden/advantages.json", &built_in("advantages.json")[..1000]);
     place.refuse(

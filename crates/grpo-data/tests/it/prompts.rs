@@ -141,7 +141,7 @@ fn wrong_lines_are_named_with_their_fault() {
         let text = format!("{{\"prompt\": \"q\"}}\n{line}\n{{\"prompt\": \"q\"}}\n");
         let found = results("p.jsonl", text.as_bytes());
         assert_eq!(found.len(), 2, "{line}");
-        assert_eq!(found[1].clone().unwrap_err(), format!("`p.jsonl:2`: {expect}"));
+        assert_eq!(found[1].clone().unwrap_err(), format!("p.jsonl:2: {expect}"));
     };
     let hint = "write one object a line, such as {\"prompt\": \"2 + 2 =\"}";
     check(
@@ -266,8 +266,9 @@ fn a_huge_line_is_read_and_a_boundless_one_refused() {
     let found = results("p.jsonl.gz", &encoder.finish().unwrap());
     assert_eq!(
         found,
-        [Err("`p.jsonl.gz:1`: the line is longer than 268435456 bytes; write one object a line"
-            .into())]
+        [Err(
+            "p.jsonl.gz:1: the line is longer than 268435456 bytes; write one object a line".into()
+        )]
     );
 }
 

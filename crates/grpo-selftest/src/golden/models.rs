@@ -18,6 +18,14 @@ pub struct GoldenModel {
     pub expected: Expected,
 }
 
+impl GoldenModel {
+    /// What is wrong under a key of the `expected.json`.
+    pub(crate) fn fault(&self, key: &str, problem: String) -> SelftestError {
+        let file = self.path.join(FILE).display().to_string();
+        SelftestError::Model { file, key: key.to_owned(), problem }
+    }
+}
+
 /// What a folder's `expected.json` is of; told by its keys.
 #[derive(Clone, Debug)]
 pub enum Expected {

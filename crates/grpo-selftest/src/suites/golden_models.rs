@@ -28,7 +28,16 @@ pub(super) fn policy(
 ) -> Result<Suite, SelftestError> {
     let mut suite = start("policy", golden, "transformers");
     let model = load(&golden.path, device)?;
-    check_ids(golden, expected.iter().flat_map(|s| s.prompt.iter().chain(&s.completion)), &model)?;
+    for (number, sequence) in expected.iter().enumerate() {
+        let ExpectedSequence { prompt, completion, greedy, .. } = sequence;
+        let key = |name: &str| format!("sequences[{number}].{name}");
+        check_ids(golden, &key("prompt"), prompt, 1, &model)?;
+        check_ids(golden, &key("completion"), completion, 1, &model)?;
+        check_ids(golden, &key("greedy"), greedy, 0, &model)?;
+        for (name, behind) in [("completion", completion.len()), ("greedy", greedy.len())] {
+            check_length(golden, &key(name), prompt.len() + behind, &model)?;
+        }
+    }
     let frozen = Frozen::snapshot(&model);
     for (number, sequence) in expected.iter().enumerate() {
         let mut case = suite.case(format!("sequence {number}"));
@@ -83,7 +92,11 @@ pub(super) fn encoder(
 ) -> Result<Suite, SelftestError> {
     let mut suite = start("encoder", golden, "transformers");
     let model = load(&golden.path, device)?;
-    check_ids(golden, expected.iter().flat_map(|sentence| &sentence.input_ids), &model)?;
+    for (number, ExpectedSentence { input_ids, .. }) in expected.iter().enumerate() {
+        let key = format!("sequences[{number}].input_ids");
+        check_ids(golden, &key, input_ids, 1, &model)?;
+        check_length(golden, &key, input_ids.len(), &model)?;
+    }
     let unusable = |source| SelftestError::Folder { source: Box::new(source) };
     let encoder = SentenceEncoder::new(model).map_err(|error| unusable(error.into()))?;
     let sentences: Vec<&[u32]> = expected.iter().map(|s| s.input_ids.as_slice()).collect();
@@ -122,7 +135,8 @@ pub(super) fn adapter(
     let mut suite = start("adapter", golden, "PEFT");
     let base = golden.path.parent().unwrap_or(&golden.path).join(&expected.base);
     let model = load(&base, device)?;
-    check_ids(golden, expected.input_ids.iter(), &model)?;
+    check_ids(golden, "input_ids", &expected.input_ids, 1, &model)?;
+    check_length(golden, "input_ids", expected.input_ids.len(), &model)?;
     let folder = AdapterFolder::load(&golden.path, &model, device)
         .map_err(|error| SelftestError::Folder { source: Box::new(error.into()) })?;
     let merged = model.merged(&folder.adapter);
@@ -149,21 +163,41 @@ pub(super) fn load(folder: &Path, device: &Device) -> Result<Transformer, Selfte
     Ok(loaded.map_err(|source| SelftestError::Folder { source: Box::new(source) })?.model)
 }
 
-/// Refuses ids that the model has no row for.
-pub(super) fn check_ids<'a>(
+/// Refuses fewer than `least` ids, and those that the model has no row for.
+pub(super) fn check_ids(
     golden: &GoldenModel,
-    mut ids: impl Iterator<Item = &'a u32>,
+    key: &str,
+    ids: &[u32],
+    least: usize,
     model: &Transformer,
 ) -> Result<(), SelftestError> {
     let vocabulary = model.description().vocabulary;
-    match ids.find(|id| **id as usize >= vocabulary) {
-        Some(id) => Err(SelftestError::Model {
-            file: golden.path.join("expected.json").display().to_string(),
-            key: "sequences".to_owned(),
-            problem: format!("the id {id}, and the model has {vocabulary} tokens"),
-        }),
+    if ids.len() < least {
+        return Err(golden.fault(key, format!("{} ids, expected at least {least}", ids.len())));
+    }
+    match ids.iter().find(|id| **id as usize >= vocabulary) {
+        Some(id) => {
+            let problem = format!("the id {id} is outside the vocabulary of {vocabulary} tokens");
+            Err(golden.fault(key, problem))
+        }
         None => Ok(()),
     }
+}
+
+/// Refuses more tokens than the model can see.
+pub(super) fn check_length(
+    golden: &GoldenModel,
+    key: &str,
+    tokens: usize,
+    model: &Transformer,
+) -> Result<(), SelftestError> {
+    let context = model.description().context;
+    if tokens > context {
+        let problem =
+            format!("{tokens} tokens with what is in front of it, and the model can see {context}");
+        return Err(golden.fault(key, problem));
+    }
+    Ok(())
 }
 
 /// Scores of a sequence's completion, which is row `row` of the batch.

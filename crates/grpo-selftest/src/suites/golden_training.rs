@@ -10,7 +10,7 @@ use grpo_train::{
     SamplingConfig, ScheduleConfig, TrainConfig,
 };
 
-use super::golden_models::{check_ids, load, start};
+use super::golden_models::{check_ids, check_length, load, start};
 use crate::SelftestError;
 use crate::golden::{ExpectedTraining, GoldenModel};
 use crate::report::{Suite, Tolerance};
@@ -30,12 +30,19 @@ pub(super) fn suite(
     let mut suite = start("optimizer steps", golden, "TRL and torch");
     let before = load(&golden.path.join("before"), &device.clone().autodiff())?;
     let after = load(&golden.path.join("after"), device)?;
-    check_ids(golden, expected.prompts.iter().chain(&expected.completions).flatten(), &before)?;
-    let trained = |error: grpo_train::TrainError| SelftestError::Model {
-        file: golden.path.join("expected.json").display().to_string(),
-        key: "config".to_owned(),
-        problem: error.to_string(),
-    };
+    if before.description() != after.description() {
+        let problem = "the models in before and after are not of the same sizes";
+        return Err(golden.fault("steps", problem.to_owned()));
+    }
+    for (row, (prompt, completion)) in
+        expected.prompts.iter().zip(&expected.completions).enumerate()
+    {
+        let key = |name: &str| format!("{name}[{row}]");
+        check_ids(golden, &key("prompts"), prompt, 1, &before)?;
+        check_ids(golden, &key("completions"), completion, 1, &before)?;
+        check_length(golden, &key("completions"), prompt.len() + completion.len(), &before)?;
+    }
+    let trained = |error: grpo_train::TrainError| golden.fault("config", error.to_string());
     let config = config(golden, expected)?;
     config.check().map_err(trained)?;
     let policy = Policy::Whole(before.clone());
@@ -107,11 +114,8 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
         "dapo" => Preset::Dapo,
         "dr_grpo" => Preset::DrGrpo,
         other => {
-            return Err(SelftestError::Model {
-                file: golden.path.join("expected.json").display().to_string(),
-                key: "config.loss_type".to_owned(),
-                problem: format!("{other}; expected grpo, dapo or dr_grpo"),
-            });
+            let problem = format!("{other}; expected grpo, dapo or dr_grpo");
+            return Err(golden.fault("config.loss_type", problem));
         }
     };
     let low = settings.epsilon.unwrap_or(0.2);

@@ -187,12 +187,18 @@ fn folders() {
     let losses = folder.path().join("losses.json");
     check(
         &folder.path().join("absent"),
-        "`G` is no folder; give one that holds advantages.json or losses.json",
+        "`G` is no folder; give one that holds advantages.json, losses.json or model folders with an expected.json",
     );
-    check(folder.path(), "`G` holds neither advantages.json nor losses.json");
+    check(
+        folder.path(),
+        "`G` holds neither advantages.json nor losses.json nor a model folder with an expected.json",
+    );
     fs::create_dir(&losses).unwrap();
     check(folder.path(), "`G/losses.json` cannot be read");
-    check(&losses, "`G` holds neither advantages.json nor losses.json");
+    check(
+        &losses,
+        "`G` holds neither advantages.json nor losses.json nor a model folder with an expected.json",
+    );
     fs::remove_dir(&losses).unwrap();
     fs::write(&losses, "[").unwrap();
     check(

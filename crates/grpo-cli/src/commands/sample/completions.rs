@@ -36,7 +36,7 @@ struct Line<'a> {
 pub(super) fn run(arguments: &SampleArguments, loaded: &Loaded) -> anyhow::Result<()> {
     let codec = &loaded.spec.codec;
     let (sources, prompts) = prompts(arguments, codec)?;
-    let generation = super::generation(arguments, loaded, MOST_NEW_TOKENS);
+    let generation = super::generation(arguments, loaded, &prompts, MOST_NEW_TOKENS);
     // Before the work, so that a place that cannot be written to costs none.
     let output = arguments.output.as_deref().map(FileInPlace::create).transpose()?;
     let number = arguments.number.unwrap_or(1);

@@ -21,11 +21,11 @@ const NUMBER: u32 = 1000;
 pub(super) fn run(arguments: &SampleArguments, loaded: &Loaded) -> anyhow::Result<()> {
     let codec = &loaded.spec.codec;
     let known = arguments.not_in.as_deref().map(known_molecules).transpose()?;
-    let generation = super::generation(arguments, loaded, usize::MAX);
     // Before the work, so that a place that cannot be written to costs none.
     let output = arguments.output.as_deref().map(FileInPlace::create).transpose()?;
     let begin = codec.begin_id().context("a vocabulary of molecules has a beginning mark")?;
     let prompts = unconditional_prompts(arguments.number.unwrap_or(NUMBER), begin);
+    let generation = super::generation(arguments, loaded, &prompts, usize::MAX);
     let drawn = texts(codec, &generate(&loaded.policy, codec, &prompts, 1, &generation)?);
     summarise(&drawn, known.as_ref())?;
     let written = if arguments.distinct { distinct(&drawn, known.as_ref()) } else { drawn };

@@ -1,0 +1,266 @@
+//! `grpo sample` of prompts.
+
+use serde_json::{Map, Value, json};
+
+use crate::support::{Place, small_model};
+use crate::texts::{CONTEXT, END, VOCABULARY, config, distance, entries, logprobs, numbers};
+
+#[test]
+fn a_line_for_each_completion() {
+    let place = Place::new();
+    place.model_of_texts("m", "llama");
+    let arguments = [
+        "sample",
+        "--model",
+        "m",
+        "--prompt",
+        "the assistant",
+        "--prompt",
+        "2 + 2",
+        "-n",
+        "3",
+        "--max-new-tokens",
+        "9",
+    ];
+    let lines = place.lines(&arguments);
+    let places: Vec<(&str, i64)> = lines
+        .iter()
+        .map(|line| (line["prompt"].as_str().unwrap(), line["sample"].as_i64().unwrap()))
+        .collect();
+    let two = |prompt| [(prompt, 0), (prompt, 1), (prompt, 2)];
+    assert_eq!(places, [two("the assistant"), two("2 + 2")].concat());
+    for line in &lines {
+        let keys: Vec<&str> = line.keys().map(String::as_str).collect();
+        let expected = [
+            "prompt",
+            "sample",
+            "completion",
+            "prompt_ids",
+            "completion_ids",
+            "logprobs",
+            "sum",
+            "finish",
+        ];
+        assert_eq!(keys, expected);
+        assert_eq!(line["prompt_ids"][0], 330);
+        let (ids, logprobs) = (numbers(line, "completion_ids"), numbers(line, "logprobs"));
+        assert_eq!(ids.len(), logprobs.len());
+        let sum: f64 = logprobs.iter().sum();
+        assert!((line["sum"].as_f64().unwrap() - sum).abs() < 1e-5);
+        let at_end = ids.last() == Some(&f64::from(END));
+        assert_eq!(line["finish"], if at_end { "end_token" } else { "length" });
+        assert!(at_end || ids.len() == 9);
+    }
+    // No two have the same random numbers.
+    for line in &lines[1..] {
+        assert_ne!(line["completion_ids"], lines[0]["completion_ids"]);
+    }
+}
+
+#[test]
+fn a_seed_gives_its_completions() {
+    for family in ["gpt2", "llama", "qwen2", "qwen3"] {
+        let place = Place::new();
+        place.model_of_texts("m", family);
+        place.write(
+            "p.jsonl",
+            "{\"prompt\": \"the\"}\n{\"prompt_ids\": [1, 2, 3, 4, 5, 6]}\n{\"prompt\": \"2\"}\n",
+        );
+        let arguments =
+            ["sample", "--model", "m", "--prompts", "p.jsonl", "-n", "3", "--max-new-tokens", "12"];
+        let more = |more: &[&str]| place.succeed(&[&arguments[..], more].concat()).stdout;
+        let first = more(&["--seed", "3"]);
+        assert_eq!(first.lines().count(), 9);
+        assert_eq!(more(&["--seed", "3"]), first, "{family}");
+        assert_eq!(more(&["--seed", "3", "--threads", "1"]), first, "{family}");
+        assert_ne!(more(&["--seed", "4"]), first, "{family}");
+        let ids = |text: &str| -> Vec<Value> {
+            crate::texts::objects(text)
+                .into_iter()
+                .map(|line| line["completion_ids"].clone())
+                .collect()
+        };
+        for size in ["1", "2", "7"] {
+            assert_eq!(ids(&more(&["--seed", "3", "--batch-size", size])), ids(&first), "{family}");
+        }
+    }
+}
+
+/// The distribution that was drawn from is the one that `grpo logprob` computes.
+#[test]
+fn what_was_drawn_can_be_scored() {
+    let place = Place::new();
+    place.model_of_texts("m", "qwen3");
+    for temperature in ["1", "0.7"] {
+        place.succeed(&[
+            "sample",
+            "--model",
+            "m",
+            "--prompt",
+            "the",
+            "-n",
+            "5",
+            "--max-new-tokens",
+            "8",
+            "--temperature",
+            temperature,
+            "-o",
+            "drawn.jsonl",
+        ]);
+        // Of the text and of the ids it is one.
+        let drawn = crate::texts::objects(&place.read("drawn.jsonl"));
+        let record = |line: &Map<String, Value>| json!({"prompt_ids": line["prompt_ids"], "completion_ids": line["completion_ids"]});
+        let records: String = drawn.iter().map(|line| format!("{}\n", record(line))).collect();
+        let scored = place.logprob("m", &records, &["--temperature", temperature]);
+        assert!(distance(&logprobs(&scored), &logprobs(&drawn)) < 1e-4, "at {temperature}");
+    }
+}
+
+#[test]
+fn a_chat_goes_through_the_template() {
+    let place = Place::new();
+    place.model_of_texts("m", "qwen3");
+    let arguments = ["sample", "--model", "m", "--prompt", "2 + 2", "--max-new-tokens", "2"];
+    let ids = |more: &[&str]| {
+        let line = place.lines(&[&arguments[..], more].concat()).remove(0);
+        (line["prompt"].clone(), line["prompt_ids"].as_array().unwrap().clone())
+    };
+    let (plain, plain_ids) = ids(&[]);
+    let (chat, chat_ids) = ids(&["--chat"]);
+    assert_eq!(plain, "2 + 2");
+    assert_eq!(chat, json!([{"role": "user", "content": "2 + 2"}]));
+    assert_eq!((&plain_ids[0], &chat_ids[0]), (&json!(330), &json!(331)));
+    let (_, thoughtless) = ids(&["--chat", "--thinking", "false"]);
+    assert_eq!(thoughtless.len(), chat_ids.len() + 2);
+    assert_eq!(&thoughtless[chat_ids.len()..], [json!(333), json!(334)]);
+    // The same as messages of a file.
+    place.write("p.jsonl", format!("{}\n", json!({"messages": chat})));
+    let from_file =
+        place.lines(&["sample", "--model", "m", "--prompts", "p.jsonl", "--max-new-tokens", "2"]);
+    assert_eq!(from_file[0]["prompt_ids"].as_array(), Some(&chat_ids));
+}
+
+#[test]
+fn without_a_template_there_is_no_chat() {
+    let place = Place::new();
+    place.model_of_texts("m", "gpt2");
+    std::fs::remove_file(place.path("m/manifest.json")).unwrap();
+    place.write("m/tokenizer_config.json", "{\"eos_token\": \"<|im_end|>\"}");
+    place.refuse(
+        &["sample", "--model", "m", "--prompt", "2 + 2", "--chat"],
+        "--prompt 2 + 2: `m` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text",
+    );
+    place.write("m/chat_template.jinja", "{% for m in messages %}\n{{ m.content }\n{% endfor %}");
+    let ended = place.run(&["sample", "--model", "m", "--prompt", "2 + 2", "--chat"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    let expected = "error: line 2 of the chat template in `m/chat_template.jinja` does not parse: ";
+    assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
+    place.write("m/chat_template.jinja", "{{ raise_exception('no chats today') }}");
+    let ended = place.run(&["sample", "--model", "m", "--prompt", "2 + 2", "--chat"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("fails on the messages"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("no chats today"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_model_that_begins_nowhere_needs_a_prompt() {
+    let place = Place::new();
+    place.model_of_ids("m", "gpt2", 12);
+    place.refuse(
+        &["sample", "--model", "m"],
+        "the model has no id that begins a text, so it needs a prompt: --prompt TEXT, or --prompts FILE",
+    );
+    place.refuse(
+        &["sample", "--model", "m", "--prompt", "2 + 2"],
+        "--prompt 2 + 2: `m` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`",
+    );
+    // Ids in, ids out.
+    place.write("p.jsonl", "{\"prompt_ids\": [1, 2]}\n");
+    let lines = place.lines(&["sample", "--model", "m", "--prompts", "p.jsonl"]);
+    assert_eq!(lines[0]["prompt"], json!([1, 2]));
+    assert!(!lines[0].contains_key("completion"));
+    // One that begins somewhere does not.
+    let config = place.read("m-source/config.json").replacen('{', "{\"bos_token_id\": 7,", 1);
+    place.write("m-source/config.json", config);
+    place.succeed(&["init", "m-source/config.json", "-o", "begun"]);
+    let lines = place.lines(&["sample", "--model", "begun", "-n", "2"]);
+    assert_eq!((lines.len(), &lines[1]["prompt_ids"]), (2, &json!([7])));
+    assert!(!lines[0].contains_key("prompt"));
+}
+
+#[test]
+fn a_molecule_can_be_gone_on_from() {
+    let place = Place::new();
+    let model = small_model().to_str().unwrap();
+    let lines = place.lines(&["sample", "--model", model, "--prompt", "CC(", "-n", "4"]);
+    assert_eq!(lines.len(), 4);
+    for line in &lines {
+        assert_eq!(
+            (&line["prompt"], line["prompt_ids"].as_array().unwrap().len()),
+            (&json!("CC("), 4)
+        );
+        assert!(!line["completion"].as_str().unwrap().contains('<'), "{line:?}");
+    }
+    place.refuse(
+        &["sample", "--model", model, "--prompt", "CX"],
+        "--prompt CX: `CX` is not in the model's vocabulary: `X` (character 2 of `CX`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token",
+    );
+    for argument in [&["--distinct"][..], &["--not-in", "absent.smi"]] {
+        place.refuse(
+            &[&["sample", "--model", model, "--prompt", "CC"], argument].concat(),
+            &format!("{} is for molecules, and this draws completions of prompts", argument[0]),
+        );
+    }
+    place.refuse(
+        &["sample", "--model", model, "--prompt", "C", "--chat"],
+        &format!("--prompt C: `{model}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text"),
+    );
+}
+
+#[test]
+fn what_cannot_be_continued() {
+    let place = Place::new();
+    place.model_of_ids("m", "gpt2", 12);
+    let check = |file: &str, more: &[&str], expected: &str| {
+        place.write("p.jsonl", file);
+        let arguments = ["sample", "--model", "m", "--prompts", "p.jsonl", "-o", "out.jsonl"];
+        place.refuse(&[&arguments[..], more].concat(), expected);
+    };
+    check("", &[], "p.jsonl has no prompts");
+    check(
+        "{\"prompt_ids\": [1]}\n{\"prompt_ids\": [12]}\n",
+        &[],
+        "p.jsonl:2: the id 12 is outside the model's vocabulary of 12 tokens",
+    );
+    let long = format!("{}\n", json!({"prompt_ids": vec![1; CONTEXT + 1]}));
+    let full = format!("{}\n", json!({"prompt_ids": vec![1; CONTEXT]}));
+    check(
+        &long,
+        &["--max-new-tokens", "1"],
+        "sampling: a prompt of 49 tokens and max_new_tokens = 1 do not fit into the model's context of 48 tokens; a prompt may have at most 48",
+    );
+    check(
+        &full,
+        &["--max-new-tokens", "2"],
+        "sampling: a prompt of 48 tokens and max_new_tokens = 2 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 1",
+    );
+    place.write("p.jsonl", &full);
+    let lines = place.lines(&["sample", "--model", "m", "--prompts", "p.jsonl"]);
+    assert_eq!(numbers(&lines[0], "completion_ids").len(), 1);
+    place.refuse(
+        &["sample", "--model", "m", "--prompts", "absent.jsonl"],
+        "`absent.jsonl` does not exist; check the path",
+    );
+}
+
+#[test]
+fn an_encoder_says_nothing() {
+    let place = Place::new();
+    place.config_folder("source", &config("bert", VOCABULARY));
+    place.succeed(&["init", "source/config.json", "-o", "bert"]);
+    place.refuse(
+        &["sample", "--model", "bert", "--prompt", "2 + 2"],
+        "bert is an encoder (bert): it has no next token to sample, score or train",
+    );
+    assert_eq!(entries(&place.path(".")), ["bert", "source"]);
+}

@@ -1,0 +1,271 @@
+//! `grpo init` and `grpo merge`.
+
+use std::fs;
+
+use serde_json::{Map, Value};
+
+use crate::support::Place;
+use crate::texts::{VOCABULARY, config, distance, entries, logprobs};
+
+const RECORDS: &str = "{\"prompt_ids\": [1, 2, 3], \"completion_ids\": [4, 5, 6, 7]}\n{\"prompt_ids\": [9], \"completion_ids\": [8]}\n";
+
+/// A model and an adapter of it that has learned something.
+fn with_adapter(place: &Place, family: &str) {
+    place.model_of_ids("m", family, 12);
+    let line = "{\"prompt_ids\": [1, 2], \"completion_ids\": [3, 4, 5]}\n{\"prompt_ids\": [7], \"completion_ids\": [8]}\n";
+    place.write("learn.jsonl", line.repeat(4));
+    place.write(
+        "learn.toml",
+        "run = \"run\"\nseed = 1\nstart = \"m\"\n[lora]\nrank = 2\nalpha = 4\n[data]\nfile = \"learn.jsonl\"\nvalidation_fraction = 0.5\n[pretrain]\nepochs = 3\nbatch_size = 2\n[pretrain.optimizer]\nlearning_rate = 5e-2\n",
+    );
+    place.succeed(&["pretrain", "learn.toml"]);
+    fs::rename(place.path("run/adapter"), place.path("a")).unwrap();
+}
+
+#[test]
+fn a_merged_model_is_the_model_with_its_adapter() {
+    for family in ["gpt2", "llama", "qwen2", "qwen3"] {
+        let place = Place::new();
+        with_adapter(&place, family);
+        let plain = logprobs(&place.logprob("m", RECORDS, &[]));
+        let adapted = logprobs(&place.logprob("m", RECORDS, &["--adapter", "a"]));
+        assert!(distance(&plain, &adapted) > 0.05, "{family}: nothing was learned");
+        let ended = place.succeed(&["merge", "--model", "m", "--adapter", "a", "-o", "new/merged"]);
+        assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+        let merged = logprobs(&place.logprob("new/merged", RECORDS, &[]));
+        let off = distance(&adapted, &merged);
+        assert!(off < 1e-4, "{family}: {off}");
+        assert_eq!(
+            entries(&place.path("new/merged")),
+            ["config.json", "manifest.json", "model.safetensors"]
+        );
+        assert_eq!(entries(&place.path("new")), ["merged"]);
+
+        place.succeed(&[
+            "merge",
+            "--model",
+            "m",
+            "--adapter",
+            "a",
+            "-o",
+            "half",
+            "--dtype",
+            "bf16",
+        ]);
+        let off = distance(&adapted, &logprobs(&place.logprob("half", RECORDS, &[])));
+        assert!(off > 0.0 && off < 0.1, "{family} in bf16: {off}");
+        let bytes = |name: &str| fs::metadata(place.path(name)).unwrap().len();
+        assert!(10 * bytes("half/model.safetensors") < 7 * bytes("new/merged/model.safetensors"));
+    }
+}
+
+#[test]
+fn what_cannot_be_merged() {
+    let place = Place::new();
+    with_adapter(&place, "llama");
+    let merge = |model: &str, adapter: &str, to: &str, expected: &str| {
+        place.refuse(&["merge", "--model", model, "--adapter", adapter, "-o", to], expected);
+    };
+    let exists = |to: &str| {
+        format!("cannot write {to}: `{to}` exists already; choose another path, or remove it first")
+    };
+    merge("m", "a", "m", &exists("m"));
+    merge("m", "a", "learn.toml", &exists("learn.toml"));
+    merge(
+        "absent",
+        "a",
+        "new",
+        "there is no model folder absent; a model folder holds config.json and model.safetensors",
+    );
+    merge(
+        "m",
+        "absent",
+        "new",
+        "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors",
+    );
+    merge(
+        "m",
+        "m",
+        "new",
+        "cannot read m/adapter_config.json: No such file or directory (os error 2)",
+    );
+
+    // An adapter of another base.
+    place.model_of_ids("gpt2", "gpt2", 12);
+    let ended = place.run(&["merge", "--model", "gpt2", "--adapter", "a", "-o", "new"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with(", whose linear layers are c_attn, c_fc, c_proj; was the adapter trained on another base?\n"), "{}", ended.stderr);
+    let wider = place
+        .read("m-source/config.json")
+        .replace("\"intermediate_size\": 32", "\"intermediate_size\": 40");
+    place.config_folder("wider-source", &wider);
+    place.succeed(&["init", "wider-source/config.json", "-o", "wider"]);
+    let ended = place.run(&["merge", "--model", "wider", "--adapter", "a", "-o", "new"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("ask for [2, 40]; was the adapter trained on another base?")
+            || ended.stderr.contains("ask for [40, 2]; was the adapter trained on another base?"),
+        "{}",
+        ended.stderr
+    );
+    assert!(!place.path("new").exists());
+
+    // One that was altered.
+    let config = place.read("a/adapter_config.json");
+    let length = config.len();
+    place.write("a/adapter_config.json", format!("{config} "));
+    merge(
+        "m",
+        "a",
+        "new",
+        &format!(
+            "`a/adapter_config.json` has {} bytes where its manifest says {length}; it is damaged, use another checkpoint",
+            length + 1
+        ),
+    );
+    fs::remove_file(place.path("a/manifest.json")).unwrap();
+    place.write("a/adapter_config.json", config.replace("\"LORA\"", "\"IA3\""));
+    let ended = place.run(&["merge", "--model", "m", "--adapter", "a", "-o", "new"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("IA3"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_seed_gives_its_weights() {
+    let place = Place::new();
+    for family in ["gpt2", "llama", "qwen2", "qwen3", "bert"] {
+        let source = format!("{family}-source");
+        place.config_folder(&source, &config(family, 12));
+        let make = |to: &str, more: &[&str]| {
+            let config = format!("{source}/config.json");
+            let folder = format!("{family}-{to}");
+            let ended = place.succeed(&[&["init", &config, "-o", &folder], more].concat());
+            assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
+            fs::read(place.path(&format!("{folder}/model.safetensors"))).unwrap()
+        };
+        let first = make("first", &[]);
+        assert!(first == make("again", &["--threads", "1"]), "{family}");
+        assert!(first == make("said", &["--seed", "42"]), "{family}");
+        let other = make("other", &["--seed", "43"]);
+        assert!(first != other && first.len() == other.len(), "{family}");
+        let half = make("half", &["--dtype", "bf16"]);
+        assert!(half.len() < first.len(), "{family}");
+        assert_eq!(
+            entries(&place.path(&format!("{family}-first"))),
+            ["config.json", "manifest.json", "model.safetensors"]
+        );
+    }
+    // What the numbers are is written down where the configuration says it.
+    let written = |name: &str| -> Map<String, Value> {
+        serde_json::from_str(&place.read(&format!("{name}/config.json"))).unwrap()
+    };
+    assert_eq!(written("gpt2-first")["torch_dtype"], "float32");
+    assert_eq!(written("gpt2-half")["torch_dtype"], "bfloat16");
+    // bf16 is the f32 weights, rounded.
+    let [first, half] =
+        ["llama-first", "llama-half"].map(|name| logprobs(&place.logprob(name, RECORDS, &[])));
+    let off = distance(&first, &half);
+    assert!(off > 0.0 && off < 0.1, "{off}");
+}
+
+#[test]
+fn a_tokenizer_comes_along() {
+    let place = Place::new();
+    place.model_of_texts("m", "qwen3");
+    assert_eq!(
+        entries(&place.path("m")),
+        [
+            "config.json",
+            "manifest.json",
+            "model.safetensors",
+            "tokenizer.json",
+            "tokenizer_config.json"
+        ]
+    );
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        assert_eq!(place.read(&format!("m/{name}")), place.read(&format!("m-source/{name}")));
+    }
+    // From the folder itself, where the path has no folder in it.
+    let mut here = place.command(&["init", "config.json", "-o", "new"]);
+    assert!(here.current_dir(place.path("m-source")).status().unwrap().success());
+    assert!(place.path("m-source/new/tokenizer.json").exists());
+}
+
+/// Refuses a `config.json`; `{}` in the expected words is its path.
+#[track_caller]
+fn check(config: &str, expected: &str) {
+    let place = Place::new();
+    place.config_folder("source", config);
+    place.refuse(
+        &["init", "source/config.json", "-o", "new"],
+        &expected.replace("{}", "source/config.json"),
+    );
+}
+
+#[test]
+fn configurations_of_no_model() {
+    let known = "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert";
+    check(
+        "{}",
+        &format!("{{}}: it names no model_type (transformers) or architecture (MolGPT); {known}"),
+    );
+    check(
+        "{\"model_type\": \"mamba\"}",
+        &format!("{{}}: the family \"mamba\" is not known; {known}"),
+    );
+    check("{\"model_type\": 3}", &format!("{{}}: the family 3 is not known; {known}"));
+    check("{\"model_type\": \"gpt2\", ", "{}: EOF while parsing a value at line 1 column 23");
+    check("{\"model_type\": \"gpt2\"}", "{}: the key 'n_embd' is missing");
+    check(
+        &config("gpt2", 12).replace("\"n_head\": 2", "\"n_head\": 3"),
+        "{}: n_embd = 16 cannot be split into n_head = 3 heads",
+    );
+    check(
+        &config("gpt2", 12).replace("\"n_layer\": 2", "\"n_layer\": \"two\""),
+        "{}: n_layer = \"two\"; expected a whole number of at least 0",
+    );
+    check(
+        &config("llama", 12).replace(
+            "\"initializer_range\": 0.4",
+            "\"rope_scaling\": {\"rope_type\": \"longrope\"}",
+        ),
+        "{}: rope_type = \"longrope\" is not supported; there are default, linear, llama3 and yarn",
+    );
+    check(
+        &config("llama", 12).replacen('{', "{\"bos_token_id\": 12, ", 1),
+        "`source`: the id 12, which is to begin or end a text, is outside the model's vocabulary of 12 tokens; correct bos_token_id and eos_token_id in generation_config.json and config.json",
+    );
+    check(&config("molgpt", 9), "`source/vocabulary.json` does not exist; check the path");
+}
+
+#[test]
+fn what_cannot_be_made() {
+    let place = Place::new();
+    place.config_folder("source", &config("llama", VOCABULARY));
+    let init = |config: &str, to: &str, expected: &str| {
+        place.refuse(&["init", config, "-o", to], expected);
+    };
+    let exists =
+        "cannot write source: `source` exists already; choose another path, or remove it first";
+    init("source/config.json", "source", exists);
+    init("absent.json", "new", "cannot read absent.json: No such file or directory (os error 2)");
+    init("source", "new", "cannot read source: Is a directory (os error 21)");
+    // A tokenizer that is larger than the model.
+    place.add_tokenizer("source");
+    place.write("source/config.json", config("llama", 300));
+    init(
+        "source/config.json",
+        "new",
+        "source: tokenizer.json has 335 tokens, but config.json says vocab_size = 300; they are not of the same model",
+    );
+    place.write("source/config.json", config("llama", VOCABULARY));
+    place.write("source/tokenizer.json", "{\"version\": \"1.0\"");
+    let ended = place.run(&["init", "source/config.json", "-o", "new"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.starts_with("error: `source/tokenizer.json` is not a usable tokenizer: "),
+        "{}",
+        ended.stderr
+    );
+    assert!(!place.path("new").exists());
+}

@@ -1,0 +1,316 @@
+//! `grpo logprob`.
+
+use serde_json::{Value, json};
+
+use crate::support::Place;
+use crate::texts::{CONTEXT, VOCABULARY, distance, entries, logprobs, numbers};
+
+/// One completion of each id, behind the same prompt.
+fn every_id(count: usize) -> String {
+    let line = |id| json!({"prompt_ids": [3, 1], "completion_ids": [id]}).to_string() + "\n";
+    (0..count).map(line).collect()
+}
+
+#[test]
+fn all_completions_of_one_id_are_a_distribution() {
+    let place = Place::new();
+    place.model_of_ids("m", "gpt2", 12);
+    let lines = place.logprob("m", &every_id(12), &[]);
+    assert_eq!(lines.len(), 12);
+    let probabilities: Vec<f64> = logprobs(&lines).iter().map(|logprob| logprob.exp()).collect();
+    let sum: f64 = probabilities.iter().sum();
+    assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+    // Far from even, or what follows would prove little.
+    assert!(probabilities.iter().copied().fold(0.0, f64::max) > 0.2, "{probabilities:?}");
+    let entropy: f64 = probabilities.iter().map(|p| -p * p.ln()).sum();
+    for line in &lines {
+        assert!((numbers(line, "entropies")[0] - entropy).abs() < 1e-5, "{line:?}, {entropy}");
+    }
+
+    // A temperature is a power, made to sum to 1 again.
+    for temperature in [0.5, 2.0] {
+        let bent = place.logprob("m", &every_id(12), &["--temperature", &temperature.to_string()]);
+        let powers: Vec<f64> = probabilities.iter().map(|p| p.powf(1.0 / temperature)).collect();
+        let sum: f64 = powers.iter().sum();
+        let expected: Vec<f64> = powers.iter().map(|power| (power / sum).ln()).collect();
+        assert!(distance(&logprobs(&bent), &expected) < 1e-4, "at {temperature}");
+    }
+}
+
+#[test]
+fn a_line_says_what_was_given_and_what_came_of_it() {
+    let place = Place::new();
+    place.model_of_ids("m", "qwen3", 12);
+    let records = concat!(
+        "{\"prompt\": [3, 1], \"completion\": [4, 5, 6]}\n",
+        "\n",
+        "{\"prompt_ids\": [3, 1], \"completion_ids\": [4], \"answer\": 7}\n",
+        "{\"prompt_ids\": [3, 1, 4], \"completion_ids\": [5]}\n",
+        "{\"prompt_ids\": [3, 1, 4, 5], \"completion_ids\": [6]}\n",
+    );
+    let lines = place.logprob("m", records, &[]);
+    assert_eq!(lines.len(), 4);
+    for line in &lines {
+        let keys: Vec<&str> = line.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["prompt", "completion", "logprobs", "entropies", "sum"]);
+        let sum: f64 = numbers(line, "logprobs").iter().sum();
+        assert!((line["sum"].as_f64().unwrap() - sum).abs() < 1e-12);
+    }
+    assert_eq!((&lines[0]["prompt"], &lines[0]["completion"]), (&json!([3, 1]), &json!([4, 5, 6])));
+    // Token by token behind a prompt that grows.
+    let apart = logprobs(&lines[1..]);
+    assert!(distance(&logprobs(&lines[..1]), &apart) < 1e-5);
+    assert!(lines[0]["sum"].as_f64().unwrap() < 0.0);
+}
+
+#[test]
+fn text_is_scored_as_its_ids() {
+    let place = Place::new();
+    place.model_of_texts("m", "llama");
+    let records = concat!(
+        "{\"prompt\": \"the assistant\", \"completion\": \" answers: four\"}\n",
+        "{\"text\": \"the assistant\"}\n",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"2 + 2\"}, {\"role\": \"assistant\", \"content\": \"four\"}]}\n",
+    );
+    // A text of its own begins at the mark for it; this model has one in its tokenizer alone.
+    let text = place.read("m/tokenizer_config.json");
+    let with_begin = text.replacen('{', "{\"bos_token\": \"<|endoftext|>\", ", 1);
+    place.write("m-source/tokenizer_config.json", &with_begin);
+    place.succeed(&["init", "m-source/config.json", "-o", "begun"]);
+    let lines = place.logprob("begun", records, &[]);
+    assert_eq!(lines[0]["prompt"], "the assistant");
+    assert_eq!(lines[0]["completion"], " answers: four");
+    assert_eq!(lines[1]["prompt"], "");
+    assert_eq!(lines[2]["prompt"], json!([{"role": "user", "content": "2 + 2"}]));
+
+    // The ids of the prompts, by another command.
+    let drawn = place.lines(&[
+        "sample",
+        "--model",
+        "begun",
+        "--prompts",
+        "scored.jsonl",
+        "--max-new-tokens",
+        "1",
+    ]);
+    let mut by_ids = String::new();
+    for (line, drawn) in lines.iter().zip(&drawn) {
+        let completion = &line["completion_ids"];
+        assert_eq!(completion.as_array().unwrap().len(), numbers(line, "logprobs").len());
+        let record = json!({"prompt_ids": drawn["prompt_ids"], "completion_ids": completion});
+        by_ids += &format!("{record}\n");
+    }
+    // By the text's begin, and for messages by what the template writes.
+    assert_eq!(drawn[0]["prompt_ids"][0], 330);
+    assert_eq!(drawn[1]["prompt_ids"], json!([330]));
+    assert_eq!(drawn[2]["prompt_ids"][0], 331);
+    assert_eq!(logprobs(&place.logprob("begun", &by_ids, &[])), logprobs(&lines));
+}
+
+#[test]
+fn thinking_is_the_templates_to_say() {
+    let place = Place::new();
+    place.model_of_texts("m", "qwen2");
+    let record =
+        "{\"prompt\": [{\"role\": \"user\", \"content\": \"2\"}], \"completion\": \"4\"}\n";
+    let unsaid = logprobs(&place.logprob("m", record, &[]));
+    assert_eq!(logprobs(&place.logprob("m", record, &["--thinking", "true"])), unsaid);
+    assert_ne!(logprobs(&place.logprob("m", record, &["--thinking", "false"])), unsaid);
+}
+
+#[test]
+fn how_many_are_scored_at_once_does_not_matter() {
+    for family in ["gpt2", "llama", "qwen2", "qwen3"] {
+        let place = Place::new();
+        place.model_of_ids("m", family, 30);
+        let line = |n: u32| {
+            let prompt: Vec<u32> = (0..1 + n * 5 % 7).map(|i| (i * 7 + n) % 30).collect();
+            let completion: Vec<u32> = (0..1 + n * 3 % 11).map(|i| (i * 11 + n) % 30).collect();
+            json!({"prompt_ids": prompt, "completion_ids": completion}).to_string() + "\n"
+        };
+        let records: String = (0..9).map(line).collect();
+        let one = logprobs(&place.logprob("m", &records, &["--batch-size", "1"]));
+        for size in ["2", "5", "100"] {
+            let together = logprobs(&place.logprob("m", &records, &["--batch-size", size]));
+            assert!(distance(&one, &together) < 1e-5, "{family}, {size}");
+        }
+        // The weights in fewer bits are near, and not the same.
+        for (precision, near) in [("bf16", 0.2), ("q8", 0.5)] {
+            let fewer = logprobs(&place.logprob("m", &records, &["--weights", precision]));
+            let off = distance(&one, &fewer);
+            assert!(off > 0.0 && off < near, "{family} in {precision}: {off}");
+        }
+    }
+}
+
+#[test]
+fn molecules_too() {
+    let place = Place::new();
+    place.copy_model();
+    let lines = place.logprob("model", "{\"prompt\": \"CC\", \"completion\": \"O\"}\n", &[]);
+    assert_eq!(lines[0]["completion_ids"].as_array().unwrap().len(), 1);
+    place.write("unknown.jsonl", "{\"prompt\": \"CC\", \"completion\": \"Br\"}\n");
+    place.refuse(
+        &["logprob", "--model", "model", "--input", "unknown.jsonl"],
+        "unknown.jsonl:1: `Br` is not in the model's vocabulary: `Br` (character 1 of `Br`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token",
+    );
+}
+
+#[test]
+fn a_file_for_the_output() {
+    let place = Place::new();
+    place.model_of_ids("m", "gpt2", 12);
+    place.write("in.jsonl", every_id(3));
+    let to =
+        |name: &str| place.run(&["logprob", "--model", "m", "--input", "in.jsonl", "-o", name]);
+    let shown = place.succeed(&["logprob", "--model", "m", "--input", "in.jsonl"]).stdout;
+    let ended = to("out.jsonl");
+    assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""));
+    assert_eq!(place.read("out.jsonl"), shown);
+    assert_eq!(to("out.jsonl.gz").code, Some(0));
+    let again = ["sample", "--model", "m", "--prompts", "out.jsonl.gz", "--max-new-tokens", "1"];
+    assert_eq!(place.lines(&again).len(), 3);
+    let expected = ["in.jsonl", "m", "m-source", "out.jsonl", "out.jsonl.gz"];
+    assert_eq!(entries(&place.path(".")), expected);
+    to("absent/out.jsonl")
+        .assert_refused("cannot write absent/out.jsonl: No such file or directory (os error 2)");
+}
+
+/// Refuses a file whose third line is wrong, into an output file that is not there afterwards.
+#[track_caller]
+fn check_third(place: &Place, model: &str, third: &Value, expected: &str) {
+    check_third_text(place, model, &third.to_string(), &format!("in.jsonl:3: {expected}"));
+}
+
+#[track_caller]
+fn check_third_text(place: &Place, model: &str, third: &str, expected: &str) {
+    let good = "{\"prompt_ids\": [1], \"completion_ids\": [2]}\n";
+    place.write("in.jsonl", format!("{good}{good}{third}\n{good}"));
+    // With batches of one, two lines are written before the third is read.
+    for size in ["1", "16"] {
+        place.refuse(
+            &[
+                "logprob",
+                "--model",
+                model,
+                "--input",
+                "in.jsonl",
+                "-o",
+                "out.jsonl",
+                "--batch-size",
+                size,
+            ],
+            expected,
+        );
+    }
+}
+
+#[test]
+fn lines_that_cannot_be_scored() {
+    let place = Place::new();
+    place.model_of_ids("m", "gpt2", 12);
+    let check = |third: Value, expected: &str| check_third(&place, "m", &third, expected);
+    let outside = "the id 12 is outside the model's vocabulary of 12 tokens";
+    check(json!({"prompt_ids": [12], "completion_ids": [2]}), outside);
+    check(json!({"prompt_ids": [1], "completion_ids": [2, 12]}), outside);
+    let long = vec![1; CONTEXT];
+    check(
+        json!({"prompt_ids": long, "completion_ids": [1, 1]}),
+        "prompt and completion have 50 tokens, and the model can see 48",
+    );
+    check(
+        json!({"prompt_ids": [1]}),
+        "there is nothing to score: a line needs `completion` or `completion_ids` beside its prompt",
+    );
+    check(
+        json!({"prompt_ids": [1], "completion_ids": []}),
+        "the completion has no tokens, so there is nothing to score",
+    );
+    check(
+        json!({"prompt_ids": [], "completion_ids": [1]}),
+        "a prompt has no tokens, and the model has no id that begins a text; give it a token",
+    );
+    let no_tokenizer = "`m` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`";
+    check(json!({"prompt": "2 + 2", "completion_ids": [1]}), no_tokenizer);
+    check(json!({"prompt_ids": [1], "completion": "4"}), no_tokenizer);
+    check(json!({"text": "4"}), no_tokenizer);
+    // The last place is scored, but never fed.
+    let fits = json!({"prompt_ids": long, "completion_ids": [1]}).to_string() + "\n";
+    assert_eq!(place.logprob("m", &fits, &[]).len(), 1);
+}
+
+#[test]
+fn lines_that_are_no_records() {
+    let place = Place::new();
+    place.model_of_ids("m", "gpt2", 12);
+    let check = |third: &str, expected: &str| {
+        check_third_text(&place, "m", third, &format!("in.jsonl:3: {expected}"));
+    };
+    check(
+        "{\"prompt_ids\": [1], ",
+        "the line is not a JSON object: EOF while parsing a value at column 19; write one object a line, such as {\"prompt\": \"2 + 2 =\"}",
+    );
+    check(
+        "[1]",
+        "the line is not a JSON object: invalid type: sequence, expected an object at column 0; write one object a line, such as {\"prompt\": \"2 + 2 =\"}",
+    );
+    check(
+        "{\"question\": \"?\"}",
+        "there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)",
+    );
+    check(
+        "{\"prompt_ids\": [-1]}",
+        "`prompt_ids[0]` is the value -1; expected a token id (a whole number from 0 to 4294967295)",
+    );
+}
+
+#[test]
+fn files_that_cannot_be_scored() {
+    let place = Place::new();
+    place.model_of_ids("m", "gpt2", 12);
+    let check = |name: &str, expected: &str| {
+        let arguments = ["logprob", "--model", "m", "--input", name, "-o", "out.jsonl"];
+        place.refuse(&arguments, expected);
+    };
+    for (name, text) in [("empty.jsonl", ""), ("blank.jsonl", "\n \n")] {
+        place.write(name, text);
+        check(name, &format!("{name} has nothing to score"));
+    }
+    check("absent.jsonl", "`absent.jsonl` does not exist; check the path");
+    place.write("in.txt", "2 + 2\n");
+    check(
+        "in.txt",
+        "cannot tell the format of `in.txt` from its name; expected a name that ends in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`",
+    );
+    place.write("in.parquet", "no parquet");
+    let ended = place.run(&["logprob", "--model", "m", "--input", "in.parquet"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1));
+    assert!(ended.stderr.contains("`in.parquet` cannot be read as Parquet"), "{}", ended.stderr);
+}
+
+#[test]
+fn settings_that_score_nothing() {
+    let place = Place::new();
+    place.model_of_ids("m", "gpt2", 12);
+    place.write("in.jsonl", every_id(1));
+    let check = |more: &[&str], expected: &str| {
+        let arguments = [&["logprob", "--model", "m", "--input", "in.jsonl"], more].concat();
+        place.refuse(&arguments, expected);
+    };
+    for bad in ["0", "NaN", "inf"] {
+        let expected = format!("--temperature {bad} is out of range; expected a number above 0");
+        check(&["--temperature", bad], &expected);
+    }
+    check(&["--temperature=-1"], "--temperature -1 is out of range; expected a number above 0");
+    check(&["--batch-size", "0"], "--batch-size 0 would score nothing; use 1 or more");
+    check(
+        &["--adapter", "absent"],
+        "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors",
+    );
+    place.config_folder("bert-source", &crate::texts::config("bert", VOCABULARY));
+    place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);
+    place.refuse(
+        &["logprob", "--model", "bert", "--input", "in.jsonl"],
+        "bert is an encoder (bert): it has no next token to sample, score or train",
+    );
+}

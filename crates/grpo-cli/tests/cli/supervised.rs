@@ -1,0 +1,376 @@
+//! `grpo pretrain` on texts.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::Place;
+use crate::texts::{CONTEXT, config, distance, entries, logprobs, numbers, objects};
+
+/// A configuration for the model `m`, in which an adapter is trained.
+const SFT: &str = r#"run = "run"
+seed = 1
+start = "m"
+
+[lora]
+rank = 2
+alpha = 4
+
+[data]
+file = "texts.jsonl"
+validation_fraction = 0.25
+
+[pretrain]
+epochs = 4
+batch_size = 4
+
+[pretrain.optimizer]
+learning_rate = 3e-2
+"#;
+
+const TEXTS: &str = concat!(
+    "{\"prompt\": \"two and two are\", \"completion\": \" four\"}\n",
+    "{\"prompt\": \"the quick brown\", \"completion\": \" fox jumps\"}\n",
+    "{\"prompt\": \"the lazy\", \"completion\": \" dog\"}\n",
+    "{\"prompt\": [{\"role\": \"user\", \"content\": \"2 + 2\"}], \"completion\": \"four\"}\n",
+    "{\"text\": \"the user asks\"}\n",
+    "{\"prompt_ids\": [1, 2, 3], \"completion_ids\": [4, 5, 6]}\n",
+    "{\"prompt\": \"the assistant\", \"completion\": \" answers\"}\n",
+    "{\"prompt\": \"what two\", \"completion\": \" are\"}\n",
+);
+
+/// A place with `sft.toml`, `texts.jsonl` and the model of texts `m`, which begins its texts at a mark.
+fn place(family: &str) -> Place {
+    let place = Place::new();
+    place.write("sft.toml", SFT);
+    place.write("texts.jsonl", TEXTS);
+    place.config_folder(
+        "source",
+        &config(family, crate::texts::VOCABULARY).replacen('{', "{\"bos_token_id\": 330, ", 1),
+    );
+    place.add_tokenizer("source");
+    place.succeed(&["init", "source/config.json", "-o", "m"]);
+    place
+}
+
+#[test]
+fn an_adapter_is_learned_beside_its_base() {
+    for family in ["gpt2", "llama", "qwen2", "qwen3"] {
+        let place = place(family);
+        let before = fs::read(place.path("m/model.safetensors")).unwrap();
+        let ended = place.succeed(&["pretrain", "sft.toml"]);
+        let expected = "texts.jsonl: 8 records: 6 for training, 2 for validation\n";
+        assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
+        assert!(ended.stdout.ends_with("adapter      run/adapter\n"), "{}", ended.stdout);
+        assert!(before == fs::read(place.path("m/model.safetensors")).unwrap());
+        assert!(!place.path("run/model").exists());
+        assert_eq!(
+            entries(&place.path("run/adapter")),
+            ["adapter_config.json", "adapter_model.safetensors", "manifest.json"]
+        );
+        let losses: Vec<f64> = objects(&place.read("run/metrics.jsonl"))
+            .iter()
+            .filter_map(|line| line.get("epoch_train_loss")?.as_f64())
+            .collect();
+        assert_eq!(losses.len(), 4);
+        assert!(losses[3] < losses[0], "{family}: {losses:?}");
+
+        // The same again, with another number of threads, and from the record of the run.
+        place.succeed(&["pretrain", "sft.toml", "--run", "two", "--threads", "2"]);
+        place.succeed(&["pretrain", "run/config.toml", "--run", "again", "--threads", "1"]);
+        for other in ["two", "again"] {
+            let bytes = |run: &str| {
+                fs::read(place.path(&format!("{run}/adapter/adapter_model.safetensors"))).unwrap()
+            };
+            assert!(bytes("run") == bytes(other), "{family}, {other}");
+        }
+    }
+}
+
+#[test]
+fn all_of_a_model_is_learned_without_an_adapter() {
+    let place = place("llama");
+    let (above, rest) = SFT.split_once("[lora]").unwrap();
+    let (_, below) = rest.split_once("[data]").unwrap();
+    place.write("whole.toml", format!("{above}[data]{below}"));
+    let ended = place.succeed(&["pretrain", "whole.toml"]);
+    assert!(ended.stdout.ends_with("model        run/model\n"), "{}", ended.stdout);
+    assert_eq!(
+        entries(&place.path("run/model")),
+        [
+            "config.json",
+            "manifest.json",
+            "model.safetensors",
+            "tokenizer.json",
+            "tokenizer_config.json"
+        ]
+    );
+    let score = |model: &str| logprobs(&place.logprob(model, TEXTS, &[])).iter().sum::<f64>();
+    assert!(score("run/model") > score("m") + 1.0);
+}
+
+/// The loss of the first step and of the validation are the mean of the completion's tokens and its end.
+#[test]
+fn of_a_prompt_nothing_is_learned() {
+    let place = Place::new();
+    place.model_of_ids("m", "llama", 12);
+    let records = [
+        json!({"prompt_ids": [1, 2, 3, 4, 5], "completion_ids": [6, 7]}),
+        json!({"prompt_ids": [8], "completion_ids": [9, 1, 2]}),
+    ];
+    place.write(
+        "texts.jsonl",
+        records.iter().map(|record| format!("{record}\n")).collect::<String>(),
+    );
+    place.write("sft.toml", SFT);
+    place.succeed(&[
+        "pretrain",
+        "sft.toml",
+        "--set",
+        "pretrain.epochs=1",
+        "--set",
+        "pretrain.optimizer.learning_rate=1e-9",
+        "--set",
+        "data.validation_fraction=0.5",
+    ]);
+    let metrics = objects(&place.read("run/metrics.jsonl"));
+    let number = |key: &str| metrics.iter().find_map(|line| line.get(key)?.as_f64()).unwrap();
+    let mut got = [number("step_train_loss"), number("epoch_valid_loss")];
+    got.sort_by(f64::total_cmp);
+    // 11 ends a text.
+    let ended = records.map(|record| {
+        let mut ids = record["completion_ids"].as_array().unwrap().clone();
+        ids.push(json!(11));
+        format!("{}\n", json!({"prompt_ids": record["prompt_ids"], "completion_ids": ids}))
+    });
+    let mut expected: Vec<f64> = place
+        .logprob("m", &ended.concat(), &[])
+        .iter()
+        .map(|line| -line["sum"].as_f64().unwrap() / numbers(line, "logprobs").len() as f64)
+        .collect();
+    expected.sort_by(f64::total_cmp);
+    assert!(distance(&got, &expected) < 1e-4, "{got:?}, {expected:?}");
+}
+
+#[test]
+fn texts_too_long_are_counted() {
+    let place = place("llama");
+    let long = json!({"prompt_ids": [1], "completion_ids": vec![2; CONTEXT]}).to_string();
+    place.write("texts.jsonl", format!("{TEXTS}{long}\n"));
+    // With the end mark one more than the model can see and learn.
+    let ended = place.succeed(&["pretrain", "sft.toml", "--set", "pretrain.epochs=1"]);
+    let expected = "texts.jsonl: 9 records, 1 left out with more than 49 tokens (line 9: 50): 6 for training, 2 for validation\n";
+    assert!(ended.stdout.starts_with(expected), "{}", ended.stdout);
+    let arguments = ["pretrain", "sft.toml", "--run", "short", "--set", "pretrain.epochs=1"];
+    let ended = place.succeed(&[&arguments[..], &["--set", "data.max_tokens=8"]].concat());
+    assert!(
+        ended.stdout.contains(" left out with more than 8 tokens (line 1: "),
+        "{}",
+        ended.stdout
+    );
+    place.refuse(
+        &["pretrain", "sft.toml", "--run", "none", "--set", "data.max_tokens=1"],
+        "`texts.jsonl` has no record that can be used: 9 records, 9 left out with more than 1 tokens (line 1: 11, line 2: 13, line 3: 7, …)",
+    );
+}
+
+#[test]
+fn an_adapter_is_gone_on_with() {
+    let place = place("qwen3");
+    place.succeed(&["pretrain", "sft.toml"]);
+    let (above, rest) = SFT.split_once("[lora]").unwrap();
+    let (_, below) = rest.split_once("[data]").unwrap();
+    place.write("on.toml", format!("adapter = \"run/adapter\"\n{above}[data]{below}"));
+    place.succeed(&["pretrain", "on.toml", "--run", "on"]);
+    let first = |run: &str| {
+        objects(&place.read(&format!("{run}/metrics.jsonl")))[0]["step_train_loss"]
+            .as_f64()
+            .unwrap()
+    };
+    assert!(first("on") < first("run"), "{} after {}", first("on"), first("run"));
+    let settings = |run: &str| place.read(&format!("{run}/adapter/adapter_config.json"));
+    assert_eq!(settings("on"), settings("run"));
+
+    // A base in fewer bits.
+    place.succeed(&["pretrain", "sft.toml", "--run", "q8", "--set", "base_precision=q8"]);
+    let off = (first("q8") - first("run")).abs();
+    assert!(off > 0.0 && off < 0.2, "{off}");
+}
+
+/// Adds `--set` to a training that would be fine.
+#[track_caller]
+fn check_set(pair: &str, expected: &str) {
+    place("llama").refuse(&["pretrain", "sft.toml", "--set", pair], expected);
+}
+
+#[test]
+fn adapters_that_cannot_be_made() {
+    check_set(
+        "lora.targets=[\"q_proj\", \"qkv\"]",
+        "start = \"m\": lora.targets: no linear layer is called 'qkv'; there are: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj",
+    );
+    check_set("lora.rank=0", "start = \"m\": lora.rank = 0 is out of range; expected 1 to 65536");
+    check_set(
+        "lora.alpha=0",
+        "start = \"m\": lora.alpha = 0 is out of range; expected more than 0",
+    );
+    check_set(
+        "lora.dropout=1",
+        "start = \"m\": lora.dropout = 1 is out of range; expected 0 or more, and less than 1",
+    );
+    check_set(
+        "adapter=run/adapter",
+        "the configuration has both `adapter` and [lora]; an adapter that is gone on with has its settings already, so leave one of them out",
+    );
+    check_set(
+        "base_precision=int8",
+        "--set base_precision=int8: base_precision: unknown variant `int8`, expected one of `f32`, `bf16`, `q8`, `q4`",
+    );
+    check_set(
+        "lora.bogus=1",
+        "--set lora.bogus=1: unknown key 'lora.bogus'; there are: rank, alpha, dropout, targets, rslora",
+    );
+    check_set(
+        "start=absent",
+        "start = \"absent\": there is no model folder absent; a model folder holds config.json and model.safetensors",
+    );
+
+    let place = place("llama");
+    let (above, rest) = SFT.split_once("[lora]").unwrap();
+    let (_, below) = rest.split_once("[data]").unwrap();
+    place.write("sft.toml", format!("{above}[data]{below}"));
+    place.refuse(
+        &["pretrain", "sft.toml", "--set", "base_precision=bf16"],
+        "base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out",
+    );
+    place.refuse(
+        &["pretrain", "sft.toml", "--set", "adapter=absent"],
+        "start = \"m\": there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors",
+    );
+    // An adapter of a model of another family.
+    place.model_of_ids("other", "gpt2", 12);
+    place.write("ids.jsonl", "{\"prompt_ids\": [1], \"completion_ids\": [2]}\n{\"prompt_ids\": [3], \"completion_ids\": [4]}\n");
+    place.write("other.toml", SFT);
+    place.succeed(&[
+        "pretrain",
+        "other.toml",
+        "--set",
+        "start=other",
+        "--set",
+        "data.file=ids.jsonl",
+        "--run",
+        "other-run",
+    ]);
+    let ended = place.run(&["pretrain", "sft.toml", "--set", "adapter=other-run/adapter"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.ends_with("was the adapter trained on another base?\n"),
+        "{}",
+        ended.stderr
+    );
+    assert!(!place.path("run").exists());
+}
+
+#[test]
+fn new_models_are_of_molecules() {
+    let place = Place::for_pretraining();
+    let check = |pairs: &[&str], expected: &str| {
+        let sets = pairs.iter().flat_map(|pair| ["--set", pair]);
+        let arguments: Vec<&str> = ["pretrain", "pretrain.toml"].into_iter().chain(sets).collect();
+        place.refuse(&arguments, expected);
+    };
+    place.write("texts.jsonl", TEXTS);
+    check(
+        &["data.file=texts.jsonl"],
+        "a new model is made for molecules (.smi or .csv); for the texts of texts.jsonl, name a model folder as `start` (`grpo init` writes one with random weights)",
+    );
+    check(
+        &["lora={rank=2, alpha=4}"],
+        "an adapter is trained on a model that is there; name its folder as `start` instead of the sizes in [model]",
+    );
+    check(
+        &["base_precision=bf16"],
+        "base_precision is for a model that only an adapter is trained on, and [model] is a new one; leave it out",
+    );
+}
+
+/// Trains on a file of this name and content.
+#[track_caller]
+fn check_file(name: &str, content: &str, expected: &str) {
+    let place = place("llama");
+    place.write(name, content);
+    place.refuse(&["pretrain", "sft.toml", "--set", &format!("data.file={name}")], expected);
+}
+
+#[test]
+fn files_of_no_texts() {
+    check_file("empty.jsonl", "", "`empty.jsonl` has no record that can be used: 0 records");
+    let one = "{\"text\": \"the dog\"}\n";
+    check_file(
+        "one.jsonl",
+        one,
+        "no text of one.jsonl is left for validation, so the best model could not be told; raise data.validation_fraction (it is 0.25)",
+    );
+    let nothing = "there is nothing to learn: a record needs `text`, or a completion (`completion`, `completion_ids`, or an assistant's last message) of at least one token";
+    check_file(
+        "t.jsonl",
+        &format!("{one}{{\"prompt\": \"the dog\"}}\n"),
+        &format!("t.jsonl:2: {nothing}"),
+    );
+    check_file(
+        "t.jsonl",
+        &format!("{one}{{\"prompt_ids\": [340], \"completion\": \"the\"}}\n"),
+        "t.jsonl:2: the id 340 is outside the model's vocabulary of 340 tokens",
+    );
+    check_file(
+        "t.jsonl",
+        &format!("{one}{{\"prompt\": \"the\", \"completion_ids\": [1, 9999]}}\n"),
+        "t.jsonl:2: the id 9999 is outside the model's vocabulary of 340 tokens",
+    );
+    check_file(
+        "t.jsonl",
+        &format!("{one}{{\"prompt\": \"the\", \"completion\": 4}}\n"),
+        "t.jsonl:2: `completion` is the value 4; expected a text, a list of token ids, or a list of one message of the assistant's (an empty completion is \"\" or `completion_ids`: [])",
+    );
+    check_set("data.file=absent.jsonl", "`absent.jsonl` does not exist; check the path");
+    check_file(
+        "molecules.smi",
+        "CC\n",
+        "data.file = \"molecules.smi\" is a file of molecules, and the model reads texts; give .jsonl or .parquet with `text`, or `prompt` and `completion`",
+    );
+    check_set(
+        "data.vocabulary=tokens.json",
+        "start = \"m\" brings its own vocabulary; leave data.vocabulary out",
+    );
+    check_set("data={validation_fraction=0.1}", "sft.toml:9: data: missing field `file`");
+}
+
+#[test]
+fn models_that_learn_no_text() {
+    let place = place("llama");
+    // Without a tokenizer.
+    place.model_of_ids("ids", "gpt2", 12);
+    place.refuse(
+        &["pretrain", "sft.toml", "--set", "start=ids"],
+        "texts.jsonl:1: `ids` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`",
+    );
+    place.config_folder("bert-source", &config("bert", 12));
+    place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);
+    place.refuse(
+        &["pretrain", "sft.toml", "--set", "start=bert"],
+        "start = \"bert\": bert is an encoder (bert): it has no next token to sample, score or train",
+    );
+    // A template that does not parse, and one that refuses.
+    fs::remove_file(place.path("m/manifest.json")).unwrap();
+    place.write("m/chat_template.jinja", "{% for m in messages %}");
+    let ended = place.run(&["pretrain", "sft.toml"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    let expected = "error: start = \"m\": line 1 of the chat template in `m/chat_template.jinja` does not parse: ";
+    assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
+    place.write("m/chat_template.jinja", "{{ raise_exception('no chats') }}");
+    let ended = place.run(&["pretrain", "sft.toml"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    let expected = "error: texts.jsonl:4: line 1 of the chat template in `m/chat_template.jinja` fails on the messages: ";
+    assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
+    assert!(!place.path("run").exists());
+}

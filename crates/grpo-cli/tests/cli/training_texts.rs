@@ -1,0 +1,349 @@
+//! `grpo train` on prompts.
+
+use std::fs;
+
+use serde_json::{Map, Value, json};
+
+use crate::support::Place;
+use crate::texts::{CONTEXT, config, distance, entries, logprobs, objects};
+
+/// A configuration for the model `m`, in which an adapter is trained.
+const TRAIN: &str = r#"run = "run"
+model = "m"
+seed = 1
+
+[lora]
+rank = 2
+alpha = 4
+
+[data]
+file = "prompts.jsonl"
+
+[train]
+steps = 3
+prompts_per_step = 2
+group_size = 4
+micro_batch_size = 3
+
+[sampling]
+max_new_tokens = 6
+
+[reward]
+type = "pattern"
+pattern = "[aeiou]"
+
+[loss]
+kl_coef = 0.05
+
+[optimizer]
+learning_rate = 2e-2
+
+[eval]
+samples = 3
+
+[save]
+completions_every = 1
+"#;
+
+const PROMPTS: &str = concat!(
+    "{\"prompt\": \"two and two are\", \"answer\": 4}\n",
+    "{\"prompt\": [{\"role\": \"user\", \"content\": \"2 + 2\"}], \"answer\": 4}\n",
+    "{\"prompt_ids\": [1, 2, 3], \"answer\": \"7\"}\n",
+);
+
+/// A place with `train.toml`, `prompts.jsonl` and the model of texts `m`.
+fn place(family: &str) -> Place {
+    let place = Place::new();
+    place.write("train.toml", TRAIN);
+    place.write("prompts.jsonl", PROMPTS);
+    place.model_of_texts("m", family);
+    place
+}
+
+/// The configuration without the section `[lora]`.
+fn without_lora() -> String {
+    let (above, rest) = TRAIN.split_once("[lora]").unwrap();
+    let (_, below) = rest.split_once("[data]").unwrap();
+    format!("{above}[data]{below}")
+}
+
+/// The lines of a run's `metrics.jsonl`, without times.
+fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
+    let mut lines = objects(&place.read(&format!("{run}/metrics.jsonl")));
+    for line in &mut lines {
+        let times = ["step_time", "tokens_per_second"];
+        line.retain(|name, _| !name.starts_with("time/") && !times.contains(&name.as_str()));
+    }
+    lines
+}
+
+#[test]
+fn an_adapter_is_trained_beside_its_base() {
+    for family in ["gpt2", "llama", "qwen2", "qwen3"] {
+        let place = place(family);
+        let before = fs::read(place.path("m/model.safetensors")).unwrap();
+        let ended = place.succeed(&["train", "train.toml"]);
+        for words in [
+            "run folder   run\n",
+            "prompts      prompts.jsonl: 3 records\n",
+            "3 completions",
+            "mean reward",
+            "adapter      run/adapter\n",
+        ] {
+            assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
+        }
+        assert!(before == fs::read(place.path("m/model.safetensors")).unwrap());
+        assert!(!place.path("run/model").exists());
+        let names = ["adapter_config.json", "adapter_model.safetensors", "manifest.json"];
+        assert_eq!(entries(&place.path("run/adapter")), names);
+        let lines = metrics(&place, "run");
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[0]["kl"].as_f64(), Some(0.0));
+        assert!(lines[2]["kl"].as_f64().unwrap() > 0.0, "{family}");
+        assert_eq!(place.read("run/completions/completions.jsonl").lines().count(), 3 * 2 * 4);
+        let info: Map<String, Value> = serde_json::from_str(&place.read("run/run.json")).unwrap();
+        let roles: Vec<&Value> =
+            info["data"].as_array().unwrap().iter().map(|file| &file["role"]).collect();
+        assert!(
+            roles.contains(&&json!("prompts")) && roles.contains(&&json!("model")),
+            "{roles:?}"
+        );
+
+        // The same again, with any number of threads, and from the record of the run.
+        let adapter = |run: &str| {
+            fs::read(place.path(&format!("{run}/adapter/adapter_model.safetensors"))).unwrap()
+        };
+        let completions = |run: &str| place.read(&format!("{run}/completions/completions.jsonl"));
+        for (run, from, threads) in [("one", "train.toml", "1"), ("two", "run/config.toml", "2")] {
+            place.succeed(&["train", from, "--run", run, "--threads", threads]);
+            assert_eq!(metrics(&place, run), lines, "{family}, {run}");
+            assert_eq!(completions(run), completions("run"), "{family}, {run}");
+            assert!(adapter(run) == adapter("run"), "{family}, {run}");
+        }
+        place.succeed(&["train", "train.toml", "--run", "seed", "--set", "seed=2"]);
+        assert_ne!(metrics(&place, "seed"), lines);
+
+        // What was trained is another model than before.
+        let record = "{\"prompt_ids\": [1, 2, 3], \"completion_ids\": [4, 5, 6]}\n";
+        let plain = logprobs(&place.logprob("m", record, &[]));
+        let trained = logprobs(&place.logprob("m", record, &["--adapter", "run/adapter"]));
+        assert!(distance(&plain, &trained) > 1e-3, "{family}");
+    }
+}
+
+#[test]
+fn all_of_a_model_is_trained_without_an_adapter() {
+    let place = place("gpt2");
+    place.write("train.toml", without_lora());
+    let ended = place.succeed(&["train", "train.toml", "--set", "save.every=2"]);
+    assert!(ended.stdout.contains("model        run/model\n"), "{}", ended.stdout);
+    let names = [
+        "config.json",
+        "manifest.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ];
+    assert_eq!(entries(&place.path("run/model")), names);
+    assert_eq!(entries(&place.path("run/checkpoints/step-2")), names);
+    let lines = place.lines(&["sample", "--model", "run/model", "--prompt", "the", "-n", "2"]);
+    assert_eq!(lines.len(), 2);
+}
+
+#[test]
+fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
+    let place = place("llama");
+    place.write(
+        "sft.toml",
+        "run = \"sft\"\nseed = 1\nstart = \"m\"\n[lora]\nrank = 2\nalpha = 4\n[data]\nfile = \"texts.jsonl\"\nvalidation_fraction = 0.5\n[pretrain]\nepochs = 5\nbatch_size = 2\n[pretrain.optimizer]\nlearning_rate = 5e-2\n",
+    );
+    place.write("texts.jsonl", "{\"prompt\": \"two and two are\", \"completion\": \" four\"}\n{\"prompt\": \"the lazy\", \"completion\": \" dog\"}\n");
+    place.succeed(&["pretrain", "sft.toml"]);
+    place.write("train.toml", format!("adapter = \"sft/adapter\"\n{}", without_lora()));
+    place.succeed(&["train", "train.toml"]);
+    let kl = |run: &str| metrics(&place, run)[0]["kl"].as_f64().unwrap();
+    assert_eq!(kl("run"), 0.0);
+    place.succeed(&["train", "train.toml", "--run", "base", "--set", "reference=base"]);
+    assert!(kl("base") > 1e-3, "{}", kl("base"));
+    // The base of both is the same, and so is what was drawn in the first step.
+    let first = |run: &str| {
+        place
+            .read(&format!("{run}/completions/completions.jsonl"))
+            .lines()
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(first("run"), first("base"));
+    let settings = |folder: &str| place.read(&format!("{folder}/adapter/adapter_config.json"));
+    assert_eq!(settings("run"), settings("sft"));
+
+    place.refuse(
+        &["train", "train.toml", "--run", "both", "--set", "lora={rank=2, alpha=4}"],
+        "the configuration has both `adapter` and [lora]; an adapter that is gone on with has its settings already, so leave one of them out",
+    );
+    // The adapter of another base.
+    place.model_of_texts("other", "gpt2");
+    let ended = place.run(&["train", "train.toml", "--run", "none", "--set", "model=other"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    assert!(
+        ended
+            .stderr
+            .starts_with("error: model = \"other\": sft/adapter/adapter_model.safetensors: "),
+        "{}",
+        ended.stderr
+    );
+    assert!(ended.stderr.ends_with(", whose linear layers are c_attn, c_fc, c_proj; was the adapter trained on another base?\n"), "{}", ended.stderr);
+    assert!(!place.path("none").exists());
+}
+
+#[test]
+fn a_base_in_fewer_bits() {
+    let place = place("qwen2");
+    for precision in ["bf16", "q8"] {
+        let base = format!("base_precision={precision}");
+        place.succeed(&["train", "train.toml", "--run", precision, "--set", &base]);
+        assert!(metrics(&place, precision)[2]["kl"].as_f64().unwrap() > 0.0);
+    }
+    place.write("train.toml", without_lora());
+    place.refuse(
+        &["train", "train.toml", "--set", "base_precision=bf16"],
+        "base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out",
+    );
+    place.refuse(
+        &["train", "train.toml", "--set", "reference=base"],
+        "reference = \"base\" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`",
+    );
+}
+
+#[test]
+fn answers_are_found_in_the_records() {
+    let place = place("llama");
+    let pattern = "type = \"pattern\"\npattern = \"[aeiou]\"";
+    assert!(TRAIN.contains(pattern));
+    let with = |reward: &str| place.write("answer.toml", TRAIN.replace(pattern, reward));
+    with("type = \"answer\"\nextract = '[0-9]+'");
+    place.succeed(&["train", "answer.toml"]);
+    // A record without one is a fault of the file, and known before anything is drawn.
+    place.write("prompts.jsonl", format!("{PROMPTS}{{\"prompt\": \"the dog\"}}\n"));
+    place.refuse(
+        &["train", "answer.toml", "--run", "none"],
+        "prompts.jsonl:4: the prompt's record has no field 'answer'",
+    );
+    with("type = \"answer\"\nfield = \"wrong\"");
+    place.refuse(
+        &["train", "answer.toml", "--run", "none"],
+        "prompts.jsonl:1: the prompt's record has no field 'wrong'",
+    );
+    place.write("prompts.jsonl", "{\"prompt\": \"the\", \"wrong\": [4]}\n");
+    place.refuse(
+        &["train", "answer.toml", "--run", "none"],
+        "prompts.jsonl:1: the field 'wrong' of the prompt's record is no answer",
+    );
+    place.refuse(
+        &["train", "train.toml", "--run", "none", "--set", "reward.pattern=\"(\""],
+        "reward.pattern is no regular expression: unclosed group",
+    );
+}
+
+#[test]
+fn prompts_too_long_are_counted() {
+    let place = place("llama");
+    let long = json!({"prompt_ids": vec![1; CONTEXT]}).to_string();
+    place.write("prompts.jsonl", format!("{PROMPTS}{long}\n"));
+    let ended = place.succeed(&["train", "train.toml", "--set", "train.steps=1"]);
+    let expected =
+        "prompts      prompts.jsonl: 4 records, 1 left out with more than 43 tokens (line 4: 48)\n";
+    assert!(ended.stdout.contains(expected), "{}", ended.stdout);
+    let check = |pair: &str, expected: &str| {
+        place.refuse(&["train", "train.toml", "--run", "none", "--set", pair], expected);
+    };
+    check(
+        "data.max_prompt_tokens=2",
+        "`prompts.jsonl` has no record that can be used: 4 records, 4 left out with more than 2 tokens (line 1: 8, line 2: 16, line 3: 3, …)",
+    );
+    check(
+        "sampling.max_new_tokens=49",
+        "sampling.max_new_tokens = 49 leaves no room for a prompt in the model's context of 48 tokens; it may be at most 48",
+    );
+    check(
+        "data.max_prompt_tokens=48",
+        "sampling: a prompt of 48 tokens and max_new_tokens = 6 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 1",
+    );
+}
+
+/// Trains on a file of this content.
+#[track_caller]
+fn check_file(content: &str, expected: &str) {
+    let place = place("llama");
+    place.write("prompts.jsonl", content);
+    place.refuse(&["train", "train.toml"], expected);
+}
+
+#[test]
+fn files_of_no_prompts() {
+    check_file("", "`prompts.jsonl` has no record that can be used: 0 records");
+    check_file(
+        "{\"prompt\": \"the\"}\n{\"prompt_ids\": [1, 340]}\n",
+        "prompts.jsonl:2: the id 340 is outside the model's vocabulary of 340 tokens",
+    );
+    check_file(
+        "{\"prompt\": \"the\"}\n{\"question\": \"the\"}\n",
+        "prompts.jsonl:2: there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)",
+    );
+    let place = place("llama");
+    place.refuse(
+        &["train", "train.toml", "--set", "data.file=absent.jsonl"],
+        "`absent.jsonl` does not exist; check the path",
+    );
+    place.refuse(
+        &["train", "train.toml", "--set", "data.fiel=prompts.jsonl"],
+        "--set data.fiel=prompts.jsonl: unknown key 'data.fiel'; did you mean 'file'?",
+    );
+    place.refuse(
+        &["train", "train.toml", "--set", "lora.targets=[\"qkv\"]"],
+        "model = \"m\": lora.targets: no linear layer is called 'qkv'; there are: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj",
+    );
+    place.refuse(
+        &["train", "train.toml", "--set", "reference=nothing"],
+        "--set reference=nothing: reference: unknown variant `nothing`, expected `start` or `base`",
+    );
+}
+
+#[test]
+fn models_that_take_no_prompts() {
+    let place = Place::for_training();
+    place.write("prompts.jsonl", PROMPTS);
+    place.refuse(
+        &["train", "train.toml", "--set", "data.file=prompts.jsonl"],
+        "data.file: a model of molecules writes from its beginning mark on and takes no prompts; leave [data] out",
+    );
+    // A text model that begins nowhere takes nothing else.
+    let place = self::place("llama");
+    let (above, rest) = TRAIN.split_once("[data]").unwrap();
+    let (_, below) = rest.split_once("[train]").unwrap();
+    place.write("train.toml", format!("{above}[train]{below}"));
+    place.refuse(
+        &["train", "train.toml"],
+        "the model has no id that begins a text, so the training needs prompts: a section [data] with `file`",
+    );
+    place.config_folder("bert-source", &config("bert", 12));
+    place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);
+    place.refuse(
+        &["train", "train.toml", "--set", "model=bert"],
+        "model = \"bert\": bert is an encoder (bert): it has no next token to sample, score or train",
+    );
+}
+
+/// An adapter on a model of molecules, which needs no prompts.
+#[test]
+fn an_adapter_for_molecules() {
+    let place = Place::for_training();
+    let ended = place.succeed(&["train", "train.toml", "--set", "lora={rank=2, alpha=4}"]);
+    assert!(ended.stdout.contains("adapter      run/adapter\n"), "{}", ended.stdout);
+    let model = crate::support::small_model().to_str().unwrap();
+    let sampled =
+        place.succeed(&["sample", "--model", model, "--adapter", "run/adapter", "-n", "20"]);
+    assert_eq!(sampled.stdout.lines().count(), 20);
+    assert_ne!(sampled.stdout, place.succeed(&["sample", "--model", model, "-n", "20"]).stdout);
+}
