@@ -53,6 +53,7 @@ pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Descriptio
         )));
     }
     fields.refuse("use_sliding_window", false)?;
+    refuse_partial_rotation(fields)?;
     refuse_other_layers(fields)?;
     let context = fields.size("max_position_embeddings")?;
     let biases = match family {
@@ -90,6 +91,20 @@ pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Descriptio
         },
         initial_deviation: fields.positive("initializer_range", Some(0.02))?,
     })
+}
+
+/// Heads of which a part alone is turned.
+fn refuse_partial_rotation(fields: &Fields<'_>) -> Result<(), Fault> {
+    let inner = fields.object("rope_parameters")?;
+    for fields in inner.iter().chain([fields]) {
+        match fields.optional_number("partial_rotary_factor")? {
+            Some(factor) if factor != 1.0 => {
+                return Err(Fault(format!("partial_rotary_factor = {factor} is not supported")));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Layers that see a window alone are another model.
