@@ -25,7 +25,7 @@ enum Tokens {
     /// Tokens of SMILES.
     Smiles(Vocabulary),
     /// Text in general.
-    Text { tokenizer: Box<TextTokenizer>, chat: Option<ChatTemplate> },
+    Text { tokenizer: Box<TextTokenizer>, chat: Option<Box<ChatTemplate>> },
     /// No file says: ids go in and come out.
     Ids,
 }
@@ -98,7 +98,7 @@ impl Codec {
         let path = folder.join(TOKENIZER_FILE);
         let tokens = if path.exists() {
             let tokenizer = Box::new(TextTokenizer::from_file(&path)?);
-            Tokens::Text { tokenizer, chat: ChatTemplate::from_folder(folder)? }
+            Tokens::Text { tokenizer, chat: ChatTemplate::from_folder(folder)?.map(Box::new) }
         } else {
             Tokens::Ids
         };

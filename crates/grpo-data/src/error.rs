@@ -62,7 +62,7 @@ pub enum DataError {
         folder: PathBuf,
     },
     /// Nothing to continue.
-    #[error("a prompt has no tokens, and the model has no id that begins a text; give it a token")]
+    #[error("a prompt has no tokens; give it at least one")]
     EmptyPrompt,
     /// An id that the model has no logit for.
     #[error("the id {id} is outside the model's vocabulary of {vocabulary} tokens")]

@@ -59,6 +59,10 @@ impl KvCache {
             tokens.spans().iter().all(|span| span.end == columns),
             "the rows of a cache end in the same column: pad on the left"
         );
+        assert!(
+            self.layers.is_empty() || !tokens.is_left_padded(),
+            "only the first tokens of a cache are padded: what stood between tokens would be seen"
+        );
         if self.layers.is_empty() {
             self.prefix = prefix;
             let starts = || tokens.spans().iter().map(|span| span.start).collect();

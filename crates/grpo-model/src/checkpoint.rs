@@ -53,8 +53,11 @@ impl Checkpoint {
     /// A file that cannot be read or is not whole; a tensor that is in two files, or not in the one listed.
     pub(crate) fn of_folder(folder: &Path) -> Result<Self, ModelError> {
         let (single, index) = (folder.join(WEIGHTS_FILE), folder.join(INDEX_FILE));
-        if single.exists() || !index.exists() {
+        if single.exists() {
             return Self::of_file(&single);
+        }
+        if !index.exists() {
+            return Err(ModelError::NoWeights { folder: folder.to_owned() });
         }
         let broken = |message: String| ModelError::Config { path: index.clone(), message };
         let text = std::fs::read_to_string(&index).map_err(read_error(&index))?;

@@ -143,4 +143,13 @@ pub enum ModelError {
     /// A sentence vector of a model whose tokens do not see each other.
     #[error("a sentence encoder is a model like BERT, in which all tokens see each other")]
     NotAnEncoder,
+    /// A model folder without weights that we read.
+    #[error(
+        "{} has neither model.safetensors nor model.safetensors.index.json; other formats are not read: let transformers write the model once with save_pretrained",
+        folder.display()
+    )]
+    NoWeights {
+        /// The folder.
+        folder: PathBuf,
+    },
 }

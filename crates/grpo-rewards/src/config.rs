@@ -96,14 +96,13 @@ fn molecule(reward: MoleculeReward) -> Result<Arc<dyn Reward>, RewardConfigError
 }
 
 fn pattern(key: &'static str, text: &str) -> Result<Regex, RewardConfigError> {
-    Regex::new(text).map_err(|error| RewardConfigError::Pattern { key, error })
-}
-
-/// What is wrong with a pattern, without the drawing of it in several lines that comes before.
-fn reason(error: &regex::Error) -> String {
-    let text = error.to_string();
-    let last = text.lines().last().unwrap_or_default();
-    last.strip_prefix("error: ").unwrap_or(last).to_owned()
+    Regex::new(text).map_err(|error| {
+        // The last line says why; those before it draw the place.
+        let fault = error.to_string();
+        let fault = fault.lines().last().unwrap_or_default();
+        let fault = fault.trim_start_matches("error: ").to_owned();
+        RewardConfigError::Pattern { key, pattern: text.to_owned(), fault }
+    })
 }
 
 /// A reward that cannot be what is meant.
@@ -127,11 +126,13 @@ pub enum RewardConfigError {
         half_width: f64,
     },
     /// No regular expression.
-    #[error("reward.{key} is no regular expression: {}", reason(.error))]
+    #[error("reward.{key} = '{pattern}' is no regular expression: {fault}")]
     Pattern {
         /// The key.
         key: &'static str,
+        /// What it was.
+        pattern: String,
         /// Why.
-        error: regex::Error,
+        fault: String,
     },
 }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use grpo_model::{ModelConfig, ModelSpec, Transformer};
 use grpo_run::{Existing, write_folder_atomically, write_manifest};
 
@@ -24,5 +23,4 @@ pub(crate) fn run(arguments: &InitArguments) -> anyhow::Result<()> {
         spec.write(folder, &model, arguments.dtype)?;
         anyhow::Ok(write_manifest(folder)?)
     })
-    .with_context(|| format!("cannot write {}", arguments.output.display()))
 }

@@ -16,5 +16,4 @@ pub(crate) fn run(arguments: &MergeArguments) -> anyhow::Result<()> {
         loaded.spec.write(folder, &merged, arguments.dtype)?;
         anyhow::Ok(write_manifest(folder)?)
     })
-    .with_context(|| format!("cannot write {}", arguments.output.display()))
 }

@@ -96,6 +96,9 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         file.run.clone_from(run);
     }
     file.pretrain.check().map_err(|error| origin.explain(error))?;
+    if let Some(lora) = &file.lora {
+        lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
+    }
     anyhow::ensure!(
         (0.0..1.0).contains(&file.data.validation_fraction),
         "{}data.validation_fraction = {} is out of range; expected 0 or more, and less than 1",

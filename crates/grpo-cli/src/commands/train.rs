@@ -137,6 +137,11 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         file.run.clone_from(run);
     }
     file.grpo().check().map_err(|error| origin.explain(error))?;
+    if let Some(lora) = &file.lora {
+        lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
+    }
+    let reward = file.reward.build();
+    let reward = reward.map_err(|error| anyhow::anyhow!("{}{error}", origin.place("reward")))?;
     anyhow::ensure!(
         file.eval.samples <= MOST_SAMPLES,
         "{}eval.samples = {} is out of range; expected 0 to {MOST_SAMPLES}",
@@ -148,7 +153,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let loaded = load(&file.model, trained, file.base_precision, &device::device().autodiff())
         .with_context(|| format!("model = \"{}\"", file.model.display()))?;
     let codec = loaded.spec.codec.clone();
-    let (reward, longest) = (file.reward.build()?, file.sampling.max_new_tokens);
+    let longest = file.sampling.max_new_tokens;
     let mut prompts = Prompts::new(file.data.as_ref(), &loaded, longest, &*reward, file.seed)?;
     let mut data = loaded.data_files()?;
     data.extend(

@@ -120,7 +120,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     );
     check_set(
         "reward.sa=0.5",
-        "reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.2",
+        "--set reward.sa=0.5: reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.2",
     );
 }
 

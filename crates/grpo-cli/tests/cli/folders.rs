@@ -66,9 +66,8 @@ fn what_cannot_be_merged() {
     let merge = |model: &str, adapter: &str, to: &str, expected: &str| {
         place.refuse(&["merge", "--model", model, "--adapter", adapter, "-o", to], expected);
     };
-    let exists = |to: &str| {
-        format!("cannot write {to}: `{to}` exists already; choose another path, or remove it first")
-    };
+    let exists =
+        |to: &str| format!("`{to}` exists already; choose another path, or remove it first");
     merge("m", "a", "m", &exists("m"));
     merge("m", "a", "learn.toml", &exists("learn.toml"));
     merge(
@@ -260,9 +259,10 @@ fn what_cannot_be_made() {
     let init = |config: &str, to: &str, expected: &str| {
         place.refuse(&["init", config, "-o", to], expected);
     };
-    let exists =
-        "cannot write source: `source` exists already; choose another path, or remove it first";
+    let exists = "`source` exists already; choose another path, or remove it first";
     init("source/config.json", "source", exists);
+    let nowhere = "cannot write `source/config.json/new`: Not a directory (os error 20); make room or choose a folder that can be written to";
+    init("source/config.json", "source/config.json/new", nowhere);
     init("absent.json", "new", "cannot read absent.json: No such file or directory (os error 2)");
     init("source", "new", "cannot read source: Is a directory (os error 21)");
     // A tokenizer that is larger than the model.

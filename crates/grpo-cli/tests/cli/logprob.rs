@@ -228,7 +228,7 @@ fn lines_that_cannot_be_scored() {
     );
     check(
         json!({"prompt_ids": [], "completion_ids": [1]}),
-        "a prompt has no tokens, and the model has no id that begins a text; give it a token",
+        "a prompt has no tokens; give it at least one",
     );
     let no_tokenizer = "`m` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`";
     check(json!({"prompt": "2 + 2", "completion_ids": [1]}), no_tokenizer);

@@ -209,14 +209,17 @@ fn adapters_that_cannot_be_made() {
         "lora.targets=[\"q_proj\", \"qkv\"]",
         "start = \"m\": lora.targets: no linear layer is called 'qkv'; there are: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj",
     );
-    check_set("lora.rank=0", "start = \"m\": lora.rank = 0 is out of range; expected 1 to 65536");
+    check_set(
+        "lora.rank=0",
+        "--set lora.rank=0: lora.rank = 0 is out of range; expected 1 to 65536",
+    );
     check_set(
         "lora.alpha=0",
-        "start = \"m\": lora.alpha = 0 is out of range; expected more than 0",
+        "--set lora.alpha=0: lora.alpha = 0 is out of range; expected more than 0",
     );
     check_set(
         "lora.dropout=1",
-        "start = \"m\": lora.dropout = 1 is out of range; expected 0 or more, and less than 1",
+        "--set lora.dropout=1: lora.dropout = 1 is out of range; expected 0 or more, and less than 1",
     );
     check_set(
         "adapter=run/adapter",

@@ -242,7 +242,7 @@ fn answers_are_found_in_the_records() {
     );
     place.refuse(
         &["train", "train.toml", "--run", "none", "--set", "reward.pattern=\"(\""],
-        "reward.pattern is no regular expression: unclosed group",
+        "--set reward.pattern=\"(\": reward.pattern = '(' is no regular expression: unclosed group",
     );
 }
 

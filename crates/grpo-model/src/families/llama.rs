@@ -53,6 +53,7 @@ pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Descriptio
         )));
     }
     fields.refuse("use_sliding_window", false)?;
+    refuse_partial_rotation(fields)?;
     refuse_other_layers(fields)?;
     let context = fields.size("max_position_embeddings")?;
     let biases = match family {
@@ -92,6 +93,20 @@ pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Descriptio
     })
 }
 
+/// Heads of which a part alone is turned.
+fn refuse_partial_rotation(fields: &Fields<'_>) -> Result<(), Fault> {
+    let inner = fields.object("rope_parameters")?;
+    for fields in inner.iter().chain([fields]) {
+        match fields.optional_number("partial_rotary_factor")? {
+            Some(factor) if factor != 1.0 => {
+                return Err(Fault(format!("partial_rotary_factor = {factor} is not supported")));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Layers that see a window alone are another model.
 fn refuse_other_layers(fields: &Fields<'_>) -> Result<(), Fault> {
     let Some(kinds) = fields.0.get("layer_types").and_then(|kinds| kinds.as_array()) else {
@@ -109,7 +124,8 @@ fn refuse_other_layers(fields: &Fields<'_>) -> Result<(), Fault> {
 fn rotary(fields: &Fields<'_>, context: usize) -> Result<RotaryConfig, Fault> {
     let newer = fields.object("rope_parameters")?;
     let older = fields.object("rope_scaling")?;
-    let scaling = newer.or(older);
+    // As transformers 5: where there are both, the older one counts, unless it says nothing.
+    let scaling = older.filter(|older| !older.0.is_empty()).or(newer);
     let inner_base = match &scaling {
         Some(scaling) => scaling.optional_number("rope_theta")?,
         None => None,

@@ -242,6 +242,10 @@ fn defaults_are_those_of_transformers() {
         (96, HeadKind::Tied, Activation::GeluTanh)
     );
     assert_eq!(of(bert()).head, HeadKind::None);
+    // transformers reads mlp_bias for Llama alone.
+    for qwen in [crate::configs::qwen2(), crate::configs::qwen3()] {
+        assert_eq!(of(with(qwen.clone(), json!({"mlp_bias": true}))), of(qwen));
+    }
     // A window that is off is none.
     assert_eq!(
         of(with(
@@ -278,6 +282,12 @@ fn old_and_new_keys_are_the_same_model() {
         seen.push(newer.description().clone());
     }
     assert_eq!(config(&old(Value::Null)).description(), &seen[0]);
+    // Where there are both, transformers 5 takes the older one, unless it is empty.
+    let linear = json!({"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0});
+    let both = |rope: Value| with(new(linear.clone()), json!({"rope_scaling": rope}));
+    let yarn = json!({"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16});
+    assert_eq!(config(&both(yarn)).description(), &seen[3]);
+    assert_eq!(config(&both(json!({}))).description(), &seen[1]);
     let Positions::Rotary(rotary) = &seen[3].positions else { panic!("rotary") };
     let RotaryScaling::Yarn { attention_factor, beta_fast, beta_slow, truncate, .. } =
         rotary.scaling

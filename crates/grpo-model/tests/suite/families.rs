@@ -89,6 +89,18 @@ fn rotary_positions_differ() {
     }
 }
 
+/// Each mask in its place: behind the embeddings, on the weights of attention, on both branches.
+#[test]
+fn dropout_is_in_its_places() {
+    let config = config(&llama());
+    let model = shaken(&config, 1, &Device::flex());
+    let batch = TokenBatch::from_iter([IDS.as_slice()]);
+    let dropout = || Dropout::new(7, 3, 0.3);
+    let got = host(model.logits(model.hidden(&batch, None, &mut dropout())));
+    let expected = Oracle::of(&config, &model).dropping(dropout()).logits(&IDS);
+    assert_close(&got, &expected, 2e-5 * largest(&expected));
+}
+
 #[test]
 fn a_whole_policy_is_its_model() {
     let model = shaken(&config(&qwen3()), 1, &Device::flex());

@@ -1,17 +1,21 @@
 //! The forward pass by its definition: from `config.json` and the stored tensors, one sequence at a time, in f64.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::f64::consts::{PI, SQRT_2, TAU};
 
-use grpo_model::{ModelConfig, Transformer};
+use burn::tensor::{Device, Tensor};
+use grpo_model::{Dropout, ModelConfig, Transformer};
 use serde_json::{Map, Value};
 
-use crate::support::{Weights, weights};
+use crate::support::{Weights, host, weights};
 
 pub(crate) struct Oracle {
     json: Map<String, Value>,
     /// Numbers by the names on disk.
     pub(crate) tensors: BTreeMap<String, Vec<f64>>,
+    /// What the pass drops; a Llama's alone.
+    dropout: RefCell<Dropout>,
 }
 
 /// `[token][width]`
@@ -29,7 +33,19 @@ impl Oracle {
     }
 
     pub(crate) fn of_numbers(config: &ModelConfig, tensors: BTreeMap<String, Vec<f64>>) -> Self {
-        Self { json: config.json().clone(), tensors }
+        Self { json: config.json().clone(), tensors, dropout: RefCell::new(Dropout::off()) }
+    }
+
+    /// With this dropout in the places of GPT: behind the embeddings, on the weights of attention, and on what
+    /// attention and MLP add.
+    pub(crate) fn dropping(self, dropout: Dropout) -> Self {
+        Self { dropout: RefCell::new(dropout), ..self }
+    }
+
+    /// The factors of the next place.
+    fn mask(&self, n: usize) -> Vec<f64> {
+        let ones = Tensor::<1>::ones([n], &Device::flex());
+        host(self.dropout.borrow_mut().apply(ones))
     }
 
     /// Adds `scale · B · A`, stored `[out, rank]` and `[rank, in]`, to the matrix of a module.
@@ -92,6 +108,7 @@ impl Oracle {
             }
         };
         let mut x: States = ids.iter().map(|&id| row(table, id, width)).collect();
+        multiply(&mut x, &self.mask(ids.len() * width));
         for layer in 0..self.size("num_hidden_layers") {
             let at = |part: &str| format!("model.layers.{layer}.{part}");
             let normal: States = x.iter().map(|x| rms(&at("input_layernorm"), x)).collect();
@@ -113,16 +130,22 @@ impl Oracle {
             let (q, k) = (placed("q_proj", "q_norm"), placed("k_proj", "k_norm"));
             let v: States =
                 normal.iter().map(|x| self.linear(&at("self_attn.v_proj"), x)).collect();
-            let mixed = attention(&q, &k, &v, heads, kv_heads, true);
-            for (x, mixed) in x.iter_mut().zip(mixed) {
-                add(x, &self.linear(&at("self_attn.o_proj"), &mixed));
+            let weights = self.mask(heads * ids.len() * ids.len());
+            let mixed = attention_dropping(&q, &k, &v, heads, kv_heads, true, &weights);
+            let linear = |part: &str, x: &[f64]| self.linear(&at(part), x);
+            let mut added: States = mixed.iter().map(|x| linear("self_attn.o_proj", x)).collect();
+            multiply(&mut added, &self.mask(ids.len() * width));
+            x.iter_mut().zip(&added).for_each(|(x, added)| add(x, added));
+            let widened = |x: &Vec<f64>| {
                 let normal = rms(&at("post_attention_layernorm"), x);
-                let gate = self.linear(&at("mlp.gate_proj"), &normal);
-                let up = self.linear(&at("mlp.up_proj"), &normal);
+                let (gate, up) = (linear("mlp.gate_proj", &normal), linear("mlp.up_proj", &normal));
                 let silu = |g: f64| g / (1.0 + (-g).exp());
                 let active: Vec<f64> = gate.iter().zip(up).map(|(&g, u)| silu(g) * u).collect();
-                add(x, &self.linear(&at("mlp.down_proj"), &active));
-            }
+                linear("mlp.down_proj", &active)
+            };
+            let mut added: States = x.iter().map(widened).collect();
+            multiply(&mut added, &self.mask(ids.len() * width));
+            x.iter_mut().zip(&added).for_each(|(x, added)| add(x, added));
         }
         x.iter().map(|x| rms("model.norm", x)).collect()
     }
@@ -291,6 +314,10 @@ fn row(table: &[f64], index: u32, width: usize) -> Vec<f64> {
     table[index as usize * width..][..width].to_vec()
 }
 
+fn multiply(x: &mut States, mask: &[f64]) {
+    x.iter_mut().flatten().zip(mask).for_each(|(x, factor)| *x *= factor);
+}
+
 fn add(x: &mut [f64], y: &[f64]) {
     x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
 }
@@ -308,6 +335,20 @@ fn attention(
     kv_heads: usize,
     causal: bool,
 ) -> States {
+    let all = vec![1.0; heads * q.len() * q.len()];
+    attention_dropping(q, k, v, heads, kv_heads, causal, &all)
+}
+
+/// The weights are multiplied by `mask`, `[head][query][key]`.
+fn attention_dropping(
+    q: &States,
+    k: &States,
+    v: &States,
+    heads: usize,
+    kv_heads: usize,
+    causal: bool,
+    mask: &[f64],
+) -> States {
     let width = q[0].len() / heads;
     let of_query = |t: usize| -> Vec<f64> {
         let of_head = |head: usize| -> Vec<f64> {
@@ -322,9 +363,10 @@ fn attention(
             let most = scores.iter().copied().fold(f64::MIN, f64::max);
             let shares: Vec<f64> = scores.iter().map(|s| (s - most).exp()).collect();
             let total: f64 = shares.iter().sum();
-            (0..width)
-                .map(|i| (0..seen).map(|s| shares[s] / total * v[s][shared + i]).sum())
-                .collect()
+            let mask = &mask[(head * q.len() + t) * q.len()..][..seen];
+            let weights: Vec<f64> = shares.iter().zip(mask).map(|(s, m)| s / total * m).collect();
+            let mixed = |i: usize| (0..seen).map(|s| weights[s] * v[s][shared + i]).sum();
+            (0..width).map(mixed).collect()
         };
         (0..heads).flat_map(of_head).collect()
     };

@@ -101,6 +101,15 @@ fn a_cache_of_rows_that_end_in_different_columns() {
 }
 
 #[test]
+#[should_panic(expected = "only the first tokens of a cache are padded")]
+fn padding_behind_the_first_tokens_of_a_cache() {
+    let model = shaken(&config(&llama()), 1, &Device::flex());
+    let mut cache = KvCache::new();
+    model.extend(&TokenBatch::new(ROWS, Padding::Left), None, &mut cache);
+    model.extend(&TokenBatch::new(ROWS, Padding::Left), None, &mut cache);
+}
+
+#[test]
 #[should_panic(expected = "65 tokens in a context of 64")]
 fn more_tokens_than_the_context_has() {
     let model = shaken(&config(&llama()), 1, &Device::flex());

@@ -55,8 +55,8 @@ fn an_adapted_policy_learns() {
         steps.map(of).sum::<f64>() / n
     };
     let (first, last) = (reward(0..5), {
-        reward(5..35);
-        reward(35..40)
+        reward(5..55);
+        reward(55..60)
     });
     assert!(last - first > 0.1, "the reward went from {first} to {last}");
 }

@@ -1,12 +1,13 @@
 //! Which positions a gradient reaches, on a model whose parameters are its logits.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::{Prompt, SampleKey};
 use grpo_logprob::Head;
-use grpo_model::{CausalLm, Dropout, Frozen, KvCache, TokenBatch};
+use grpo_model::{CausalLm, Dropout, Forward, Frozen, KvCache, TokenBatch};
 use grpo_train::{Grpo, GrpoConfig, Parts};
 
 use crate::oracle::completions;
@@ -19,6 +20,9 @@ const END: u32 = 0;
 const PROMPT: [u32; 2] = [5, 6];
 /// The last token of every prompt.
 const BEGIN: u32 = 7;
+
+/// Passes that were asked for with checkpointing.
+static CHECKPOINTED: AtomicUsize = AtomicUsize::new(0);
 
 /// The next token depends on the last one alone: row `a` of the table holds the logits after token `a`.
 #[derive(Module, Debug)]
@@ -50,6 +54,11 @@ impl CausalLm for Bigram {
 
     fn extend(&self, tokens: &TokenBatch, _: Option<Tensor<3>>, _: &mut KvCache) -> Tensor<2> {
         self.hidden(tokens, None, &mut Dropout::off())
+    }
+
+    fn checkpointed(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Forward<Self> {
+        CHECKPOINTED.fetch_add(1, Ordering::Relaxed);
+        Forward::kept(self.hidden(tokens, None, dropout))
     }
 
     fn head(&self) -> Head {
@@ -124,4 +133,19 @@ fn padding_changes_no_number() {
     assert!((entropies[0] - entropies[1]).abs() < 1e-6);
     assert_eq!(padded.tokens.tokens(), bare.tokens.tokens());
     assert!(crate::support::distance(&padded_table, &bare_table) < 1e-5);
+}
+
+/// Its results are those of a kept tape, so that a setting that did nothing would not be seen by them.
+#[test]
+fn blocks_are_computed_twice_where_that_is_asked_for() {
+    let passes = |activation_checkpointing| {
+        let before = CHECKPOINTED.load(Ordering::Relaxed);
+        let mut config = config();
+        config.train.activation_checkpointing = activation_checkpointing;
+        config.train.micro_batch_size = 24;
+        grpo(config).step(&prompts(), 0).unwrap();
+        CHECKPOINTED.load(Ordering::Relaxed) - before
+    };
+    // 24 completions are one micro-batch.
+    assert_eq!([passes(false), passes(true)], [0, 1]);
 }
