@@ -267,6 +267,10 @@ fn prompts_too_long_are_counted() {
         "sampling.max_new_tokens = 49 leaves no room for a prompt in the model's context of 48 tokens; it may be at most 48",
     );
     check(
+        "sampling.max_new_tokens=48",
+        "sampling.max_new_tokens = 48 leaves 1 of the model's 48 tokens for a prompt: `prompts.jsonl` has no record that can be used: 4 records, 4 left out with more than 1 tokens (line 1: 8, line 2: 16, line 3: 3, …)",
+    );
+    check(
         "data.max_prompt_tokens=48",
         "sampling: a prompt of 48 tokens and max_new_tokens = 6 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 1",
     );
