@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use grpo_data::{ChatOptions, EpochOrder, Prompt, PromptFile};
+use grpo_data::{ChatOptions, DataError, EpochOrder, Prompt, PromptFile};
 use grpo_model::CausalLm;
 use grpo_rewards::Reward;
 use grpo_train::unconditional_prompts;
@@ -69,7 +69,18 @@ impl Prompts {
         let room = context + 1 - max_new_tokens;
         let longest = data.max_prompt_tokens.unwrap_or(room);
         let options = ChatOptions { add_generation_prompt: true, enable_thinking: data.thinking };
-        let read = PromptFile::read(&data.file, codec, &options, longest)?;
+        let read = PromptFile::read(&data.file, codec, &options, longest);
+        let too_long =
+            matches!(&read, Err(DataError::NoRecords { report, .. }) if report.too_long_count > 0);
+        let read = match too_long && data.max_prompt_tokens.is_none() {
+            // It was not the user who said how long a prompt may be.
+            true => read.with_context(|| {
+                format!(
+                    "sampling.max_new_tokens = {max_new_tokens} leaves {room} of the model's {context} tokens for a prompt"
+                )
+            })?,
+            false => read?,
+        };
         for (prompt, line) in read.prompts.iter().zip(&read.lines) {
             let unusable = |reason| anyhow::anyhow!("{}:{line}: {reason}", data.file.display());
             reward.check(&prompt.fields).map_err(unusable)?;

@@ -1,5 +1,6 @@
 //! Everything that a user's data can get wrong, as one enum.
 
+use crate::RecordReport;
 use serde_json::Value;
 use std::fmt;
 use std::path::PathBuf;
@@ -43,7 +44,7 @@ pub enum DataError {
         /// The path as it was given.
         path: PathBuf,
         /// What was read and left out.
-        report: String,
+        report: RecordReport,
     },
     /// Text, and nothing to make ids of it.
     #[error(

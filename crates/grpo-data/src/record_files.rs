@@ -100,7 +100,7 @@ impl PromptFile {
             }
         }
         match prompts.is_empty() {
-            true => Err(DataError::NoRecords { path: path.to_owned(), report: report.to_string() }),
+            true => Err(DataError::NoRecords { path: path.to_owned(), report }),
             false => Ok(Self { prompts, lines, report }),
         }
     }
@@ -133,7 +133,7 @@ impl ExampleFile {
         }
         let examples = split(all, validation_fraction, seed);
         match examples.train.is_empty() {
-            true => Err(DataError::NoRecords { path: path.to_owned(), report: report.to_string() }),
+            true => Err(DataError::NoRecords { path: path.to_owned(), report }),
             false => Ok(Self { examples, report }),
         }
     }

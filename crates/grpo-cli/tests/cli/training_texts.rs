@@ -200,10 +200,14 @@ fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
 #[test]
 fn a_base_in_fewer_bits() {
     let place = place("qwen2");
-    for precision in ["bf16", "q8"] {
+    let mut seen = Vec::new();
+    for precision in ["f32", "bf16", "q8"] {
         let base = format!("base_precision={precision}");
         place.succeed(&["train", "train.toml", "--run", precision, "--set", &base]);
-        assert!(metrics(&place, precision)[2]["kl"].as_f64().unwrap() > 0.0);
+        let lines = metrics(&place, precision);
+        assert!(lines[2]["kl"].as_f64().unwrap() > 0.0);
+        assert!(!seen.contains(&lines), "{precision}");
+        seen.push(lines);
     }
     place.write("train.toml", without_lora());
     place.refuse(
@@ -265,6 +269,10 @@ fn prompts_too_long_are_counted() {
     check(
         "sampling.max_new_tokens=49",
         "sampling.max_new_tokens = 49 leaves no room for a prompt in the model's context of 48 tokens; it may be at most 48",
+    );
+    check(
+        "sampling.max_new_tokens=48",
+        "sampling.max_new_tokens = 48 leaves 1 of the model's 48 tokens for a prompt: `prompts.jsonl` has no record that can be used: 4 records, 4 left out with more than 1 tokens (line 1: 8, line 2: 16, line 3: 3, …)",
     );
     check(
         "data.max_prompt_tokens=48",
