@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use grpo_core::{RatioLevel, RewardScale};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -122,6 +123,15 @@ pub struct TrainingSettings {
     /// ε_high, as ε_low where it is left out.
     #[serde(default)]
     pub epsilon_high: Option<f64>,
+    /// δ, none where it is left out.
+    #[serde(default)]
+    pub delta: Option<f64>,
+    /// Of tokens where it is left out.
+    #[serde(default)]
+    pub importance_sampling_level: RatioLevel,
+    /// What rewards are divided by: their group's deviation where it is left out.
+    #[serde(default)]
+    pub scale_rewards: RewardScale,
     /// Logits were divided by it.
     pub temperature: f64,
     /// Of each completion.

@@ -144,11 +144,16 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
         },
         // Not asked: the outcomes are given.
         reward: RewardConfig::Pattern { pattern: String::new() },
-        advantage: AdvantageSettings::default(),
+        advantage: AdvantageSettings {
+            scale: Some(settings.scale_rewards),
+            ..AdvantageSettings::default()
+        },
         loss: LossSettings {
             preset,
             epsilon_low: Some(low),
             epsilon_high: Some(settings.epsilon_high.unwrap_or(low)),
+            delta: settings.delta,
+            ratio_level: Some(settings.importance_sampling_level),
             kl_coef: Some(settings.beta),
             ..LossSettings::default()
         },
