@@ -38,9 +38,10 @@ struct Row {
 }
 
 pub(crate) fn run(arguments: &LogprobArguments) -> anyhow::Result<()> {
+    // As in sampling: beyond, logits are no numbers any more.
     anyhow::ensure!(
-        arguments.temperature > 0.0 && arguments.temperature.is_finite(),
-        "--temperature {} is out of range; expected a number above 0",
+        (0.001..=1000.0).contains(&arguments.temperature),
+        "--temperature {} is out of range; expected 0.001 to 1000",
         arguments.temperature
     );
     anyhow::ensure!(arguments.batch_size > 0, "--batch-size 0 would score nothing; use 1 or more");
@@ -84,6 +85,13 @@ fn score_all(
             batch.iter().map(|row| (row.prompt.as_slice(), row.completion.as_slice())).collect();
         let scores = score_completions(model, &pairs, arguments.temperature);
         for (row, scores) in batch.into_iter().zip(scores) {
+            // JSON would have null for them.
+            anyhow::ensure!(
+                scores.logprobs.iter().chain(&scores.entropies).all(|score| score.is_finite()),
+                "{}:{}: the model's logits are not finite, so there is nothing to score",
+                arguments.input.display(),
+                row.record.line
+            );
             serde_json::to_writer(&mut *output, &line(row, scores))
                 .map_err(io::Error::from)
                 .and_then(|()| output.write_all(b"\n"))

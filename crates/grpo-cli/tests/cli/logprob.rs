@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::Place;
-use crate::texts::{CONTEXT, VOCABULARY, distance, entries, logprobs, numbers};
+use crate::texts::{CONTEXT, VOCABULARY, config, distance, entries, logprobs, numbers};
 
 /// One completion of each id, behind the same prompt.
 fn every_id(count: usize) -> String {
@@ -297,20 +297,35 @@ fn settings_that_score_nothing() {
         let arguments = [&["logprob", "--model", "m", "--input", "in.jsonl"], more].concat();
         place.refuse(&arguments, expected);
     };
-    for bad in ["0", "NaN", "inf"] {
-        let expected = format!("--temperature {bad} is out of range; expected a number above 0");
+    for bad in ["0", "0.0001", "1001", "NaN", "inf"] {
+        let expected = format!("--temperature {bad} is out of range; expected 0.001 to 1000");
         check(&["--temperature", bad], &expected);
     }
-    check(&["--temperature=-1"], "--temperature -1 is out of range; expected a number above 0");
+    check(&["--temperature=-1"], "--temperature -1 is out of range; expected 0.001 to 1000");
     check(&["--batch-size", "0"], "--batch-size 0 would score nothing; use 1 or more");
     check(
         &["--adapter", "absent"],
         "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors",
     );
-    place.config_folder("bert-source", &crate::texts::config("bert", VOCABULARY));
+    place.config_folder("bert-source", &config("bert", VOCABULARY));
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);
     place.refuse(
         &["logprob", "--model", "bert", "--input", "in.jsonl"],
         "bert is an encoder (bert): it has no next token to sample, score or train",
+    );
+}
+
+/// Weights that are numbers, and too large to compute with.
+#[test]
+fn logits_that_are_no_numbers() {
+    let place = Place::new();
+    let huge =
+        config("gpt2", 12).replace("\"initializer_range\": 0.4", "\"initializer_range\": 3e18");
+    place.config_folder("source", &huge);
+    place.succeed(&["init", "source/config.json", "-o", "m"]);
+    place.write("in.jsonl", every_id(2));
+    place.refuse(
+        &["logprob", "--model", "m", "--input", "in.jsonl", "-o", "out.jsonl"],
+        "in.jsonl:1: the model's logits are not finite, so there is nothing to score",
     );
 }

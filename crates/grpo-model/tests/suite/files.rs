@@ -375,10 +375,11 @@ fn headers_that_lie() {
 fn a_folder_without_weights() {
     let (folder, _) = folder();
     std::fs::remove_file(folder.path().join(FILE)).unwrap();
-    check_refused(
-        folder.path(),
-        "cannot read model.safetensors: No such file or directory (os error 2)",
+    let expected = format!(
+        "{} has neither model.safetensors nor model.safetensors.index.json; other formats are not read: let transformers write the model once with save_pretrained",
+        folder.path().display()
     );
+    check_refused(folder.path(), &expected);
 }
 
 #[test]

@@ -292,7 +292,7 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
     std::fs::write(&path, &poisoned).unwrap();
     assert!(refusal(&good).contains("holds a number that is not finite"));
     std::fs::remove_file(&path).unwrap();
-    assert!(matches!(load(&good), Err(ModelFolderError::Model(ModelError::Read { .. }))));
+    assert!(matches!(load(&good), Err(ModelFolderError::Model(ModelError::NoWeights { .. }))));
     // A folder in the place of the file.
     std::fs::create_dir(&path).unwrap();
     assert!(load(&good).is_err());
