@@ -77,7 +77,7 @@ pub enum TrainError {
     },
     /// A number that is not finite any more. The weights of the step before are whole.
     #[error(
-        "the {what} became {value}: training has diverged; lower the learning rate or look at the rewards"
+        "the {what} became {value}: training has diverged; lower the learning rate, or look at the data and the rewards"
     )]
     Diverged {
         /// What.

@@ -1,5 +1,7 @@
 //! `grpo merge`: a model with an adapter added into its weights.
 
+use std::path::Path;
+
 use anyhow::Context;
 use grpo_run::{Existing, write_folder_atomically, write_manifest};
 
@@ -8,6 +10,15 @@ use crate::device;
 use crate::models::{Trained, load};
 
 pub(crate) fn run(arguments: &MergeArguments) -> anyhow::Result<()> {
+    for folder in [&arguments.model, &arguments.adapter] {
+        // A model or adapter with a file more is none any more: its manifest says so.
+        anyhow::ensure!(
+            !is_inside(&arguments.output, folder),
+            "{} is inside {}, which is read; give -o another place",
+            arguments.output.display(),
+            folder.display()
+        );
+    }
     let trained = Trained::Adapter(&arguments.adapter);
     let loaded = load(&arguments.model, trained, Default::default(), &device::device())?;
     let (base, adapter) = loaded.policy.parts();
@@ -16,4 +27,11 @@ pub(crate) fn run(arguments: &MergeArguments) -> anyhow::Result<()> {
         loaded.spec.write(folder, &merged, arguments.dtype)?;
         anyhow::Ok(write_manifest(folder)?)
     })
+}
+
+/// Whether `path`, which need not exist, would be in `folder`.
+fn is_inside(path: &Path, folder: &Path) -> bool {
+    let Ok(folder) = folder.canonicalize() else { return false };
+    let above = path.ancestors().find_map(|above| above.canonicalize().ok());
+    above.is_some_and(|above| above.starts_with(&folder))
 }

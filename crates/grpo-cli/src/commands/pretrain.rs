@@ -199,6 +199,7 @@ fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<Loaded
 fn examples(file: &PretrainFile, loaded: &Loaded) -> anyhow::Result<(Examples, Vec<String>)> {
     let (codec, data) = (&loaded.spec.codec, &file.data);
     let context = loaded.policy.context_length();
+    refuse_keys_without_effect(data)?;
     if is_of_records(&data.file) {
         let options = ChatOptions { add_generation_prompt: true, enable_thinking: data.thinking };
         // The last token is learned, but never fed.
@@ -219,6 +220,31 @@ fn examples(file: &PretrainFile, loaded: &Loaded) -> anyhow::Result<(Examples, V
     let mut report = vec![corpus.report.to_string()];
     report.extend(corpus.report.examples.iter().map(|dropped| format!("left out: {dropped}")));
     Ok((corpus.examples(vocabulary.boundary()), report))
+}
+
+/// Refuses keys that are for the other kind of file.
+fn refuse_keys_without_effect(data: &DataSection) -> anyhow::Result<()> {
+    let (kind, others) = match is_of_records(&data.file) {
+        true => (
+            "molecules",
+            [
+                ("smiles_column", data.smiles_column.is_some()),
+                ("vocabulary", data.vocabulary.is_some()),
+            ],
+        ),
+        false => (
+            "texts",
+            [("max_tokens", data.max_tokens.is_some()), ("thinking", data.thinking.is_some())],
+        ),
+    };
+    for (key, given) in others {
+        anyhow::ensure!(
+            !given,
+            "data.{key} is for files of {kind}, and {} is none; leave it out",
+            data.file.display()
+        );
+    }
+    Ok(())
 }
 
 /// Whether a file has records with keys, and not molecules.

@@ -145,11 +145,9 @@ fn numbers_that_are_not_finite_end_the_training() {
     let error = pretrain(model, &corpus, &CONFIG(), 1, &mut told);
     let error = error.err().unwrap();
     assert!(matches!(error, TrainError::Diverged { what: "loss", .. }), "{error:?}");
-    assert!(
-        error
-            .to_string()
-            .ends_with(": training has diverged; lower the learning rate or look at the rewards")
-    );
+    assert!(error.to_string().ends_with(
+        ": training has diverged; lower the learning rate, or look at the data and the rewards"
+    ));
     assert_eq!(told, Told::default());
 }
 
