@@ -31,7 +31,10 @@ pub(crate) fn run(arguments: &MergeArguments) -> anyhow::Result<()> {
 
 /// Whether `path`, which need not exist, would be in `folder`.
 fn is_inside(path: &Path, folder: &Path) -> bool {
-    let Ok(folder) = folder.canonicalize() else { return false };
-    let above = path.ancestors().find_map(|above| above.canonicalize().ok());
+    let (Ok(path), Ok(folder)) = (std::path::absolute(path), folder.canonicalize()) else {
+        return false;
+    };
+    // Itself is refused as any folder that is there.
+    let above = path.ancestors().skip(1).find_map(|above| above.canonicalize().ok());
     above.is_some_and(|above| above.starts_with(&folder))
 }

@@ -70,6 +70,15 @@ fn what_cannot_be_merged() {
         |to: &str| format!("`{to}` exists already; choose another path, or remove it first");
     merge("m", "a", "m", &exists("m"));
     merge("m", "a", "learn.toml", &exists("learn.toml"));
+    for folder in ["m", "a"] {
+        let to = format!("{folder}/new/deeper");
+        merge(
+            "m",
+            "a",
+            &to,
+            &format!("{to} is inside {folder}, which is read; give -o another place"),
+        );
+    }
     merge(
         "absent",
         "a",

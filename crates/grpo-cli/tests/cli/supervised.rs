@@ -335,6 +335,10 @@ fn files_of_no_texts() {
         &format!("{one}{{\"prompt\": \"the\", \"completion\": 4}}\n"),
         "t.jsonl:2: `completion` is the value 4; expected a text, a list of token ids, or a list of one message of the assistant's (an empty completion is \"\" or `completion_ids`: [])",
     );
+    check_set(
+        "data.smiles_column=smiles",
+        "data.smiles_column is for files of molecules, and texts.jsonl is none; leave it out",
+    );
     check_set("data.file=absent.jsonl", "`absent.jsonl` does not exist; check the path");
     check_file(
         "molecules.smi",
