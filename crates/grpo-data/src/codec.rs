@@ -1,6 +1,7 @@
 //! From text to ids and back, by whatever files a model folder has for it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::{
     ChatOptions, ChatTemplate, CompletionSource, DataError, PromptSource, SpecialIds,
@@ -15,7 +16,7 @@ pub struct Codec {
     /// Where it was read.
     folder: PathBuf,
     /// The files of the folder that belong to it, as they were.
-    files: Vec<(String, Vec<u8>)>,
+    files: Arc<[(String, Vec<u8>)]>,
     /// Tokens that the model has logits for, where a model is known.
     vocabulary: Option<usize>,
 }
@@ -25,7 +26,7 @@ enum Tokens {
     /// Tokens of SMILES.
     Smiles(Vocabulary),
     /// Text in general.
-    Text { tokenizer: Box<TextTokenizer>, chat: Option<Box<ChatTemplate>> },
+    Text { tokenizer: Arc<TextTokenizer>, chat: Option<Arc<ChatTemplate>> },
     /// No file says: ids go in and come out.
     Ids,
 }
@@ -51,8 +52,13 @@ impl Codec {
     /// Of a token list of SMILES.
     pub fn of_vocabulary(vocabulary: Vocabulary) -> Self {
         let boundary = vocabulary.boundary();
-        let files = vec![(VOCABULARY_FILE.to_owned(), vocabulary.to_json().into_bytes())];
-        let special = SpecialIds { bos: Some(boundary), eos: vec![boundary], pad: None };
+        let files = [(VOCABULARY_FILE.to_owned(), vocabulary.to_json().into_bytes())].into();
+        let special = SpecialIds {
+            bos: Some(boundary),
+            eos: vec![boundary],
+            learned_end: Some(boundary),
+            pad: None,
+        };
         Self {
             tokens: Tokens::Smiles(vocabulary),
             special,
@@ -62,16 +68,12 @@ impl Codec {
         }
     }
 
-    /// The same for a model that has logits for `vocabulary` tokens: other ids are refused from now on.
-    ///
-    /// # Errors
-    /// An id that begins or ends a text is another.
-    pub fn for_model(self, vocabulary: usize) -> Result<Self, DataError> {
-        let mut special = self.special.bos.iter().chain(&self.special.eos);
-        match special.find(|id| **id as usize >= vocabulary) {
-            Some(&id) => Err(DataError::SpecialId { folder: self.folder, id, vocabulary }),
-            None => Ok(Self { vocabulary: Some(vocabulary), ..self }),
-        }
+    /// The same for a model that has logits for `vocabulary` tokens: other ids are refused where they are used. An end
+    /// mark among them can never be drawn, and so ends nothing.
+    #[must_use]
+    pub fn for_model(mut self, vocabulary: usize) -> Self {
+        self.special.eos.retain(|id| (*id as usize) < vocabulary);
+        Self { vocabulary: Some(vocabulary), ..self }
     }
 
     /// Of ids that no file says anything of.
@@ -80,7 +82,7 @@ impl Codec {
             tokens: Tokens::Ids,
             special,
             folder: PathBuf::new(),
-            files: Vec::new(),
+            files: [].into(),
             vocabulary: None,
         }
     }
@@ -97,8 +99,8 @@ impl Codec {
         }
         let path = folder.join(TOKENIZER_FILE);
         let tokens = if path.exists() {
-            let tokenizer = Box::new(TextTokenizer::from_file(&path)?);
-            Tokens::Text { tokenizer, chat: ChatTemplate::from_folder(folder)?.map(Box::new) }
+            let tokenizer = Arc::new(TextTokenizer::from_file(&path)?);
+            Tokens::Text { tokenizer, chat: ChatTemplate::from_folder(folder)?.map(Arc::new) }
         } else {
             Tokens::Ids
         };
@@ -116,7 +118,13 @@ impl Codec {
                 files.push((name.to_owned(), bytes));
             }
         }
-        Ok(Self { tokens, special, folder: folder.to_owned(), files, vocabulary: None })
+        Ok(Self {
+            tokens,
+            special,
+            folder: folder.to_owned(),
+            files: files.into(),
+            vocabulary: None,
+        })
     }
 
     /// The token list, where the ids are tokens of SMILES.
@@ -160,9 +168,17 @@ impl Codec {
         self.special.bos
     }
 
-    /// The ids that end a text; the first is the one to train on.
+    /// The ids that end a text.
     pub fn end_ids(&self) -> &[u32] {
         &self.special.eos
+    }
+
+    /// The id that ends what is learned, where there is one.
+    ///
+    /// # Errors
+    /// The model lacks it.
+    pub fn learned_end(&self) -> Result<Option<u32>, DataError> {
+        Ok(self.known(self.special.learned_end.into_iter().collect())?.first().copied())
     }
 
     /// The ids in front of a completion. Text gets what the tokenizer puts in front of a text; messages go through
@@ -213,7 +229,7 @@ impl Codec {
                 encode_smiles(vocabulary, text)?
             }
             (Tokens::Text { tokenizer, .. }, CompletionSource::Text(text)) => {
-                tokenizer.encode(text)?
+                tokenizer.encode_behind(text)?
             }
             (Tokens::Ids, CompletionSource::Text(_)) => return Err(self.no_tokenizer()),
         };

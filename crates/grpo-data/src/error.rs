@@ -73,18 +73,6 @@ pub enum DataError {
         /// Tokens of the model.
         vocabulary: usize,
     },
-    /// An id that begins or ends a text and that the model has no logit for.
-    #[error(
-        "`{folder}`: the id {id}, which is to begin or end a text, is outside the model's vocabulary of {vocabulary} tokens; correct bos_token_id and eos_token_id in generation_config.json and config.json"
-    )]
-    SpecialId {
-        /// The model folder.
-        folder: PathBuf,
-        /// The id.
-        id: u32,
-        /// Tokens of the model.
-        vocabulary: usize,
-    },
     /// A prompt or completion that is not made of the vocabulary's tokens.
     #[error("`{smiles}` is not in the model's vocabulary: {source}")]
     NotInVocabulary {

@@ -152,8 +152,8 @@ fn example(
     };
     let completion = codec.completion(completion)?;
     let first_target = prompt.len().max(1);
-    let end = codec.end_ids().first().filter(|end| completion.last() != Some(end));
-    let ids = [prompt, completion, end.copied().into_iter().collect()].concat();
+    let end = codec.learned_end()?.filter(|end| completion.last() != Some(end));
+    let ids = [prompt, completion, end.into_iter().collect()].concat();
     if ids.len() <= first_target {
         return Err(DataError::NoCompletion);
     }

@@ -12,6 +12,9 @@ pub struct SpecialIds {
     pub bos: Option<u32>,
     /// Each of them ends a text; a chat model often has one for a turn and one for a document.
     pub eos: Vec<u32>,
+    /// Ends what a model is trained to say: the tokenizer's own end mark, which ends a turn of a chat, else the first
+    /// of [`Self::eos`].
+    pub learned_end: Option<u32>,
     /// Fills a batch, where a file says so.
     pub pad: Option<u32>,
 }
@@ -43,9 +46,10 @@ impl SpecialIds {
                 eos.push(id);
             }
         }
+        let learned_end = token_id(&names, "eos_token", tokenizer)?.or(eos.first().copied());
         let bos = found("bos_token_id", "bos_token")?.first().copied();
         let pad = found("pad_token_id", "pad_token")?.first().copied();
-        Ok(Self { bos, eos, pad })
+        Ok(Self { bos, eos, learned_end, pad })
     }
 }
 

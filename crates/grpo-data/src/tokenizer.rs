@@ -18,7 +18,12 @@ pub struct TextTokenizer {
     inner: Tokenizer,
     path: PathBuf,
     len: usize,
+    /// The beginning of a text is a token of its own kind (`▁` of Llama 2), which a text behind another has not.
+    marks_beginning: bool,
 }
+
+/// What a text stands behind where its own beginning is not to be marked.
+const ANCHOR: &str = "\n";
 
 impl TextTokenizer {
     /// Reads a `tokenizer.json`.
@@ -52,7 +57,11 @@ impl TextTokenizer {
         }
         let largest = inner.get_vocab(true).into_values().max();
         let largest = largest.ok_or_else(|| bad("it has no tokens".to_owned()))?;
-        Ok(Self { inner, path: path.into(), len: largest as usize + 1 })
+        let (len, path) = (largest as usize + 1, path.into());
+        let mut tokenizer = Self { inner, path, len, marks_beginning: false };
+        let [alone, behind] = [tokenizer.encode("x"), tokenizer.behind_anchor("x")];
+        tokenizer.marks_beginning = matches!((alone, behind), (Ok(a), Ok(b)) if a != b);
+        Ok(tokenizer)
     }
 
     /// The ids of `text`. Nothing is added around it; special tokens that are written in the text
@@ -71,6 +80,33 @@ impl TextTokenizer {
     /// As [`Self::encode`].
     pub fn encode_with_special(&self, text: &str) -> Result<Vec<u32>, DataError> {
         self.ids(text, true)
+    }
+
+    /// The ids of a text that stands behind another, such as a completion behind its prompt: as [`Self::encode`],
+    /// without the mark that some tokenizers (Llama 2's) put in front of every text.
+    ///
+    /// # Errors
+    /// As [`Self::encode`]; or the text cannot be told from what it stands behind.
+    pub fn encode_behind(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        if self.marks_beginning && !text.is_empty() {
+            self.behind_anchor(text)
+        } else {
+            self.encode(text)
+        }
+    }
+
+    fn behind_anchor(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        let anchor = self.encode(ANCHOR)?;
+        let both = self.encode(&format!("{ANCHOR}{text}"))?;
+        match both.strip_prefix(anchor.as_slice()) {
+            Some(ids) => Ok(ids.to_vec()),
+            None => Err(DataError::NotEncoded {
+                path: self.path.clone(),
+                text: Shortened(text).to_string(),
+                reason: "its first characters become one token with a line end in front of them"
+                    .to_owned(),
+            }),
+        }
     }
 
     /// The text of `ids` without special tokens. Ids that the tokenizer lacks are skipped, and bytes

@@ -152,4 +152,36 @@ pub enum ModelError {
         /// The folder.
         folder: PathBuf,
     },
+    /// Targets of an adapter of which no layer of the base is one.
+    #[error(
+        "{}: its adapter_config.json targets {}, and the linear layers of this model are {}; was the adapter trained on another base?",
+        path.display(), targets.join(", "), known.join(", ")
+    )]
+    OtherTargets {
+        /// The file of the weights.
+        path: PathBuf,
+        /// The targets.
+        targets: Vec<String>,
+        /// The layers that there are.
+        known: Vec<String>,
+    },
+    /// Matrices for a layer that the adapter's settings do not name.
+    #[error(
+        "{}: it has matrices for {layer}, which target_modules of adapter_config.json does not name; take both files from the same adapter",
+        path.display()
+    )]
+    NoTarget {
+        /// The file of the weights.
+        path: PathBuf,
+        /// The layer.
+        layer: String,
+    },
+    /// More memory than can be had.
+    #[error("tensor '{name}' of {numbers} numbers does not fit into memory")]
+    Memory {
+        /// The tensor.
+        name: String,
+        /// How many numbers it has.
+        numbers: usize,
+    },
 }

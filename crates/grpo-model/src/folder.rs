@@ -57,7 +57,7 @@ impl ModelSpec {
                 expected,
             });
         }
-        let codec = codec.for_model(expected)?;
+        let codec = codec.for_model(expected);
         Ok(Self { config, codec })
     }
 

@@ -121,12 +121,20 @@ pub(crate) struct Adaptable {
     pub(crate) shape: [usize; 2],
 }
 
+impl Adaptable {
+    /// Whether `name` is the end of its path in the family's names.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        let above = self.stored.strip_suffix(name);
+        above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
+    }
+}
+
 impl Adapter {
     /// A new adapter that changes nothing yet: A is uniform within ±1/√in (PyTorch's initialisation of a linear
     /// layer, as in PEFT), B is 0. Equal seeds give equal adapters.
     ///
     /// # Errors
-    /// A setting out of its range, or a target that no layer has.
+    /// A setting out of its range, a target that no layer has, or a rank that a layer cannot have.
     pub fn random(
         config: &LoraConfig,
         model: &Transformer,
@@ -135,11 +143,8 @@ impl Adapter {
     ) -> Result<Self, ModelError> {
         config.check()?;
         let layers = model.adaptable_layers();
-        let is_target = |layer: &Adaptable, target: &str| {
-            layer.stored == target || layer.stored.ends_with(&format!(".{target}"))
-        };
         for target in &config.targets {
-            if !layers.iter().any(|layer| is_target(layer, target)) {
+            if !layers.iter().any(|layer| layer.is_named(target)) {
                 return Err(ModelError::UnknownTarget {
                     target: target.clone(),
                     known: last_names(&layers),
@@ -147,8 +152,16 @@ impl Adapter {
             }
         }
         let chosen = |layer: &&Adaptable| {
-            config.targets.is_empty() || config.targets.iter().any(|t| is_target(layer, t))
+            config.targets.is_empty() || config.targets.iter().any(|name| layer.is_named(name))
         };
+        let is_too_small = |layer: &&Adaptable| layer.shape.iter().any(|&size| size < config.rank);
+        if let Some(layer) = layers.iter().filter(chosen).find(is_too_small) {
+            let message = format!(
+                "{} is more than the rank that {} can have, which is {} × {}",
+                config.rank, layer.stored, layer.shape[0], layer.shape[1]
+            );
+            return Err(ModelError::Lora { key: "rank", message });
+        }
         let rng = CounterRng::new(seed, Purpose::Initialisation);
         let pairs = layers
             .iter()
@@ -157,9 +170,10 @@ impl Adapter {
                 let [input, output] = layer.shape;
                 let bound = (input as f64).powf(-0.5);
                 // The last word keeps these numbers apart from those of a model's own parameters.
-                let value = |i: u32| rng.uniform([i, layer.number as u32, 0, 1]) * 2.0 - 1.0;
+                let counter = |i: u64| [i as u32, layer.number as u32, (i >> 32) as u32, 1];
+                let value = |i: u64| rng.uniform(counter(i)) * 2.0 - 1.0;
                 let a: Vec<f32> =
-                    (0..(input * config.rank) as u32).map(|i| (bound * value(i)) as f32).collect();
+                    (0..(input * config.rank) as u64).map(|i| (bound * value(i)) as f32).collect();
                 let a = TensorData::new(a, [input, config.rank]);
                 let pair = LoraPair {
                     a: Param::from_tensor(Tensor::from_data(a, device)),

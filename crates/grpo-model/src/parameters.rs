@@ -122,7 +122,9 @@ impl Parameters {
         let values = match &mut self.source {
             Source::Random { rng, tensors, deviation } => {
                 *tensors += 1;
-                first.values(rng, *tensors, *deviation, shape.iter().product())
+                let numbers = shape.iter().product();
+                let values = first.values(rng, *tensors, *deviation, numbers);
+                values.ok_or_else(|| ModelError::Memory { name: path.to_owned(), numbers })?
             }
             Source::Checkpoint { checkpoint, names, prefix } => {
                 let name = names.parameter(path);
@@ -154,13 +156,18 @@ enum First {
 }
 
 impl First {
-    fn values(&self, rng: &CounterRng, tensor: u32, deviation: f64, n: usize) -> Vec<f32> {
+    /// `None` where the memory cannot be had.
+    fn values(&self, rng: &CounterRng, tensor: u32, deviation: f64, n: usize) -> Option<Vec<f32>> {
+        let mut values = Vec::new();
+        values.try_reserve_exact(n).ok()?;
         match self {
-            Self::Constant(value) => vec![*value; n],
-            Self::Normal => (0..n as u64)
+            Self::Constant(value) => values.resize(n, *value),
+            Self::Normal => (0..n)
                 .into_par_iter()
-                .map(|i| (deviation * rng.normal([i as u32, (i >> 32) as u32, tensor, 0])) as f32)
-                .collect(),
+                .map(|i| rng.normal([i as u32, (i as u64 >> 32) as u32, tensor, 0]))
+                .map(|normal| (deviation * normal) as f32)
+                .collect_into_vec(&mut values),
         }
+        Some(values)
     }
 }

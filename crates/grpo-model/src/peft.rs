@@ -119,18 +119,34 @@ fn adapter(
     device: &Device,
 ) -> Result<Adapter, ModelError> {
     let layers = model.adaptable_layers();
+    if let Targets::Named { names, .. } = &scales.targets {
+        // As in PEFT, one that fits is enough: lists are written for several families.
+        if !layers.iter().any(|layer| scales.targets.allows(layer)) {
+            return Err(ModelError::OtherTargets {
+                path: weights.path().to_owned(),
+                targets: names.clone(),
+                known: last_names(&layers),
+            });
+        }
+    }
     let mut pairs = Vec::new();
     for layer in &layers {
         let name = |part: &str| format!("{PREFIX}{}.lora_{part}.weight", layer.stored);
         let has = |part: &str| weights.names().any(|found| found == name(part));
         if !has("A") && !has("B") {
-            if scales.targets.contains(layer) {
+            if scales.targets.needs(layer) {
                 return Err(ModelError::MissingTensor {
                     path: weights.path().to_owned(),
                     name: name("A"),
                 });
             }
             continue;
+        }
+        if !scales.targets.allows(layer) {
+            return Err(ModelError::NoTarget {
+                path: weights.path().to_owned(),
+                layer: layer.stored.clone(),
+            });
         }
         let (rank, alpha) = scales.of_layer(&layer.stored);
         let [input, output] = layer.shape;
@@ -182,21 +198,26 @@ struct Scales {
     alphas: Vec<(Regex, f64)>,
 }
 
-/// Which layers must have a pair.
+/// Which layers have a pair.
 enum Targets {
-    /// Those with one of these ends.
-    Ends(Vec<String>),
+    /// Those with one of these ends; all of them, or those that are not excluded.
+    Named { names: Vec<String>, all: bool },
     /// Not said in a way that we read: whatever the file has.
     Unsaid,
 }
 
 impl Targets {
-    fn contains(&self, layer: &Adaptable) -> bool {
+    fn needs(&self, layer: &Adaptable) -> bool {
         match self {
-            Self::Ends(ends) => ends
-                .iter()
-                .any(|end| layer.stored == *end || layer.stored.ends_with(&format!(".{end}"))),
+            Self::Named { names, all } => *all && names.iter().any(|name| layer.is_named(name)),
             Self::Unsaid => false,
+        }
+    }
+
+    fn allows(&self, layer: &Adaptable) -> bool {
+        match self {
+            Self::Named { names, .. } => names.iter().any(|name| layer.is_named(name)),
+            Self::Unsaid => true,
         }
     }
 }
@@ -221,13 +242,19 @@ impl Scales {
                 .as_bool()
                 .ok_or_else(|| format!("use_rslora = {value}; expected true or false"))?,
         };
-        let all_layers = json.get("layers_to_transform").is_none_or(Value::is_null)
-            && json.get("exclude_modules").is_none_or(Value::is_null);
         let targets = match json.get("target_modules") {
-            Some(Value::Array(ends)) if all_layers => Targets::Ends(
-                ends.iter().filter_map(|end| end.as_str().map(str::to_owned)).collect(),
-            ),
-            _ => Targets::Unsaid,
+            None | Some(Value::Null | Value::String(_)) => Targets::Unsaid,
+            Some(targets @ Value::Array(names)) => {
+                let name = |name: &Value| name.as_str().map(str::to_owned);
+                let names: Option<Vec<String>> = names.iter().map(name).collect();
+                let names =
+                    names.ok_or_else(|| format!("target_modules = {targets}; expected names"))?;
+                let exclude = json.get("exclude_modules").is_some_and(|value| !value.is_null());
+                Targets::Named { names, all: !exclude }
+            }
+            Some(other) => {
+                return Err(format!("target_modules = {other}; expected a list of names"));
+            }
         };
         Ok(Self {
             rank,
@@ -265,6 +292,17 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     };
     if !beside_the_base {
         return Err(format!("init_lora_weights = {first} is not supported: it changes the base"));
+    }
+    let layers = json.get("layers_to_transform").filter(|layers| !layers.is_null());
+    if let Some(layers) = layers {
+        return Err(format!("layers_to_transform = {layers} is not supported"));
+    }
+    // Kinds that a later PEFT may know; one that is computed otherwise must not pass for plain LoRA.
+    let unknown = |(key, value): &(&String, &Value)| {
+        key.starts_with("use_") && **key != "use_rslora" && **value == true
+    };
+    if let Some((key, value)) = json.iter().find(unknown) {
+        return Err(format!("{key} = {value} is not supported"));
     }
     let off = |value: &Value| match value {
         Value::Null | Value::Bool(false) => true,

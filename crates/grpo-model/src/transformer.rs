@@ -81,10 +81,12 @@ impl Transformer {
 
     /// A model with first values from the generator: N(0, σ) for matrices and tables, with the family's σ, 0 for
     /// biases and learned positions, 1 for the scales of the norms. Equal seeds give equal models.
-    pub fn random(config: &ModelConfig, seed: u64, device: &Device) -> Self {
+    ///
+    /// # Errors
+    /// [`ModelError::Memory`].
+    pub fn random(config: &ModelConfig, seed: u64, device: &Device) -> Result<Self, ModelError> {
         let deviation = config.description().initial_deviation;
-        let mut parameters = Parameters::random(seed, deviation, device);
-        Self::new(config, &mut parameters).expect("random parameters come in every size")
+        Self::new(config, &mut Parameters::random(seed, deviation, device))
     }
 
     /// What the model is made of.

@@ -26,7 +26,7 @@ fn model(layers: usize, device: &Device) -> Transformer {
             "hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": {layers},
             "num_attention_heads": 4}}"#
     );
-    Transformer::random(&ModelConfig::from_json(&json).unwrap(), 1, device)
+    Transformer::random(&ModelConfig::from_json(&json).unwrap(), 1, device).unwrap()
 }
 
 fn adapter(model: &Transformer, seed: u64) -> Adapter {

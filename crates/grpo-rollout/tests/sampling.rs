@@ -25,7 +25,7 @@ fn scaled(scale: f32) -> Transformer {
     let config = ModelConfig::molgpt(&MolGptConfig::new(VOCABULARY, CONTEXT, 2, 2, 16)).unwrap();
     let device = Device::flex();
     let folder = tempfile::tempdir().unwrap();
-    let model = Transformer::random(&config, 1, &device);
+    let model = Transformer::random(&config, 1, &device).unwrap();
     let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
     spec.write(folder.path(), &model, StoredAs::F32).unwrap();
     let path = folder.path().join("model.safetensors");

@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: &InitArguments) -> anyhow::Result<()> {
     };
     let spec = ModelSpec::new(config, beside)?;
     check_codec(&spec, beside)?;
-    let model = Transformer::random(&spec.config, arguments.seed, &device::device());
+    let model = Transformer::random(&spec.config, arguments.seed, &device::device())?;
     write_folder_atomically(&arguments.output, Existing::Refuse, |folder| {
         spec.write(folder, &model, arguments.dtype)?;
         anyhow::Ok(write_manifest(folder)?)

@@ -190,7 +190,7 @@ fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<Loaded
         sizes.n_embd,
     );
     let config = ModelConfig::molgpt(&sizes).context("[model]")?;
-    let policy = Policy::Whole(Transformer::random(&config, file.seed, device));
+    let policy = Policy::Whole(Transformer::random(&config, file.seed, device)?);
     let spec = ModelSpec { config, codec: Codec::of_vocabulary(vocabulary) };
     Ok(Loaded { spec, policy, adapter: None, files: Vec::new() })
 }

@@ -25,15 +25,27 @@ fn ends_are_united_and_beginning_and_padding_the_first() {
         (CONFIG, r#"{"eos_token_id": 7, "bos_token_id": 331, "pad_token_id": 5}"#),
         (NAMES, r#"{"eos_token": {"content": "<|im_end|>"}, "bos_token": "<|endoftext|>"}"#),
     ];
-    let expect = SpecialIds { bos: Some(331), eos: vec![332, 330, 7], pad: Some(330) };
+    let learned_end = Some(332);
+    let expect = SpecialIds { bos: Some(331), eos: vec![332, 330, 7], learned_end, pad: Some(330) };
     assert_eq!(read(&files, true).unwrap(), expect);
     assert_eq!(read(&files, false).unwrap(), expect);
-    let names = SpecialIds { bos: Some(330), eos: vec![332], pad: None };
+    let names = SpecialIds { bos: Some(330), eos: vec![332], learned_end, pad: None };
     assert_eq!(read(&files[2..], true).unwrap(), names);
     assert_eq!(read(&files[2..], false).unwrap(), SpecialIds::default());
     let padded = (NAMES, r#"{"pad_token": "<|endoftext|>"}"#);
     assert_eq!(read(&[padded], true).unwrap().pad, Some(330));
     assert_eq!(read(&[], true).unwrap(), SpecialIds::default());
+}
+
+/// Llama 3's files list the end of a document first; its chats end with the tokenizer's own end mark.
+#[test]
+fn what_is_learned_ends_as_the_tokenizer_says() {
+    let list = (GENERATION, r#"{"eos_token_id": [330, 331, 332]}"#);
+    let names = (NAMES, r#"{"eos_token": "<|im_end|>"}"#);
+    let both = read(&[list, names], true).unwrap();
+    assert_eq!((both.learned_end, both.eos), (Some(332), vec![330, 331, 332]));
+    assert_eq!(read(&[list], true).unwrap().learned_end, Some(330));
+    assert_eq!(read(&[list, names], false).unwrap().learned_end, Some(330));
 }
 
 #[test]

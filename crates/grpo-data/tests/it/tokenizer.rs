@@ -158,3 +158,38 @@ proptest! {
         prop_assert!(ids.iter().all(|&id| (id as usize) < TOKENIZER.len()));
     }
 }
+
+/// A tokenizer that marks the beginning of every text, as Llama 2's does.
+const MARKING: &str = r#"{
+    "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+    "normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    ]},
+    "pre_tokenizer": null, "post_processor": null, "decoder": null,
+    "model": {
+        "type": "BPE", "dropout": null, "unk_token": null,
+        "vocab": {"▁": 0, "a": 1, "b": 2, "▁a": 3, "▁b": 4, "\n": 5, "x": 6, "▁x": 7, "\na": 8},
+        "merges": ["▁ a", "▁ b", "▁ x", "\n a"]
+    }
+}"#;
+
+#[test]
+fn a_text_behind_another_has_no_mark_of_a_beginning() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.json");
+    std::fs::write(&path, MARKING).unwrap();
+    let marking = TextTokenizer::from_file(&path).unwrap();
+    assert_eq!(marking.encode("b").unwrap(), [4]);
+    assert_eq!(marking.encode_behind("b").unwrap(), [2]);
+    assert_eq!(marking.encode_behind(" b").unwrap(), [4]);
+    assert_eq!(marking.encode_behind("").unwrap(), [0_u32; 0]);
+    // `\na` is one token: where the text begins cannot be told.
+    let fault = marking.encode_behind("a").unwrap_err().to_string();
+    assert!(fault.contains("become one token with a line end"), "{fault}");
+
+    let plain = &*TOKENIZER;
+    for text in ["b", " b", "\n\n", ""] {
+        assert_eq!(plain.encode_behind(text).unwrap(), plain.encode(text).unwrap());
+    }
+}

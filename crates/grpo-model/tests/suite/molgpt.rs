@@ -180,7 +180,7 @@ fn what_stands_to_the_right_changes_nothing() {
 fn parameters_are_counted_as_published() {
     let count = |vocab, block| {
         let config = ModelConfig::molgpt(&MolGptConfig::new(vocab, block, 8, 8, 256)).unwrap();
-        Transformer::random(&config, 0, &Device::flex()).num_params()
+        Transformer::random(&config, 0, &Device::flex()).unwrap().num_params()
     };
     assert_eq!(count(94, 100), 6_392_832);
     assert_eq!(count(26, 54), 6_346_240);
@@ -188,7 +188,7 @@ fn parameters_are_counted_as_published() {
 
 #[test]
 fn stored_names_and_layouts_are_the_published_ones() {
-    let model = Transformer::random(&config(11, 9, 1, 16), 0, &Device::flex());
+    let model = Transformer::random(&config(11, 9, 1, 16), 0, &Device::flex()).unwrap();
     let listed: Vec<String> = named_tensors(&model)
         .iter()
         .map(|(name, data)| format!("{name} {:?}", data.shape().to_vec()))
@@ -237,7 +237,7 @@ fn weights_survive_the_way_out_and_in() {
 #[test]
 fn seeds_give_models() {
     let config = config(11, 9, 1, 16);
-    let of = |seed| named_tensors(&Transformer::random(&config, seed, &Device::flex()));
+    let of = |seed| named_tensors(&Transformer::random(&config, seed, &Device::flex()).unwrap());
     assert_eq!(of(1), of(1));
     assert_ne!(of(1), of(2));
     let weights: Vec<f64> = of(1)["blocks.0.mlp.0.weight"].iter::<f64>().collect();
@@ -250,7 +250,7 @@ fn seeds_give_models() {
 #[test]
 fn a_frozen_model_keeps_its_values_and_is_off_the_tape() {
     let device = Device::flex().autodiff();
-    let model = Transformer::random(&config(11, 9, 1, 16), 1, &device);
+    let model = Transformer::random(&config(11, 9, 1, 16), 1, &device).unwrap();
     let frozen = Frozen::snapshot(&model);
     let states = frozen.hidden(&TokenBatch::from_iter([[1, 2].as_slice()]), None);
     assert!(!states.is_autodiff());
@@ -263,7 +263,8 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     let bytes = |config: &ModelConfig| {
-        StoredTensors::of(&Transformer::random(config, 1, &device)).to_bytes(StoredAs::F32, None)
+        StoredTensors::of(&Transformer::random(config, 1, &device).unwrap())
+            .to_bytes(StoredAs::F32, None)
     };
     let load = |config: &ModelConfig| {
         let json = serde_json::to_string(config.json()).unwrap();
@@ -300,7 +301,7 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
 
 #[test]
 fn weight_decay_is_for_the_matrices_of_linear_layers() {
-    let model = Transformer::random(&config(11, 9, 2, 16), 0, &Device::flex());
+    let model = Transformer::random(&config(11, 9, 2, 16), 0, &Device::flex()).unwrap();
     // Four of attention and two of the MLP in each block, and the head.
     assert_eq!(linear_weights(&model).len(), 2 * 6 + 1);
 }

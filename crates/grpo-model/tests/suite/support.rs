@@ -46,7 +46,7 @@ pub(crate) fn shaken_by(
     factor: impl Fn(&[usize]) -> f32,
     device: &Device,
 ) -> Transformer {
-    let mut weights = weights(&Transformer::random(config, seed, &Device::flex()));
+    let mut weights = weights(&Transformer::random(config, seed, &Device::flex()).unwrap());
     for (name, (shape, values)) in &mut weights {
         let shaken = values.iter_mut().zip(shakes(name));
         shaken.for_each(|(value, shake)| *value = *value * factor(shape) + shake * 0.3);

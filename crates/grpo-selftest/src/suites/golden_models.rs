@@ -72,15 +72,24 @@ pub(super) fn policy(
 fn layouts(suite: &mut Suite, model: &Frozen<Transformer>, sequences: &[ExpectedSequence]) {
     let whole: Vec<Vec<u32>> =
         sequences.iter().map(|s| [s.prompt.as_slice(), &s.completion].concat()).collect();
-    for padding in [Padding::Right, Padding::Left] {
-        let mut case = suite.case(format!("{padding:?} padding"));
-        let together = TokenBatch::new(whole.iter().map(Vec::as_slice), padding);
-        for (row, sequence) in sequences.iter().enumerate() {
-            let alone = TokenBatch::from_iter([whole[row].as_slice()]);
-            let expected = host(scores(model, &alone, 0, sequence, 1.0).logprobs);
-            let got = host(scores(model, &together, row, sequence, 1.0).logprobs);
-            let place = |i: usize| format!("logprobs[{row}][{i}]");
-            case.list(&place, &got, &expected, Tolerance::of_largest_or_1(LAYOUTS));
+    for (padding, rows, temperature) in [
+        (Padding::Right, whole.len(), 1.0),
+        (Padding::Left, whole.len(), 1.0),
+        (Padding::Right, 2, 0.8),
+        (Padding::Left, 2, 0.8),
+    ] {
+        let mut case = suite.case(format!("{padding:?} padding, batches of {rows}"));
+        for (batch, (whole, sequences)) in
+            whole.chunks(rows).zip(sequences.chunks(rows)).enumerate()
+        {
+            let together = TokenBatch::new(whole.iter().map(Vec::as_slice), padding);
+            for (row, sequence) in sequences.iter().enumerate() {
+                let alone = TokenBatch::from_iter([whole[row].as_slice()]);
+                let expected = host(scores(model, &alone, 0, sequence, temperature).logprobs);
+                let got = host(scores(model, &together, row, sequence, temperature).logprobs);
+                let place = |i: usize| format!("logprobs[{}][{i}]", batch * rows + row);
+                case.list(&place, &got, &expected, Tolerance::EXACT.plus(LAYOUTS));
+            }
         }
     }
 }

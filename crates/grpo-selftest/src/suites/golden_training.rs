@@ -19,7 +19,7 @@ use crate::report::{Suite, Tolerance};
 const OF_STEP: f64 = 1e-3;
 /// Of a tensor's distance from where it should be, in units of the way that it went.
 const OF_WAY: f64 = 0.03;
-/// Of GPT-2's key biases, whose gradient is 0.
+/// Of GPT-2's key biases, whose gradient is 0, where the other program has moved them by no more.
 const OF_KEY_BIAS: f64 = 1e-4;
 
 pub(super) fn suite(
@@ -92,10 +92,14 @@ fn weights(suite: &mut Suite, before: &Transformer, after: &Transformer, got: &T
             let keys = before.len() / 3..2 * (before.len() / 3);
             let [before, after, got]: [Vec<f64>; 3] =
                 [&mut before, &mut after, &mut got].map(|all| all.drain(keys.clone()).collect());
-            let noise =
-                || before.iter().zip(&after).map(|(b, a)| (b - a).abs()).fold(0.0, f64::max);
-            let bound = Tolerance::EXACT.plus(OF_KEY_BIAS).or(&got, &after, noise);
-            case.list(&|i| format!("key bias[{i}]"), &got, &after, bound);
+            let way = before.iter().zip(&after).map(|(b, a)| (b - a).abs()).fold(0.0, f64::max);
+            if way <= OF_KEY_BIAS {
+                let bound = Tolerance::EXACT.plus(OF_KEY_BIAS);
+                case.list(&|i| format!("key bias[{i}]"), &got, &after, bound);
+            } else {
+                // AdamW has made whole steps of the other program's rounding.
+                case.left_out();
+            }
         }
         let distance = |from: &[f64]| {
             from.iter().zip(&after).map(|(x, a)| (x - a).powi(2)).sum::<f64>().sqrt()

@@ -24,7 +24,7 @@ pub(crate) fn sizes(vocab_size: usize) -> ModelConfig {
 
 /// A model for training, with first values.
 pub(crate) fn fresh_model(vocab_size: usize) -> Transformer {
-    Transformer::random(&sizes(vocab_size), 1, &Device::flex().autodiff())
+    Transformer::random(&sizes(vocab_size), 1, &Device::flex().autodiff()).unwrap()
 }
 
 /// A model for training whose probabilities are far from equal; its weights are `scale` times the first

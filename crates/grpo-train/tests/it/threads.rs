@@ -14,7 +14,7 @@ fn a_step_of_a_wide_model_is_the_same_with_any_number_of_threads() {
         let wide =
             ModelConfig::molgpt(&MolGptConfig::new(vocabulary.len(), 48, 2, 4, 128)).unwrap();
         // Batches of 64 × 40 tokens: products of 2,560 × 128 × 512.
-        let model = Transformer::random(&wide, 1, &Device::flex().autodiff());
+        let model = Transformer::random(&wide, 1, &Device::flex().autodiff()).unwrap();
         let mut config = config();
         config.train.group_size = 64;
         config.sampling.max_new_tokens = 40;
