@@ -104,7 +104,7 @@ pub(crate) struct SampleArguments {
     /// most 256 for completions of prompts]
     #[arg(long, value_name = "N")]
     pub(crate) max_new_tokens: Option<usize>,
-    /// How the matrices of the model's blocks are held
+    /// How the matrices of the model's blocks are held: f32, bf16, q8 or q4 (the last two are slow on the CPU)
     #[arg(long, value_name = "PRECISION", default_value = "f32", value_parser = precision)]
     pub(crate) weights: WeightPrecision,
     /// Molecules or completions drawn at the same time
@@ -139,7 +139,7 @@ pub(crate) struct LogprobArguments {
     /// Completions scored at the same time; decides memory
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(crate) batch_size: usize,
-    /// How the matrices of the model's blocks are held
+    /// How the matrices of the model's blocks are held: f32, bf16, q8 or q4 (the last two are slow on the CPU)
     #[arg(long, value_name = "PRECISION", default_value = "f32", value_parser = precision)]
     pub(crate) weights: WeightPrecision,
     /// The chat template's switch for thinking before the answer

@@ -33,6 +33,11 @@ impl Look {
         Self { codec: codec.clone(), prompts, config, seed }
     }
 
+    /// How many completions it draws.
+    pub(crate) fn count(&self) -> usize {
+        self.prompts.len()
+    }
+
     /// One completion of each prompt.
     pub(crate) fn at(&self, policy: &Policy) -> anyhow::Result<Seen> {
         if self.prompts.is_empty() {
@@ -109,7 +114,7 @@ fn of_completions(before: &RewardSummary, after: &RewardSummary) -> String {
         let after = after.parts.get(name).copied().unwrap_or(f64::NAN);
         rows.push((format!("mean {name}"), *value, after));
     }
-    table(&format!("{} completions", before.samples), &rows)
+    table(&format!("{} completions of training prompts", before.samples), &rows)
 }
 
 fn table(title: &str, rows: &[(String, f64, f64)]) -> String {

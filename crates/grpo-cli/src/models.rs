@@ -91,7 +91,9 @@ pub(crate) fn load(
             (Policy::Adapted(Adapted::new(&base, adapter)), Some(config))
         }
         Trained::NewAdapter(lora, seed) => {
-            let config = AdapterConfig::new(lora, &base, &model.display().to_string());
+            // PEFT looks for the base from wherever it runs.
+            let place = std::path::absolute(model).unwrap_or_else(|_| model.to_owned());
+            let config = AdapterConfig::new(lora, &base, &place.display().to_string());
             let adapter = Adapter::random(lora, &base, seed, device)?;
             (Policy::Adapted(Adapted::new(&base, adapter)), Some(config))
         }

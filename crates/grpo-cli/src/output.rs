@@ -63,7 +63,8 @@ impl Progress {
     pub(crate) fn step(&self, message: String) {
         self.bar.inc(1);
         let done = self.bar.position();
-        if !self.is_terminal && done.is_multiple_of(self.steps.div_ceil(LINES)) {
+        let is_due = done == 1 || done.is_multiple_of(self.steps.div_ceil(LINES));
+        if !self.is_terminal && is_due {
             let _unread = writeln!(io::stderr(), "{done}/{}  {message}", self.steps);
         }
         self.bar.set_message(message);
@@ -94,6 +95,17 @@ enum Sink {
 }
 
 impl FileInPlace {
+    /// A file that is none of `inputs`, which it would replace.
+    pub(crate) fn create_beside(path: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
+        let is_same = |input: &&&Path| matches!((input.canonicalize(), path.canonicalize()), (Ok(a), Ok(b)) if a == b);
+        anyhow::ensure!(
+            inputs.iter().find(is_same).is_none(),
+            "{} is the input; give -o another file",
+            path.display()
+        );
+        Self::create(path)
+    }
+
     pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
         let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
         anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());

@@ -249,6 +249,11 @@ impl Codec {
         }
     }
 
+    /// Whether messages can become a prompt.
+    pub fn has_chat_template(&self) -> bool {
+        matches!(self.tokens, Tokens::Text { chat: Some(_), .. })
+    }
+
     /// Whether ids are text.
     pub fn is_text(&self) -> bool {
         !matches!(self.tokens, Tokens::Ids)

@@ -59,6 +59,8 @@ pub enum CompletionSource {
 /// - `prompt_ids`: a list of token ids;
 /// - `text`: a whole text to train on. The prompt is then an empty text and this the completion.
 ///
+/// Where there are ids and the text that they are of, the ids count, and the text is one of the fields.
+///
 /// `completion` (a text, a list of token ids, or a list of one message of the assistant's) or
 /// `completion_ids` gives the completion. A key of these that holds null counts as missing. All other
 /// keys go to [`PromptRecord::fields`].

@@ -127,6 +127,11 @@ impl Adaptable {
         let above = self.stored.strip_suffix(name);
         above.is_some_and(|above| above.is_empty() || above.ends_with('.'))
     }
+
+    /// Whether it is in the block of this number, from 0.
+    pub(crate) fn is_in(&self, block: u64) -> bool {
+        self.layer.starts_with(&format!("blocks.{block}."))
+    }
 }
 
 impl Adapter {

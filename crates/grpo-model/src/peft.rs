@@ -200,8 +200,8 @@ struct Scales {
 
 /// Which layers have a pair.
 enum Targets {
-    /// Those with one of these ends; all of them, or those that are not excluded.
-    Named { names: Vec<String>, all: bool },
+    /// Those with one of these ends, in these blocks or in all; all of them, or those that are not excluded.
+    Named { names: Vec<String>, blocks: Option<Vec<u64>>, all: bool },
     /// Not said in a way that we read: whatever the file has.
     Unsaid,
 }
@@ -209,14 +209,17 @@ enum Targets {
 impl Targets {
     fn needs(&self, layer: &Adaptable) -> bool {
         match self {
-            Self::Named { names, all } => *all && names.iter().any(|name| layer.is_named(name)),
+            Self::Named { all, .. } => *all && self.allows(layer),
             Self::Unsaid => false,
         }
     }
 
     fn allows(&self, layer: &Adaptable) -> bool {
         match self {
-            Self::Named { names, .. } => names.iter().any(|name| layer.is_named(name)),
+            Self::Named { names, blocks, .. } => {
+                let is_in = |blocks: &Vec<u64>| blocks.iter().any(|&block| layer.is_in(block));
+                names.iter().any(|name| layer.is_named(name)) && blocks.as_ref().is_none_or(is_in)
+            }
             Self::Unsaid => true,
         }
     }
@@ -250,7 +253,7 @@ impl Scales {
                 let names =
                     names.ok_or_else(|| format!("target_modules = {targets}; expected names"))?;
                 let exclude = json.get("exclude_modules").is_some_and(|value| !value.is_null());
-                Targets::Named { names, all: !exclude }
+                Targets::Named { names, blocks: blocks(json)?, all: !exclude }
             }
             Some(other) => {
                 return Err(format!("target_modules = {other}; expected a list of names"));
@@ -293,10 +296,6 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
     if !beside_the_base {
         return Err(format!("init_lora_weights = {first} is not supported: it changes the base"));
     }
-    let layers = json.get("layers_to_transform").filter(|layers| !layers.is_null());
-    if let Some(layers) = layers {
-        return Err(format!("layers_to_transform = {layers} is not supported"));
-    }
     // Kinds that a later PEFT may know; one that is computed otherwise must not pass for plain LoRA.
     let unknown = |(key, value): &(&String, &Value)| {
         key.starts_with("use_") && **key != "use_rslora" && **value == true
@@ -329,6 +328,18 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
         Some(key) => Err(format!("{key} = {} is not supported", json[key])),
         None => Ok(()),
     }
+}
+
+/// `layers_to_transform`: the number of a block, or a list of them.
+fn blocks(json: &Map<String, Value>) -> Result<Option<Vec<u64>>, String> {
+    let blocks = match json.get("layers_to_transform") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Array(blocks)) => blocks.iter().map(Value::as_u64).collect(),
+        Some(block) => block.as_u64().map(|block| vec![block]),
+    };
+    let found = &json["layers_to_transform"];
+    let expected = || format!("layers_to_transform = {found}; expected numbers of blocks");
+    Ok(Some(blocks.ok_or_else(expected)?))
 }
 
 /// Patterns of module paths, in PEFT's meaning: the whole path, or an end of it behind a dot.

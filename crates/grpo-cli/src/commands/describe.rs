@@ -36,13 +36,7 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
     let reader = MoleculeReader::open(&arguments.file, &options)?;
     match &arguments.output {
         Some(path) => {
-            let input = arguments.file.canonicalize();
-            anyhow::ensure!(
-                !matches!((input, path.canonicalize()), (Ok(a), Ok(b)) if a == b),
-                "{} is the input; give -o another file",
-                path.display()
-            );
-            let mut file = FileInPlace::create(path)?;
+            let mut file = FileInPlace::create_beside(path, &[&arguments.file])?;
             describe_all(reader, &mut file)
                 .with_context(|| format!("describing into {} failed", path.display()))?;
             file.finish()

@@ -47,11 +47,16 @@ pub(crate) fn run(arguments: &LogprobArguments) -> anyhow::Result<()> {
     anyhow::ensure!(arguments.batch_size > 0, "--batch-size 0 would score nothing; use 1 or more");
     let trained = arguments.adapter.as_deref().map_or(Trained::Whole, Trained::Adapter);
     let loaded = load(&arguments.model, trained, arguments.weights, &device::device())?;
+    anyhow::ensure!(
+        arguments.thinking.is_none() || loaded.spec.codec.has_chat_template(),
+        "--thinking is a switch of chat templates, and {} has none; leave it out",
+        arguments.model.display()
+    );
     let model = Frozen::snapshot(&loaded.policy);
     let reader = PromptReader::open(&arguments.input)?;
     match &arguments.output {
         Some(path) => {
-            let mut file = FileInPlace::create(path)?;
+            let mut file = FileInPlace::create_beside(path, &[&arguments.input])?;
             score_all(reader, &loaded.spec.codec, &model, arguments, &mut file)?;
             file.finish()
         }

@@ -34,6 +34,15 @@ pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
             "{argument} is for molecules, and this draws completions of prompts"
         );
     }
+    anyhow::ensure!(
+        !arguments.chat || !arguments.prompt.is_empty(),
+        "--chat is for --prompt; give the prompts of a file as `messages`"
+    );
+    anyhow::ensure!(
+        arguments.thinking.is_none() || loaded.spec.codec.has_chat_template(),
+        "--thinking is a switch of chat templates, and {} has none; leave it out",
+        arguments.model.display()
+    );
     completions::run(arguments, &loaded)
 }
 

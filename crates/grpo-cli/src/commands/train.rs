@@ -163,7 +163,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
             .collect::<Result<Vec<_>, _>>()?,
     );
     let look = Look::new(&codec, prompts.for_look(file.eval.samples), file.grpo(), file.seed);
-    let kind = loaded.kind();
+    let (kind, loaded_is_text) = (loaded.kind(), codec.is_text());
     let writer = Writer { spec: loaded.spec.clone(), adapter: loaded.adapter.clone() };
     let mut grpo = Grpo::new(parts(loaded, &file, &prompts)?, file.grpo(), file.seed)?;
     let text = config::resolved(&file.resolved()?)?;
@@ -174,6 +174,12 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         say(format_args!("prompts      {report}"));
     }
 
+    if !loaded_is_text {
+        say(format_args!("no tokenizer: the reward sees ids with spaces between them"));
+    }
+    if look.count() > 0 {
+        say(format_args!("drawing {} completions, to compare with later", look.count()));
+    }
     let before = look.at(grpo.policy())?;
     let steps = u64::from(file.train.steps);
     let mut observer = Observer {
@@ -183,6 +189,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         folder,
         save: file.save.clone(),
         writer: writer.clone(),
+        idle_steps: 0,
     };
     let of_step = |_step| prompts.next(file.train.prompts_per_step);
     let trained = grpo_train::train(&mut grpo, of_step, &mut observer);
@@ -193,6 +200,12 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
     saved?;
 
+    if 2 * observer.idle_steps > file.train.steps {
+        say(format_args!(
+            "in {} of {} steps the rewards of every group were equal, and nothing was learned from them",
+            observer.idle_steps, file.train.steps
+        ));
+    }
     let after = look.at(grpo.policy())?;
     say(format_args!("{}", comparison(&before, &after)));
     say(format_args!("{kind:<12} {}", target.display()));
@@ -231,6 +244,8 @@ struct Observer {
     folder: RunFolder,
     save: SaveSection,
     writer: Writer,
+    /// Steps in which no group had a completion that was better than another.
+    idle_steps: u32,
 }
 
 impl TrainObserver<Policy> for Observer {
@@ -242,6 +257,7 @@ impl TrainObserver<Policy> for Observer {
     ) -> Result<(), TrainError> {
         self.metrics.append(metrics).map_err(observer_error)?;
         let done = report.step + 1;
+        self.idle_steps += u32::from(report.advantages.zero_std_share == 1.0);
         if is_due(done, self.save.completions_every) {
             for record in records(report) {
                 self.completions.append(&record).map_err(observer_error)?;

@@ -156,11 +156,18 @@ fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table>
     }
 }
 
-/// Values of `over` replace those of `under`; tables are merged key by key.
+/// Values of `over` replace those of `under`; tables are merged key by key, unless they are of different types: the keys
+/// of one type are none of the other.
 fn merge(under: &mut Table, over: Table) {
+    let is_other = |under: &Table, over: &Table| match (under.get("type"), over.get("type")) {
+        (Some(under), Some(over)) => under != over,
+        _ => false,
+    };
     for (key, value) in over {
         match (under.get_mut(&key), value) {
-            (Some(Value::Table(under)), Value::Table(over)) => merge(under, over),
+            (Some(Value::Table(under)), Value::Table(over)) if !is_other(under, &over) => {
+                merge(under, over);
+            }
             (_, value) => {
                 under.insert(key, value);
             }

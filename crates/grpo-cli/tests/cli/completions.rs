@@ -264,3 +264,23 @@ fn an_encoder_says_nothing() {
     );
     assert_eq!(entries(&place.path(".")), ["bert", "source"]);
 }
+
+/// Classes of transformers write end marks of their own vocabulary into the configuration of any size.
+#[test]
+fn marks_outside_the_vocabulary_are_nobodys_trouble_until_they_are_needed() {
+    let place = Place::new();
+    let config = config("gpt2", 12).replacen(
+        '{',
+        "{\"bos_token_id\": 50256, \"eos_token_id\": [50256, 3], ",
+        1,
+    );
+    place.config_folder("source", &config);
+    place.succeed(&["init", "source/config.json", "-o", "m"]);
+    place.write("in.jsonl", "{\"prompt_ids\": [1], \"completion_ids\": [2]}\n");
+    place.succeed(&["logprob", "--model", "m", "--input", "in.jsonl"]);
+    place.succeed(&["sample", "--model", "m", "--prompts", "in.jsonl"]);
+    place.refuse(
+        &["sample", "--model", "m"],
+        "a prompt has the id 50256, and the vocabulary has 12 tokens",
+    );
+}

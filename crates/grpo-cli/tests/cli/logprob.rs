@@ -329,3 +329,25 @@ fn logits_that_are_no_numbers() {
         "in.jsonl:1: the model's logits are not finite, so there is nothing to score",
     );
 }
+
+#[test]
+fn the_input_is_not_written_over() {
+    let place = Place::new();
+    place.model_of_ids("m", "llama", 12);
+    let line = "{\"prompt_ids\": [3], \"completion_ids\": [4]}\n";
+    place.write("in.jsonl", line);
+    place.refuse(
+        &["logprob", "--model", "m", "--input", "in.jsonl", "-o", "./in.jsonl"],
+        "./in.jsonl is the input; give -o another file",
+    );
+    place.refuse(
+        &["sample", "--model", "m", "--prompts", "in.jsonl", "-o", "in.jsonl"],
+        "in.jsonl is the input; give -o another file",
+    );
+    assert_eq!(place.read("in.jsonl"), line);
+    // What the program writes, it reads.
+    place.succeed(&["sample", "--model", "m", "--prompts", "in.jsonl", "-n", "2", "-o", "s.jsonl"]);
+    place.succeed(&["logprob", "--model", "m", "--input", "s.jsonl", "-o", "scores.jsonl"]);
+    place.succeed(&["logprob", "--model", "m", "--input", "scores.jsonl"]);
+    assert_eq!(place.read("scores.jsonl").lines().count(), 2);
+}

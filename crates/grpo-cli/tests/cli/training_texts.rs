@@ -193,7 +193,7 @@ fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
         "{}",
         ended.stderr
     );
-    assert!(ended.stderr.ends_with(", whose linear layers are c_attn, c_fc, c_proj; was the adapter trained on another base?\n"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with(", and the linear layers of this model are c_attn, c_fc, c_proj; was the adapter trained on another base?\n"), "{}", ended.stderr);
     assert!(!place.path("none").exists());
 }
 
@@ -247,6 +247,31 @@ fn answers_are_found_in_the_records() {
     place.refuse(
         &["train", "train.toml", "--run", "none", "--set", "reward.pattern=\"(\""],
         "--set reward.pattern=\"(\": reward.pattern = '(' is no regular expression: unclosed group",
+    );
+}
+
+/// The keys of one reward are none of another's.
+#[test]
+fn another_reward_takes_the_place_of_the_whole_section() {
+    let place = place("llama");
+    let answer = ["--set", "reward.type=answer", "--set", "reward.extract=[0-9]+"];
+    place.succeed(&[&["train", "train.toml"], answer.as_slice()].concat());
+    assert!(place.read("run/config.toml").contains("extract = \"[0-9]+\""));
+    place.write("over.toml", "extends = \"train.toml\"\n[reward]\ntype = \"answer\"\n");
+    place.succeed(&["train", "over.toml", "--run", "over"]);
+    assert!(!place.read("over/config.toml").contains("pattern"));
+    place.refuse(
+        &[
+            "train",
+            "train.toml",
+            "--run",
+            "none",
+            "--set",
+            "reward.type=answer",
+            "--set",
+            "reward.pattern=a",
+        ],
+        "--set reward.pattern=a: unknown key 'reward.pattern'; there are: field, extract",
     );
 }
 

@@ -52,12 +52,22 @@ pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRe
     Ok(PromptRecord { line, prompt, completion, fields: keys })
 }
 
-/// The one of `names` that is there.
+/// The one of `names` that is there. Ids beside the text that they are of, as `grpo sample` writes them, are what is
+/// meant; the text stays with the fields.
 fn the_one<const N: usize>(
     keys: &Map<String, Value>,
     names: [&'static str; N],
 ) -> Result<Option<&'static str>, PromptFault> {
-    let mut there = names.into_iter().filter(|name| keys.contains_key(*name));
+    let is_there = |name: &&'static str| keys.contains_key(*name);
+    let ids = ["prompt_ids", "completion_ids"]
+        .into_iter()
+        .find(|ids| names.contains(ids) && is_there(ids));
+    let is_text_of_ids = |name: &&'static str| match *name {
+        "prompt" | "messages" => ids == Some("prompt_ids"),
+        "completion" => ids == Some("completion_ids"),
+        _ => false,
+    };
+    let mut there = names.into_iter().filter(is_there).filter(|name| !is_text_of_ids(name));
     match (there.next(), there.next()) {
         (Some(first), Some(second)) => Err(PromptFault::Both { first, second }),
         (one, _) => Ok(one),

@@ -176,8 +176,8 @@ fn wrong_lines_are_named_with_their_fault() {
         "there are both `completion` and `text`; keep one of them",
     );
     check(
-        r#"{"prompt": "", "completion": "", "completion_ids": []}"#,
-        "there are both `completion` and `completion_ids`; keep one of them",
+        r#"{"text": "", "completion_ids": []}"#,
+        "there are both `completion_ids` and `text`; keep one of them",
     );
     check(r#"{"prompt": "", "prompt": ""}"#, "the key `prompt` is there twice; keep one of them");
     check(r#"{"prompt": "", "x": 1, "x": 1}"#, "the key `x` is there twice; keep one of them");
@@ -299,4 +299,17 @@ proptest! {
         prop_assert_eq!(&records[0].prompt, &PromptSource::Text(prompt));
         prop_assert_eq!(Value::Object(records[0].fields.clone()), json!({"x": line["x"]}));
     }
+}
+
+/// As `grpo sample` and `grpo logprob` write them.
+#[test]
+fn ids_count_more_than_the_text_that_they_are_of() {
+    let line = r#"{"prompt": "p", "prompt_ids": [1], "completion": "c", "completion_ids": [2, 3]}"#;
+    let record = &read(line)[0];
+    assert_eq!(record.prompt, PromptSource::Ids(vec![1]));
+    assert_eq!(record.completion, Some(CompletionSource::Ids(vec![2, 3])));
+    assert_eq!(record.fields["prompt"], "p");
+    assert_eq!(record.fields["completion"], "c");
+    let record = &read(r#"{"messages": [{"role": "user", "content": "q"}], "prompt_ids": [4]}"#)[0];
+    assert_eq!((&record.prompt, &record.completion), (&PromptSource::Ids(vec![4]), &None));
 }

@@ -204,20 +204,71 @@ fn some_layers_alone() {
         &model,
         "adapter_model.safetensors has no tensor 'base_model.model.model.layers.1.self_attn.v_proj.lora_A.weight'; is it a checkpoint of this model family?",
     );
-    // What layers_to_transform leaves out, or a pattern in place of names, is not missing.
-    for keys in [
-        json!({"layers_to_transform": [0]}),
-        json!({"target_modules": ".*(q|v)_proj"}),
-        json!({"exclude_modules": ["x"]}),
-    ] {
-        let saved = read_json(folder.path());
+    // Where a pattern stands in place of names, or some are left out, it is not missing.
+    let saved = read_json(folder.path());
+    for keys in [json!({"target_modules": ".*(q|v)_proj"}), json!({"exclude_modules": ["x"]})] {
         change(folder.path(), keys);
         assert_eq!(load(folder.path(), &model).unwrap().adapter.num_params(), 3 * (48 + 36 + 48));
-        change(
-            folder.path(),
-            with(saved, json!({"layers_to_transform": null, "exclude_modules": null})),
-        );
+        change(folder.path(), with(saved.clone(), json!({"exclude_modules": null})));
     }
+    // Of the blocks that are named, all are there, and of others none.
+    let other = "it has matrices for model.layers.1.self_attn.q_proj, which target_modules of adapter_config.json does not name; take both files from the same adapter";
+    for blocks in [json!([0]), json!(0)] {
+        change(folder.path(), json!({"layers_to_transform": blocks}));
+        check_refused(folder.path(), &model, &format!("adapter_model.safetensors: {other}"));
+    }
+    edit(folder.path(), |weights| weights.retain(|name, _| !name.contains("layers.1.")));
+    assert_eq!(load(folder.path(), &model).unwrap().adapter.num_params(), 2 * 3 * 42);
+    change(folder.path(), json!({"layers_to_transform": "0"}));
+    check_refused(
+        folder.path(),
+        &model,
+        "adapter_config.json: layers_to_transform = \"0\"; expected numbers of blocks",
+    );
+}
+
+#[test]
+fn settings_that_contradict_the_file() {
+    let model = model();
+    let check = |keys: Value, expected: &str| {
+        let folder = folder(&model);
+        change(folder.path(), keys);
+        check_refused(folder.path(), &model, expected);
+    };
+    let known = "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj";
+    check(
+        json!({"target_modules": ["nope", "none"]}),
+        &format!(
+            "adapter_model.safetensors: its adapter_config.json targets nope, none, and the linear layers of this model are {known}; was the adapter trained on another base?"
+        ),
+    );
+    check(
+        json!({"target_modules": ["q_proj", 2]}),
+        "adapter_config.json: target_modules = [\"q_proj\",2]; expected names",
+    );
+    check(
+        json!({"target_modules": 2}),
+        "adapter_config.json: target_modules = 2; expected a list of names",
+    );
+    check(
+        json!({"target_modules": ["q_proj", "nope"]}),
+        "adapter_model.safetensors: it has matrices for model.layers.0.self_attn.k_proj, which target_modules of adapter_config.json does not name; take both files from the same adapter",
+    );
+    check(
+        json!({"use_something_new": true}),
+        "adapter_config.json: use_something_new = true is not supported",
+    );
+}
+
+/// More columns than a matrix has could say nothing more.
+#[test]
+fn ranks_that_a_layer_cannot_have() {
+    let config = LoraConfig { rank: 13, ..lora(0.0) };
+    let refused = Adapter::random(&config, &model(), 1, &Device::flex()).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "lora.rank = 13 is more than the rank that model.layers.0.self_attn.k_proj can have, which is 24 × 12"
+    );
 }
 
 #[test]
@@ -250,7 +301,9 @@ fn adapters_of_another_base() {
     check_refused(
         folder.path(),
         &other(gpt2()),
-        "adapter_model.safetensors: 'base_model.model.model.layers.0.mlp.down_proj.lora_A.weight' has no layer in this model, whose linear layers are c_attn, c_fc, c_proj; was the adapter trained on another base?",
+        &format!(
+            "adapter_model.safetensors: its adapter_config.json targets {known}, and the linear layers of this model are c_attn, c_fc, c_proj; was the adapter trained on another base?"
+        ),
     );
 }
 

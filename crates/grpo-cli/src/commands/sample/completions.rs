@@ -1,6 +1,7 @@
 //! Completions of prompts, as JSON lines.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::{Codec, Finish, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource};
@@ -38,7 +39,9 @@ pub(super) fn run(arguments: &SampleArguments, loaded: &Loaded) -> anyhow::Resul
     let (sources, prompts) = prompts(arguments, codec)?;
     let generation = super::generation(arguments, loaded, &prompts, MOST_NEW_TOKENS);
     // Before the work, so that a place that cannot be written to costs none.
-    let output = arguments.output.as_deref().map(FileInPlace::create).transpose()?;
+    let inputs: Vec<&Path> = arguments.prompts.iter().map(PathBuf::as_path).collect();
+    let create = |path| FileInPlace::create_beside(path, &inputs);
+    let output = arguments.output.as_deref().map(create).transpose()?;
     let number = arguments.number.unwrap_or(1);
     let groups = generate(&loaded.policy, codec, &prompts, number, &generation)?;
     match output {

@@ -22,7 +22,9 @@ pub(super) fn run(arguments: &SampleArguments, loaded: &Loaded) -> anyhow::Resul
     let codec = &loaded.spec.codec;
     let known = arguments.not_in.as_deref().map(known_molecules).transpose()?;
     // Before the work, so that a place that cannot be written to costs none.
-    let output = arguments.output.as_deref().map(FileInPlace::create).transpose()?;
+    let inputs: Vec<&Path> = arguments.not_in.as_deref().into_iter().collect();
+    let create = |path| FileInPlace::create_beside(path, &inputs);
+    let output = arguments.output.as_deref().map(create).transpose()?;
     let begin = codec.begin_id().context("a vocabulary of molecules has a beginning mark")?;
     let prompts = unconditional_prompts(arguments.number.unwrap_or(NUMBER), begin);
     let generation = super::generation(arguments, loaded, &prompts, usize::MAX);

@@ -1,0 +1,31 @@
+//! Models against what transformers, PEFT and torch computed of them.
+
+use std::path::Path;
+
+use burn::tensor::Device;
+use grpo_selftest::{Options, Suite, run};
+
+#[test]
+fn other_programs_compute_the_same_of_the_same_models() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models");
+    let report = run(&Options { golden: Some(golden), device: Device::flex() }).unwrap();
+    let of_models =
+        |suite: &&Suite| ["policy", "encoder", "adapter", "optimizer steps"].contains(&suite.name);
+    let suites: Vec<&Suite> = report.suites.iter().filter(of_models).collect();
+    let listed: Vec<String> =
+        suites.iter().map(|suite| format!("{} {}", suite.against, suite.cases)).collect();
+    let expected = [
+        "transformers, bert-other 15",
+        "transformers, gpt2-inner 8",
+        "transformers, llama-yarn-set 8",
+        "PEFT, lora-gpt2 2",
+        "transformers, qwen2-bf16 8",
+        "transformers, qwen3-untied 8",
+        "TRL and torch, train-qwen2-grpo 32",
+    ];
+    assert_eq!(listed, expected);
+    for suite in suites {
+        let all = (suite.missed_cases, suite.rounded_cases, suite.uncompared_cases);
+        assert_eq!(all, (0, 0, 0), "{}: {:?}", suite.against, suite.misses);
+    }
+}
