@@ -163,11 +163,14 @@ pub struct ExpectedStep {
     pub metrics: std::collections::BTreeMap<String, f64>,
 }
 
-/// The model folders in `folder`, in the order of their names.
+/// The model folders in `folder`, in the order of their names; or `folder` itself, if it is one.
 ///
 /// # Errors
 /// A folder that cannot be read, or an `expected.json` that is not as it must be.
 pub fn read_models(folder: &Path) -> Result<Vec<GoldenModel>, SelftestError> {
+    if folder.join(FILE).is_file() {
+        return Ok(vec![read_model(folder.to_owned())?]);
+    }
     let unreadable = |source| SelftestError::Read { path: folder.to_owned(), source };
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(unreadable)? {

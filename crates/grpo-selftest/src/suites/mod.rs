@@ -143,7 +143,7 @@ fn checked(folder: &Path) -> Result<&Path, SelftestError> {
     let holds = |folder: &Path, names: &[&str]| names.iter().any(|name| folder.join(name).exists());
     let is_model = |entry: std::fs::DirEntry| holds(&entry.path(), &["expected.json"]);
     let models = std::fs::read_dir(folder).into_iter().flatten().flatten().any(is_model);
-    if !models && !holds(folder, &["advantages.json", "losses.json"]) {
+    if !models && !holds(folder, &["advantages.json", "losses.json", "expected.json"]) {
         return Err(SelftestError::NothingGolden { path: folder.to_owned() });
     }
     Ok(folder)

@@ -29,3 +29,11 @@ fn other_programs_compute_the_same_of_the_same_models() {
         assert_eq!(all, (0, 0, 0), "{}: {:?}", suite.against, suite.misses);
     }
 }
+
+#[test]
+fn one_model_folder_will_do() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models/lora-gpt2");
+    let report = run(&Options { golden: Some(golden), device: Device::flex() }).unwrap();
+    let last = report.suites.last().unwrap();
+    assert_eq!((last.against.as_str(), last.cases, report.passed()), ("PEFT, lora-gpt2", 2, true));
+}
