@@ -114,7 +114,7 @@ fn of_completions(before: &RewardSummary, after: &RewardSummary) -> String {
         let after = after.parts.get(name).copied().unwrap_or(f64::NAN);
         rows.push((format!("mean {name}"), *value, after));
     }
-    table(&format!("{} completions of training prompts", before.samples), &rows)
+    table(&format!("{} completions", before.samples), &rows)
 }
 
 fn table(title: &str, rows: &[(String, f64, f64)]) -> String {
