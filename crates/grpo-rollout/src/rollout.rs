@@ -109,11 +109,13 @@ impl Rollout {
             return Err(RolloutError::PromptId { id, vocabulary });
         }
         let k = self.settings.group_size;
-        let rows: Vec<(&Prompt, u32)> = prompts
+        // Rows of one batch are of one prompt length.
+        let mut sorted: Vec<(usize, &Prompt)> = prompts.iter().enumerate().collect();
+        sorted.sort_by_key(|(_, prompt)| prompt.ids.len()); // stable
+        let rows: Vec<(&Prompt, u32)> = sorted
             .iter()
-            .flat_map(|prompt| (0..k as u32).map(move |sample| (prompt, sample)))
+            .flat_map(|&(_, prompt)| (0..k as u32).map(move |sample| (prompt, sample)))
             .collect();
-        // Rows of one batch are of one prompt length; the order of rows is kept.
         let mut completions: Vec<Completion> = Vec::with_capacity(rows.len());
         for same_length in rows.chunk_by(|a, b| a.0.ids.len() == b.0.ids.len()) {
             for batch in same_length.chunks(self.settings.batch_size) {
@@ -121,11 +123,15 @@ impl Rollout {
             }
         }
         let mut completions = completions.into_iter();
-        let group = |prompt: &Prompt| Group {
-            prompt: prompt.clone(),
-            completions: completions.by_ref().take(k).collect(),
-        };
-        Ok(prompts.iter().map(group).collect())
+        let mut groups: Vec<(usize, Group)> = sorted
+            .into_iter()
+            .map(|(place, prompt)| {
+                let completions = completions.by_ref().take(k).collect();
+                (place, Group { prompt: prompt.clone(), completions })
+            })
+            .collect();
+        groups.sort_by_key(|(place, _)| *place);
+        Ok(groups.into_iter().map(|(_, group)| group).collect())
     }
 
     fn sample_batch<M: CausalLm>(

@@ -14,6 +14,9 @@ pub struct CompletionRecord {
     pub step: u64,
     /// The prompt's place in the step.
     pub prompt: u32,
+    /// The decoded prompt, without marks, where there was more than a beginning mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_text: Option<String>,
     /// The completion's place in its group.
     pub sample: u32,
     /// The decoded actions, without marks.

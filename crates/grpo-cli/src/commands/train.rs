@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use grpo_data::Completion;
+use grpo_data::{Codec, Completion};
 use grpo_model::{Frozen, LoraConfig, Policy, WeightPrecision};
 use grpo_rewards::{Outcome, RewardConfig};
 use grpo_run::{CompletionRecord, DataFile, JsonLinesWriter, RunFolder};
@@ -259,7 +259,7 @@ impl TrainObserver<Policy> for Observer {
         let done = report.step + 1;
         self.idle_steps += u32::from(report.advantages.zero_std_share == 1.0);
         if is_due(done, self.save.completions_every) {
-            for record in records(report) {
+            for record in records(report, &self.writer.spec.codec) {
                 self.completions.append(&record).map_err(observer_error)?;
             }
         }
@@ -286,9 +286,14 @@ fn is_due(done: u32, every: u32) -> bool {
 }
 
 /// The completions of a step as they are stored.
-fn records(report: &StepReport) -> Vec<CompletionRecord> {
+fn records(report: &StepReport, codec: &Codec) -> Vec<CompletionRecord> {
     let completions: Vec<&Completion> =
         report.groups.iter().flat_map(|group| &group.completions).collect();
+    let prompts: Vec<String> = report
+        .groups
+        .iter()
+        .flat_map(|group| vec![codec.decode(&group.prompt.ids); group.completions.len()])
+        .collect();
     let advantages: Vec<f64> = report.advantages.groups.concat();
     (0..completions.len())
         .map(|i| {
@@ -300,6 +305,7 @@ fn records(report: &StepReport) -> Vec<CompletionRecord> {
             CompletionRecord {
                 step: u64::from(report.step) + 1,
                 prompt: completion.key().prompt,
+                prompt_text: Some(prompts[i].clone()).filter(|text| !text.is_empty()),
                 sample: completion.key().sample,
                 text: report.texts[i].clone(),
                 reward: outcome.total(),

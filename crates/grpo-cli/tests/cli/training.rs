@@ -72,6 +72,7 @@ fn a_training_leaves_all_that_one_needs_to_repeat_it() {
     assert!(lines[2]["kl"].as_f64().unwrap() > 0.0);
 
     let completions = place.read("run/completions/completions.jsonl");
+    assert!(!completions.contains("prompt_text"), "there is no prompt but the beginning mark");
     assert_eq!(completions.lines().count(), 3 * 2 * 4);
     for line in completions.lines() {
         let line: Map<String, Value> = serde_json::from_str(line).unwrap();

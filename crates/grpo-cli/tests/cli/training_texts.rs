@@ -100,7 +100,11 @@ fn an_adapter_is_trained_beside_its_base() {
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[0]["kl"].as_f64(), Some(0.0));
         assert!(lines[2]["kl"].as_f64().unwrap() > 0.0, "{family}");
-        assert_eq!(place.read("run/completions/completions.jsonl").lines().count(), 3 * 2 * 4);
+        let completions = place.read("run/completions/completions.jsonl");
+        assert_eq!(completions.lines().count(), 3 * 2 * 4);
+        // Three prompts in six places: each twice.
+        let of_first = "\"prompt_text\":\"two and two are\"";
+        assert_eq!(completions.matches(of_first).count(), 2 * 4, "{completions}");
         let info: Map<String, Value> = serde_json::from_str(&place.read("run/run.json")).unwrap();
         let roles: Vec<&Value> =
             info["data"].as_array().unwrap().iter().map(|file| &file["role"]).collect();

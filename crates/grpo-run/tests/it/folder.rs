@@ -29,6 +29,7 @@ fn create(path: &Path, existing: Existing) -> Result<(RunFolder, Option<PathBuf>
 fn completion(step: u64, reward: f64) -> CompletionRecord {
     CompletionRecord {
         step,
+        prompt_text: None,
         prompt: 0,
         sample: 1,
         text: "CCO".into(),
