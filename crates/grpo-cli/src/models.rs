@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
+use grpo_data::ChatOptions;
 use grpo_data::DataError;
 use grpo_model::{
     Adapted, Adapter, AdapterConfig, AdapterFolder, Family, LoraConfig, ModelFolder, ModelSpec,
-    Policy, StoredAs, WeightPrecision, write_adapter,
+    Policy, StoredAs, Transformer, WeightPrecision, write_adapter,
 };
 use grpo_run::{DataFile, Existing, RunError, write_folder_atomically, write_manifest};
 
@@ -33,6 +34,11 @@ pub(crate) enum Trained<'a> {
 }
 
 impl<'a> Trained<'a> {
+    /// What an argument says: an adapter, or none.
+    pub(crate) fn argument(adapter: Option<&'a Path>) -> Self {
+        adapter.map_or(Self::Whole, Self::Adapter)
+    }
+
     /// What a configuration says.
     pub(crate) fn of(
         adapter: Option<&'a Path>,
@@ -140,6 +146,20 @@ fn check_folder(
 }
 
 impl Loaded {
+    /// How messages become a prompt; a switch of a template that is not there is refused.
+    pub(crate) fn chat_options(
+        &self,
+        thinking: Option<bool>,
+        model: &Path,
+    ) -> anyhow::Result<ChatOptions> {
+        anyhow::ensure!(
+            thinking.is_none() || self.spec.codec.has_chat_template(),
+            "--thinking is a switch of chat templates, and {} has none; leave it out",
+            model.display()
+        );
+        Ok(ChatOptions::for_answer(thinking))
+    }
+
     /// Hashes of the files that were read.
     pub(crate) fn data_files(&self) -> Result<Vec<DataFile>, RunError> {
         self.files.iter().map(|(role, path)| DataFile::measure(role, path)).collect()
@@ -149,6 +169,19 @@ impl Loaded {
     pub(crate) fn kind(&self) -> &'static str {
         if self.adapter.is_some() { "adapter" } else { "model" }
     }
+}
+
+/// Writes a model folder, with the hashes of its files, where there is none.
+pub(crate) fn write_new_model(
+    target: &Path,
+    spec: &ModelSpec,
+    model: &Transformer,
+    stored_as: StoredAs,
+) -> anyhow::Result<()> {
+    write_folder_atomically(target, Existing::Refuse, |folder| {
+        spec.write(folder, model, stored_as)?;
+        anyhow::Ok(write_manifest(folder)?)
+    })
 }
 
 /// What is needed to write a policy, besides the policy.

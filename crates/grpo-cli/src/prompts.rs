@@ -68,7 +68,7 @@ impl Prompts {
         );
         let room = context + 1 - max_new_tokens;
         let longest = data.max_prompt_tokens.unwrap_or(room);
-        let options = ChatOptions { add_generation_prompt: true, enable_thinking: data.thinking };
+        let options = ChatOptions::for_answer(data.thinking);
         let read = PromptFile::read(&data.file, codec, &options, longest);
         let too_long =
             matches!(&read, Err(DataError::NoRecords { report, .. }) if report.too_long_count > 0);

@@ -31,6 +31,13 @@ pub struct ChatOptions {
     pub enable_thinking: Option<bool>,
 }
 
+impl ChatOptions {
+    /// What a model is given to answer.
+    pub fn for_answer(enable_thinking: Option<bool>) -> Self {
+        Self { add_generation_prompt: true, enable_thinking }
+    }
+}
+
 /// A model's own Jinja template for conversations, rendered as transformers renders it.
 ///
 /// Work and recursion are limited, so that a hostile template ends in an error; the memory that it

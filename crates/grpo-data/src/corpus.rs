@@ -1,10 +1,9 @@
 //! From a file of molecules to token sequences to train on.
 
+use crate::lot::lot;
 use crate::{
-    CounterRng, DataError, Example, Examples, MoleculeReader, MoleculeRecord, Purpose, ReadOptions,
-    Vocabulary,
+    DataError, Example, Examples, MoleculeReader, MoleculeRecord, ReadOptions, Vocabulary,
 };
-use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
@@ -248,7 +247,7 @@ impl<'a> Sorter<'a> {
         }
         self.molecules.push(Molecule {
             ids,
-            lot: self.lot(&record.smiles),
+            lot: lot(self.options.seed, record.smiles.as_bytes()),
             part: part(record.split.as_deref()),
         });
         self.seen.insert(record.smiles);
@@ -268,15 +267,6 @@ impl<'a> Sorter<'a> {
                 reason,
             });
         }
-    }
-
-    /// A draw for this text, so that neither the order of the file nor its other molecules matter.
-    fn lot(&self, smiles: &str) -> [u32; 4] {
-        let hash = Sha256::digest(smiles);
-        let counter = std::array::from_fn(|i| {
-            u32::from_le_bytes([hash[4 * i], hash[4 * i + 1], hash[4 * i + 2], hash[4 * i + 3]])
-        });
-        CounterRng::new(self.options.seed, Purpose::DataSplit).bits(counter)
     }
 
     fn finish(mut self) -> Result<Corpus, DataError> {

@@ -16,6 +16,7 @@ mod codec;
 mod corpus;
 mod error;
 mod example;
+mod lot;
 mod model_json;
 mod molecules;
 mod order;

@@ -4,12 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
-
-use crate::{
-    ChatOptions, Codec, CounterRng, DataError, Example, Examples, Prompt, PromptReader,
-    PromptRecord, Purpose,
-};
+use crate::{ChatOptions, Codec, DataError, Example, Examples, Prompt, PromptReader, PromptRecord};
 
 /// Prompts of a file, in its order.
 #[derive(Clone, Debug)]
@@ -164,11 +159,7 @@ fn example(
 fn split(all: Vec<Example>, fraction: f64, seed: u64) -> Examples {
     let lot = |example: &Example| {
         let bytes: Vec<u8> = example.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-        let hash = Sha256::digest(&bytes);
-        let counter = std::array::from_fn(|i| {
-            u32::from_le_bytes([hash[4 * i], hash[4 * i + 1], hash[4 * i + 2], hash[4 * i + 3]])
-        });
-        CounterRng::new(seed, Purpose::DataSplit).bits(counter)
+        crate::lot::lot(seed, &bytes)
     };
     let lots: BTreeMap<[u32; 4], ()> = all.iter().map(|example| (lot(example), ())).collect();
     let wanted = match lots.len() {

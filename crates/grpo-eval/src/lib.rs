@@ -1,5 +1,6 @@
 //! Measures of what a policy generates.
 
+mod means;
 mod molecules;
 mod rewards;
 

@@ -7,6 +7,8 @@ use grpo_chem::{Chematic, Toolkit};
 use grpo_rewards::Outcome;
 use rayon::prelude::*;
 
+use crate::means::{mean, standard_error};
+
 /// Measures of a set of generated strings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MoleculeSummary {
@@ -81,16 +83,6 @@ pub fn canonical_forms(smiles: &[String]) -> Vec<Option<String>> {
             Some(Chematic.canonical_smiles(&molecule).to_owned())
         })
         .collect()
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
-}
-
-fn standard_error(values: &[f64]) -> f64 {
-    let (n, centre) = (values.len() as f64, mean(values));
-    let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
-    (squares / (n - 1.0) / n).sqrt()
 }
 
 #[cfg(test)]

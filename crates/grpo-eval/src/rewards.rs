@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use grpo_rewards::Outcome;
 
+use crate::means::{mean, standard_error};
+
 /// Measures of completions of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RewardSummary {
@@ -29,20 +31,13 @@ impl RewardSummary {
                 }
             }
         }
-        let reward = mean(&rewards);
-        let squares: f64 = rewards.iter().map(|value| (value - reward).powi(2)).sum();
-        let n = rewards.len() as f64;
         Self {
             samples: outcomes.len(),
-            reward,
-            reward_error: (squares / (n - 1.0) / n).sqrt(),
+            reward: mean(&rewards),
+            reward_error: standard_error(&rewards),
             parts: parts.into_iter().map(|(name, values)| (name, mean(&values))).collect(),
         }
     }
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
 }
 
 #[cfg(test)]

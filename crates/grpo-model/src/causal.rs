@@ -43,6 +43,19 @@ pub trait CausalLm: Module {
         Forward::kept(self.hidden(tokens, None, dropout))
     }
 
+    /// [`CausalLm::checkpointed`] where that is asked for, and else a pass of which all is kept.
+    fn forward(
+        &self,
+        tokens: &TokenBatch,
+        dropout: &mut Dropout,
+        checkpointing: bool,
+    ) -> Forward<Self> {
+        match checkpointing {
+            true => self.checkpointed(tokens, dropout),
+            false => Forward::kept(self.hidden(tokens, None, dropout)),
+        }
+    }
+
     /// The last layer: what [`grpo_logprob::score`] needs besides hidden states.
     fn head(&self) -> Head;
 

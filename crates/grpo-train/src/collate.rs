@@ -54,11 +54,7 @@ impl<'a> MicroBatch<'a> {
     /// A forward pass of the policy, on the tape; with `checkpointing`, its blocks are computed once more on the way
     /// back.
     pub(crate) fn forward<M: CausalLm>(&self, policy: &M, checkpointing: bool) -> Forward<M> {
-        let mut off = Dropout::off();
-        match checkpointing {
-            true => policy.checkpointed(&self.inputs, &mut off),
-            false => Forward::kept(policy.hidden(&self.inputs, None, &mut off)),
-        }
+        policy.forward(&self.inputs, &mut Dropout::off(), checkpointing)
     }
 
     /// Scores of the policy from its hidden states, on the tape, `[n]`.

@@ -7,7 +7,7 @@ use burn::tensor::{Int, Tensor};
 use grpo_core::accumulate;
 use grpo_data::{EpochOrder, Example, Examples};
 use grpo_logprob::{Targets, score};
-use grpo_model::{CausalLm, Dropout, Forward, TokenBatch};
+use grpo_model::{CausalLm, Dropout, TokenBatch};
 use serde::{Deserialize, Serialize};
 
 use crate::batches::epoch_batches;
@@ -188,10 +188,7 @@ fn gradients<M: CausalLm>(
     let (mut value, mut sum) = (0.0, None);
     for rows in batch.chunks(config.micro_batch_size.unwrap_or(batch.len())) {
         let micro = MicroBatch::new(rows);
-        let forward = match config.activation_checkpointing {
-            true => model.checkpointed(&micro.inputs, dropout),
-            false => Forward::kept(model.hidden(&micro.inputs, None, dropout)),
-        };
+        let forward = model.forward(&micro.inputs, dropout, config.activation_checkpointing);
         let loss = micro.loss(model, &forward.hidden, targets);
         value += finite_loss(loss.clone())?;
         for part in forward.backward(loss, model) {

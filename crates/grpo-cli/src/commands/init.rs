@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use grpo_model::{ModelConfig, ModelSpec, Transformer};
-use grpo_run::{Existing, write_folder_atomically, write_manifest};
 
 use crate::args::InitArguments;
 use crate::device;
-use crate::models::check_codec;
+use crate::models::{check_codec, write_new_model};
 
 pub(crate) fn run(arguments: &InitArguments) -> anyhow::Result<()> {
     let config = ModelConfig::from_json_file(&arguments.config)?;
@@ -19,8 +18,5 @@ pub(crate) fn run(arguments: &InitArguments) -> anyhow::Result<()> {
     let spec = ModelSpec::new(config, beside)?;
     check_codec(&spec, beside)?;
     let model = Transformer::random(&spec.config, arguments.seed, &device::device())?;
-    write_folder_atomically(&arguments.output, Existing::Refuse, |folder| {
-        spec.write(folder, &model, arguments.dtype)?;
-        anyhow::Ok(write_manifest(folder)?)
-    })
+    write_new_model(&arguments.output, &spec, &model, arguments.dtype)
 }

@@ -45,37 +45,40 @@ pub(crate) fn run(arguments: &LogprobArguments) -> anyhow::Result<()> {
         arguments.temperature
     );
     anyhow::ensure!(arguments.batch_size > 0, "--batch-size 0 would score nothing; use 1 or more");
-    let trained = arguments.adapter.as_deref().map_or(Trained::Whole, Trained::Adapter);
+    let trained = Trained::argument(arguments.adapter.as_deref());
     let loaded = load(&arguments.model, trained, arguments.weights, &device::device())?;
-    anyhow::ensure!(
-        arguments.thinking.is_none() || loaded.spec.codec.has_chat_template(),
-        "--thinking is a switch of chat templates, and {} has none; leave it out",
-        arguments.model.display()
-    );
+    let options = loaded.chat_options(arguments.thinking, &arguments.model)?;
     let model = Frozen::snapshot(&loaded.policy);
     let reader = PromptReader::open(&arguments.input)?;
     match &arguments.output {
         Some(path) => {
             let mut file = FileInPlace::create_beside(path, &[&arguments.input])?;
-            score_all(reader, &loaded.spec.codec, &model, arguments, &mut file)?;
+            score_all(reader, &loaded.spec.codec, &options, &model, arguments, &mut file)?;
             file.finish()
         }
-        None => score_all(reader, &loaded.spec.codec, &model, arguments, &mut io::stdout().lock()),
+        None => score_all(
+            reader,
+            &loaded.spec.codec,
+            &options,
+            &model,
+            arguments,
+            &mut io::stdout().lock(),
+        ),
     }
 }
 
 fn score_all(
     reader: PromptReader,
     codec: &Codec,
+    options: &ChatOptions,
     model: &Frozen<Policy>,
     arguments: &LogprobArguments,
     output: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let options = ChatOptions { add_generation_prompt: true, enable_thinking: arguments.thinking };
     let mut rows = reader.map(|record| {
         let record = record?;
         let line = record.line;
-        row(record, codec, &options, model)
+        row(record, codec, options, model)
             .with_context(|| format!("{}:{line}", arguments.input.display()))
     });
     let mut is_empty = true;

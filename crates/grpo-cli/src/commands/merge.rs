@@ -3,11 +3,10 @@
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_run::{Existing, write_folder_atomically, write_manifest};
 
 use crate::args::MergeArguments;
 use crate::device;
-use crate::models::{Trained, load};
+use crate::models::{Trained, load, write_new_model};
 
 pub(crate) fn run(arguments: &MergeArguments) -> anyhow::Result<()> {
     for folder in [&arguments.model, &arguments.adapter] {
@@ -23,10 +22,7 @@ pub(crate) fn run(arguments: &MergeArguments) -> anyhow::Result<()> {
     let loaded = load(&arguments.model, trained, Default::default(), &device::device())?;
     let (base, adapter) = loaded.policy.parts();
     let merged = base.merged(adapter.context("a merge needs an adapter")?);
-    write_folder_atomically(&arguments.output, Existing::Refuse, |folder| {
-        loaded.spec.write(folder, &merged, arguments.dtype)?;
-        anyhow::Ok(write_manifest(folder)?)
-    })
+    write_new_model(&arguments.output, &loaded.spec, &merged, arguments.dtype)
 }
 
 /// Whether `path`, which need not exist, would be in `folder`.

@@ -201,7 +201,7 @@ fn examples(file: &PretrainFile, loaded: &Loaded) -> anyhow::Result<(Examples, V
     let context = loaded.policy.context_length();
     refuse_keys_without_effect(data)?;
     if is_of_records(&data.file) {
-        let options = ChatOptions { add_generation_prompt: true, enable_thinking: data.thinking };
+        let options = ChatOptions::for_answer(data.thinking);
         // The last token is learned, but never fed.
         let longest = data.max_tokens.unwrap_or(context + 1).min(context + 1);
         let fraction = data.validation_fraction;

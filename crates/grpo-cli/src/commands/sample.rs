@@ -3,7 +3,7 @@
 mod completions;
 mod molecules;
 
-use grpo_data::{ChatOptions, Prompt};
+use grpo_data::Prompt;
 use grpo_model::CausalLm;
 use grpo_sampling::SamplingSettings;
 
@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
         anyhow::ensure!(number > 0, "-n 0 would draw nothing; use 1 or more");
         anyhow::ensure!(number <= MOST, "-n {number} is out of range; expected 1 to {MOST}");
     }
-    let trained = arguments.adapter.as_deref().map_or(Trained::Whole, Trained::Adapter);
+    let trained = Trained::argument(arguments.adapter.as_deref());
     let loaded = load(&arguments.model, trained, arguments.weights, &device::device())?;
     let is_prompted = !arguments.prompt.is_empty() || arguments.prompts.is_some();
     if loaded.spec.codec.vocabulary().is_some() && !is_prompted {
@@ -38,12 +38,8 @@ pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
         !arguments.chat || !arguments.prompt.is_empty(),
         "--chat is for --prompt; give the prompts of a file as `messages`"
     );
-    anyhow::ensure!(
-        arguments.thinking.is_none() || loaded.spec.codec.has_chat_template(),
-        "--thinking is a switch of chat templates, and {} has none; leave it out",
-        arguments.model.display()
-    );
-    completions::run(arguments, &loaded)
+    let options = loaded.chat_options(arguments.thinking, &arguments.model)?;
+    completions::run(arguments, &loaded, &options)
 }
 
 /// How completions of `prompts` are drawn; where the arguments do not say, with as many new tokens as the model can
@@ -70,8 +66,4 @@ fn generation(
         max_new_tokens: arguments.max_new_tokens.unwrap_or(most.min(room)),
         batch_size: arguments.batch_size,
     }
-}
-
-fn chat_options(arguments: &SampleArguments) -> ChatOptions {
-    ChatOptions { add_generation_prompt: true, enable_thinking: arguments.thinking }
 }

@@ -4,7 +4,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use grpo_data::{Codec, Finish, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource};
+use grpo_data::{
+    ChatOptions, Codec, Finish, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource,
+};
 use serde::Serialize;
 
 use crate::args::SampleArguments;
@@ -34,9 +36,13 @@ struct Line<'a> {
     finish: Finish,
 }
 
-pub(super) fn run(arguments: &SampleArguments, loaded: &Loaded) -> anyhow::Result<()> {
+pub(super) fn run(
+    arguments: &SampleArguments,
+    loaded: &Loaded,
+    options: &ChatOptions,
+) -> anyhow::Result<()> {
     let codec = &loaded.spec.codec;
-    let (sources, prompts) = prompts(arguments, codec)?;
+    let (sources, prompts) = prompts(arguments, codec, options)?;
     let generation = super::generation(arguments, loaded, &prompts, MOST_NEW_TOKENS);
     // Before the work, so that a place that cannot be written to costs none.
     let inputs: Vec<&Path> = arguments.prompts.iter().map(PathBuf::as_path).collect();
@@ -59,8 +65,8 @@ pub(super) fn run(arguments: &SampleArguments, loaded: &Loaded) -> anyhow::Resul
 fn prompts(
     arguments: &SampleArguments,
     codec: &Codec,
+    options: &ChatOptions,
 ) -> anyhow::Result<(Vec<Option<PromptSource>>, Vec<Prompt>)> {
-    let options = super::chat_options(arguments);
     let mut sources = Vec::new();
     let mut prompts = Vec::new();
     let mut push = |source: Option<PromptSource>, ids: Vec<u32>| {
@@ -75,14 +81,14 @@ fn prompts(
             }]),
             false => PromptSource::Text(text.clone()),
         };
-        let ids = codec.prompt(&source, &options).with_context(|| format!("--prompt {text}"))?;
+        let ids = codec.prompt(&source, options).with_context(|| format!("--prompt {text}"))?;
         push(Some(source), ids);
     }
     if let Some(path) = &arguments.prompts {
         for record in PromptReader::open(path)? {
             let PromptRecord { line, prompt, .. } = record?;
             let ids = codec
-                .prompt(&prompt, &options)
+                .prompt(&prompt, options)
                 .with_context(|| format!("{}:{line}", path.display()))?;
             push(Some(prompt), ids);
         }
