@@ -34,8 +34,10 @@ pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -
     let bias = bias.as_ref().map(|bias| bias.storage::<f32>());
 
     let mut y = vec![0.0; rows * columns];
+    // Without rows there are no panels.
+    let count = if rows == 0 { 0 } else { columns.div_ceil(PANEL) };
     let mut panels: Vec<Vec<&mut [f32]>> = Vec::new();
-    panels.resize_with(columns.div_ceil(PANEL), || Vec::with_capacity(rows));
+    panels.resize_with(count, || Vec::with_capacity(rows));
     for row in y.chunks_mut(columns.max(1)) {
         panels.iter_mut().zip(row.chunks_mut(PANEL)).for_each(|(panel, part)| panel.push(part));
     }
@@ -206,10 +208,10 @@ fn block<S: Simd, const R: usize>(
     first: usize,
 ) {
     let width = VECTORS * S::F32_LANES;
-    let rows: [&[f32]; R] = std::array::from_fn(|r| &x[r * inner..(r + 1) * inner]);
+    let rows: [&[f32]; R] = std::array::from_fn(|r| &x[r * inner..][..inner]);
     let mut sums = [[simd.splat_f32s(0.0); VECTORS]; R];
     for i in 0..inner {
-        let (vectors, _) = S::as_simd_f32s(&weights[i * stride..i * stride + width]);
+        let (vectors, _) = S::as_simd_f32s(&weights[i * stride..][..width]);
         let vectors: [S::f32s; VECTORS] = std::array::from_fn(|v| vectors[v]);
         for r in 0..R {
             let a = simd.splat_f32s(rows[r][i]);
@@ -218,14 +220,18 @@ fn block<S: Simd, const R: usize>(
             }
         }
     }
-    for (sums, y) in sums.iter().zip(y) {
-        for (v, &sum) in sums.iter().enumerate() {
-            let from = first + v * S::F32_LANES;
-            if from < y.len() {
-                let to = y.len().min(from + S::F32_LANES);
-                simd.partial_store_f32s(&mut y[from..to], sum);
-            }
+    // Into a place of its own first: a store that can end early would keep the sums out of the registers.
+    let mut block = [0.0_f32; ROWS * PANEL];
+    for r in 0..R {
+        let (vectors, _) = S::as_mut_simd_f32s(&mut block[r * PANEL..][..width]);
+        for v in 0..VECTORS {
+            vectors[v] = sums[r][v];
         }
+    }
+    for (y, block) in y.iter_mut().zip(block.chunks(PANEL)) {
+        let y = &mut y[first..];
+        let count = y.len().min(width);
+        y[..count].copy_from_slice(&block[..count]);
     }
 }
 
@@ -294,9 +300,9 @@ fn dots<S: Simd, const R: usize, const C: usize>(
             }
         }
     }
-    for (sums, y) in sums.iter().zip(y) {
-        for (c, &sum) in sums.iter().enumerate() {
-            y[first + c] = simd.reduce_sum_f32s(sum);
+    for r in 0..R {
+        for c in 0..C {
+            y[r][first + c] = simd.reduce_sum_f32s(sums[r][c]);
         }
     }
 }
