@@ -20,7 +20,7 @@ pub(super) const CRATE_TABLE: &[(&str, May)] = &[
     ("grpo-data", May::Only(&["chem", "sampling"])),
     ("grpo-chem", May::Only(&[])),
     ("grpo-model", May::Only(&["kernels", "logprob", "data"])),
-    ("grpo-rollout", May::Only(&["model", "logprob", "data", "sampling"])),
+    ("grpo-rollout", May::Only(&["kernels", "model", "logprob", "data", "sampling"])),
     ("grpo-rewards", May::Only(&["data", "chem", "model"])),
     ("grpo-run", May::Only(&["data"])),
     ("grpo-train", May::AllAbove),
