@@ -29,6 +29,7 @@ pub(super) const CRATE_TABLE: &[(&str, May)] = &[
         "grpo-selftest",
         May::Only(&["core", "logprob", "model", "data", "sampling", "rewards", "train"]),
     ),
+    ("grpo-bench", May::Only(&["data", "model", "rewards", "rollout", "sampling", "train"])),
     ("grpo-cli", May::All),
     ("xtask", May::Only(&[])),
 ];
@@ -68,7 +69,7 @@ mod tests {
         );
         check("grpo-new", None);
         let all = allowed("grpo-cli").unwrap();
-        assert_eq!(all.len(), 13);
+        assert_eq!(all.len(), 14);
         assert!(all.contains(&"grpo-selftest".to_owned()));
     }
 

@@ -9,8 +9,11 @@ pub(in crate::tidy) fn is_for_the_command_line(tree: &Tree) -> Vec<Violation> {
     tree.files_with("rs").filter(|file| is_library(file)).flat_map(of_file).collect()
 }
 
+/// The crates that are programs.
+const PROGRAMS: &[&str] = &["grpo-cli", "grpo-bench"];
+
 fn is_library(file: &File) -> bool {
-    file.crate_name().is_some_and(|name| name != "grpo-cli") && !file.is_test()
+    file.crate_name().is_some_and(|name| !PROGRAMS.contains(&name)) && !file.is_test()
 }
 
 fn of_file(file: &File) -> Vec<Violation> {
@@ -37,6 +40,7 @@ mod tests {
             rule,
             &tree([
                 ("crates/grpo-cli/src/main.rs", SOURCE),
+                ("crates/grpo-bench/src/main.rs", SOURCE),
                 ("crates/grpo-run/benches/write.rs", SOURCE),
                 ("crates/grpo-run/examples/write.rs", SOURCE),
                 ("crates/grpo-run/tests/it/main.rs", SOURCE),
