@@ -30,14 +30,16 @@ mod tests {
         assert_eq!(field("VmHWM:\tmany\n", "VmHWM"), None);
     }
 
+    /// Other tests run in this process, so that only lower bounds are sure.
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_peak_grows_with_what_is_held_and_stays() {
-        let before = peak().unwrap();
-        let held = vec![1_u8; 64 << 20];
-        let during = peak().unwrap();
-        assert!(during >= before.max(held.iter().filter(|byte| **byte == 1).count() as u64));
+    fn the_peak_remembers_what_was_held() {
+        const BYTES: usize = 256 << 20;
+        let held = vec![1_u8; BYTES];
+        // Counted, so that the pages are really there.
+        assert_eq!(held.iter().filter(|byte| **byte == 1).count(), BYTES);
+        assert!(resident().unwrap() >= BYTES as u64);
         drop(held);
-        assert!(peak().unwrap() >= during && resident().unwrap() <= during);
+        assert!(peak().unwrap() >= BYTES as u64);
     }
 }

@@ -34,6 +34,9 @@ pub(super) const CRATE_TABLE: &[(&str, May)] = &[
     ("xtask", May::Only(&[])),
 ];
 
+/// The crates that are programs: they print, and their errors are sentences for who started them.
+pub(super) const PROGRAMS: &[&str] = &["grpo-bench", "grpo-cli", "xtask"];
+
 /// The crates that `name` may depend on; none for a crate that the table doesn't know.
 pub(super) fn allowed(name: &str) -> Option<Vec<String>> {
     let row = CRATE_TABLE.iter().position(|(row, _)| *row == name)?;

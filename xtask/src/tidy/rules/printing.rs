@@ -1,5 +1,6 @@
 //! Libraries give values back; the command line prints.
 
+use crate::tidy::crate_table::PROGRAMS;
 use crate::tidy::tokens::find;
 use crate::tidy::tree::{File, Tree, Violation};
 
@@ -8,9 +9,6 @@ const MACROS: &[&str] = &["println", "eprintln", "print", "eprint"];
 pub(in crate::tidy) fn is_for_the_command_line(tree: &Tree) -> Vec<Violation> {
     tree.files_with("rs").filter(|file| is_library(file)).flat_map(of_file).collect()
 }
-
-/// The crates that are programs.
-const PROGRAMS: &[&str] = &["grpo-cli", "grpo-bench"];
 
 fn is_library(file: &File) -> bool {
     file.crate_name().is_some_and(|name| !PROGRAMS.contains(&name)) && !file.is_test()
