@@ -54,18 +54,23 @@ pub(super) fn command(root: &Path, python: &Path, threads: usize) -> Command {
 
 /// What the packages of the interpreter are, for the record.
 pub(super) fn versions(python: &Path) -> Result<String> {
-    let script = "from importlib.metadata import version as v\n\
-                  import platform\n\
-                  names = ['torch', 'transformers', 'trl']\n\
-                  print('Python', platform.python_version(), *(f'{n} {v(n)}' for n in names), sep=', ')";
-    let output =
-        process::output_of(Command::new(python).args(["-c", script])).with_context(|| {
-            format!(
-                "{} lacks torch, transformers or trl; leave --python out to have them installed",
-                python.display()
-            )
-        })?;
-    Ok(String::from_utf8_lossy(&output).trim().replacen("Python, ", "Python ", 1))
+    let script = "import platform; from importlib.metadata import version as v; \
+                  print('Python', platform.python_version(), *(f', {n} {v(n)}' for n in \
+                  ['torch', 'transformers', 'trl']))";
+    let output = Command::new(python)
+        .args(["-c", script])
+        .output()
+        .with_context(|| format!("cannot start `{}`", python.display()))?;
+    if !output.status.success() {
+        // A traceback's last line says what is missing.
+        let fault = String::from_utf8_lossy(&output.stderr);
+        bail!(
+            "{} cannot measure the other side: {}; without --python all that it needs is installed",
+            python.display(),
+            fault.lines().last().unwrap_or("it says nothing")
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().replace(" ,", ","))
 }
 
 #[cfg(test)]
@@ -83,6 +88,26 @@ mod tests {
         );
         std::fs::write(&missing, "").unwrap();
         assert_eq!(python(folder.path(), folder.path(), Some(&missing)).unwrap(), missing);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn an_interpreter_without_the_packages_is_told() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let python = folder.path().join("python");
+        let check = |script: &str, expect: &str| {
+            // A shell is this Python; what it is asked does not matter.
+            std::fs::write(&python, format!("#!/bin/sh\n{script}\n")).unwrap();
+            std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+            let found = versions(&python).unwrap_or_else(|error| error.to_string());
+            assert_eq!(found.replace(&python.display().to_string(), "PYTHON"), expect);
+        };
+        check("echo 'Python 3.11.7 , torch 2.15.0'", "Python 3.11.7, torch 2.15.0");
+        check(
+            "echo Traceback >&2; echo 'No package trl' >&2; exit 1",
+            "PYTHON cannot measure the other side: No package trl; without --python all that it needs is installed",
+        );
     }
 
     /// A second run installs nothing; other requirements do.
