@@ -14,6 +14,7 @@
 
 mod attention;
 mod attention_softmax;
+mod awake;
 mod batch_invariant;
 mod gelu;
 mod gelu_tanh;
@@ -32,6 +33,7 @@ mod backend;
 
 pub use attention::{attention, joint_attention};
 pub use attention_softmax::attention_softmax;
+pub use awake::awake;
 pub use batch_invariant::batch_invariant_linear;
 pub use gelu::gelu;
 pub use gelu_tanh::gelu_tanh;

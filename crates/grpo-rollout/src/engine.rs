@@ -9,6 +9,7 @@ use std::sync::Mutex;
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grpo_data::{Completion, Prompt};
+use grpo_kernels::awake;
 use grpo_logprob::{draw, draw_rows};
 use grpo_model::{CacheSlot, CausalLm, Frozen, KvCache, TokenBatch};
 use rayon::prelude::*;
@@ -84,12 +85,14 @@ impl<'a, M: CausalLm> Task<'a, M> {
     /// The completions, in the order of prompts and samples, by `engines` engines at the same time.
     pub(crate) fn run(&self, engines: usize) -> Result<Vec<Completion>, RolloutError> {
         let batch_size = self.rollout.settings().batch_size.div_ceil(engines);
-        let sampled = (0..engines)
-            .into_par_iter()
-            .with_max_len(1)
-            .map(|_| Engine::new(self, batch_size).run())
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut sampled = sampled.concat();
+        let mut sampled = match engines {
+            1 => awake(|| Engine::new(self, batch_size).run())?,
+            _ => {
+                let engine = |_| Engine::new(self, batch_size).run();
+                let engines = (0..engines).into_par_iter().with_max_len(1);
+                engines.map(engine).collect::<Result<Vec<_>, _>>()?.concat()
+            }
+        };
         sampled.sort_by_key(|(place, _)| *place);
         Ok(sampled.into_iter().map(|(_, completion)| completion).collect())
     }
