@@ -9,7 +9,8 @@ use grpo_rewards::{Outcome, RewardConfig};
 use grpo_run::{CompletionRecord, DataFile, JsonLinesWriter, RunFolder};
 use grpo_train::{
     AdvantageSettings, Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig, Parts,
-    SamplingConfig, ScheduleConfig, StepReport, TrainConfig, TrainError, TrainObserver,
+    SamplerCheck, SamplingConfig, ScheduleConfig, StepReport, TrainConfig, TrainError,
+    TrainObserver,
 };
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +53,8 @@ struct TrainFile {
     advantage: AdvantageSettings,
     #[serde(default)]
     loss: LossSettings,
+    #[serde(default)]
+    sampler_check: SamplerCheck,
     optimizer: OptimizerConfig,
     #[serde(default)]
     schedule: ScheduleConfig,
@@ -104,7 +107,8 @@ impl TrainFile {
     /// With what the preset stands for written out.
     fn resolved(&self) -> anyhow::Result<Self> {
         let (advantage, loss) = (self.advantage.resolved(self.loss.preset), self.loss.resolved()?);
-        Ok(Self { advantage, loss, ..self.clone() })
+        let sampler_check = self.sampler_check.resolved(loss.mismatch);
+        Ok(Self { advantage, loss, sampler_check, ..self.clone() })
     }
 
     fn grpo(&self) -> GrpoConfig {
@@ -114,6 +118,7 @@ impl TrainFile {
             reward: self.reward.clone(),
             advantage: self.advantage,
             loss: self.loss,
+            sampler_check: self.sampler_check,
             optimizer: self.optimizer,
             schedule: self.schedule,
         }
