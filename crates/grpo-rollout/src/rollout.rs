@@ -134,6 +134,20 @@ impl Rollout {
         Ok(groups.into_iter().map(|(_, group)| group).collect())
     }
 
+    /// Samples one completion once more, alone: the one that [`Self::sample`] gives in place `sample` of this prompt.
+    ///
+    /// # Errors
+    /// As [`Self::sample`].
+    pub fn again<M: CausalLm>(
+        &self,
+        policy: &Frozen<M>,
+        prompt: &Prompt,
+        sample: u32,
+        key: StepKey,
+    ) -> Result<Completion, RolloutError> {
+        Ok(self.sample_batch(policy, &[(prompt, sample)], key)?.remove(0))
+    }
+
     fn sample_batch<M: CausalLm>(
         &self,
         policy: &Frozen<M>,
