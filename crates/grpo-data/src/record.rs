@@ -41,6 +41,8 @@ pub struct Conditions {
 pub enum Finish {
     /// The model gave its end mark, which is the last action.
     EndToken,
+    /// A stop string, or another rule, ended it.
+    Stop,
     /// The limit of tokens was reached first.
     Length,
 }

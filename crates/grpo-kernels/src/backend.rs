@@ -10,16 +10,19 @@ use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
-use burn::tensor::{DType, Tensor};
+use burn::backend::{Autodiff, Backend, Dispatch, DispatchDevice, Flex, backend_extension};
+use burn::tensor::{DType, Device, Tensor};
 
 use crate::Visible;
 
 /// Whether the fused versions take this tensor: `f32` on the CPU backend.
 pub(crate) fn is_fusable<const D: usize>(x: &Tensor<D>) -> bool {
-    use burn::backend::DispatchDevice;
-    let device = x.device().inner();
-    x.dtype() == DType::F32 && matches!(device.as_dispatch(), DispatchDevice::Flex(_))
+    x.dtype() == DType::F32 && is_cpu(&x.device())
+}
+
+/// Whether tensors of this device lie in the CPU backend's memory.
+pub(crate) fn is_cpu(device: &Device) -> bool {
+    matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_))
 }
 
 pub(crate) fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {

@@ -12,10 +12,15 @@
 //! Results do not depend on the number of threads: work is cut into chunks of a fixed size, and sums
 //! over chunks are taken in order.
 
+mod attention;
 mod attention_softmax;
+mod batch_invariant;
 mod gelu;
 mod gelu_tanh;
+mod host;
+mod kv_pages;
 mod layer_norm;
+mod packing;
 pub mod plain;
 mod rms_norm;
 pub mod simd;
@@ -25,10 +30,15 @@ mod visible;
 #[cfg(feature = "flex")]
 mod backend;
 
+pub use attention::{attention, joint_attention};
 pub use attention_softmax::attention_softmax;
+pub use batch_invariant::batch_invariant_linear;
 pub use gelu::gelu;
 pub use gelu_tanh::gelu_tanh;
+pub use host::on_host;
+pub use kv_pages::{KvPages, PAGE, Seen};
 pub use layer_norm::layer_norm;
+pub use packing::{Heads, Packing, Sequence};
 pub use rms_norm::rms_norm;
 pub use swiglu::swiglu;
 pub use visible::Visible;

@@ -1,6 +1,8 @@
-//! One draw from one row of logits, on the host.
+//! Draws from rows of logits.
 
+use burn::tensor::Tensor;
 use grpo_sampling::{SamplingDistribution, TokenSet};
+use rayon::prelude::*;
 
 use crate::truncate::{Candidate, truncate};
 
@@ -63,6 +65,34 @@ pub fn draw(
         TokenSet::from_sorted(&ids, logits.len()).expect("candidates ascend")
     });
     Ok(Draw { id: chosen.id, logprob: logprob.min(0.0), kept })
+}
+
+/// [`draw`] for each row. On the CPU logits are read where they lie, elsewhere they come to the host.
+///
+/// # Shapes
+/// - logits: `[n, vocabulary]`
+/// - seen, uniforms: `n` of each
+///
+/// # Errors
+/// As [`draw`].
+///
+/// # Panics
+/// As [`draw`], and where the numbers of rows differ.
+pub fn draw_rows(
+    logits: Tensor<2>,
+    seen: &[&[u32]],
+    distribution: &SamplingDistribution,
+    uniforms: &[f64],
+) -> Result<Vec<Draw>, NotFinite> {
+    let [rows, vocabulary] = logits.dims();
+    assert_eq!([seen.len(), uniforms.len()], [rows, rows], "what belongs to each row of logits");
+    grpo_kernels::on_host(logits, |logits| {
+        logits
+            .par_chunks(vocabulary)
+            .zip(seen.par_iter().zip(uniforms))
+            .map(|(logits, (seen, &uniform))| draw(logits, seen, distribution, uniform))
+            .collect()
+    })
 }
 
 /// There is no distribution to draw from.

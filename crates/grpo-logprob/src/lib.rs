@@ -17,7 +17,7 @@ mod targets;
 mod tiles;
 mod truncate;
 
-pub use draw::{Draw, NotFinite, draw};
+pub use draw::{Draw, NotFinite, draw, draw_rows};
 pub use head::Head;
 pub use score::{Scores, exact_kl, score, score_logits};
 pub use targets::Targets;

@@ -2,12 +2,12 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use grpo_kernels::attention_softmax;
+use grpo_kernels::{Heads, attention, joint_attention, plain};
 
 use crate::description::Description;
 use crate::layers::{Linear, Norm};
 use crate::parameters::Parameters;
-use crate::pass::Pass;
+use crate::pass::{Pass, Sight};
 use crate::{KvCache, ModelError};
 
 /// Attention of every family: causal or not, with joint or separate inputs, grouped or not, rotary or not.
@@ -19,14 +19,7 @@ pub(crate) struct Attention {
     query_norm: Option<Norm>,
     key_norm: Option<Norm>,
     #[module(skip)]
-    shape: HeadShape,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct HeadShape {
-    heads: usize,
-    kv_heads: usize,
-    width: usize,
+    heads: Heads,
 }
 
 impl Attention {
@@ -35,7 +28,8 @@ impl Attention {
         name: &str,
         of: &Description,
     ) -> Result<Self, ModelError> {
-        let (queries, keys) = (of.heads * of.head_width, of.kv_heads * of.head_width);
+        let heads = of.head_shape();
+        let (queries, keys) = (heads.query_columns(), heads.key_columns());
         let outputs: &[usize] =
             if of.joint_inputs { &[queries + 2 * keys] } else { &[queries, keys, keys] };
         let mut inputs = Vec::new();
@@ -57,50 +51,42 @@ impl Attention {
             [queries, of.width],
             of.biases.attention_output,
         )?;
-        let shape = HeadShape { heads: of.heads, kv_heads: of.kv_heads, width: of.head_width };
-        Ok(Self { inputs, output, query_norm, key_norm, shape })
+        Ok(Self { inputs, output, query_norm, key_norm, heads })
     }
 
-    /// `[batch · tokens, width]` → the same; `cache` with the layer's index where earlier positions count.
+    /// `[tokens, width]` → the same; `cache` with the layer's index where the tokens see it.
     pub(crate) fn forward(
         &self,
         x: Tensor<2>,
         cache: Option<(&mut KvCache, usize)>,
         pass: &mut Pass<'_>,
     ) -> Tensor<2> {
-        let HeadShape { heads, kv_heads, width } = self.shape;
-        let batch = pass.frame.batch;
-        let tokens = x.dims()[0] / batch;
-        let [query, keys, values] = self.query_key_value(x, pass);
-        let split = |x: Tensor<2>, heads: usize| -> Tensor<4> {
-            x.reshape([batch, tokens, heads, width]).swap_dims(1, 2)
-        };
-        let place = |x: Tensor<2>, heads: usize, norm: &Option<Norm>| -> Tensor<4> {
-            let x = match norm {
-                Some(norm) => norm.forward(x.reshape([batch * tokens * heads, width])),
-                None => x,
-            };
-            let x = split(x.reshape([batch * tokens, heads * width]), heads);
-            match &pass.frame.rotary {
-                Some(rotary) => rotary.turn(x),
-                None => x,
+        let scale = (self.heads.width as f64).powf(-0.5);
+        let mixed = match (&pass.frame.sight, cache) {
+            (Sight::Cached(plan), Some((cache, layer))) => {
+                let plan = plan.clone();
+                cache.attend(layer, self.query_key_value(x, pass), &plan, scale)
             }
+            (Sight::Packed(packing), _) => {
+                let packing = packing.clone();
+                if let ([joint], false) = (self.inputs.as_slice(), pass.dropout.is_on()) {
+                    let inputs = joint.forward(x, pass);
+                    joint_attention(inputs, self.heads, scale, &packing)
+                } else {
+                    let [query, keys, values] = self.query_key_value(x, pass);
+                    match pass.dropout.is_on() {
+                        false => attention(query, keys, values, self.heads, scale, &packing),
+                        // Weights of which some are dropped have to be there.
+                        true => {
+                            let drop = |weights| pass.dropout.apply(weights);
+                            plain::attention(query, keys, values, self.heads, scale, &packing, drop)
+                        }
+                    }
+                }
+            }
+            (Sight::Cached(_), None) => unreachable!("a pass over a cache has the cache"),
         };
-        let query = place(query, heads, &self.query_norm); // [b, h, t, w]
-        let mut keys = place(keys, kv_heads, &self.key_norm); // [b, kv, t, w]
-        let mut values = split(values, kv_heads);
-        if let Some((cache, layer)) = cache {
-            (keys, values) = cache.append(layer, keys, values); // [b, kv, all, w]
-        }
-        let all = keys.dims()[2];
-        // The heads that share keys are neighbours: as more rows of one product, keys need no copies.
-        let grouped = query.reshape([batch, kv_heads, heads / kv_heads * tokens, width]);
-        let scores = grouped.matmul(keys.swap_dims(2, 3)).reshape([batch, heads, tokens, all]);
-        let weights = attention_softmax(scores, (width as f64).powf(-0.5), &pass.frame.visible);
-        let weights = pass.dropout.apply(weights);
-        let grouped = weights.reshape([batch, kv_heads, heads / kv_heads * tokens, all]);
-        let mixed = grouped.matmul(values).reshape([batch, heads, tokens, width]);
-        self.output.forward(mixed.swap_dims(1, 2).reshape([batch * tokens, heads * width]), pass)
+        self.output.forward(mixed, pass)
     }
 
     pub(crate) fn linears(&self) -> Vec<&Linear> {
@@ -111,13 +97,12 @@ impl Attention {
         self.inputs.iter_mut().chain([&mut self.output]).collect()
     }
 
-    /// `[n, heads · width]` of queries, `[n, kv heads · width]` of keys and of values.
+    /// `[n, heads · width]` of queries, `[n, kv heads · width]` of keys and of values; normed and turned.
     fn query_key_value(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> [Tensor<2>; 3] {
-        let HeadShape { heads, kv_heads, width } = self.shape;
-        match self.inputs.as_slice() {
+        let (queries, keys) = (self.heads.query_columns(), self.heads.key_columns());
+        let [query, key, value] = match self.inputs.as_slice() {
             [joint] => {
                 let all = joint.forward(x, pass);
-                let (queries, keys) = (heads * width, kv_heads * width);
                 let part = |start: usize, length: usize| all.clone().narrow(1, start, length);
                 [part(0, queries), part(queries, keys), part(queries + keys, keys)]
             }
@@ -126,6 +111,22 @@ impl Attention {
                 [forward(query), forward(key), forward(value)]
             }
             other => unreachable!("attention has one input layer or three, not {}", other.len()),
-        }
+        };
+        let place = |x: Tensor<2>, norm: &Option<Norm>| {
+            let x = match norm {
+                Some(norm) => {
+                    let [rows, columns] = x.dims();
+                    let width = self.heads.width;
+                    let by_head = x.reshape([rows * columns / width, width]);
+                    norm.forward(by_head).reshape([rows, columns])
+                }
+                None => x,
+            };
+            match &pass.frame.rotary {
+                Some(rotary) => rotary.turn(x),
+                None => x,
+            }
+        };
+        [place(query, &self.query_norm), place(key, &self.key_norm), value]
     }
 }

@@ -1,20 +1,44 @@
 //! What a model remembers of the tokens that it has seen, while sampling.
 
-use std::sync::Arc;
-
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
+use grpo_kernels::{Heads, KvPages, PAGE, Seen};
 
 use crate::TokenBatch;
 
-/// Keys and values of the tokens seen so far, of each layer.
+/// Keys and values of sequences that grow, in each layer.
+///
+/// Memory is in pages, written in place. Sequences that were forked from one share the pages that were full; pages of
+/// closed sequences are used again. So it grows with the tokens that are remembered at the same time, and not with
+/// those of a run.
 #[derive(Clone, Debug, Default)]
 pub struct KvCache {
-    /// `[batch, key-value heads, positions, head width]` of each layer; empty before the first token.
-    layers: Vec<(Tensor<4>, Tensor<4>)>,
+    layers: Vec<KvPages>,
+    sequences: Vec<Option<Cached>>,
+    /// How many sequences have a page.
+    users: Vec<u32>,
+    free: Vec<u32>,
+}
+
+/// A sequence in a [`KvCache`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSlot(usize);
+
+#[derive(Clone, Debug, Default)]
+struct Cached {
+    pages: Vec<u32>,
+    /// Vectors remembered, those of a prefix among them.
+    length: usize,
     /// Vectors of a prefix at the front, which have no position of their own.
     prefix: usize,
-    /// Columns in front of each row's first token, where there are any.
-    starts: Option<Arc<[usize]>>,
+}
+
+/// Where the tokens of a pass go, and what each of them sees.
+#[derive(Debug)]
+pub(crate) struct CachePlan {
+    /// Of each row: page · [`PAGE`] and the position in it.
+    places: Vec<usize>,
+    /// Of each row: its sequence, and how much of it.
+    seen: Vec<(usize, usize)>,
 }
 
 impl KvCache {
@@ -23,67 +47,182 @@ impl KvCache {
         Self::default()
     }
 
-    /// Positions seen, a prefix and padding in front among them.
-    pub fn positions(&self) -> usize {
-        self.layers.first().map_or(0, |(keys, _)| keys.dims()[2])
+    /// A new sequence, empty.
+    pub fn open(&mut self) -> CacheSlot {
+        self.enter(Cached::default())
     }
 
-    /// Columns of tokens seen.
-    pub(crate) fn columns(&self) -> usize {
-        self.positions() - self.prefix
-    }
-
-    /// Columns in front of each row's first token, where there are any.
-    pub(crate) fn starts(&self) -> Option<&Arc<[usize]>> {
-        self.starts.as_ref()
-    }
-
-    /// Keeps the rows of the batch named by `rows`, in that order.
-    pub fn select(&mut self, rows: &[usize]) {
-        if let Some(starts) = &self.starts {
-            self.starts = Some(rows.iter().map(|&row| starts[row]).collect());
+    /// A new sequence that remembers what `slot` does. Only a page that is not full is copied.
+    pub fn fork(&mut self, slot: CacheSlot) -> CacheSlot {
+        let mut fork = self.sequence(slot).clone();
+        if !fork.length.is_multiple_of(PAGE) {
+            let shared = fork.pages.pop().expect("what is remembered is in a page");
+            let own = self.take_page();
+            self.layers.iter_mut().for_each(|layer| layer.copy_page(shared as usize, own as usize));
+            fork.pages.push(own);
+            self.users[own as usize] = 0;
         }
-        let ids: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-        for (keys, values) in &mut self.layers {
-            let ids: Tensor<1, Int> =
-                Tensor::from_data(TensorData::new(ids.clone(), [ids.len()]), &keys.device());
-            *keys = keys.clone().select(0, ids.clone());
-            *values = values.clone().select(0, ids);
+        fork.pages.iter().for_each(|&page| self.users[page as usize] += 1);
+        self.enter(fork)
+    }
+
+    /// Forgets a sequence.
+    pub fn close(&mut self, slot: CacheSlot) {
+        let sequence = self.sequences[slot.0].take().expect("a slot is closed once");
+        for page in sequence.pages {
+            self.users[page as usize] -= 1;
+            if self.users[page as usize] == 0 {
+                self.free.push(page);
+            }
         }
     }
 
-    /// Takes note of the layout of the first tokens, before they are appended.
-    pub(crate) fn begin(&mut self, tokens: &TokenBatch, prefix: usize) {
-        let columns = tokens.columns();
-        assert!(
-            tokens.spans().iter().all(|span| span.end == columns),
-            "the rows of a cache end in the same column: pad on the left"
-        );
-        assert!(
-            self.layers.is_empty() || !tokens.is_left_padded(),
-            "only the first tokens of a cache are padded: what stood between tokens would be seen"
-        );
+    /// Tokens remembered of a sequence, and vectors of a prefix.
+    pub fn length(&self, slot: CacheSlot) -> usize {
+        self.sequence(slot).length
+    }
+
+    /// Pages that there is memory for, of [`PAGE`] positions each.
+    pub fn pages(&self) -> usize {
+        self.users.len()
+    }
+
+    /// Tokens remembered of a sequence.
+    pub(crate) fn tokens(&self, slot: CacheSlot) -> usize {
+        let sequence = self.sequence(slot);
+        sequence.length - sequence.prefix
+    }
+
+    /// Makes room for `tokens`, which continue `slots`, each behind `prefix` vectors.
+    pub(crate) fn plan(
+        &mut self,
+        tokens: &TokenBatch,
+        slots: &[CacheSlot],
+        prefix: usize,
+    ) -> CachePlan {
+        assert_eq!(slots.len(), tokens.sequences(), "one slot for each sequence");
+        assert!(!tokens.has_continuations(), "sequences in a cache are forked");
+        let mut plan = CachePlan { places: Vec::new(), seen: Vec::new() };
+        for (&slot, length) in slots.iter().zip(tokens.lengths()) {
+            let old = self.length(slot);
+            assert!(prefix == 0 || old == 0, "a prefix stands in front of everything");
+            let new = old + prefix + length;
+            while self.sequence(slot).pages.len() * PAGE < new {
+                let page = self.take_page();
+                self.sequence_mut(slot).pages.push(page);
+            }
+            let sequence = self.sequence_mut(slot);
+            sequence.prefix += prefix;
+            sequence.length = new;
+            for at in old..new {
+                plan.places.push(sequence.pages[at / PAGE] as usize * PAGE + at % PAGE);
+                plan.seen.push((slot.0, at + 1));
+            }
+        }
+        plan
+    }
+
+    /// Makes the layers of a model, or room in them for the pages that there are now.
+    pub(crate) fn prepare(&mut self, layers: usize, heads: Heads, device: &Device) {
         if self.layers.is_empty() {
-            self.prefix = prefix;
-            let starts = || tokens.spans().iter().map(|span| span.start).collect();
-            self.starts = tokens.is_left_padded().then(starts);
+            self.layers = (0..layers).map(|_| KvPages::new(heads, device)).collect();
         }
+        let pages = self.users.len();
+        self.layers.iter_mut().for_each(|layer| layer.grow_to(pages));
     }
 
-    /// Adds new keys and values to those of `layer`, and gives all of them.
-    pub(crate) fn append(
+    /// Takes note of the keys and values of the rows of a plan in `layer`, and gives what their queries make of all
+    /// that they see.
+    pub(crate) fn attend(
         &mut self,
         layer: usize,
-        keys: Tensor<4>,
-        values: Tensor<4>,
-    ) -> (Tensor<4>, Tensor<4>) {
-        if layer == self.layers.len() {
-            self.layers.push((keys, values));
-        } else {
-            let (old_keys, old_values) = self.layers[layer].clone();
-            self.layers[layer] =
-                (Tensor::cat(vec![old_keys, keys], 2), Tensor::cat(vec![old_values, values], 2));
+        [query, keys, values]: [Tensor<2>; 3],
+        plan: &CachePlan,
+        scale: f64,
+    ) -> Tensor<2> {
+        let pages = &mut self.layers[layer];
+        pages.write(keys, values, &plan.places);
+        let seen = |&(sequence, positions): &(usize, usize)| {
+            let sequence = self.sequences[sequence].as_ref().expect("open during a pass");
+            Seen { pages: &sequence.pages, positions }
+        };
+        let seen: Vec<Seen<'_>> = plan.seen.iter().map(seen).collect();
+        pages.attend(query, &seen, scale)
+    }
+
+    fn enter(&mut self, sequence: Cached) -> CacheSlot {
+        match self.sequences.iter().position(Option::is_none) {
+            Some(place) => {
+                self.sequences[place] = Some(sequence);
+                CacheSlot(place)
+            }
+            None => {
+                self.sequences.push(Some(sequence));
+                CacheSlot(self.sequences.len() - 1)
+            }
         }
-        self.layers[layer].clone()
+    }
+
+    /// A page that nobody has, for one sequence.
+    fn take_page(&mut self) -> u32 {
+        let page = self.free.pop().unwrap_or_else(|| {
+            self.users.push(0);
+            (self.users.len() - 1) as u32
+        });
+        self.users[page as usize] = 1;
+        let pages = self.users.len();
+        self.layers.iter_mut().for_each(|layer| layer.grow_to(pages));
+        page
+    }
+
+    fn sequence(&self, slot: CacheSlot) -> &Cached {
+        self.sequences[slot.0].as_ref().expect("a slot is open")
+    }
+
+    fn sequence_mut(&mut self, slot: CacheSlot) -> &mut Cached {
+        self.sequences[slot.0].as_mut().expect("a slot is open")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(length: usize) -> TokenBatch {
+        TokenBatch::from_iter([vec![0; length].as_slice()])
+    }
+
+    #[test]
+    fn forks_share_full_pages_and_closed_ones_are_used_again() {
+        let mut cache = KvCache::new();
+        let prompt = cache.open();
+        cache.plan(&batch(2 * PAGE + 3), &[prompt], 0);
+        assert_eq!(cache.pages(), 3);
+        let forks = [cache.fork(prompt), cache.fork(prompt)];
+        assert_eq!(cache.pages(), 5);
+        cache.close(prompt);
+        assert_eq!(cache.free.len(), 1);
+        let plan = cache.plan(&batch(PAGE), &forks[..1], 0);
+        assert_eq!(cache.pages(), 5);
+        assert_eq!(cache.length(forks[0]), 3 * PAGE + 3);
+        assert_eq!(plan.seen[0], (1, 2 * PAGE + 4));
+        cache.close(forks[0]);
+        cache.close(forks[1]);
+        assert_eq!(cache.free.len(), 5);
+        assert!(cache.users.iter().all(|&users| users == 0));
+        let again = cache.open();
+        cache.plan(&batch(5 * PAGE), &[again], 0);
+        assert_eq!(cache.pages(), 5);
+    }
+
+    #[test]
+    fn a_fork_of_full_pages_copies_none() {
+        let mut cache = KvCache::new();
+        let prompt = cache.open();
+        cache.plan(&batch(PAGE), &[prompt], 0);
+        let fork = cache.fork(prompt);
+        assert_eq!(cache.pages(), 1);
+        cache.plan(&batch(1), &[fork], 0);
+        assert_eq!((cache.pages(), cache.length(prompt), cache.length(fork)), (2, PAGE, PAGE + 1));
     }
 }

@@ -5,20 +5,19 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients, Tensor};
 use grpo_logprob::Head;
 
-use crate::{Dropout, KvCache, TokenBatch};
+use crate::{CacheSlot, Dropout, KvCache, TokenBatch};
 
 /// A left-to-right transformer.
 ///
 /// Hidden states and logits are separate steps, so that logits are made only for the positions that count
 /// and never need to be held for all.
 pub trait CausalLm: Module {
-    /// Hidden states after the last norm, for each place of the batch; what stands in padded places is of no
-    /// meaning.
+    /// Hidden states after the last norm, for each token of the batch.
     ///
     /// # Shapes
-    /// - prefix: `[batch, vectors, width]`, embeddings that every token sees (conditions); their own states
-    ///   are left out of the result
-    /// - result: `[batch · columns, width]`
+    /// - prefix: `[sequences, vectors, width]`, embeddings in front of each sequence, which all of its tokens see
+    ///   (conditions); their own states are left out of the result
+    /// - result: `[tokens, width]`
     fn hidden(
         &self,
         tokens: &TokenBatch,
@@ -26,15 +25,14 @@ pub trait CausalLm: Module {
         dropout: &mut Dropout,
     ) -> Tensor<2>;
 
-    /// As [`CausalLm::hidden`] without dropout, for tokens that follow those in `cache`, which grows by them.
-    ///
-    /// # Panics
-    /// Where rows end in different columns: what comes next could not stand behind all of them.
+    /// As [`CausalLm::hidden`] without dropout, for sequences that continue those in `slots` of the cache, which grow by
+    /// them. What comes out for a sequence does not depend on the other sequences, to the last bit.
     fn extend(
         &self,
         tokens: &TokenBatch,
         prefix: Option<Tensor<3>>,
         cache: &mut KvCache,
+        slots: &[CacheSlot],
     ) -> Tensor<2>;
 
     /// As [`CausalLm::hidden`], for a backward pass that computes each block once more instead of keeping what is
@@ -78,7 +76,7 @@ pub trait CausalLm: Module {
 
 /// Hidden states on the tape, and the way back from a loss to the parameters.
 pub struct Forward<M> {
-    /// `[batch · columns, width]`
+    /// `[tokens, width]`
     pub hidden: Tensor<2>,
     back: Option<Back<M>>,
 }
@@ -130,8 +128,9 @@ impl<M: CausalLm> Frozen<M> {
         tokens: &TokenBatch,
         prefix: Option<Tensor<3>>,
         cache: &mut KvCache,
+        slots: &[CacheSlot],
     ) -> Tensor<2> {
-        self.0.extend(tokens, prefix, cache)
+        self.0.extend(tokens, prefix, cache, slots)
     }
 
     /// See [`CausalLm::head`]; its tensors are off the tape too.
@@ -142,6 +141,11 @@ impl<M: CausalLm> Frozen<M> {
     /// See [`CausalLm::logits`].
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         self.0.logits(hidden)
+    }
+
+    /// Logits to draw from: `[n, width]` → `[n, vocabulary]`. No row depends on the other rows, to the last bit.
+    pub fn invariant_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
+        self.0.head().invariant_logits(hidden)
     }
 
     /// See [`CausalLm::vocabulary_size`].

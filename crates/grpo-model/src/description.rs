@@ -1,5 +1,7 @@
 //! What a transformer is made of, as plain data: a family is a way to fill this in.
 
+use grpo_kernels::Heads;
+
 use crate::ModelError;
 
 /// The sizes and choices of one transformer.
@@ -176,6 +178,11 @@ pub enum HeadKind {
 }
 
 impl Description {
+    /// How queries, keys and values are cut into heads.
+    pub fn head_shape(&self) -> Heads {
+        Heads { heads: self.heads, kv_heads: self.kv_heads, width: self.head_width }
+    }
+
     /// Checks sizes once, so that nothing later has to.
     ///
     /// # Errors

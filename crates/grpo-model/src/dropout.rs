@@ -35,6 +35,11 @@ impl Dropout {
         Self { probability, source: Some(Source { rng, update, place: 0 }) }
     }
 
+    /// Whether anything is dropped at the model's own places.
+    pub(crate) fn is_on(&self) -> bool {
+        self.source.is_some() && self.probability > 0.0
+    }
+
     /// `x` with elements dropped.
     pub fn apply<const D: usize>(&mut self, x: Tensor<D>) -> Tensor<D> {
         self.apply_at(self.probability, x)

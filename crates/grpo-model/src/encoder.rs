@@ -1,6 +1,6 @@
 //! Sentence vectors (Reimers & Gurevych 2019, "Sentence-BERT").
 
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::Tensor;
 
 use crate::{Dropout, ModelError, TokenBatch, Transformer};
 
@@ -22,18 +22,15 @@ impl SentenceEncoder {
         Ok(Self(if on_tape { model.valid() } else { model }))
     }
 
-    /// The mean of the hidden states of each row's tokens, without padding, `[rows, width]`.
+    /// The mean of the hidden states of each sequence's tokens, `[sequences, width]`.
     pub fn mean_pooled(&self, tokens: &TokenBatch) -> Tensor<2> {
-        let (rows, columns) = (tokens.rows(), tokens.columns());
         let device = crate::CausalLm::device(&self.0);
         let hidden = self.0.run(tokens, None, None, None, &mut Dropout::off(), &device);
-        let width = hidden.dims()[1];
-        let mut share = vec![0.0_f32; rows * columns];
-        for (row, span) in share.chunks_mut(columns).zip(tokens.spans().iter()) {
-            row[span.clone()].fill(1.0 / span.len() as f32);
-        }
-        let share = Tensor::<3>::from_data(TensorData::new(share, [rows, 1, columns]), &device);
-        share.matmul(hidden.reshape([rows, columns, width])).reshape([rows, width])
+        let means = (0..tokens.sequences()).map(|index| {
+            let rows = tokens.rows(index);
+            hidden.clone().slice([rows]).mean_dim(0)
+        });
+        Tensor::cat(means.collect(), 0)
     }
 
     /// As [`Self::mean_pooled`], of length 1: products of two are cosines.

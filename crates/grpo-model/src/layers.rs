@@ -1,18 +1,18 @@
 //! The layers that families are made of.
 //!
-//! The residual stream is flat, `[batch · tokens, width]`: with a third axis Burn's backward would build one
+//! The residual stream is flat, `[tokens, width]`: with a third axis Burn's backward would build one
 //! weight gradient for each row of the batch and add them up.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
-use grpo_kernels::{layer_norm, rms_norm};
+use grpo_kernels::{batch_invariant_linear, layer_norm, rms_norm};
 use grpo_logprob::Head;
 
 use crate::ModelError;
 use crate::description::NormKind;
 use crate::parameters::Parameters;
 use crate::pass::Pass;
-use crate::precision::operand;
+use crate::precision::{dense, operand, unquantized};
 
 /// `x · W + b`, and what an adapter adds to it. The weight is held `[in, out]`.
 #[derive(Module, Debug)]
@@ -47,12 +47,24 @@ impl Linear {
     pub(crate) fn forward(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {
         let added = pass.adapter.and_then(|adapter| adapter.pair(self.number)).map(|pair| {
             let dropped = pass.dropout.apply_at(pair.dropout, x.clone());
-            pair.forward(dropped)
+            match pass.frame.is_cached() {
+                true => pair.forward_invariant(dropped),
+                false => pair.forward(dropped),
+            }
         });
-        let mut y = x.clone().matmul(operand(self.weight.val(), &x));
-        if let Some(bias) = &self.bias {
-            y = y + operand(bias.val(), &x).unsqueeze();
-        }
+        let y = match pass.frame.is_cached() {
+            true => {
+                let bias = self.bias.as_ref().map(|bias| dense(bias.val()));
+                batch_invariant_linear(x, unquantized(self.weight.val()), bias)
+            }
+            false => {
+                let y = x.clone().matmul(operand(self.weight.val(), &x));
+                match &self.bias {
+                    Some(bias) => y + operand(bias.val(), &x).unsqueeze(),
+                    None => y,
+                }
+            }
+        };
         match added {
             Some(added) => y + added,
             None => y,

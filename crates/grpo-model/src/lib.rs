@@ -32,7 +32,7 @@ mod stored;
 mod tokens;
 mod transformer;
 
-pub use cache::KvCache;
+pub use cache::{CacheSlot, KvCache};
 pub use causal::{CausalLm, Forward, Frozen};
 pub use checkpoint::{INDEX_FILE, WEIGHTS_FILE};
 pub use config::ModelConfig;
@@ -52,5 +52,5 @@ pub use policy::{Adapted, Policy};
 pub use precision::WeightPrecision;
 pub use scoring::{CompletionScores, score_completions};
 pub use stored::{StoredAs, StoredTensors, linear_weights};
-pub use tokens::{Padding, TokenBatch};
+pub use tokens::TokenBatch;
 pub use transformer::Transformer;

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::{CounterRng, Purpose};
+use grpo_kernels::batch_invariant_linear;
 use serde::{Deserialize, Serialize};
 
-use crate::precision::operand;
+use crate::precision::{dense, operand};
 use crate::{ModelError, Transformer};
 
 /// What a new adapter is.
@@ -100,6 +101,12 @@ impl LoraPair {
     pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let (a, b) = (operand(self.a.val(), &x), operand(self.b.val(), &x));
         x.matmul(a).matmul(b) * self.scale
+    }
+
+    /// As [`Self::forward`], off the tape, where no row's result depends on the other rows.
+    pub(crate) fn forward_invariant(&self, x: Tensor<2>) -> Tensor<2> {
+        let narrow = batch_invariant_linear(x, dense(self.a.val()), None);
+        batch_invariant_linear(narrow, dense(self.b.val()), None) * self.scale
     }
 
     /// `scale · A · B`, `[in, out]`

@@ -6,7 +6,7 @@ use grpo_logprob::Head;
 
 use crate::causal::{CausalLm, Forward};
 use crate::lora::Adapter;
-use crate::{Dropout, KvCache, TokenBatch, Transformer};
+use crate::{CacheSlot, Dropout, KvCache, TokenBatch, Transformer};
 
 /// What is trained.
 #[derive(Module, Debug)]
@@ -73,9 +73,11 @@ impl CausalLm for Policy {
         tokens: &TokenBatch,
         prefix: Option<Tensor<3>>,
         cache: &mut KvCache,
+        slots: &[CacheSlot],
     ) -> Tensor<2> {
         let (model, adapter) = self.parts();
-        model.run(tokens, prefix, Some(cache), adapter, &mut Dropout::off(), &self.device())
+        let cache = Some((cache, slots));
+        model.run(tokens, prefix, cache, adapter, &mut Dropout::off(), &self.device())
     }
 
     fn checkpointed(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Forward<Self> {

@@ -6,28 +6,27 @@ use burn::tensor::{Device, Tensor, TensorData};
 
 use crate::description::{RotaryConfig, RotaryScaling};
 
-/// Cosines and sines of the positions of a pass, `[batch or 1, 1, tokens, head width / 2]`.
+/// Cosines and sines of the positions of a pass, `[tokens, 1, head width / 2]`.
 #[derive(Clone, Debug)]
 pub(crate) struct Rotary {
-    cos: Tensor<4>,
-    sin: Tensor<4>,
+    cos: Tensor<3>,
+    sin: Tensor<3>,
 }
 
 impl Rotary {
-    /// Tables for `positions`, `[rows][tokens]`; one row serves all where all are alike.
+    /// Tables for the position of each token.
     pub(crate) fn new(
         config: &RotaryConfig,
         head_width: usize,
-        positions: &[Vec<usize>],
+        positions: &[usize],
         device: &Device,
     ) -> Self {
         let frequencies = config.frequencies(head_width);
         let scale = config.attention_factor();
-        let shape = [positions.len(), 1, positions[0].len(), frequencies.len()];
-        let table = |of: fn(f64) -> f64| -> Tensor<4> {
+        let shape = [positions.len(), 1, frequencies.len()];
+        let table = |of: fn(f64) -> f64| -> Tensor<3> {
             let values: Vec<f32> = positions
                 .iter()
-                .flatten()
                 .flat_map(|&position| {
                     // Rounded as in transformers, under which the checkpoints were trained: frequency and
                     // angle are f32 there.
@@ -40,16 +39,18 @@ impl Rotary {
         Self { cos: table(libm::cos), sin: table(libm::sin) }
     }
 
-    /// Turns each pair `(x_i, x_{i + width/2})` by its angle.
+    /// Turns each pair `(x_i, x_{i + width/2})` of each head by its angle.
     ///
     /// # Shapes
-    /// - x and result: `[batch, heads, tokens, head width]`
-    pub(crate) fn turn(&self, x: Tensor<4>) -> Tensor<4> {
-        let half = self.cos.dims()[3];
-        let (first, second) = (x.clone().narrow(3, 0, half), x.narrow(3, half, half));
+    /// - x and result: `[tokens, heads · head width]`
+    pub(crate) fn turn(&self, x: Tensor<2>) -> Tensor<2> {
+        let [tokens, columns] = x.dims();
+        let half = self.cos.dims()[2];
+        let x: Tensor<3> = x.reshape([tokens, columns / (2 * half), 2 * half]);
+        let (first, second) = (x.clone().narrow(2, 0, half), x.narrow(2, half, half));
         let turned = first.clone() * self.cos.clone() - second.clone() * self.sin.clone();
         let other = second * self.cos.clone() + first * self.sin.clone();
-        Tensor::cat(vec![turned, other], 3)
+        Tensor::cat(vec![turned, other], 2).reshape([tokens, columns])
     }
 }
 

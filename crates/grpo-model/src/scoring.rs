@@ -36,7 +36,7 @@ pub fn score_completions<M: CausalLm>(
         .iter()
         .enumerate()
         .flat_map(|(row, (prompt, completion))| {
-            let first = row * batch.columns() + prompt.len() - 1;
+            let first = batch.rows(row).start + prompt.len() - 1;
             (first..first + completion.len()).map(|place| place as i32)
         })
         .collect();

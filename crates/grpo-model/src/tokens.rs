@@ -1,87 +1,97 @@
-//! Token ids of a batch, and which of its places hold tokens.
+//! Token ids of a batch.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use grpo_kernels::{Packing, Sequence};
 
-/// Sequences of different lengths in one rectangle.
+/// Sequences of any lengths, one behind another, without padding.
 ///
-/// Where tokens are is known from how the batch was made, and never read from the ids.
-#[derive(Clone, Debug, PartialEq)]
+/// A sequence may continue an earlier one, as completions do their prompt, which is then computed once. What it gives
+/// is what it would give by itself, behind a copy of that one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenBatch {
-    /// `[rows · columns]`
     ids: Vec<i32>,
-    columns: usize,
-    /// The columns of each row that hold tokens.
-    spans: Arc<[Range<usize>]>,
-}
-
-/// On which side short rows are filled up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Padding {
-    /// Behind the last token.
-    Right,
-    /// In front of the first one, so that all rows end in the same column.
-    Left,
+    sequences: Vec<Sequence>,
 }
 
 impl TokenBatch {
-    /// One row for each sequence, as wide as the longest.
+    /// No sequence yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a sequence, and gives its index.
     ///
     /// # Panics
-    /// Where a sequence is empty.
-    pub fn new<'a>(rows: impl IntoIterator<Item = &'a [u32]>, padding: Padding) -> Self {
-        let rows: Vec<&[u32]> = rows.into_iter().collect();
-        assert!(rows.iter().all(|row| !row.is_empty()), "a row of a batch has at least one token");
-        let columns = rows.iter().map(|row| row.len()).max().unwrap_or(0);
-        let spans: Arc<[Range<usize>]> = rows
-            .iter()
-            .map(|row| match padding {
-                Padding::Right => 0..row.len(),
-                Padding::Left => columns - row.len()..columns,
-            })
-            .collect();
-        // Any id will do in the places between: no token sees them.
-        let mut ids = vec![0; rows.len() * columns];
-        for ((place, row), span) in ids.chunks_mut(columns.max(1)).zip(rows).zip(spans.iter()) {
-            for (place, &id) in place[span.clone()].iter_mut().zip(row) {
-                *place = id as i32;
-            }
-        }
-        Self { ids, columns, spans }
+    /// Where it is empty.
+    pub fn push(&mut self, ids: &[u32]) -> usize {
+        self.add(ids, None)
     }
 
-    /// Rows.
-    pub fn rows(&self) -> usize {
-        self.spans.len()
+    /// Adds the continuation of sequence `first`, and gives its index.
+    ///
+    /// # Panics
+    /// Where it is empty, or `first` is no sequence or a continuation itself.
+    pub fn push_behind(&mut self, first: usize, ids: &[u32]) -> usize {
+        let can_be_continued =
+            self.sequences.get(first).is_some_and(|first| first.behind.is_none());
+        assert!(can_be_continued, "sequence {first} of {} cannot be continued", self.sequences());
+        self.add(ids, Some(first))
     }
 
-    /// Columns: tokens of the longest row.
-    pub fn columns(&self) -> usize {
-        self.columns
+    fn add(&mut self, ids: &[u32], behind: Option<usize>) -> usize {
+        assert!(!ids.is_empty(), "a sequence of a batch has at least one token");
+        let start = self.ids.len();
+        self.ids.extend(ids.iter().map(|&id| id as i32));
+        self.sequences.push(Sequence { rows: start..self.ids.len(), behind });
+        self.sequences.len() - 1
     }
 
-    /// The columns of each row that hold tokens.
-    pub fn spans(&self) -> &Arc<[Range<usize>]> {
-        &self.spans
+    /// Sequences.
+    pub fn sequences(&self) -> usize {
+        self.sequences.len()
     }
 
-    /// Whether a row does not begin in the first column.
-    pub(crate) fn is_left_padded(&self) -> bool {
-        self.spans.iter().any(|span| span.start > 0)
+    /// Tokens of all sequences: rows of what a model makes of them.
+    pub fn tokens(&self) -> usize {
+        self.ids.len()
     }
 
-    /// `[rows · columns]`
+    /// The rows of sequence `index`.
+    pub fn rows(&self, index: usize) -> Range<usize> {
+        self.sequences[index].rows.clone()
+    }
+
+    /// Tokens of each sequence.
+    pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.sequences.iter().map(|sequence| sequence.rows.len())
+    }
+
+    /// Whether a sequence continues another.
+    pub(crate) fn has_continuations(&self) -> bool {
+        self.sequences.iter().any(|sequence| sequence.behind.is_some())
+    }
+
+    /// What each token sees.
+    pub(crate) fn packing(&self, causal: bool) -> Packing {
+        Packing::new(self.sequences.as_slice(), causal)
+    }
+
+    /// `[tokens]`
     pub fn flat_ids(&self, device: &Device) -> Tensor<1, Int> {
         Tensor::from_data(TensorData::new(self.ids.clone(), [self.ids.len()]), device)
     }
 }
 
 impl<'a> FromIterator<&'a [u32]> for TokenBatch {
-    /// Padded on the right.
-    fn from_iter<I: IntoIterator<Item = &'a [u32]>>(rows: I) -> Self {
-        Self::new(rows, Padding::Right)
+    /// Each by itself.
+    fn from_iter<I: IntoIterator<Item = &'a [u32]>>(sequences: I) -> Self {
+        let mut batch = Self::new();
+        sequences.into_iter().for_each(|ids| {
+            batch.push(ids);
+        });
+        batch
     }
 }
 
@@ -90,16 +100,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_filled_up_on_the_side_that_was_asked_for() {
-        let rows: [&[u32]; 3] = [&[1, 2, 3], &[4], &[5, 6]];
-        let right = TokenBatch::new(rows, Padding::Right);
-        assert_eq!(right.ids, [1, 2, 3, 4, 0, 0, 5, 6, 0]);
-        assert_eq!(*right.spans, [0..3, 0..1, 0..2]);
-        assert!(!right.is_left_padded());
-        let left = TokenBatch::new(rows, Padding::Left);
-        assert_eq!(left.ids, [1, 2, 3, 0, 0, 4, 0, 5, 6]);
-        assert_eq!(*left.spans, [0..3, 2..3, 1..3]);
-        assert!(left.is_left_padded());
-        assert_eq!((left.rows(), left.columns()), (3, 3));
+    fn sequences_stand_one_behind_another() {
+        let mut batch: TokenBatch = [[1, 2, 3].as_slice(), &[4]].into_iter().collect();
+        assert_eq!(batch.push_behind(1, &[5, 6]), 2);
+        assert_eq!((batch.sequences(), batch.tokens()), (3, 6));
+        assert_eq!(batch.ids, [1, 2, 3, 4, 5, 6]);
+        assert_eq!(batch.rows(2), 4..6);
+        assert_eq!(batch.packing(true).positions(), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(batch.lengths().collect::<Vec<_>>(), [3, 1, 2]);
+        assert!(batch.has_continuations());
+    }
+
+    #[test]
+    #[should_panic(expected = "sequence 1 of 2 cannot be continued")]
+    fn a_continuation_is_not_continued() {
+        let mut batch = TokenBatch::from_iter([[1].as_slice()]);
+        batch.push_behind(0, &[2]);
+        batch.push_behind(1, &[3]);
     }
 }

@@ -1,8 +1,10 @@
 //! The transformer of every family.
 
+use std::sync::Arc;
+
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor};
-use grpo_kernels::Visible;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use grpo_kernels::Packing;
 use grpo_logprob::Head;
 
 use crate::block::Block;
@@ -11,10 +13,10 @@ use crate::layers::{Embedding, Linear, Norm};
 use crate::lora::{Adaptable, Adapter};
 use crate::names::{HEAD, Names};
 use crate::parameters::Parameters;
-use crate::pass::{Frame, Pass, Places};
+use crate::pass::{Frame, Pass, Sight};
 use crate::precision::dense;
 use crate::rotary::Rotary;
-use crate::{CausalLm, Dropout, KvCache, ModelConfig, ModelError, TokenBatch};
+use crate::{CacheSlot, CausalLm, Dropout, KvCache, ModelConfig, ModelError, TokenBatch};
 
 /// A transformer: embeddings, blocks, a norm, and what turns hidden states into logits.
 #[derive(Module, Debug)]
@@ -99,74 +101,66 @@ impl Transformer {
         &self.names
     }
 
-    /// Hidden states after the last norm, `[batch · tokens, width]`, on the tape where `device` has one.
+    /// Hidden states after the last norm, `[tokens, width]`, on the tape where `device` has one; `cache` with the
+    /// sequence that each of `tokens` continues.
     pub(crate) fn run(
         &self,
         tokens: &TokenBatch,
         prefix: Option<Tensor<3>>,
-        mut cache: Option<&mut KvCache>,
+        mut cache: Option<(&mut KvCache, &[CacheSlot])>,
         adapter: Option<&Adapter>,
         dropout: &mut Dropout,
         device: &Device,
     ) -> Tensor<2> {
         let prefixed = prefix.as_ref().map_or(0, |prefix| prefix.dims()[1]);
-        let (mut x, frame) = self.begin(tokens, prefix, cache.as_deref(), dropout, device);
-        if let Some(cache) = &mut cache {
-            cache.begin(tokens, prefixed);
-        }
+        let (mut x, frame) = self.begin(tokens, prefix, cache.as_mut(), dropout, device);
         let mut pass = Pass { frame, adapter, dropout };
         for (layer, block) in self.blocks.iter().enumerate() {
-            let cache = cache.as_mut().map(|cache| (&mut **cache, layer));
+            let cache = cache.as_mut().map(|(cache, _)| (&mut **cache, layer));
             x = block.forward(x, cache, &mut pass);
         }
         let x = self.end(x);
         match prefixed {
             0 => x,
             _ => {
-                let (rows, columns, width) = (tokens.rows(), tokens.columns(), x.dims()[1]);
-                let all = x.reshape([rows, prefixed + columns, width]);
-                all.narrow(1, prefixed, columns).reshape([rows * columns, width])
+                let mut row = 0;
+                let rows = tokens.lengths().flat_map(|length| {
+                    let own = row + prefixed..row + prefixed + length;
+                    row = own.end;
+                    own
+                });
+                let rows = indices(rows, &x.device());
+                x.select(0, rows)
             }
         }
     }
 
-    /// What goes into the first block, and the places of the pass.
+    /// What goes into the first block, and what its tokens see.
     pub(crate) fn begin(
         &self,
         tokens: &TokenBatch,
         prefix: Option<Tensor<3>>,
-        cache: Option<&KvCache>,
+        cache: Option<&mut (&mut KvCache, &[CacheSlot])>,
         dropout: &mut Dropout,
         device: &Device,
     ) -> (Tensor<2>, Frame) {
-        let (batch, columns, width) = (tokens.rows(), tokens.columns(), self.description.width);
-        let places = Places::new(tokens, cache);
-        assert!(
-            prefix.is_none() || (places.seen == 0 && !tokens.is_left_padded()),
-            "a prefix stands in front of everything, so it comes with the first tokens"
-        );
-        let longest = places.longest();
+        let prefixed = prefix.as_ref().map_or(0, |prefix| prefix.dims()[1]);
+        assert!(prefixed == 0 || !tokens.has_continuations(), "a prefix is of each sequence");
+        let tables = self.token_embedding.device();
+        let (sight, positions) = self.sight(tokens, prefixed, cache, &tables);
+        let longest = positions.iter().max().map_or(0, |last| last + 1);
         let context = self.description.context;
         assert!(longest <= context, "{longest} tokens in a context of {context}");
-        let tables = self.token_embedding.device();
-        let mut x = self.token_embedding.forward(tokens.flat_ids(&tables)); // [b·t, d]
-        if let Some(positions) = &self.position_embedding {
-            x = x + positions.forward(places.flat_positions(batch, &tables));
+        let mut x = self.token_embedding.forward(tokens.flat_ids(&tables)); // [n, d]
+        if let Some(embedding) = &self.position_embedding {
+            x = x + embedding.forward(indices(positions.iter().copied(), &tables));
         }
         if let (Some(types), Some(row)) = (&self.type_embedding, self.description.token_type) {
             x = x + types.row(row.token).unsqueeze();
         }
         x = dense(x);
-        let mut prefixed = 0;
         if let Some(prefix) = prefix {
-            prefixed = prefix.dims()[1];
-            let types = self.type_embedding.as_ref();
-            let condition = match types {
-                Some(types) => prefix + types.row(CONDITION).reshape([1, 1, width]),
-                None => prefix,
-            };
-            x = Tensor::cat(vec![condition, x.reshape([batch, columns, width])], 1)
-                .reshape([batch * (prefixed + columns), width]);
+            x = self.behind(prefix, x, tokens);
         }
         if device.is_autodiff() && !x.is_autodiff() {
             x = Tensor::from_inner(x);
@@ -177,13 +171,56 @@ impl Transformer {
         let rotary = match &self.description.positions {
             Positions::Rotary(config) => {
                 assert!(prefixed == 0, "rotary families have no conditions");
-                let positions = places.positions.as_slice();
-                Some(Rotary::new(config, self.description.head_width, positions, &x.device()))
+                Some(Rotary::new(config, self.description.head_width, &positions, &x.device()))
             }
             Positions::Learned => None,
         };
-        let frame = Frame { batch, visible: self.visible(tokens, &places), rotary };
-        (dropout.apply(x), frame)
+        (dropout.apply(x), Frame { sight, rotary })
+    }
+
+    /// What the tokens see, with the position of each.
+    fn sight(
+        &self,
+        tokens: &TokenBatch,
+        prefixed: usize,
+        cache: Option<&mut (&mut KvCache, &[CacheSlot])>,
+        device: &Device,
+    ) -> (Sight, Vec<usize>) {
+        let Some((cache, slots)) = cache else {
+            let packing = tokens.packing(self.description.causal);
+            let positions = packing.positions();
+            let with_prefix = tokens.lengths().map(|length| prefixed + length);
+            let packing = match prefixed {
+                0 => packing,
+                _ => Packing::of_lengths(with_prefix, self.description.causal),
+            };
+            return (Sight::Packed(packing), positions);
+        };
+        assert!(self.description.causal, "what is remembered has seen nothing behind it");
+        let first = slots.iter().map(|&slot| cache.tokens(slot));
+        let positions = first.zip(tokens.lengths()).flat_map(|(first, n)| first..first + n);
+        let positions = positions.collect();
+        cache.prepare(self.description.layers, self.description.head_shape(), device);
+        let plan = cache.plan(tokens, slots, prefixed);
+        (Sight::Cached(Arc::new(plan)), positions)
+    }
+
+    /// `x` with the vectors of `prefix` in front of each sequence.
+    fn behind(&self, prefix: Tensor<3>, x: Tensor<2>, tokens: &TokenBatch) -> Tensor<2> {
+        let [sequences, vectors, width] = prefix.dims();
+        assert_eq!(sequences, tokens.sequences(), "one prefix for each sequence");
+        let condition = match &self.type_embedding {
+            Some(types) => prefix + types.row(CONDITION).reshape([1, 1, width]),
+            None => prefix,
+        };
+        let condition = condition.reshape([sequences * vectors, width]);
+        let rows = (0..sequences).flat_map(|sequence| {
+            let own = tokens.rows(sequence);
+            let first = sequences * vectors;
+            (sequence * vectors..(sequence + 1) * vectors).chain(first + own.start..first + own.end)
+        });
+        let rows = indices(rows, &x.device());
+        Tensor::cat(vec![condition, x], 0).select(0, rows)
     }
 
     /// Block `layer` alone.
@@ -196,21 +233,6 @@ impl Transformer {
         match self.description.order {
             NormOrder::Pre => self.norm.forward(x),
             NormOrder::Post => x,
-        }
-    }
-
-    fn visible(&self, tokens: &TokenBatch, places: &Places) -> Visible {
-        if !self.description.causal {
-            return Visible::all().within(tokens.spans().clone());
-        }
-        // What stands to the right of a row's end is seen by no token of it.
-        match &places.starts {
-            None => Visible::causal(),
-            Some(starts) => {
-                let keys = places.seen + tokens.columns();
-                Visible::causal()
-                    .within(starts.iter().map(|&start| start..keys).collect::<Vec<_>>())
-            }
         }
     }
 
@@ -271,8 +293,10 @@ impl CausalLm for Transformer {
         tokens: &TokenBatch,
         prefix: Option<Tensor<3>>,
         cache: &mut KvCache,
+        slots: &[CacheSlot],
     ) -> Tensor<2> {
-        self.run(tokens, prefix, Some(cache), None, &mut Dropout::off(), &self.device())
+        let cache = Some((cache, slots));
+        self.run(tokens, prefix, cache, None, &mut Dropout::off(), &self.device())
     }
 
     fn head(&self) -> Head {
@@ -286,4 +310,10 @@ impl CausalLm for Transformer {
     fn context_length(&self) -> usize {
         self.description.context
     }
+}
+
+fn indices(rows: impl Iterator<Item = usize>, device: &Device) -> Tensor<1, Int> {
+    let rows: Vec<i32> = rows.map(|row| row as i32).collect();
+    let count = rows.len();
+    Tensor::from_data(TensorData::new(rows, [count]), device)
 }

@@ -1,9 +1,14 @@
 //! Rollouts: from prompts to groups of sampled completions.
 //!
-//! Each token is a function of (seed, purpose, step, prompt, sample, position) and the policy, so that the
-//! layout of batches decides nothing but speed and, by way of rounding in another shape of matrix product, the
-//! last bits of a logit.
+//! Each token is a function of (seed, purpose, step, prompt, sample, position) and the policy, to the last bit: what is
+//! sampled beside it, how many at a time, and by how many threads, decides nothing but speed.
 
+mod engine;
+mod error;
 mod rollout;
+mod row;
+mod stop;
 
-pub use rollout::{Rollout, RolloutError, RolloutSettings, StepKey};
+pub use error::RolloutError;
+pub use rollout::{Rollout, RolloutSettings, StepKey};
+pub use stop::{StopRule, StopStrings};

@@ -1,12 +1,14 @@
-//! Sampling with a key-value cache, all rows in step, finished rows taken out as they end.
+//! What is sampled, and from what.
 
-use grpo_data::{
-    Completion, CompletionParts, Finish, Group, Prompt, Purpose, SampleKey, SampledUnder,
-};
-use grpo_logprob::{Draw, NotFinite, draw};
-use grpo_model::{CausalLm, Frozen, KvCache, TokenBatch};
-use grpo_sampling::{SamplingDistribution, TokenSet};
-use rayon::prelude::*;
+use std::fmt;
+use std::sync::Arc;
+
+use grpo_data::{Completion, Group, Prompt, Purpose};
+use grpo_model::{CausalLm, Frozen};
+use grpo_sampling::SamplingDistribution;
+
+use crate::engine::Engine;
+use crate::{RolloutError, StopRule};
 
 /// How completions are sampled.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +21,7 @@ pub struct RolloutSettings {
     pub end_ids: Vec<u32>,
     /// What tokens are drawn from.
     pub distribution: SamplingDistribution,
-    /// Rows sampled at the same time.
+    /// Completions sampled at the same time.
     pub batch_size: usize,
 }
 
@@ -37,9 +39,10 @@ pub struct StepKey {
 }
 
 /// Checked settings for one kind of model.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Rollout {
     settings: RolloutSettings,
+    stop: Option<Arc<dyn StopRule>>,
 }
 
 impl Rollout {
@@ -82,7 +85,13 @@ impl Rollout {
                 context,
             });
         }
-        Ok(Self { settings })
+        Ok(Self { settings, stop: None })
+    }
+
+    /// With a rule that ends completions, besides the end ids and the limit of tokens.
+    #[must_use]
+    pub fn stopping(self, rule: impl StopRule + 'static) -> Self {
+        Self { stop: Some(Arc::new(rule)), ..self }
     }
 
     /// Samples a group for each prompt.
@@ -99,44 +108,26 @@ impl Rollout {
         prompts: &[Prompt],
         key: StepKey,
     ) -> Result<Vec<Group>, RolloutError> {
-        assert!(
-            prompts.iter().all(|prompt| prompt.conditions.is_none()),
-            "a prompt with conditions needs a conditional model"
-        );
-        let vocabulary = policy.vocabulary_size();
-        let mut ids = prompts.iter().flat_map(|prompt| &prompt.ids);
-        if let Some(&id) = ids.find(|&&id| id as usize >= vocabulary) {
-            return Err(RolloutError::PromptId { id, vocabulary });
-        }
-        let k = self.settings.group_size;
-        // Rows of one batch are of one prompt length.
-        let mut sorted: Vec<(usize, &Prompt)> = prompts.iter().enumerate().collect();
-        sorted.sort_by_key(|(_, prompt)| prompt.ids.len()); // stable
-        let rows: Vec<(&Prompt, u32)> = sorted
-            .iter()
-            .flat_map(|&(_, prompt)| (0..k as u32).map(move |sample| (prompt, sample)))
-            .collect();
-        let mut completions: Vec<Completion> = Vec::with_capacity(rows.len());
-        for same_length in rows.chunk_by(|a, b| a.0.ids.len() == b.0.ids.len()) {
-            for batch in same_length.chunks(self.settings.batch_size) {
-                completions.extend(self.sample_batch(policy, batch, key)?);
-            }
-        }
-        let mut completions = completions.into_iter();
-        let mut groups: Vec<(usize, Group)> = sorted
-            .into_iter()
-            .map(|(place, prompt)| {
-                let completions = completions.by_ref().take(k).collect();
-                (place, Group { prompt: prompt.clone(), completions })
-            })
-            .collect();
-        groups.sort_by_key(|(place, _)| *place);
-        Ok(groups.into_iter().map(|(_, group)| group).collect())
+        self.check(policy, prompts)?;
+        let k = self.settings.group_size as u32;
+        // The longest first: what is left at the end is short.
+        let mut order: Vec<usize> = (0..prompts.len()).collect();
+        order.sort_by_key(|&prompt| std::cmp::Reverse(prompts[prompt].ids.len())); // stable
+        let queue = order.into_iter().flat_map(|prompt| (0..k).map(move |sample| (prompt, sample)));
+        let mut completions = Engine::new(self, policy, prompts, key, queue).run()?.into_iter();
+        let group = |prompt: &Prompt| Group {
+            prompt: prompt.clone(),
+            completions: completions.by_ref().take(k as usize).collect(),
+        };
+        Ok(prompts.iter().map(group).collect())
     }
 
-    /// Samples one completion once more, alone: the one that [`Self::sample`] gives in place `sample` of this prompt.
+    /// Samples one completion of a group once more, alone: the same as [`Self::sample`] gives, to the last bit.
     ///
     /// # Errors
+    /// As [`Self::sample`].
+    ///
+    /// # Panics
     /// As [`Self::sample`].
     pub fn again<M: CausalLm>(
         &self,
@@ -145,192 +136,41 @@ impl Rollout {
         sample: u32,
         key: StepKey,
     ) -> Result<Completion, RolloutError> {
-        Ok(self.sample_batch(policy, &[(prompt, sample)], key)?.remove(0))
+        let prompts = std::slice::from_ref(prompt);
+        self.check(policy, prompts)?;
+        let queue = [(0, sample)].into_iter();
+        let completion = Engine::new(self, policy, prompts, key, queue).run()?.pop();
+        Ok(completion.expect("one was asked for"))
     }
 
-    fn sample_batch<M: CausalLm>(
+    fn check<M: CausalLm>(
         &self,
         policy: &Frozen<M>,
-        batch: &[(&Prompt, u32)],
-        key: StepKey,
-    ) -> Result<Vec<Completion>, RolloutError> {
-        let mut rows: Vec<Row> =
-            batch.iter().map(|&(p, sample)| Row::new(p, sample, key)).collect();
-        let mut active: Vec<usize> = (0..rows.len()).collect();
-        // Rows of the cache; the finished among them are computed until it is worth taking them out.
-        let mut in_cache = active.clone();
-        let mut cache = KvCache::new();
-        let mut next: TokenBatch = batch.iter().map(|(prompt, _)| prompt.ids.as_slice()).collect();
-
-        while !active.is_empty() {
-            let logits = last_logits(policy, &next, &mut cache);
-            let width = policy.vocabulary_size();
-            let draws: Vec<Draw> = in_cache
-                .par_iter()
-                .zip(logits.par_chunks(width))
-                .map(|(&row, logits)| {
-                    let row = &rows[row];
-                    let uniform = row.uniform(key.purpose);
-                    draw(logits, &row.ids, &self.settings.distribution, uniform)
-                })
-                .collect::<Result<_, NotFinite>>()?;
-            for (&row, draw) in in_cache.iter().zip(draws) {
-                rows[row].push(draw, &self.settings);
-            }
-            active.retain(|&row| rows[row].finish.is_none());
-            if active.len() * 4 <= in_cache.len() * 3 && !active.is_empty() {
-                let kept = (0..in_cache.len()).filter(|&i| rows[in_cache[i]].finish.is_none());
-                cache.select(&kept.collect::<Vec<usize>>());
-                in_cache.clone_from(&active);
-            }
-            next = in_cache.iter().map(|&row| rows[row].last_id()).collect();
-        }
-        Ok(rows.into_iter().map(|row| row.completion(key, &self.settings)).collect())
-    }
-}
-
-/// Settings that cannot be sampled with.
-#[derive(Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RolloutError {
-    /// A count of 0.
-    #[error("{name} = 0 would sample nothing; use 1 or more")]
-    Zero {
-        /// The setting.
-        name: &'static str,
-    },
-    /// There is nothing to continue.
-    #[error("a prompt has no tokens; it needs at least the beginning mark")]
-    EmptyPrompt,
-    /// The policy cannot be sampled any more.
-    #[error(transparent)]
-    Diverged(#[from] NotFinite),
-    /// An end mark that no model can give.
-    #[error("the end id {id} is outside the vocabulary of {vocabulary} tokens")]
-    EndId {
-        /// The id.
-        id: u32,
-        /// Tokens in the vocabulary.
-        vocabulary: usize,
-    },
-    /// A prompt of another vocabulary.
-    #[error("a prompt has the id {id}, and the vocabulary has {vocabulary} tokens")]
-    PromptId {
-        /// The id.
-        id: u32,
-        /// Tokens in the vocabulary.
-        vocabulary: usize,
-    },
-    /// A distribution that was checked against another vocabulary than the model's.
-    #[error(
-        "the sampling distribution is over {found} tokens and the model's vocabulary has {vocabulary}"
-    )]
-    Vocabulary {
-        /// Tokens of the distribution.
-        found: usize,
-        /// Tokens in the model's vocabulary.
-        vocabulary: usize,
-    },
-    /// More tokens than the model can see.
-    #[error("a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; {}", at_most(*prompt, *context))]
-    TooLong {
-        /// Tokens of the longest prompt.
-        prompt: usize,
-        /// The setting.
-        max_new_tokens: usize,
-        /// Tokens that the model can see.
-        context: usize,
-    },
-}
-
-/// What would fit.
-fn at_most(prompt: usize, context: usize) -> String {
-    if prompt > context {
-        return format!("a prompt may have at most {context}");
-    }
-    format!("max_new_tokens may be at most {}", context + 1 - prompt)
-}
-
-/// Logits after the newest token of each row, `[rows · vocabulary]` on the host.
-fn last_logits<M: CausalLm>(
-    policy: &Frozen<M>,
-    tokens: &TokenBatch,
-    cache: &mut KvCache,
-) -> Vec<f32> {
-    let (rows, columns) = (tokens.rows(), tokens.columns());
-    let hidden = policy.extend(tokens, None, cache); // [b·t, d]
-    let width = hidden.dims()[1];
-    let last = if columns == 1 {
-        hidden
-    } else {
-        let by_row = hidden.reshape([rows, columns, width]);
-        by_row.narrow(1, columns - 1, 1).reshape([rows, width])
-    };
-    policy.logits(last).into_data().iter::<f32>().collect()
-}
-
-/// A completion while it grows.
-struct Row {
-    ids: Vec<u32>,
-    prompt_length: usize,
-    key: SampleKey,
-    logprobs: Vec<f32>,
-    /// Of each token drawn, where the distribution is truncated.
-    kept: Vec<TokenSet>,
-    finish: Option<Finish>,
-}
-
-impl Row {
-    fn new(prompt: &Prompt, sample: u32, key: StepKey) -> Self {
-        Self {
-            ids: prompt.ids.clone(),
-            prompt_length: prompt.ids.len(),
-            key: SampleKey { seed: key.seed, step: key.step, prompt: prompt.index, sample },
-            logprobs: Vec::new(),
-            kept: Vec::new(),
-            finish: None,
+        prompts: &[Prompt],
+    ) -> Result<(), RolloutError> {
+        assert!(
+            prompts.iter().all(|prompt| prompt.conditions.is_none()),
+            "a prompt with conditions needs a conditional model"
+        );
+        let vocabulary = policy.vocabulary_size();
+        let mut ids = prompts.iter().flat_map(|prompt| &prompt.ids);
+        match ids.find(|&&id| id as usize >= vocabulary) {
+            Some(&id) => Err(RolloutError::PromptId { id, vocabulary }),
+            None => Ok(()),
         }
     }
 
-    /// The random number of the next token.
-    fn uniform(&self, purpose: Purpose) -> f64 {
-        self.key.uniform(purpose, self.ids.len() as u32)
+    pub(crate) fn settings(&self) -> &RolloutSettings {
+        &self.settings
     }
 
-    fn push(&mut self, draw: Draw, settings: &RolloutSettings) {
-        if self.finish.is_some() {
-            return;
-        }
-        self.ids.push(draw.id);
-        self.logprobs.push(draw.logprob);
-        self.kept.extend(draw.kept);
-        if settings.end_ids.contains(&draw.id) {
-            self.finish = Some(Finish::EndToken);
-        } else if self.logprobs.len() == settings.max_new_tokens {
-            self.finish = Some(Finish::Length);
-        }
+    pub(crate) fn stop(&self) -> Option<&dyn StopRule> {
+        self.stop.as_deref()
     }
+}
 
-    /// The newest token, as a row of a batch.
-    fn last_id(&self) -> &[u32] {
-        &self.ids[self.ids.len() - 1..]
-    }
-
-    fn completion(self, key: StepKey, settings: &RolloutSettings) -> Completion {
-        let distribution = &settings.distribution;
-        Completion::new(CompletionParts {
-            action_mask: (0..self.ids.len()).map(|t| t >= self.prompt_length).collect(),
-            ids: self.ids,
-            sampling_logprobs: self.logprobs,
-            finish: self.finish.expect("a row is sampled until it ends"),
-            key: self.key,
-            policy_version: key.policy_version,
-            sampled_under: SampledUnder {
-                temperature: distribution.temperature(),
-                repetition_penalty: distribution.repetition_penalty().unwrap_or(1.0),
-                forbidden: distribution.forbidden().to_vec(),
-                kept: distribution.is_truncated().then_some(self.kept),
-            },
-        })
+impl fmt::Debug for Rollout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rollout").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

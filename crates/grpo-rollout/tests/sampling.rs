@@ -228,6 +228,7 @@ fn the_end_id_is_the_last_action_and_the_limit_holds() {
         match completion.finish() {
             Finish::EndToken => assert_eq!(end, Some(ids.len() - 1), "{ids:?}"),
             Finish::Length => assert_eq!((end, ids.len()), (None, 4), "{ids:?}"),
+            Finish::Stop => panic!("nothing else ends a completion: {ids:?}"),
         }
         assert!(ids.len() <= 4);
         seen.insert((completion.finish() == Finish::Length, ids.last() == Some(&8)));

@@ -8,47 +8,136 @@ use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
 use grpo_model::{CausalLm, Dropout, Forward, Frozen, TokenBatch};
 use grpo_sampling::TokenSet;
 
-/// Some completions of a step, padded to one length. Position `t` of a row predicts token `t + 1`.
+/// Some completions of a step. The token at a position is predicted by what the model makes of the one in front of it.
 pub(crate) struct MicroBatch<'a> {
     pub(crate) completions: Vec<&'a Completion>,
     /// Place of each among the completions of the step.
     pub(crate) places: Vec<usize>,
-    /// `[b][t]`, true where the token predicted is an action.
+    /// `[b][t]`, true where token `t + 1` is an action.
     pub(crate) mask: Vec<Vec<bool>>,
+    /// All but the last token of each completion; a prompt is there once for its group.
     inputs: TokenBatch,
-    /// The actions among the `b · t` places, `[n]`: nothing else is scored.
+    /// The rows of `inputs` that predict actions, `[n]`: nothing else is scored.
+    rows: Vec<usize>,
+    /// The places of those actions among the `b · t`, `[n]`.
     actions: Vec<usize>,
     targets: Targets,
 }
 
-/// Cuts the completions of a step, in the order of their lengths, so that little is padded.
+/// Shorter prompts are computed for each completion: what they would save is less than what it costs to keep them apart.
+const SHARED_PROMPT: usize = 4;
+
+/// Cuts the completions of a step where the tokens of a micro-batch would be more than `tokens`.
 pub(crate) fn micro_batches<'a>(
     completions: &[&'a Completion],
-    size: usize,
+    tokens: usize,
     vocabulary: usize,
 ) -> Vec<MicroBatch<'a>> {
-    let mut sorted: Vec<(usize, &Completion)> = completions.iter().copied().enumerate().collect();
-    sorted.sort_by_key(|(_, completion)| completion.ids().len()); // stable
-    sorted.chunks(size).map(|rows| MicroBatch::new(rows, vocabulary)).collect()
+    let mut micro_batches = Vec::new();
+    let mut packed = Packed::default();
+    let mut first = 0;
+    for (place, completion) in completions.iter().enumerate() {
+        let needed = packed.needed(completion);
+        if place > first && packed.inputs.tokens() + needed > tokens {
+            let full = std::mem::take(&mut packed);
+            micro_batches.push(MicroBatch::new(
+                first,
+                &completions[first..place],
+                full,
+                vocabulary,
+            ));
+            first = place;
+        }
+        packed.push(completion);
+    }
+    micro_batches.push(MicroBatch::new(first, &completions[first..], packed, vocabulary));
+    micro_batches
+}
+
+/// What the model reads of some completions.
+#[derive(Default)]
+struct Packed<'a> {
+    inputs: TokenBatch,
+    /// The prompt that was pushed last, and its sequence.
+    prompt: Option<(&'a [u32], usize)>,
+    rows: Vec<usize>,
+}
+
+impl<'a> Packed<'a> {
+    /// Tokens that `completion` would add.
+    fn needed(&self, completion: &Completion) -> usize {
+        let ids = completion.ids();
+        let shared = shared_prompt(completion);
+        let is_there = self.prompt.is_some_and(|(prompt, _)| prompt == &ids[..shared]);
+        ids.len() - 1 - if is_there { shared } else { 0 }
+    }
+
+    fn push(&mut self, completion: &'a Completion) {
+        let ids = completion.ids();
+        let (prompt, rest) = ids[..ids.len() - 1].split_at(shared_prompt(completion));
+        let mut rows: Vec<usize> = Vec::with_capacity(ids.len());
+        let behind = (!prompt.is_empty()).then(|| self.sequence_of(prompt));
+        rows.extend(behind.into_iter().flat_map(|sequence| self.inputs.rows(sequence)));
+        if !rest.is_empty() {
+            let sequence = match behind {
+                Some(first) => self.inputs.push_behind(first, rest),
+                None => self.inputs.push(rest),
+            };
+            rows.extend(self.inputs.rows(sequence));
+        }
+        let is_action = completion.action_mask()[1..].iter();
+        self.rows
+            .extend(rows.iter().zip(is_action).filter(|(_, action)| **action).map(|(&row, _)| row));
+    }
+
+    fn sequence_of(&mut self, prompt: &'a [u32]) -> usize {
+        match self.prompt {
+            Some((last, sequence)) if last == prompt => sequence,
+            _ => {
+                let sequence = self.inputs.push(prompt);
+                self.prompt = Some((prompt, sequence));
+                sequence
+            }
+        }
+    }
+}
+
+/// Tokens of a completion's prompt that its group shares.
+fn shared_prompt(completion: &Completion) -> usize {
+    let prompt = completion.action_mask().iter().take_while(|&&action| !action).count();
+    let inputs = completion.ids().len() - 1;
+    if prompt < SHARED_PROMPT { 0 } else { prompt.min(inputs) }
 }
 
 impl<'a> MicroBatch<'a> {
-    fn new(rows: &[(usize, &'a Completion)], vocabulary: usize) -> Self {
-        let (places, completions): (Vec<usize>, Vec<&Completion>) = rows.iter().copied().unzip();
-        let ids = completions.iter().map(|completion| completion.ids());
-        let inputs: TokenBatch = ids.map(|ids| &ids[..ids.len() - 1]).collect();
+    /// Of `completions`, which begin at place `first` of the step.
+    fn new(
+        first: usize,
+        completions: &[&'a Completion],
+        packed: Packed<'a>,
+        vocabulary: usize,
+    ) -> Self {
+        let longest = completions.iter().map(|completion| completion.ids().len()).max();
+        let columns = longest.expect("a micro-batch has completions") - 1;
         let mask: Vec<Vec<bool>> = completions
             .iter()
             .map(|completion| {
                 let mut mask = completion.action_mask()[1..].to_vec();
-                mask.resize(inputs.columns(), false);
+                mask.resize(columns, false);
                 mask
             })
             .collect();
         let flat = mask.iter().flatten().enumerate();
         let actions = flat.filter_map(|(place, &active)| active.then_some(place)).collect();
-        let targets = targets(&completions, vocabulary);
-        Self { completions, places, mask, inputs, actions, targets }
+        Self {
+            places: (first..first + completions.len()).collect(),
+            mask,
+            inputs: packed.inputs,
+            rows: packed.rows,
+            actions,
+            targets: targets(completions, vocabulary),
+            completions: completions.to_vec(),
+        }
     }
 
     /// A forward pass of the policy, on the tape; with `checkpointing`, its blocks are computed once more on the way
@@ -103,7 +192,7 @@ impl<'a> MicroBatch<'a> {
         let [rows, columns] = self.shape();
         let device = of_actions.device();
         let all = Tensor::<1>::zeros([rows * columns], &device);
-        let places = self.action_places(&device);
+        let places = indices(&self.actions, &device);
         all.select_assign(0, places, of_actions, IndexingUpdateOp::Add).reshape([rows, columns])
     }
 
@@ -131,23 +220,23 @@ impl<'a> MicroBatch<'a> {
 
     /// Completions, and places of each.
     pub(crate) fn shape(&self) -> [usize; 2] {
-        [self.completions.len(), self.inputs.columns()]
+        [self.completions.len(), self.mask[0].len()]
     }
 
     fn frozen_logits<M: CausalLm>(&self, model: &Frozen<M>) -> Tensor<2> {
         model.logits(self.of_actions(model.hidden(&self.inputs, None)))
     }
 
-    /// `[b · t, width]` → `[n, width]`.
+    /// `[tokens, width]` → `[n, width]`.
     fn of_actions(&self, hidden: Tensor<2>) -> Tensor<2> {
-        let places = self.action_places(&hidden.device());
-        hidden.select(0, places)
+        let rows = indices(&self.rows, &hidden.device());
+        hidden.select(0, rows)
     }
+}
 
-    fn action_places(&self, device: &Device) -> Tensor<1, Int> {
-        let places: Vec<i32> = self.actions.iter().map(|&place| place as i32).collect();
-        Tensor::from_data(places.as_slice(), device)
-    }
+fn indices(places: &[usize], device: &Device) -> Tensor<1, Int> {
+    let places: Vec<i32> = places.iter().map(|&place| place as i32).collect();
+    Tensor::from_data(places.as_slice(), device)
 }
 
 /// The actions of all completions, in their order, and the distributions that they were drawn from.

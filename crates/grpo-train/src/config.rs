@@ -49,9 +49,10 @@ pub struct TrainConfig {
     /// Optimizer steps on each rollout (μ).
     #[serde(default = "default_updates")]
     pub updates_per_rollout: u32,
-    /// Completions that are computed at the same time in an update; decides memory, not the result.
-    #[serde(default = "default_micro_batch_size")]
-    pub micro_batch_size: usize,
+    /// Tokens that are computed at the same time in an update, a shared prompt counted once; decides memory, not the
+    /// result. A completion that has more is computed alone.
+    #[serde(default = "default_micro_batch_tokens")]
+    pub micro_batch_tokens: usize,
     /// What is in a block of the model is computed once more on the way back, instead of being kept: less memory, a
     /// third more time.
     #[serde(default)]
@@ -67,8 +68,8 @@ pub struct TrainConfig {
 fn default_updates() -> u32 {
     1
 }
-fn default_micro_batch_size() -> usize {
-    64
+fn default_micro_batch_tokens() -> usize {
+    4096
 }
 fn default_reward_time_limit() -> f64 {
     60.0
@@ -161,7 +162,7 @@ impl GrpoConfig {
         let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
         in_range("train.prompts_per_step × train.group_size", completions, 2.0..=1e6)?;
         in_range("train.updates_per_rollout", f64::from(train.updates_per_rollout), 1.0..=1e3)?;
-        in_range("train.micro_batch_size", train.micro_batch_size as f64, 1.0..=1e6)?;
+        in_range("train.micro_batch_tokens", train.micro_batch_tokens as f64, 1.0..=1e9)?;
         in_range("train.reward_time_limit", train.reward_time_limit, 1e-3..=1e6)?;
         in_range("train.max_failed_rewards", train.max_failed_rewards, 0.0..=1.0)?;
         self.sampling.settings().check()?;

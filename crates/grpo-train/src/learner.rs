@@ -116,7 +116,7 @@ impl<M: CausalLm> Learner<M> {
     ) -> Result<Lesson, TrainError> {
         // log π_ref; micro-batches only decide memory.
         let completions: Vec<&Completion> = groups.iter().flat_map(|g| &g.completions).collect();
-        let size = self.config.train.micro_batch_size;
+        let size = self.config.train.micro_batch_tokens;
         let micro = micro_batches(&completions, size, self.policy.vocabulary_size());
         let mut frames: Vec<Frame<'_>> =
             micro.into_iter().map(|micro| Frame::new(micro, &self.reference)).collect();

@@ -22,10 +22,10 @@ pub struct PretrainConfig {
     pub epochs: u32,
     /// Examples of one optimizer step.
     pub batch_size: usize,
-    /// Examples that are computed at the same time; decides memory, and the result only by the rounding of a sum.
-    /// All of the step's where it is left out.
+    /// Tokens that are computed at the same time; decides memory, and the result only by the rounding of a sum. All of
+    /// the step's where it is left out; an example that has more is computed alone.
     #[serde(default)]
-    pub micro_batch_size: Option<usize>,
+    pub micro_batch_tokens: Option<usize>,
     /// What is in a block of the model is computed once more on the way back, instead of being kept: less memory, a
     /// third more time.
     #[serde(default)]
@@ -58,8 +58,8 @@ impl PretrainConfig {
     pub fn check(&self) -> Result<(), TrainError> {
         in_range("pretrain.epochs", f64::from(self.epochs), 1.0..=1e6)?;
         in_range("pretrain.batch_size", self.batch_size as f64, 1.0..=1e6)?;
-        let micro = self.micro_batch_size.unwrap_or(self.batch_size);
-        in_range("pretrain.micro_batch_size", micro as f64, 1.0..=1e6)?;
+        let micro = self.micro_batch_tokens.unwrap_or(1);
+        in_range("pretrain.micro_batch_tokens", micro as f64, 1.0..=1e9)?;
         in_range("pretrain.warmup_epochs", self.warmup_epochs, 0.0..=f64::from(self.epochs))?;
         in_range("pretrain.learning_rate_floor", self.learning_rate_floor, 0.0..=1.0)?;
         in_range("pretrain.dropout", f64::from(self.dropout), 0.0..=0.9)?;
@@ -186,7 +186,7 @@ fn gradients<M: CausalLm>(
     dropout: &mut Dropout,
 ) -> Result<(f64, GradientsParams), TrainError> {
     let (mut value, mut sum) = (0.0, None);
-    for rows in batch.chunks(config.micro_batch_size.unwrap_or(batch.len())) {
+    for rows in by_tokens(batch, config.micro_batch_tokens) {
         let micro = MicroBatch::new(rows);
         let forward = model.forward(&micro.inputs, dropout, config.activation_checkpointing);
         let loss = micro.loss(model, &forward.hidden, targets);
@@ -206,7 +206,8 @@ fn validation_loss<M: CausalLm>(
     let mut sorted: Vec<&Example> = examples.iter().collect();
     sorted.sort_by_key(|example| example.ids.len());
     let (mut sum, mut tokens) = (0.0, 0);
-    for rows in sorted.chunks(config.micro_batch_size.unwrap_or(config.batch_size)) {
+    let batches = sorted.chunks(config.batch_size);
+    for rows in batches.flat_map(|batch| by_tokens(batch, config.micro_batch_tokens)) {
         let micro = MicroBatch::new(rows);
         let hidden = model.hidden(&micro.inputs, None, &mut Dropout::off());
         let count = micro.next.len();
@@ -216,10 +217,26 @@ fn validation_loss<M: CausalLm>(
     Ok(sum / tokens as f64)
 }
 
-/// Examples in one rectangle, and their next tokens.
+/// Cuts a batch where a part would have more than `tokens` tokens to read; an example that has more is alone.
+fn by_tokens<'b, 'e>(batch: &'b [&'e Example], tokens: Option<usize>) -> Vec<&'b [&'e Example]> {
+    let most = tokens.unwrap_or(usize::MAX);
+    let (mut parts, mut first, mut sum) = (Vec::new(), 0, 0);
+    for (place, example) in batch.iter().enumerate() {
+        let inputs = example.ids.len() - 1;
+        if place > first && sum + inputs > most {
+            parts.push(&batch[first..place]);
+            (first, sum) = (place, 0);
+        }
+        sum += inputs;
+    }
+    parts.push(&batch[first..]);
+    parts
+}
+
+/// Examples one behind another, and their next tokens.
 struct MicroBatch {
     inputs: TokenBatch,
-    /// The places among `b · t` that have a next token to learn, `[n]`, and that token.
+    /// The places among the tokens that have a next token to learn, `[n]`, and that token.
     places: Vec<i32>,
     next: Vec<u32>,
 }
@@ -232,7 +249,7 @@ impl MicroBatch {
         for (row, example) in rows.iter().enumerate() {
             next.extend_from_slice(example.targets());
             let targets = example.first_target..example.ids.len();
-            places.extend(targets.map(|target| (row * inputs.columns() + target - 1) as i32));
+            places.extend(targets.map(|target| (inputs.rows(row).start + target - 1) as i32));
         }
         Self { inputs, places, next }
     }

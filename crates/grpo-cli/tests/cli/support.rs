@@ -166,7 +166,7 @@ seed = 1
 steps = 3
 prompts_per_step = 2
 group_size = 4
-micro_batch_size = 3
+micro_batch_tokens = 3
 
 [sampling]
 max_new_tokens = 20

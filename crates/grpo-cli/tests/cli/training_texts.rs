@@ -23,7 +23,7 @@ file = "prompts.jsonl"
 steps = 3
 prompts_per_step = 2
 group_size = 4
-micro_batch_size = 3
+micro_batch_tokens = 3
 
 [sampling]
 max_new_tokens = 6

@@ -5,7 +5,7 @@ use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::Device;
 use grpo_model::{
     Adapted, Adapter, AdapterConfig, AdapterFolder, CausalLm, Dropout, Frozen, KvCache, LoraConfig,
-    Padding, Policy, TokenBatch, Transformer, linear_weights, write_adapter,
+    Policy, TokenBatch, Transformer, linear_weights, write_adapter,
 };
 use serde_json::json;
 
@@ -51,7 +51,7 @@ pub(crate) fn pairs(adapter: &Adapter, base: &Transformer) -> Weights {
 }
 
 fn batch() -> TokenBatch {
-    TokenBatch::new([IDS.as_slice(), &IDS[3..7], &IDS[2..3]], Padding::Left)
+    TokenBatch::from_iter([IDS.as_slice(), &IDS[3..7], &IDS[2..3]])
 }
 
 fn policy_logits(policy: &Policy, dropout: &mut Dropout) -> Vec<f64> {
@@ -94,8 +94,9 @@ fn an_adapted_policy_samples_with_its_adapter() {
         host(policy.hidden(&TokenBatch::from_iter([IDS.as_slice()]), None, &mut Dropout::off()));
     let frozen = Frozen::snapshot(&policy);
     let mut cache = KvCache::new();
+    let slot = cache.open();
     let mut step =
-        |ids: &[u32]| host(frozen.extend(&TokenBatch::from_iter([ids]), None, &mut cache));
+        |ids: &[u32]| host(frozen.extend(&TokenBatch::from_iter([ids]), None, &mut cache, &[slot]));
     let parts = [step(&IDS[..4]), step(&IDS[4..5]), step(&IDS[5..])].concat();
     assert_close(&parts, &full, 1e-6 * largest(&full));
 }

@@ -7,7 +7,7 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_model::{
-    Adapter, AdapterConfig, CausalLm, Dropout, Forward, LoraConfig, Padding, Policy, TokenBatch,
+    Adapter, AdapterConfig, CausalLm, Dropout, Forward, LoraConfig, Policy, TokenBatch,
     Transformer, write_adapter,
 };
 use serde_json::{Value, json};
@@ -32,20 +32,14 @@ fn policy(json: &Value, is_adapted: bool, dropout: f64) -> Policy {
 
 /// `Σ w · logits` of all tokens, and its gradients by the names of the parameters on disk.
 fn gradients(policy: &Policy, checkpointing: bool, mut dropout: Dropout) -> (f64, Weights) {
-    let tokens = TokenBatch::new(ROWS, Padding::Right);
+    let tokens = TokenBatch::from_iter(ROWS);
     let forward = match checkpointing {
         true => policy.checkpointed(&tokens, &mut dropout),
         false => Forward::kept(policy.hidden(&tokens, None, &mut dropout)),
     };
     let logits = policy.head().logits(forward.hidden.clone());
     let [places, vocabulary] = logits.dims();
-    let mut weight = vec![0.0; places * vocabulary];
-    let columns = tokens.columns();
-    let real = tokens.spans().iter().enumerate();
-    let real = real.flat_map(|(row, span)| span.clone().map(move |t| row * columns + t));
-    for (place, w) in real.zip(factors(vocabulary)) {
-        weight[place * vocabulary..][..vocabulary].copy_from_slice(&w);
-    }
+    let weight: Vec<f32> = factors(vocabulary).take(places).flatten().collect();
     let weight =
         Tensor::from_data(TensorData::new(weight, [places, vocabulary]), &policy.device().inner());
     let loss = (logits * Tensor::from_inner(weight)).sum();

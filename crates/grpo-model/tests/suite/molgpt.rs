@@ -137,8 +137,11 @@ fn a_prefix_is_seen_by_all_and_left_out_of_the_result() {
     assert_close(&logits(&model, &[row], Some(prefix.clone())), &expected, 2e-5);
 
     let mut cache = KvCache::new();
-    let first = model.extend(&TokenBatch::from_iter([&row[..1]]), Some(prefix), &mut cache);
-    let rest = model.extend(&TokenBatch::from_iter([&row[1..]]), None, &mut cache);
+    let slots = [cache.open()];
+    let [begin, end] = [&row[..1], &row[1..]].map(|ids| TokenBatch::from_iter([ids]));
+    let first = model.extend(&begin, Some(prefix), &mut cache, &slots);
+    let rest = model.extend(&end, None, &mut cache, &slots);
+    assert_eq!(cache.length(slots[0]), 2 + row.len());
     let both = host(model.logits(Tensor::cat(vec![first, rest], 0)));
     assert_close(&both, &expected, 2e-5);
 }
@@ -151,20 +154,22 @@ fn the_cache_gives_what_the_full_pass_gives() {
     let full = logits(&model, &rows, None);
     let frozen = Frozen::snapshot(&model);
     let mut cache = KvCache::new();
+    let mut slots = rows.map(|_| cache.open()).to_vec();
     let mut kept: Vec<usize> = vec![0, 1, 2];
     for t in 0..6 {
         if t == 3 {
             kept = vec![2, 0];
-            cache.select(&[2, 0]);
+            cache.close(slots[1]);
+            slots = vec![slots[2], slots[0]];
         }
         let column: TokenBatch = kept.iter().map(|&row| &rows[row][t..=t]).collect();
-        let got = host(frozen.logits(frozen.extend(&column, None, &mut cache)));
+        let got = host(frozen.logits(frozen.extend(&column, None, &mut cache, &slots)));
         let expected: Vec<f64> = kept
             .iter()
             .flat_map(|row| full[(row * 6 + t) * 11..(row * 6 + t + 1) * 11].to_vec())
             .collect();
         assert_close(&got, &expected, 1e-5);
-        assert_eq!(cache.positions(), t + 1);
+        assert!(slots.iter().all(|&slot| cache.length(slot) == t + 1));
     }
 }
 

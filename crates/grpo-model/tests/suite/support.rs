@@ -5,9 +5,7 @@ use std::path::Path;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::Codec;
-use grpo_model::{
-    ModelConfig, ModelFolder, ModelSpec, StoredAs, StoredTensors, TokenBatch, Transformer,
-};
+use grpo_model::{ModelConfig, ModelFolder, ModelSpec, StoredAs, StoredTensors, Transformer};
 use safetensors::tensor::{Dtype, TensorView};
 
 /// Shapes and numbers of tensors, by their names on disk.
@@ -88,14 +86,6 @@ pub(crate) fn typed_safetensors(tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>
 
 pub(crate) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
-}
-
-/// Rows of the hidden states that are of tokens, without those of padding.
-pub(crate) fn of_tokens(hidden: Tensor<2>, tokens: &TokenBatch) -> Vec<f64> {
-    let width = hidden.dims()[1];
-    let all = host(hidden);
-    let rows = all.chunks(tokens.columns() * width).zip(tokens.spans().iter());
-    rows.flat_map(|(row, span)| row[span.start * width..span.end * width].to_vec()).collect()
 }
 
 #[track_caller]

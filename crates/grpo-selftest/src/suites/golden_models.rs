@@ -5,8 +5,8 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 use grpo_logprob::{Scores, Targets, score};
 use grpo_model::{
-    Adapted, AdapterFolder, CausalLm, Frozen, KvCache, ModelFolder, Padding, Policy,
-    SentenceEncoder, TokenBatch, Transformer,
+    Adapted, AdapterFolder, CausalLm, Frozen, KvCache, ModelFolder, Policy, SentenceEncoder,
+    TokenBatch, Transformer,
 };
 
 use crate::SelftestError;
@@ -68,29 +68,82 @@ pub(super) fn policy(
     Ok(suite)
 }
 
-/// The same sequences in one rectangle, padded on either side, against each alone.
+/// The same sequences together, against each alone.
 fn layouts(suite: &mut Suite, model: &Frozen<Transformer>, sequences: &[ExpectedSequence]) {
-    let whole: Vec<Vec<u32>> =
-        sequences.iter().map(|s| [s.prompt.as_slice(), &s.completion].concat()).collect();
-    for (padding, rows, temperature) in [
-        (Padding::Right, whole.len(), 1.0),
-        (Padding::Left, whole.len(), 1.0),
-        (Padding::Right, 2, 0.8),
-        (Padding::Left, 2, 0.8),
+    let order: Vec<usize> = (0..sequences.len()).collect();
+    let reversed: Vec<usize> = order.iter().rev().copied().collect();
+    for (label, order, size, layout, temperature) in [
+        ("packed together", &order, order.len(), Layout::Packed, 1.0),
+        ("packed in reverse", &reversed, order.len(), Layout::Packed, 1.0),
+        ("packed by twos", &order, 2, Layout::Packed, 0.8),
+        ("behind their prompts", &order, order.len(), Layout::BehindPrompts, 0.8),
+        ("through the cache", &order, order.len(), Layout::Cached, 1.0),
     ] {
-        let mut case = suite.case(format!("{padding:?} padding, batches of {rows}"));
-        for (batch, (whole, sequences)) in
-            whole.chunks(rows).zip(sequences.chunks(rows)).enumerate()
-        {
-            let together = TokenBatch::new(whole.iter().map(Vec::as_slice), padding);
-            for (row, sequence) in sequences.iter().enumerate() {
-                let alone = TokenBatch::from_iter([whole[row].as_slice()]);
+        let mut case = suite.case(label.to_owned());
+        for part in order.chunks(size) {
+            let together: Vec<&ExpectedSequence> = part.iter().map(|&i| &sequences[i]).collect();
+            let hidden = layout.hidden(model, &together);
+            for ((&number, sequence), hidden) in part.iter().zip(together).zip(hidden) {
+                let whole = [sequence.prompt.as_slice(), &sequence.completion].concat();
+                let alone = TokenBatch::from_iter([whole.as_slice()]);
                 let expected = host(scores(model, &alone, 0, sequence, temperature).logprobs);
-                let got = host(scores(model, &together, row, sequence, temperature).logprobs);
-                let place = |i: usize| format!("logprobs[{}][{i}]", batch * rows + row);
+                let got = host(scores_of(model, hidden, sequence, temperature).logprobs);
+                let place = |i: usize| format!("logprobs[{number}][{i}]");
                 case.list(&place, &got, &expected, Tolerance::EXACT.plus(LAYOUTS));
             }
         }
+    }
+}
+
+/// How sequences are computed together.
+#[derive(Clone, Copy)]
+enum Layout {
+    Packed,
+    BehindPrompts,
+    Cached,
+}
+
+impl Layout {
+    /// Of each sequence the hidden states that predict its completion.
+    fn hidden(
+        self,
+        model: &Frozen<Transformer>,
+        sequences: &[&ExpectedSequence],
+    ) -> Vec<Tensor<2>> {
+        let mut batch = TokenBatch::new();
+        let mut rows = Vec::new();
+        for sequence in sequences {
+            let own = &sequence.completion[..sequence.completion.len() - 1];
+            let mut of_sequence = Vec::new();
+            match self {
+                Self::Packed | Self::Cached => {
+                    let index = batch.push(&[sequence.prompt.as_slice(), own].concat());
+                    of_sequence.extend(batch.rows(index));
+                }
+                Self::BehindPrompts => {
+                    let prompt = batch.push(&sequence.prompt);
+                    of_sequence.extend(batch.rows(prompt));
+                    if !own.is_empty() {
+                        let index = batch.push_behind(prompt, own);
+                        of_sequence.extend(batch.rows(index));
+                    }
+                }
+            }
+            rows.push(of_sequence[sequence.prompt.len() - 1..].to_vec());
+        }
+        let hidden = match self {
+            Self::Packed | Self::BehindPrompts => model.hidden(&batch, None),
+            Self::Cached => {
+                let mut cache = KvCache::new();
+                let slots: Vec<_> = sequences.iter().map(|_| cache.open()).collect();
+                model.extend(&batch, None, &mut cache, &slots)
+            }
+        };
+        let chosen = |rows: Vec<usize>| {
+            let parts = rows.into_iter().map(|row| hidden.clone().narrow(0, row, 1));
+            Tensor::cat(parts.collect(), 0)
+        };
+        rows.into_iter().map(chosen).collect()
     }
 }
 
@@ -109,17 +162,14 @@ pub(super) fn encoder(
     let unusable = |source| SelftestError::Folder { source: Box::new(source) };
     let encoder = SentenceEncoder::new(model).map_err(|error| unusable(error.into()))?;
     let sentences: Vec<&[u32]> = expected.iter().map(|s| s.input_ids.as_slice()).collect();
-    let ways = [
-        ("alone", None),
-        ("padded on the right", Some(Padding::Right)),
-        ("padded on the left", Some(Padding::Left)),
-    ];
-    for (label, padding) in ways {
+    let last = sentences.len() - 1;
+    for label in ["alone", "packed together", "packed in reverse"] {
         for (row, sentence) in expected.iter().enumerate() {
             let mut case = suite.case(format!("sentence {row}, {label}"));
-            let (batch, row) = match padding {
-                None => (TokenBatch::from_iter([sentences[row]]), 0),
-                Some(padding) => (TokenBatch::new(sentences.iter().copied(), padding), row),
+            let (batch, row) = match label {
+                "alone" => (TokenBatch::from_iter([sentences[row]]), 0),
+                "packed together" => (sentences.iter().copied().collect(), row),
+                _ => (sentences.iter().rev().copied().collect(), last - row),
             };
             let of_row = |vectors: Tensor<2>| host(vectors.narrow(0, row, 1).squeeze_dim(0));
             let bound = Tolerance::EXACT.plus(LOGITS);
@@ -217,11 +267,20 @@ fn scores(
     sequence: &ExpectedSequence,
     temperature: f32,
 ) -> Scores {
-    let hidden = model.hidden(batch, None);
-    let end = row * batch.columns() + batch.spans()[row].end;
+    let end = batch.rows(row).end;
     let n = sequence.completion.len();
     // The token at a place is predicted by the one in front of it.
-    let hidden = hidden.narrow(0, end - n - 1, n);
+    let hidden = model.hidden(batch, None).narrow(0, end - n - 1, n);
+    scores_of(model, hidden, sequence, temperature)
+}
+
+/// Scores of a completion from the hidden states that predict it.
+fn scores_of(
+    model: &Frozen<Transformer>,
+    hidden: Tensor<2>,
+    sequence: &ExpectedSequence,
+    temperature: f32,
+) -> Scores {
     let targets = Targets::new(sequence.completion.clone(), model.vocabulary_size());
     score(hidden, &model.head(), &targets.at_temperature(temperature))
 }
@@ -235,12 +294,14 @@ fn logits<M: CausalLm>(model: &Frozen<M>, ids: &[u32]) -> Vec<f64> {
 /// The most probable continuation, with the cache that sampling uses.
 fn greedy(model: &Frozen<Transformer>, prompt: &[u32], count: usize) -> Vec<u32> {
     let mut cache = KvCache::new();
+    let slot = cache.open();
     let mut next = prompt.to_vec();
     let mut continuation = Vec::new();
     while continuation.len() < count {
-        let hidden = model.extend(&TokenBatch::from_iter([next.as_slice()]), None, &mut cache);
+        let tokens = TokenBatch::from_iter([next.as_slice()]);
+        let hidden = model.extend(&tokens, None, &mut cache, &[slot]);
         let rows = hidden.dims()[0];
-        let logits = host(model.logits(hidden.narrow(0, rows - 1, 1)).squeeze_dim(0));
+        let logits = host(model.invariant_logits(hidden.narrow(0, rows - 1, 1)).squeeze_dim(0));
         let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let id = logits.iter().position(|&logit| logit == most).unwrap_or(0) as u32;
         continuation.push(id);

@@ -132,7 +132,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             group_size: k,
             updates_per_rollout: expected.steps.len() as u32,
             // Two micro-batches and more, so that they are proved too.
-            micro_batch_size: 3,
+            micro_batch_tokens: 3,
             activation_checkpointing: true,
             reward_time_limit: 60.0,
             max_failed_rewards: 0.0,

@@ -70,7 +70,7 @@ fn blocks_computed_twice_give_the_same_step() {
                 let mut config = config();
                 config.train.activation_checkpointing = activation_checkpointing;
                 config.train.updates_per_rollout = 2;
-                config.train.micro_batch_size = 7;
+                config.train.micro_batch_tokens = 7;
                 config.loss.kl_estimator = Some(estimator);
                 let mut grpo = grpo(is_adapted, config);
                 take_step(&mut grpo, 0);

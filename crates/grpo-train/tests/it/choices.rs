@@ -70,7 +70,7 @@ fn every_choice_moves_the_policy_alike_however_the_step_is_cut() {
     for loss in choices() {
         let whole = smooth(loss);
         let mut cut = whole.clone();
-        cut.train.micro_batch_size = 5;
+        cut.train.micro_batch_tokens = 5;
         let ((whole, after_whole), (cut, after_cut)) = (run(whole), run(cut));
         let scale = whole.grad_norm.abs().max(1.0);
         assert!((whole.grad_norm - cut.grad_norm).abs() < 1e-4 * scale, "{loss:?}");

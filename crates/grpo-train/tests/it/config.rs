@@ -33,8 +33,8 @@ fn counts_out_of_range() {
         "train.updates_per_rollout = 0 is out of range; expected 1 to 1000",
     );
     check(
-        |c| c.train.micro_batch_size = 0,
-        "train.micro_batch_size = 0 is out of range; expected 1 to 1000000",
+        |c| c.train.micro_batch_tokens = 0,
+        "train.micro_batch_tokens = 0 is out of range; expected 1 to 1000000000",
     );
     check(
         |c| c.sampling.max_new_tokens = 0,
@@ -158,7 +158,7 @@ fn pretraining_out_of_range() {
     let good = PretrainConfig {
         epochs: 2,
         batch_size: 8,
-        micro_batch_size: None,
+        micro_batch_tokens: None,
         activation_checkpointing: false,
         warmup_epochs: 0.1,
         learning_rate_floor: 0.1,
@@ -177,8 +177,8 @@ fn pretraining_out_of_range() {
             "pretrain.batch_size = 0 is out of range; expected 1 to 1000000",
         ),
         (
-            PretrainConfig { micro_batch_size: Some(0), ..good },
-            "pretrain.micro_batch_size = 0 is out of range; expected 1 to 1000000",
+            PretrainConfig { micro_batch_tokens: Some(0), ..good },
+            "pretrain.micro_batch_tokens = 0 is out of range; expected 1 to 1000000000",
         ),
         (
             PretrainConfig { warmup_epochs: 3.0, ..good },

@@ -7,7 +7,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::{Prompt, SampleKey};
 use grpo_logprob::Head;
-use grpo_model::{CausalLm, Dropout, Forward, Frozen, KvCache, TokenBatch};
+use grpo_model::{CacheSlot, CausalLm, Dropout, Forward, Frozen, KvCache, TokenBatch};
 use grpo_train::{Grpo, GrpoConfig, Parts};
 
 use crate::oracle::completions;
@@ -52,7 +52,13 @@ impl CausalLm for Bigram {
         self.table.val().select(0, tokens.flat_ids(&self.device()))
     }
 
-    fn extend(&self, tokens: &TokenBatch, _: Option<Tensor<3>>, _: &mut KvCache) -> Tensor<2> {
+    fn extend(
+        &self,
+        tokens: &TokenBatch,
+        _: Option<Tensor<3>>,
+        _: &mut KvCache,
+        _: &[CacheSlot],
+    ) -> Tensor<2> {
         self.hidden(tokens, None, &mut Dropout::off())
     }
 
@@ -111,28 +117,27 @@ fn only_actions_have_a_gradient() {
     assert!((1..5).all(|last| moved(last, END)));
 }
 
-/// What stands in padded places changes nothing: in micro-batches of one completion nothing is padded.
 #[test]
-fn padding_changes_no_number() {
-    let of = |micro_batch_size| {
+fn how_completions_are_packed_changes_no_number() {
+    let of = |micro_batch_tokens| {
         let mut config = config();
-        config.train.micro_batch_size = micro_batch_size;
+        config.train.micro_batch_tokens = micro_batch_tokens;
         config.train.updates_per_rollout = 2;
         let mut grpo = grpo(config);
         let report = grpo.step(&prompts(), 0).unwrap();
         (report, grpo.policy().rows().concat())
     };
-    let (padded, padded_table) = of(64);
+    let (packed, packed_table) = of(4096);
     let (bare, bare_table) = of(1);
     let keys = |report| completions(report).map(|completion| completion.key()).collect();
-    let (a, b): (Vec<SampleKey>, Vec<SampleKey>) = (keys(&padded), keys(&bare));
+    let (a, b): (Vec<SampleKey>, Vec<SampleKey>) = (keys(&packed), keys(&bare));
     assert_eq!(a, b);
-    assert!((padded.loss - bare.loss).abs() < 1e-6);
-    assert!((padded.grad_norm - bare.grad_norm).abs() < 1e-6);
-    let entropies = [&padded, &bare].map(|report| report.tokens.entropy().unwrap());
+    assert!((packed.loss - bare.loss).abs() < 1e-6);
+    assert!((packed.grad_norm - bare.grad_norm).abs() < 1e-6);
+    let entropies = [&packed, &bare].map(|report| report.tokens.entropy().unwrap());
     assert!((entropies[0] - entropies[1]).abs() < 1e-6);
-    assert_eq!(padded.tokens.tokens(), bare.tokens.tokens());
-    assert!(crate::support::distance(&padded_table, &bare_table) < 1e-5);
+    assert_eq!(packed.tokens.tokens(), bare.tokens.tokens());
+    assert!(crate::support::distance(&packed_table, &bare_table) < 1e-5);
 }
 
 /// Its results are those of a kept tape, so that a setting that did nothing would not be seen by them.
@@ -142,10 +147,10 @@ fn blocks_are_computed_twice_where_that_is_asked_for() {
         let before = CHECKPOINTED.load(Ordering::Relaxed);
         let mut config = config();
         config.train.activation_checkpointing = activation_checkpointing;
-        config.train.micro_batch_size = 24;
+        config.train.micro_batch_tokens = 4096;
         grpo(config).step(&prompts(), 0).unwrap();
         CHECKPOINTED.load(Ordering::Relaxed) - before
     };
-    // 24 completions are one micro-batch.
+    // All completions are one micro-batch.
     assert_eq!([passes(false), passes(true)], [0, 1]);
 }

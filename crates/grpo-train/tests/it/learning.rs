@@ -90,7 +90,7 @@ fn short_run(seed: u64) -> (Vec<Vec<(String, f64)>>, Vec<f32>) {
     let mut config = config();
     config.train.steps = 3;
     config.train.updates_per_rollout = 2;
-    config.train.micro_batch_size = 10;
+    config.train.micro_batch_tokens = 10;
     let boundary = vocabulary.boundary();
     let model = model(vocabulary.len(), 2.0);
     let mut grpo = begin(model, config, seed, boundary, chains()).unwrap();

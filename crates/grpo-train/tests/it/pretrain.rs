@@ -11,7 +11,7 @@ use crate::support::{fresh_model, model, optimizer, parameters};
 const CONFIG: fn() -> PretrainConfig = || PretrainConfig {
     epochs: 6,
     batch_size: 8,
-    micro_batch_size: None,
+    micro_batch_tokens: None,
     activation_checkpointing: false,
     warmup_epochs: 0.1,
     learning_rate_floor: 0.1,

@@ -72,9 +72,9 @@ fn smooth(mut config: GrpoConfig) -> GrpoConfig {
 fn micro_batches_decide_nothing() {
     let before = parameters(grpo(config(), chains()).policy());
     for preset in [Preset::Grpo, Preset::DrGrpo, Preset::Dapo] {
-        let of = |micro_batch_size| {
+        let of = |micro_batch_tokens| {
             let mut config = smooth(config());
-            config.train.micro_batch_size = micro_batch_size;
+            config.train.micro_batch_tokens = micro_batch_tokens;
             config.train.updates_per_rollout = 2;
             config.loss.preset = preset;
             let mut grpo = grpo(config, chains());
@@ -85,10 +85,10 @@ fn micro_batches_decide_nothing() {
         let moved = distance(&whole, &before);
         assert!(moved > 1e-2, "{preset:?} moved by {moved} only");
         // One at a time there is no padding at all.
-        for micro_batch_size in [1, 3] {
-            let (parts, report) = of(micro_batch_size);
+        for micro_batch_tokens in [1, 3] {
+            let (parts, report) = of(micro_batch_tokens);
             let apart = distance(&whole, &parts);
-            assert!(apart < 1e-4 * moved, "{preset:?}, {micro_batch_size}: {apart} of {moved}");
+            assert!(apart < 1e-4 * moved, "{preset:?}, {micro_batch_tokens}: {apart} of {moved}");
             for (a, b) in [
                 (report.loss, whole_report.loss),
                 (report.grad_norm, whole_report.grad_norm),

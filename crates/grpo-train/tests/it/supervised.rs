@@ -28,7 +28,7 @@ fn config() -> PretrainConfig {
     PretrainConfig {
         epochs: 1,
         batch_size: 5,
-        micro_batch_size: None,
+        micro_batch_tokens: None,
         activation_checkpointing: false,
         warmup_epochs: 0.0,
         learning_rate_floor: 1.0,
@@ -97,8 +97,8 @@ fn the_loss_is_that_of_the_tokens_behind_the_prompt() {
         (expected[0] - loss(&model, &all.train)).abs() > 0.01,
         "prompts change next to nothing"
     );
-    for micro_batch_size in [None, Some(1), Some(2), Some(100)] {
-        let (told, _) = run(model.clone(), &PretrainConfig { micro_batch_size, ..config });
+    for micro_batch_tokens in [None, Some(1), Some(2), Some(100)] {
+        let (told, _) = run(model.clone(), &PretrainConfig { micro_batch_tokens, ..config });
         assert_eq!((told.losses.len(), told.tokens), (1, 5 + 2 + 1 + 4 + 1));
         assert!((told.losses[0] - expected[0]).abs() < 1e-6, "{} {}", told.losses[0], expected[0]);
         assert!((told.valid[0] - expected[1]).abs() < 1e-6, "{} {}", told.valid[0], expected[1]);
@@ -122,7 +122,7 @@ fn micro_batches_decide_nothing() {
     assert!(moved > 1e-2, "{moved}");
     for size in [1, 2] {
         let (cut, cut_after) =
-            run(start.clone(), &PretrainConfig { micro_batch_size: Some(size), ..smooth() });
+            run(start.clone(), &PretrainConfig { micro_batch_tokens: Some(size), ..smooth() });
         assert!(distance(&parameters(&after), &parameters(&cut_after)) < 1e-5 * moved);
         let pairs = whole.losses.iter().zip(&cut.losses).chain(whole.norms.iter().zip(&cut.norms));
         for (a, b) in pairs.chain(whole.valid.iter().zip(&cut.valid)) {
@@ -142,7 +142,7 @@ fn blocks_computed_twice_train_the_same() {
             let config = PretrainConfig {
                 activation_checkpointing,
                 dropout,
-                micro_batch_size: Some(2),
+                micro_batch_tokens: Some(2),
                 ..smooth()
             };
             let (told, trained) = run(policy.clone(), &config);

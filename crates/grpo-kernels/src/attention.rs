@@ -1,0 +1,50 @@
+//! Multi-head attention over packed sequences.
+
+use burn::tensor::Tensor;
+
+use crate::{Heads, Packing, plain};
+
+/// `softmax(scale · Q Kᵀ) V` for each head of each sequence (Vaswani et al. 2017, eq. 1), over the keys that
+/// `packing` lets a token see.
+///
+/// # Shapes
+/// - query: `[n, heads · width]`
+/// - keys, values: `[n, kv heads · width]`
+/// - result: `[n, heads · width]`
+///
+/// # Panics
+/// Where the shapes disagree.
+pub fn attention(
+    query: Tensor<2>,
+    keys: Tensor<2>,
+    values: Tensor<2>,
+    heads: Heads,
+    scale: f64,
+    packing: &Packing,
+) -> Tensor<2> {
+    let rows = packing.rows();
+    assert_eq!(query.dims(), [rows, heads.query_columns()], "queries");
+    assert_eq!(keys.dims(), [rows, heads.key_columns()], "keys");
+    assert_eq!(values.dims(), [rows, heads.key_columns()], "values");
+    plain::attention(query, keys, values, heads, scale, packing, |weights| weights)
+}
+
+/// [`attention`] of one matrix that holds queries, keys and values side by side.
+///
+/// # Shapes
+/// - inputs: `[n, (heads + 2 · kv heads) · width]`
+/// - result: `[n, heads · width]`
+///
+/// # Panics
+/// Where the shapes disagree.
+pub fn joint_attention(
+    inputs: Tensor<2>,
+    heads: Heads,
+    scale: f64,
+    packing: &Packing,
+) -> Tensor<2> {
+    let (queries, keys) = (heads.query_columns(), heads.key_columns());
+    let part = |start: usize, length: usize| inputs.clone().narrow(1, start, length);
+    let (query, key, value) = (part(0, queries), part(queries, keys), part(queries + keys, keys));
+    attention(query, key, value, heads, scale, packing)
+}

@@ -1,0 +1,21 @@
+//! Numbers of a tensor on the host.
+
+use burn::tensor::Tensor;
+
+/// What `read` makes of the numbers of `x`, row by row. On the CPU in `f32` they are read where they lie; elsewhere they
+/// come to the host first.
+pub fn on_host<R>(x: Tensor<2>, read: impl FnOnce(&[f32]) -> R) -> R {
+    #[cfg(feature = "flex")]
+    if crate::backend::is_fusable(&x) && !x.is_autodiff() {
+        let x = x.try_into_primitive::<burn::backend::Flex>().expect("asked just now");
+        return read(rows_of(&x.to_contiguous()));
+    }
+    let numbers: Vec<f32> = x.into_data().iter().collect();
+    read(&numbers)
+}
+
+#[cfg(feature = "flex")]
+fn rows_of(x: &burn::backend::flex::FlexTensor) -> &[f32] {
+    let start = x.layout().start_offset();
+    &x.storage::<f32>()[start..start + x.layout().num_elements()]
+}

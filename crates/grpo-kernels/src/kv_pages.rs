@@ -1,0 +1,202 @@
+//! Keys and values of what was seen, in pages.
+
+use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
+
+use crate::{Heads, Visible};
+
+#[cfg(feature = "flex")]
+mod cpu;
+
+/// Positions of a page.
+pub const PAGE: usize = 16;
+
+/// Keys and values of one attention layer, in pages of [`PAGE`] positions, written in place (Kwon et al. 2023,
+/// "PagedAttention").
+///
+/// Whose pages are whose, and which are free, is known to the caller. A page can belong to many sequences.
+#[derive(Clone, Debug)]
+pub struct KvPages {
+    heads: Heads,
+    pages: usize,
+    store: Store,
+}
+
+#[derive(Clone, Debug)]
+enum Store {
+    /// On the CPU, in the order in which attention reads them.
+    #[cfg(feature = "flex")]
+    Host(cpu::HostPages),
+    /// Keys and values, `[pages · PAGE, kv heads · width]` each.
+    Tensors(Tensor<2>, Tensor<2>),
+}
+
+/// What a row of queries sees.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// Pages of its sequence, in order.
+    pub pages: &'a [u32],
+    /// Positions, of the first pages; at least one.
+    pub positions: usize,
+}
+
+impl KvPages {
+    /// No pages yet.
+    pub fn new(heads: Heads, device: &Device) -> Self {
+        Self { heads, pages: 0, store: Store::new(heads, device) }
+    }
+
+    /// Pages that there are.
+    pub fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// Makes it `pages` pages, if they are fewer.
+    pub fn grow_to(&mut self, pages: usize) {
+        if pages <= self.pages {
+            return;
+        }
+        let added = pages - self.pages;
+        self.pages = pages;
+        match &mut self.store {
+            #[cfg(feature = "flex")]
+            Store::Host(host) => host.grow(added),
+            Store::Tensors(keys, values) => {
+                let columns = self.heads.key_columns();
+                for tensor in [keys, values] {
+                    let more = Tensor::zeros([added * PAGE, columns], &tensor.device());
+                    *tensor = Tensor::cat(vec![tensor.clone(), more], 0);
+                }
+            }
+        }
+    }
+
+    /// Writes each row at its place: `page · PAGE` and the position in the page.
+    ///
+    /// # Shapes
+    /// - keys, values: `[n, kv heads · width]`
+    ///
+    /// # Panics
+    /// Where the shapes disagree or a place is beyond the pages.
+    pub fn write(&mut self, keys: Tensor<2>, values: Tensor<2>, places: &[usize]) {
+        assert_eq!(keys.dims(), [places.len(), self.heads.key_columns()], "keys");
+        assert_eq!(values.dims(), keys.dims(), "values");
+        assert!(places.iter().all(|&place| place < self.pages * PAGE), "a place beyond the pages");
+        match &mut self.store {
+            #[cfg(feature = "flex")]
+            Store::Host(host) => host.write(keys, values, places),
+            Store::Tensors(all_keys, all_values) => {
+                let places = indices(places.iter().copied(), &all_keys.device());
+                for (all, new) in [(all_keys, keys), (all_values, values)] {
+                    let old = all.clone();
+                    *all = old.select_assign(0, places.clone(), new, IndexingUpdateOp::Assign);
+                }
+            }
+        }
+    }
+
+    /// Makes page `to` what page `from` is.
+    pub fn copy_page(&mut self, from: usize, to: usize) {
+        match &mut self.store {
+            #[cfg(feature = "flex")]
+            Store::Host(host) => host.copy_page(from, to),
+            Store::Tensors(keys, values) => {
+                let from = indices(from * PAGE..(from + 1) * PAGE, &keys.device());
+                let to = indices(to * PAGE..(to + 1) * PAGE, &keys.device());
+                for tensor in [keys, values] {
+                    let page = tensor.clone().select(0, from.clone());
+                    let old = tensor.clone();
+                    *tensor = old.select_assign(0, to.clone(), page, IndexingUpdateOp::Assign);
+                }
+            }
+        }
+    }
+
+    /// `softmax(scale · q Kᵀ) V` of each row over what it sees. What comes out for a row does not depend on the
+    /// other rows.
+    ///
+    /// # Shapes
+    /// - query: `[n, heads · width]`
+    /// - result: the same
+    ///
+    /// # Panics
+    /// Where the shapes disagree, or a row sees nothing or more than its pages hold.
+    pub fn attend(&self, query: Tensor<2>, seen: &[Seen<'_>], scale: f64) -> Tensor<2> {
+        assert_eq!(query.dims(), [seen.len(), self.heads.query_columns()], "queries");
+        for (row, seen) in seen.iter().enumerate() {
+            let fits = (1..=seen.pages.len() * PAGE).contains(&seen.positions);
+            assert!(
+                fits,
+                "row {row} sees {} positions of {} pages",
+                seen.positions,
+                seen.pages.len()
+            );
+            let is_there = seen.pages.iter().all(|&page| (page as usize) < self.pages);
+            assert!(is_there, "row {row} sees a page that there is not");
+        }
+        match &self.store {
+            #[cfg(feature = "flex")]
+            Store::Host(host) => host.attend(query, seen, scale as f32),
+            Store::Tensors(keys, values) => self.attend_to(keys, values, query, seen, scale),
+        }
+    }
+
+    /// In the backend's operations: the pages of each row are gathered, and filled up to as many as the longest has.
+    fn attend_to(
+        &self,
+        keys: &Tensor<2>,
+        values: &Tensor<2>,
+        query: Tensor<2>,
+        seen: &[Seen<'_>],
+        scale: f64,
+    ) -> Tensor<2> {
+        let Heads { heads, kv_heads, width } = self.heads;
+        let rows = seen.len();
+        let columns = seen.iter().map(|seen| seen.positions).max().unwrap_or(0);
+        let places = seen.iter().flat_map(|seen| {
+            let place = |at: usize| seen.pages[at / PAGE] as usize * PAGE + at % PAGE;
+            // Any place will do beyond what is seen.
+            (0..columns).map(move |at| place(at.min(seen.positions - 1)))
+        });
+        let places = indices(places, &keys.device());
+        let gathered = |all: &Tensor<2>| -> Tensor<4> {
+            let taken = all.clone().select(0, places.clone());
+            taken.reshape([rows, columns, kv_heads, width]).swap_dims(1, 2)
+        };
+        let (keys, values) = (gathered(keys), gathered(values)); // [n, kv, k, w]
+        let query: Tensor<4> = query.reshape([rows, kv_heads, heads / kv_heads, width]);
+        let scores = query.matmul(keys.swap_dims(2, 3)); // [n, kv, g, k]
+        // As one query of many heads, which all see the same.
+        let scores = scores.reshape([rows, heads, 1, columns]);
+        let ranges: Vec<_> = seen.iter().map(|seen| 0..seen.positions).collect();
+        let weights = crate::attention_softmax(scores, scale, &Visible::all().within(ranges));
+        let weights = weights.reshape([rows, kv_heads, heads / kv_heads, columns]);
+        weights.matmul(values).reshape([rows, heads * width])
+    }
+
+    /// As if no backend had an implementation of its own: the oracle of the tests.
+    #[doc(hidden)]
+    pub fn plain(heads: Heads, device: &Device) -> Self {
+        Self { heads, pages: 0, store: Store::tensors(heads, device) }
+    }
+}
+
+impl Store {
+    fn new(heads: Heads, device: &Device) -> Self {
+        #[cfg(feature = "flex")]
+        if crate::backend::is_cpu(device) {
+            return Self::Host(cpu::HostPages::new(heads));
+        }
+        Self::tensors(heads, device)
+    }
+
+    fn tensors(heads: Heads, device: &Device) -> Self {
+        let empty = || Tensor::zeros([0, heads.key_columns()], device);
+        Self::Tensors(empty(), empty())
+    }
+}
+
+fn indices(places: impl IntoIterator<Item = usize>, device: &Device) -> Tensor<1, Int> {
+    let places: Vec<i32> = places.into_iter().map(|place| place as i32).collect();
+    let count = places.len();
+    Tensor::from_data(TensorData::new(places, [count]), device)
+}

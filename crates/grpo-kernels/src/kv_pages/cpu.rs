@@ -1,0 +1,181 @@
+//! Pages in the memory of the CPU.
+//!
+//! Of each head a page holds its keys `[width, PAGE]` and its values `[PAGE, width]`: scores are made for all
+//! positions of a page at the same time and outputs for all columns, so that nothing is added up across the lanes of
+//! a vector.
+
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
+use burn::tensor::{Tensor, TensorData};
+use pulp::{Arch, Simd, WithSimd};
+use rayon::prelude::*;
+
+use super::{PAGE, Seen};
+use crate::{Heads, simd};
+
+/// Heads of rows that a task of the thread pool takes at least.
+const TASK: usize = 16;
+
+#[derive(Clone, Debug)]
+pub(super) struct HostPages {
+    heads: Heads,
+    /// `[pages, kv heads, width, PAGE]`
+    keys: Vec<f32>,
+    /// `[pages, kv heads, PAGE, width]`
+    values: Vec<f32>,
+}
+
+impl HostPages {
+    pub(super) fn new(heads: Heads) -> Self {
+        Self { heads, keys: Vec::new(), values: Vec::new() }
+    }
+
+    /// Numbers of a page.
+    fn size(&self) -> usize {
+        self.heads.key_columns() * PAGE
+    }
+
+    pub(super) fn grow(&mut self, pages: usize) {
+        let size = self.keys.len() + pages * self.size();
+        self.keys.resize(size, 0.0);
+        self.values.resize(size, 0.0);
+    }
+
+    pub(super) fn write(&mut self, keys: Tensor<2>, values: Tensor<2>, places: &[usize]) {
+        let (columns, size, width) = (self.heads.key_columns(), self.size(), self.heads.width);
+        let (keys, values) = (contiguous(keys), contiguous(values));
+        let rows =
+            keys.storage::<f32>().chunks(columns).zip(values.storage::<f32>().chunks(columns));
+        for (&place, (keys, values)) in places.iter().zip(rows) {
+            let (start, at) = (place / PAGE * size, place % PAGE);
+            let page = &mut self.keys[start..start + size];
+            page[at..].iter_mut().step_by(PAGE).zip(keys).for_each(|(to, &from)| *to = from);
+            let page = &mut self.values[start..start + size];
+            for (head, values) in page.chunks_mut(PAGE * width).zip(values.chunks(width)) {
+                head[at * width..(at + 1) * width].copy_from_slice(values);
+            }
+        }
+    }
+
+    pub(super) fn copy_page(&mut self, from: usize, to: usize) {
+        let size = self.size();
+        for numbers in [&mut self.keys, &mut self.values] {
+            numbers.copy_within(from * size..(from + 1) * size, to * size);
+        }
+    }
+
+    pub(super) fn attend(&self, query: Tensor<2>, seen: &[Seen<'_>], scale: f32) -> Tensor<2> {
+        let query = contiguous(query);
+        let Heads { heads, kv_heads, width } = self.heads;
+        let group = heads / kv_heads * width;
+        let mut out = vec![0.0; query.storage::<f32>().len()];
+        let arch = Arch::new();
+        out.par_chunks_mut(group)
+            .zip(query.storage::<f32>().par_chunks(group))
+            .enumerate()
+            .with_min_len(TASK)
+            .for_each_init(Vec::new, |scores, (task, (out, query))| {
+                let (row, head) = (task / kv_heads, task % kv_heads);
+                let seen = seen[row];
+                for (out, query) in out.chunks_mut(width).zip(query.chunks(width)) {
+                    arch.dispatch(Attend { pages: self, head, seen, query, scale, scores, out });
+                }
+            });
+        let out = FlexTensor::from_data(TensorData::new(out, [seen.len(), heads * width]));
+        Tensor::from_primitive::<Flex>(out)
+    }
+}
+
+/// One head of one row.
+struct Attend<'a> {
+    pages: &'a HostPages,
+    /// Of keys and values.
+    head: usize,
+    seen: Seen<'a>,
+    query: &'a [f32],
+    scale: f32,
+    /// Room for a score of each position.
+    scores: &'a mut Vec<f32>,
+    out: &'a mut [f32],
+}
+
+impl WithSimd for Attend<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { pages, head, seen, query, scale, scores, out } = self;
+        let block = pages.heads.width * PAGE;
+        let used = seen.positions.div_ceil(PAGE);
+        let start_of = |page: u32| page as usize * pages.size() + head * block;
+        scores.clear();
+        scores.resize(used * PAGE, 0.0);
+        for (&page, scores) in seen.pages.iter().zip(scores.chunks_mut(PAGE)) {
+            let start = start_of(page);
+            products(simd, query, &pages.keys[start..start + block], scores);
+        }
+        let scores = &mut scores[..seen.positions];
+        let total = exponentials(scores, scale);
+        out.fill(0.0);
+        for (&page, weights) in seen.pages.iter().zip(scores.chunks(PAGE)) {
+            let start = start_of(page);
+            mix(simd, weights, &pages.values[start..start + block], out);
+        }
+        let inverse = 1.0 / total;
+        out.iter_mut().for_each(|out| *out *= inverse);
+    }
+}
+
+/// `Σ_i q_i K_i` for all positions of a page, in four sums that are added up last.
+#[inline(always)]
+fn products<S: Simd>(simd: S, query: &[f32], keys: &[f32], scores: &mut [f32]) {
+    for first in (0..PAGE).step_by(S::F32_LANES) {
+        let mut sums = [simd.splat_f32s(0.0); 4];
+        for (query, keys) in query.chunks(4).zip(keys.chunks(4 * PAGE)) {
+            for (sum, (&query, keys)) in sums.iter_mut().zip(query.iter().zip(keys.chunks(PAGE))) {
+                let keys = S::as_simd_f32s(&keys[first..first + S::F32_LANES]).0[0];
+                *sum = simd.mul_add_f32s(simd.splat_f32s(query), keys, *sum);
+            }
+        }
+        let [a, b, c, d] = sums;
+        let sum = simd.add_f32s(simd.add_f32s(a, b), simd.add_f32s(c, d));
+        simd.partial_store_f32s(&mut scores[first..first + S::F32_LANES], sum);
+    }
+}
+
+/// Leaves `exp(scale · (x − max))`, and gives the sum.
+#[inline(always)]
+fn exponentials(scores: &mut [f32], scale: f32) -> f32 {
+    let max = simd::max(scores);
+    for x in scores.iter_mut() {
+        *x = simd::exp((*x - max) * scale);
+    }
+    simd::sum(scores.len(), |i| scores[i])
+}
+
+/// Adds `Σ_j p_j V_j` over the positions of a page to `out`.
+#[inline(always)]
+fn mix<S: Simd>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32]) {
+    let width = out.len();
+    for (first, out) in out.chunks_mut(S::F32_LANES).enumerate() {
+        let columns = first * S::F32_LANES..first * S::F32_LANES + out.len();
+        let mut sums = [simd.splat_f32s(0.0); 4];
+        for (weights, values) in weights.chunks(4).zip(values.chunks(4 * width)) {
+            for (sum, (&weight, values)) in
+                sums.iter_mut().zip(weights.iter().zip(values.chunks(width)))
+            {
+                let values = simd.partial_load_f32s(&values[columns.clone()]);
+                *sum = simd.mul_add_f32s(simd.splat_f32s(weight), values, *sum);
+            }
+        }
+        let [a, b, c, d] = sums;
+        let sum = simd.add_f32s(simd.add_f32s(a, b), simd.add_f32s(c, d));
+        let old = simd.partial_load_f32s(out);
+        simd.partial_store_f32s(out, simd.add_f32s(old, sum));
+    }
+}
+
+fn contiguous(tensor: Tensor<2>) -> FlexTensor {
+    let tensor = tensor.try_into_primitive::<Flex>().expect("a tensor on the CPU, off the tape");
+    tensor.to_contiguous()
+}

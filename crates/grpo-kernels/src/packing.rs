@@ -1,0 +1,140 @@
+//! Sequences packed one behind another, without padding between them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Sequences that stand one behind another in the rows of a matrix, and what each of their tokens sees.
+///
+/// The variable-length layout of FlashAttention, with one thing more: a sequence may continue an earlier one, as the
+/// completions of a group continue their prompt, whose rows are then there only once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packing {
+    causal: bool,
+    sequences: Arc<[Sequence]>,
+}
+
+/// Rows of one sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sequence {
+    /// Its rows; they begin where the sequence before it ends.
+    pub rows: Range<usize>,
+    /// Index of the earlier sequence that it continues: all rows of that one are in front of its own. That one
+    /// continues none itself.
+    pub behind: Option<usize>,
+}
+
+/// How the columns of queries, keys and values are cut into heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heads {
+    /// Heads of the queries.
+    pub heads: usize,
+    /// Heads of keys and values; each serves `heads / kv_heads` heads of queries, which are neighbours.
+    pub kv_heads: usize,
+    /// Columns of a head.
+    pub width: usize,
+}
+
+impl Heads {
+    /// Columns of queries.
+    pub fn query_columns(&self) -> usize {
+        self.heads * self.width
+    }
+
+    /// Columns of keys, and of values.
+    pub fn key_columns(&self) -> usize {
+        self.kv_heads * self.width
+    }
+}
+
+impl Packing {
+    /// With `causal`, a token sees nothing behind it.
+    ///
+    /// # Panics
+    /// Where rows do not follow each other from 0 on, a sequence is empty, or one continues what it cannot.
+    pub fn new(sequences: impl Into<Arc<[Sequence]>>, causal: bool) -> Self {
+        let sequences = sequences.into();
+        let mut next = 0;
+        for (index, sequence) in sequences.iter().enumerate() {
+            let Range { start, end } = sequence.rows;
+            assert!(start == next && end > start, "sequence {index} has rows {start}..{end}");
+            next = end;
+            if let Some(first) = sequence.behind {
+                let can_be_continued = first < index && sequences[first].behind.is_none();
+                assert!(can_be_continued, "sequence {index} cannot continue sequence {first}");
+            }
+        }
+        Self { causal, sequences }
+    }
+
+    /// Sequences of these lengths, each by itself.
+    pub fn of_lengths(lengths: impl IntoIterator<Item = usize>, causal: bool) -> Self {
+        let mut start = 0;
+        let sequence = |length: usize| {
+            let rows = start..start + length;
+            start = rows.end;
+            Sequence { rows, behind: None }
+        };
+        Self::new(lengths.into_iter().map(sequence).collect::<Vec<_>>(), causal)
+    }
+
+    /// Whether a token sees nothing behind it.
+    pub fn is_causal(&self) -> bool {
+        self.causal
+    }
+
+    /// In the order of their rows.
+    pub fn sequences(&self) -> &[Sequence] {
+        &self.sequences
+    }
+
+    /// Rows of all sequences.
+    pub fn rows(&self) -> usize {
+        self.sequences.last().map_or(0, |sequence| sequence.rows.end)
+    }
+
+    /// The rows in front of those of sequence `index` that its tokens see.
+    pub fn prefix(&self, index: usize) -> Range<usize> {
+        self.sequences[index].behind.map_or(0..0, |first| self.sequences[first].rows.clone())
+    }
+
+    /// The position of each row in its sequence, counted from the beginning of the sequence that it continues.
+    pub fn positions(&self) -> Vec<usize> {
+        let of = |index: usize| {
+            let first = self.prefix(index).len();
+            first..first + self.sequences[index].rows.len()
+        };
+        (0..self.sequences.len()).flat_map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_go_on_behind_what_a_sequence_continues() {
+        let sequence = |rows, behind| Sequence { rows, behind };
+        let sequences =
+            vec![sequence(0..3, None), sequence(3..5, Some(0)), sequence(5..6, Some(0))];
+        let packing = Packing::new(sequences, true);
+        assert_eq!(packing.rows(), 6);
+        assert_eq!(packing.positions(), [0, 1, 2, 3, 4, 3]);
+        assert_eq!(packing.prefix(0), 0..0);
+        assert_eq!(packing.prefix(2), 0..3);
+        assert_eq!(Packing::of_lengths([2, 3], true).positions(), [0, 1, 0, 1, 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "sequence 1 has rows 3..4")]
+    fn rows_without_a_sequence() {
+        let rows = [0..2, 3..4].map(|rows| Sequence { rows, behind: None });
+        Packing::new(rows, true);
+    }
+
+    #[test]
+    #[should_panic(expected = "sequence 2 cannot continue sequence 1")]
+    fn a_continuation_is_not_continued() {
+        let sequences = [(0..2, None), (2..3, Some(0)), (3..4, Some(1))];
+        Packing::new(sequences.map(|(rows, behind)| Sequence { rows, behind }), true);
+    }
+}

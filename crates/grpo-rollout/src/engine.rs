@@ -1,0 +1,215 @@
+//! The loop that samples: continuous batching over a paged cache.
+//!
+//! A pass of the policy reads the newest token of each running completion and, behind them, the prompts that come next.
+//! A prompt is run once, and what is remembered of it is shared by its group; a completion that ends makes room for the
+//! next one at once. None of this shows in what is sampled, since no row of a pass depends on the others.
+
+use std::collections::VecDeque;
+
+use burn::tensor::{Int, Tensor, TensorData};
+use grpo_data::{Completion, Prompt};
+use grpo_logprob::{draw, draw_rows};
+use grpo_model::{CacheSlot, CausalLm, Frozen, KvCache, TokenBatch};
+use rayon::prelude::*;
+
+use crate::row::Row;
+use crate::{Rollout, RolloutError, StepKey};
+
+/// Tokens of prompts in one pass, unless one prompt alone has more: what bounds a pass's memory.
+const PROMPT_TOKENS: usize = 4096;
+
+/// What is sampled for a call, and how far it is.
+pub(crate) struct Engine<'a, M> {
+    rollout: &'a Rollout,
+    policy: &'a Frozen<M>,
+    prompts: &'a [Prompt],
+    key: StepKey,
+    cache: KvCache,
+    /// Groups whose prompt was not run yet.
+    waiting: VecDeque<Group>,
+    /// Groups whose prompt was run, with completions that did not begin yet.
+    ready: VecDeque<Ready>,
+    running: Vec<Running>,
+    finished: Vec<(Place, Completion)>,
+}
+
+/// Prompt and sample.
+type Place = (usize, u32);
+
+struct Group {
+    prompt: usize,
+    samples: VecDeque<u32>,
+}
+
+struct Ready {
+    group: Group,
+    slot: CacheSlot,
+    /// After the prompt's last token, `[vocabulary]`.
+    logits: Vec<f32>,
+}
+
+struct Running {
+    place: Place,
+    row: Row,
+    slot: CacheSlot,
+}
+
+impl<'a, M: CausalLm> Engine<'a, M> {
+    /// `queue` has the samples of each prompt one behind another.
+    pub(crate) fn new(
+        rollout: &'a Rollout,
+        policy: &'a Frozen<M>,
+        prompts: &'a [Prompt],
+        key: StepKey,
+        queue: impl Iterator<Item = Place>,
+    ) -> Self {
+        let mut waiting: VecDeque<Group> = VecDeque::new();
+        for (prompt, sample) in queue {
+            match waiting.back_mut().filter(|group| group.prompt == prompt) {
+                Some(group) => group.samples.push_back(sample),
+                None => waiting.push_back(Group { prompt, samples: [sample].into() }),
+            }
+        }
+        Self {
+            rollout,
+            policy,
+            prompts,
+            key,
+            cache: KvCache::new(),
+            waiting,
+            ready: VecDeque::new(),
+            running: Vec::new(),
+            finished: Vec::new(),
+        }
+    }
+
+    /// The completions, in the order of prompts and samples.
+    pub(crate) fn run(mut self) -> Result<Vec<Completion>, RolloutError> {
+        loop {
+            self.begin_completions()?;
+            let prompts = self.next_prompts();
+            if !self.running.is_empty() || !prompts.is_empty() {
+                self.pass(prompts)?;
+            } else if self.ready.is_empty() {
+                break;
+            }
+        }
+        self.finished.sort_by_key(|(place, _)| *place);
+        Ok(self.finished.into_iter().map(|(_, completion)| completion).collect())
+    }
+
+    fn room(&self) -> usize {
+        self.rollout.settings().batch_size - self.running.len()
+    }
+
+    /// Fills the room that there is with completions whose prompt was run, and draws the first token of each.
+    fn begin_completions(&mut self) -> Result<(), RolloutError> {
+        let mut begun: Vec<(Running, usize)> = Vec::new();
+        let mut exhausted = 0;
+        for (index, ready) in self.ready.iter_mut().enumerate() {
+            while self.running.len() + begun.len() < self.rollout.settings().batch_size {
+                let Some(sample) = ready.group.samples.pop_front() else { break };
+                let last = ready.group.samples.is_empty();
+                let slot = if last { ready.slot } else { self.cache.fork(ready.slot) };
+                let row = Row::new(&self.prompts[ready.group.prompt], sample, self.key);
+                begun.push((Running { place: (ready.group.prompt, sample), row, slot }, index));
+            }
+            exhausted += usize::from(ready.group.samples.is_empty());
+        }
+        let distribution = &self.rollout.settings().distribution;
+        let of = |(running, ready): &(Running, usize)| {
+            let row = &running.row;
+            draw(&self.ready[*ready].logits, &row.ids, distribution, row.uniform())
+        };
+        let draws = begun.par_iter().map(of).collect::<Result<Vec<_>, _>>()?;
+        self.ready.drain(..exhausted);
+        for ((mut running, _), draw) in begun.into_iter().zip(draws) {
+            running.row.push(draw, self.rollout);
+            self.running.push(running);
+        }
+        self.take_out_finished();
+        Ok(())
+    }
+
+    /// The groups whose prompts are run next: those for which there will be room.
+    fn next_prompts(&mut self) -> Vec<Group> {
+        let mut next: Vec<Group> = Vec::new();
+        let (mut room, mut tokens) = (self.room(), 0);
+        while let Some(group) = self.waiting.front() {
+            let length = self.prompts[group.prompt].ids.len();
+            if room == 0 || (tokens > 0 && tokens + length > PROMPT_TOKENS) {
+                break;
+            }
+            room = room.saturating_sub(group.samples.len());
+            tokens += length;
+            next.extend(self.waiting.pop_front());
+        }
+        next
+    }
+
+    /// One token more for everything that is running, and the prompts of `groups`.
+    fn pass(&mut self, groups: Vec<Group>) -> Result<(), RolloutError> {
+        let mut tokens = TokenBatch::new();
+        let mut slots: Vec<CacheSlot> = Vec::new();
+        for running in &self.running {
+            tokens.push(&[running.row.last_id()]);
+            slots.push(running.slot);
+        }
+        for group in &groups {
+            tokens.push(&self.prompts[group.prompt].ids);
+            slots.push(self.cache.open());
+        }
+        let logits = self.last_logits(&tokens, &slots); // [sequences, v]
+        let running = self.running.len();
+        let vocabulary = self.policy.vocabulary_size();
+        if running > 0 {
+            let of_running = logits.clone().narrow(0, 0, running);
+            let seen: Vec<&[u32]> =
+                self.running.iter().map(|running| running.row.ids.as_slice()).collect();
+            let uniforms: Vec<f64> =
+                self.running.iter().map(|running| running.row.uniform()).collect();
+            let distribution = &self.rollout.settings().distribution;
+            let draws = draw_rows(of_running, &seen, distribution, &uniforms)?;
+            for (running, draw) in self.running.iter_mut().zip(draws) {
+                running.row.push(draw, self.rollout);
+            }
+        }
+        if !groups.is_empty() {
+            let of_prompts = logits.narrow(0, running, groups.len()).into_data();
+            let of_prompts: Vec<f32> = of_prompts.iter().collect();
+            let rows = of_prompts.chunks(vocabulary).zip(&slots[running..]);
+            self.ready.extend(groups.into_iter().zip(rows).map(|(group, (logits, &slot))| Ready {
+                group,
+                slot,
+                logits: logits.to_vec(),
+            }));
+        }
+        self.take_out_finished();
+        Ok(())
+    }
+
+    /// Logits after the last token of each sequence, `[sequences, vocabulary]`.
+    fn last_logits(&mut self, tokens: &TokenBatch, slots: &[CacheSlot]) -> Tensor<2> {
+        let hidden = self.policy.extend(tokens, None, &mut self.cache, slots); // [n, d]
+        let last = if tokens.tokens() == tokens.sequences() {
+            hidden
+        } else {
+            let rows: Vec<i32> =
+                (0..tokens.sequences()).map(|i| tokens.rows(i).end as i32 - 1).collect();
+            let rows = TensorData::new(rows, [tokens.sequences()]);
+            let rows: Tensor<1, Int> = Tensor::from_data(rows, &hidden.device());
+            hidden.select(0, rows)
+        };
+        self.policy.invariant_logits(last)
+    }
+
+    fn take_out_finished(&mut self) {
+        let (finished, running): (Vec<Running>, Vec<Running>) =
+            self.running.drain(..).partition(|running| running.row.is_finished());
+        self.running = running;
+        for Running { place, row, slot } in finished {
+            self.cache.close(slot);
+            self.finished.push((place, row.completion(self.key, self.rollout)));
+        }
+    }
+}

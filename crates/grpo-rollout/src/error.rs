@@ -1,0 +1,65 @@
+//! What cannot be sampled.
+
+use grpo_logprob::NotFinite;
+
+/// Settings that cannot be sampled with.
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RolloutError {
+    /// A count of 0.
+    #[error("{name} = 0 would sample nothing; use 1 or more")]
+    Zero {
+        /// The setting.
+        name: &'static str,
+    },
+    /// There is nothing to continue.
+    #[error("a prompt has no tokens; it needs at least the beginning mark")]
+    EmptyPrompt,
+    /// The policy cannot be sampled any more.
+    #[error(transparent)]
+    Diverged(#[from] NotFinite),
+    /// An end mark that no model can give.
+    #[error("the end id {id} is outside the vocabulary of {vocabulary} tokens")]
+    EndId {
+        /// The id.
+        id: u32,
+        /// Tokens in the vocabulary.
+        vocabulary: usize,
+    },
+    /// A prompt of another vocabulary.
+    #[error("a prompt has the id {id}, and the vocabulary has {vocabulary} tokens")]
+    PromptId {
+        /// The id.
+        id: u32,
+        /// Tokens in the vocabulary.
+        vocabulary: usize,
+    },
+    /// A distribution that was checked against another vocabulary than the model's.
+    #[error(
+        "the sampling distribution is over {found} tokens and the model's vocabulary has {vocabulary}"
+    )]
+    Vocabulary {
+        /// Tokens of the distribution.
+        found: usize,
+        /// Tokens in the model's vocabulary.
+        vocabulary: usize,
+    },
+    /// More tokens than the model can see.
+    #[error("a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; {}", at_most(*prompt, *context))]
+    TooLong {
+        /// Tokens of the longest prompt.
+        prompt: usize,
+        /// The setting.
+        max_new_tokens: usize,
+        /// Tokens that the model can see.
+        context: usize,
+    },
+}
+
+/// What would fit.
+fn at_most(prompt: usize, context: usize) -> String {
+    if prompt > context {
+        return format!("a prompt may have at most {context}");
+    }
+    format!("max_new_tokens may be at most {}", context + 1 - prompt)
+}

@@ -1,0 +1,85 @@
+//! A completion while it grows.
+
+use grpo_data::{Completion, CompletionParts, Finish, Prompt, Purpose, SampleKey, SampledUnder};
+use grpo_logprob::Draw;
+use grpo_sampling::TokenSet;
+
+use crate::{Rollout, StepKey};
+
+/// A completion while it grows.
+pub(crate) struct Row {
+    /// Of the prompt, and behind them those drawn.
+    pub(crate) ids: Vec<u32>,
+    prompt_length: usize,
+    key: SampleKey,
+    purpose: Purpose,
+    logprobs: Vec<f32>,
+    /// Of each token drawn, where the distribution is truncated.
+    kept: Vec<TokenSet>,
+    finish: Option<Finish>,
+}
+
+impl Row {
+    pub(crate) fn new(prompt: &Prompt, sample: u32, key: StepKey) -> Self {
+        Self {
+            ids: prompt.ids.clone(),
+            prompt_length: prompt.ids.len(),
+            key: SampleKey { seed: key.seed, step: key.step, prompt: prompt.index, sample },
+            purpose: key.purpose,
+            logprobs: Vec::new(),
+            kept: Vec::new(),
+            finish: None,
+        }
+    }
+
+    /// The random number of the next token.
+    pub(crate) fn uniform(&self) -> f64 {
+        self.key.uniform(self.purpose, self.ids.len() as u32)
+    }
+
+    /// Takes a token, and sees whether it is the last one.
+    pub(crate) fn push(&mut self, draw: Draw, rollout: &Rollout) {
+        self.ids.push(draw.id);
+        self.logprobs.push(draw.logprob);
+        self.kept.extend(draw.kept);
+        let completion = &self.ids[self.prompt_length..];
+        let settings = rollout.settings();
+        let stops = rollout.stop().is_some_and(|stop| stop.ends(completion, &self.key));
+        self.finish = if settings.end_ids.contains(&draw.id) {
+            Some(Finish::EndToken)
+        } else if stops {
+            Some(Finish::Stop)
+        } else if completion.len() == settings.max_new_tokens {
+            Some(Finish::Length)
+        } else {
+            None
+        };
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    /// The newest token.
+    pub(crate) fn last_id(&self) -> u32 {
+        self.ids[self.ids.len() - 1]
+    }
+
+    pub(crate) fn completion(self, key: StepKey, rollout: &Rollout) -> Completion {
+        let distribution = &rollout.settings().distribution;
+        Completion::new(CompletionParts {
+            action_mask: (0..self.ids.len()).map(|t| t >= self.prompt_length).collect(),
+            ids: self.ids,
+            sampling_logprobs: self.logprobs,
+            finish: self.finish.expect("a row is sampled until it ends"),
+            key: self.key,
+            policy_version: key.policy_version,
+            sampled_under: SampledUnder {
+                temperature: distribution.temperature(),
+                repetition_penalty: distribution.repetition_penalty().unwrap_or(1.0),
+                forbidden: distribution.forbidden().to_vec(),
+                kept: distribution.is_truncated().then_some(self.kept),
+            },
+        })
+    }
+}
