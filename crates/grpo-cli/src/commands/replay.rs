@@ -27,8 +27,15 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
     check_place(arguments, &file)?;
-    let record = record(&folder, arguments, &file)?;
-    let source = Source::of(&folder, arguments)?;
+    anyhow::ensure!(
+        file.seed == info.seed,
+        "{} has the seed {}, and run.json says that the run was made with {}; put config.toml back as it was",
+        folder.config_path().display(),
+        file.seed,
+        info.seed
+    );
+    let (record, recorded_steps) = record(&folder, arguments, &file)?;
+    let source = Source::of(&folder, arguments, &recorded_steps)?;
     unchanged(&info.data)?;
     let Start { parts, mut prompts, writer, files, .. } = file.start()?;
     unlisted(&files, &info.data)?;
@@ -78,15 +85,19 @@ fn check_place(arguments: &ReplayArguments, file: &TrainFile) -> anyhow::Result<
         arguments.sample,
         train.group_size - 1
     );
+    anyhow::ensure!(
+        arguments.batch_size != Some(0),
+        "--batch-size 0 would sample nothing; use 1 or more"
+    );
     Ok(())
 }
 
-/// What the run wrote down of the completion.
+/// What the run wrote down of the completion, and the steps that it wrote down.
 fn record(
     folder: &RunFolder,
     arguments: &ReplayArguments,
     file: &TrainFile,
-) -> anyhow::Result<CompletionRecord> {
+) -> anyhow::Result<(CompletionRecord, Vec<u64>)> {
     let path = folder.completions_path();
     let records = read_completions(&path)?;
     let step = u64::from(arguments.step);
@@ -94,7 +105,7 @@ fn record(
     steps.dedup();
     anyhow::ensure!(
         steps.contains(&step),
-        "the completions of step {step} were not recorded (save.completions_every = {}); there are {}",
+        "the completions of step {step} were not recorded (save.completions_every = {}); recorded are {}",
         file.save.completions_every,
         listed(&steps)
     );
@@ -114,7 +125,7 @@ fn record(
         "`{}` has no ids and log-probabilities of its completions, as an older version of this program wrote it; train anew to have them",
         path.display()
     );
-    Ok(record)
+    Ok((record, steps))
 }
 
 /// Steps in words; of many the first and the last.
@@ -124,12 +135,14 @@ fn listed(steps: &[u64]) -> String {
         |steps: &[u64]| steps.iter().map(u64::to_string).collect::<Vec<String>>().join(", ");
     match steps {
         [] => "none".to_owned(),
-        [one] => format!("those of step {one}"),
-        [.., last] if steps.len() > MOST => {
-            format!("those of the steps {}, …, {last}", words(&steps[..MOST - 1]))
-        }
-        all => format!("those of the steps {}", words(all)),
+        [.., last] if steps.len() > MOST => format!("{}, …, {last}", words(&steps[..MOST - 1])),
+        all => words(all),
     }
+}
+
+/// All steps up to this one in words.
+fn steps_to(last: u32) -> String {
+    if last == 1 { "step 1".to_owned() } else { format!("steps 1 to {last}") }
 }
 
 /// Where the policy comes from that sampled a step.
@@ -143,22 +156,28 @@ enum Source {
 }
 
 impl Source {
-    fn of(folder: &RunFolder, arguments: &ReplayArguments) -> anyhow::Result<Self> {
+    fn of(
+        folder: &RunFolder,
+        arguments: &ReplayArguments,
+        recorded_steps: &[u64],
+    ) -> anyhow::Result<Self> {
         let before = arguments.step - 1;
         if before == 0 {
             return Ok(Self::Start);
         }
-        let checkpoints = folder.checkpoints()?;
-        let kept: Vec<u64> = checkpoints.iter().map(|checkpoint| checkpoint.step + 1).collect();
-        let mut checkpoints = checkpoints.into_iter();
-        if let Some(kept) = checkpoints.find(|checkpoint| checkpoint.step == u64::from(before)) {
-            return Ok(Self::Kept(kept));
+        let mut checkpoints = folder.checkpoints()?;
+        let is_kept = |step: u64| checkpoints.iter().position(|kept| kept.step == step - 1);
+        if let Some(place) = is_kept(u64::from(arguments.step)) {
+            return Ok(Self::Kept(checkpoints.swap_remove(place)));
         }
+        let mut steps = recorded_steps.to_vec();
+        steps.retain(|&step| step == 1 || is_kept(step).is_some());
         anyhow::ensure!(
             !arguments.no_retrain,
-            "the run kept no policy of step {}, and --no-retrain forbids training the steps before again; without training, there are {} (of which those that were recorded can be replayed)",
+            "the run kept no policy of step {}, and --no-retrain forbids to train {} again; the steps that can be replayed without: {}",
             arguments.step,
-            listed(&[&[1], kept.as_slice()].concat())
+            steps_to(before),
+            listed(&steps)
         );
         Ok(Self::Trained(before))
     }
@@ -208,7 +227,7 @@ fn trained(
     prompts: &mut Prompts,
     steps: u32,
 ) -> anyhow::Result<Policy> {
-    let again = if steps == 1 { "step 1".to_owned() } else { format!("steps 1 to {steps}") };
+    let again = steps_to(steps);
     say(format_args!("the run kept no policy of step {}: training {again} again", steps + 1));
     let recorded = folder.read_metrics()?;
     let mut grpo = Grpo::new(parts, file.grpo(), file.seed)?;
