@@ -1,110 +1,76 @@
 //! `cargo xtask bench`.
 
+mod cases;
+mod kernels;
+mod peer;
+mod report;
+mod surroundings;
+mod table;
+mod worker;
+
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
-use crate::process;
-use crate::workspace::{Package, Workspace};
-
-/// Runs the benchmarks of the packages that have some
+/// Measures the whole system, or with --kernels its parts
+///
+/// Each case runs in a process of its own: sampling, training, whole GRPO steps, rewards, on models of several sizes.
+/// What the cases are, and what the ratios mean: docs/benchmarks.md. Results lie under target/bench/ as JSON.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  cargo xtask bench                                all benchmarks
-  cargo xtask bench -p grpo-chem                   those of one package
-  cargo xtask bench -- --save-baseline before      remembered, to compare with later")]
+  cargo xtask bench                                  all cases
+  cargo xtask bench --quick                          those that take seconds
+  cargo xtask bench --case sampling-batch            those with this in their names
+  cargo xtask bench --against                        beside PyTorch, transformers and TRL
+  cargo xtask bench --against --case step-small --python venv/bin/python
+  cargo xtask bench --kernels -p grpo-core           Criterion's benchmarks of one package
+  cargo xtask bench --kernels -- --save-baseline before")]
 pub(crate) struct Bench {
+    /// Only cases with this in their names (may be given more than once)
+    #[arg(long, value_name = "TEXT")]
+    case: Vec<String>,
+    /// Only cases that take seconds, and two repetitions where --repeat says nothing else
+    #[arg(long)]
+    quick: bool,
+    /// Repetitions of each case; 5 where nothing is said
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeat: Option<u32>,
+    /// Threads of each program; all of the machine's where it is left out
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Threads of the other side, where it is faster with fewer
+    #[arg(long, value_name = "N", requires = "against", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    peer_threads: Option<u16>,
+    /// Measure PyTorch, transformers and TRL too, a repetition of ours and one of theirs in turn
+    #[arg(long)]
+    against: bool,
+    /// The interpreter that has them; without it they are installed into target/peers/venv
+    #[arg(long, value_name = "PATH", requires = "against")]
+    python: Option<PathBuf>,
+    /// Write the results to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Name the cases and measure nothing
+    #[arg(long)]
+    list: bool,
+    /// Criterion's benchmarks of the packages instead
+    #[arg(long, conflicts_with_all = ["case", "quick", "repeat", "threads", "against", "json", "list"])]
+    kernels: bool,
     /// Only this package (may be given more than once)
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", requires = "kernels")]
     package: Vec<String>,
     /// Passed on to `cargo bench`
-    #[arg(allow_hyphen_values = true)]
+    #[arg(allow_hyphen_values = true, requires = "kernels")]
     arguments: Vec<OsString>,
     /// Passed on to the benchmarks
-    #[arg(last = true)]
+    #[arg(last = true, requires = "kernels")]
     harness: Vec<OsString>,
 }
 
-/// `cargo bench` on each bench target by name: without names cargo would call the libraries' test programs
-/// too, and those know none of a benchmark's arguments.
 pub(crate) fn bench(root: &Path, bench: &Bench) -> Result<()> {
-    let packages = Workspace::read(root)?.packages;
-    let chosen = benches_of(&packages, &bench.package)?;
-    let mut cargo = process::cargo(root);
-    cargo.arg("bench");
-    println!("benchmarks:");
-    for (package, name) in chosen {
-        println!("  {package}: {name}");
-        cargo.args(["--package", package, "--bench", name]);
+    if bench.kernels {
+        return kernels::run(root, &bench.package, &bench.arguments, &bench.harness);
     }
-    cargo.args(&bench.arguments);
-    if !bench.harness.is_empty() {
-        cargo.arg("--").args(&bench.harness);
-    }
-    process::run(&mut cargo)
-}
-
-/// Package and name of each bench target of the packages in `wanted`, or of all where it is empty.
-fn benches_of<'a>(packages: &'a [Package], wanted: &[String]) -> Result<Vec<(&'a str, &'a str)>> {
-    let benches: Vec<(&str, &str)> = packages
-        .iter()
-        .flat_map(|package| package.targets.iter().map(move |target| (package, target)))
-        .filter(|(_, target)| target.kind.iter().any(|kind| kind == "bench"))
-        .map(|(package, target)| (package.name.as_str(), target.name.as_str()))
-        .collect();
-    if benches.is_empty() {
-        bail!("no package has benchmarks");
-    }
-    for name in wanted {
-        if !benches.iter().any(|(package, _)| package == name) {
-            let mut have: Vec<&str> = benches.iter().map(|(package, _)| *package).collect();
-            have.dedup();
-            bail!("`{name}` has no benchmarks; these have: {}", have.join(", "));
-        }
-    }
-    let is_wanted = |package: &str| wanted.is_empty() || wanted.iter().any(|name| name == package);
-    Ok(benches.into_iter().filter(|(package, _)| is_wanted(package)).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::workspace::Target;
-
-    fn package(name: &str, targets: &[(&str, &str)]) -> Package {
-        let targets = targets
-            .iter()
-            .map(|(name, kind)| Target { name: (*name).into(), kind: vec![(*kind).into()] })
-            .collect();
-        Package { name: name.into(), manifest_path: "".into(), dependencies: vec![], targets }
-    }
-
-    #[test]
-    fn benches_are_found_by_their_kind() {
-        let packages = [
-            package("a", &[("a", "lib"), ("fast", "bench"), ("slow", "bench")]),
-            package("b", &[("b", "lib")]),
-            package("c", &[("all", "bench")]),
-        ];
-        let check = |wanted: &[&str], expect: &str| {
-            let wanted: Vec<String> = wanted.iter().map(ToString::to_string).collect();
-            let found = match benches_of(&packages, &wanted) {
-                Ok(found) => {
-                    found.iter().map(|(p, b)| format!("{p}/{b}")).collect::<Vec<_>>().join(" ")
-                }
-                Err(error) => error.to_string(),
-            };
-            assert_eq!(found, expect);
-        };
-        check(&[], "a/fast a/slow c/all");
-        check(&["c"], "c/all");
-        check(&["b"], "`b` has no benchmarks; these have: a, c");
-    }
-
-    #[test]
-    fn none_at_all_is_an_error() {
-        let error = benches_of(&[package("b", &[("b", "lib")])], &[]).unwrap_err();
-        assert_eq!(error.to_string(), "no package has benchmarks");
-    }
+    cases::run(root, bench)
 }

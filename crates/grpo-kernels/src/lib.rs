@@ -35,7 +35,7 @@ pub use attention_softmax::attention_softmax;
 pub use batch_invariant::batch_invariant_linear;
 pub use gelu::gelu;
 pub use gelu_tanh::gelu_tanh;
-pub use host::on_host;
+pub use host::{is_cpu, on_host};
 pub use kv_pages::{KvPages, PAGE, Seen};
 pub use layer_norm::layer_norm;
 pub use packing::{Heads, Packing, Sequence};

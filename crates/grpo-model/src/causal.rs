@@ -11,7 +11,7 @@ use crate::{CacheSlot, Dropout, KvCache, TokenBatch};
 ///
 /// Hidden states and logits are separate steps, so that logits are made only for the positions that count
 /// and never need to be held for all.
-pub trait CausalLm: Module {
+pub trait CausalLm: Module + Sync {
     /// Hidden states after the last norm, for each token of the batch.
     ///
     /// # Shapes
@@ -67,6 +67,11 @@ pub trait CausalLm: Module {
 
     /// The longest sequence that it can see, in tokens.
     fn context_length(&self) -> usize;
+
+    /// Numbers that a pass reads: all parameters, trained or not.
+    fn parameters(&self) -> usize {
+        self.num_params()
+    }
 
     /// Where its parameters live.
     fn device(&self) -> Device {
@@ -151,6 +156,11 @@ impl<M: CausalLm> Frozen<M> {
     /// See [`CausalLm::vocabulary_size`].
     pub fn vocabulary_size(&self) -> usize {
         self.0.vocabulary_size()
+    }
+
+    /// See [`CausalLm::parameters`].
+    pub fn parameters(&self) -> usize {
+        self.0.parameters()
     }
 
     /// See [`CausalLm::context_length`].

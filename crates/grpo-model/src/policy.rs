@@ -88,6 +88,11 @@ impl CausalLm for Policy {
         self.parts().0.head_on(&self.device())
     }
 
+    fn parameters(&self) -> usize {
+        let (model, adapter) = self.parts();
+        model.num_params() + adapter.map_or(0, Module::num_params)
+    }
+
     fn vocabulary_size(&self) -> usize {
         self.parts().0.description().vocabulary
     }

@@ -5,6 +5,7 @@
 //! next one at once. None of this shows in what is sampled, since no row of a pass depends on the others.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grpo_data::{Completion, Prompt};
@@ -18,15 +19,22 @@ use crate::{Rollout, RolloutError, StepKey};
 /// Tokens of prompts in one pass, unless one prompt alone has more: what bounds a pass's memory.
 const PROMPT_TOKENS: usize = 4096;
 
-/// What is sampled for a call, and how far it is.
-pub(crate) struct Engine<'a, M> {
+/// What is to be sampled.
+pub(crate) struct Task<'a, M> {
     rollout: &'a Rollout,
     policy: &'a Frozen<M>,
     prompts: &'a [Prompt],
     key: StepKey,
-    cache: KvCache,
     /// Groups whose prompt was not run yet.
-    waiting: VecDeque<Group>,
+    waiting: Mutex<VecDeque<Group>>,
+}
+
+/// Samples for a [`Task`] until nothing is left of it. Several can be at it, each with a cache of its own.
+struct Engine<'a, M> {
+    task: &'a Task<'a, M>,
+    /// Completions that it samples at the same time.
+    batch_size: usize,
+    cache: KvCache,
     /// Groups whose prompt was run, with completions that did not begin yet.
     ready: VecDeque<Ready>,
     running: Vec<Running>,
@@ -54,7 +62,7 @@ struct Running {
     slot: CacheSlot,
 }
 
-impl<'a, M: CausalLm> Engine<'a, M> {
+impl<'a, M: CausalLm> Task<'a, M> {
     /// `queue` has the samples of each prompt one behind another.
     pub(crate) fn new(
         rollout: &'a Rollout,
@@ -70,36 +78,45 @@ impl<'a, M: CausalLm> Engine<'a, M> {
                 None => waiting.push_back(Group { prompt, samples: [sample].into() }),
             }
         }
+        Self { rollout, policy, prompts, key, waiting: Mutex::new(waiting) }
+    }
+
+    /// The completions, in the order of prompts and samples, by `engines` engines at the same time.
+    pub(crate) fn run(&self, engines: usize) -> Result<Vec<Completion>, RolloutError> {
+        let batch_size = self.rollout.settings().batch_size.div_ceil(engines);
+        let sampled = (0..engines)
+            .into_par_iter()
+            .with_max_len(1)
+            .map(|_| Engine::new(self, batch_size).run())
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut sampled = sampled.concat();
+        sampled.sort_by_key(|(place, _)| *place);
+        Ok(sampled.into_iter().map(|(_, completion)| completion).collect())
+    }
+}
+
+impl<'a, M: CausalLm> Engine<'a, M> {
+    fn new(task: &'a Task<'a, M>, batch_size: usize) -> Self {
         Self {
-            rollout,
-            policy,
-            prompts,
-            key,
+            task,
+            batch_size,
             cache: KvCache::new(),
-            waiting,
             ready: VecDeque::new(),
             running: Vec::new(),
             finished: Vec::new(),
         }
     }
 
-    /// The completions, in the order of prompts and samples.
-    pub(crate) fn run(mut self) -> Result<Vec<Completion>, RolloutError> {
+    fn run(mut self) -> Result<Vec<(Place, Completion)>, RolloutError> {
         loop {
             self.begin_completions()?;
             let prompts = self.next_prompts();
             if !self.running.is_empty() || !prompts.is_empty() {
                 self.pass(prompts)?;
             } else if self.ready.is_empty() {
-                break;
+                return Ok(self.finished);
             }
         }
-        self.finished.sort_by_key(|(place, _)| *place);
-        Ok(self.finished.into_iter().map(|(_, completion)| completion).collect())
-    }
-
-    fn room(&self) -> usize {
-        self.rollout.settings().batch_size - self.running.len()
     }
 
     /// Fills the room that there is with completions whose prompt was run, and draws the first token of each.
@@ -107,16 +124,16 @@ impl<'a, M: CausalLm> Engine<'a, M> {
         let mut begun: Vec<(Running, usize)> = Vec::new();
         let mut exhausted = 0;
         for (index, ready) in self.ready.iter_mut().enumerate() {
-            while self.running.len() + begun.len() < self.rollout.settings().batch_size {
+            while self.running.len() + begun.len() < self.batch_size {
                 let Some(sample) = ready.group.samples.pop_front() else { break };
                 let last = ready.group.samples.is_empty();
                 let slot = if last { ready.slot } else { self.cache.fork(ready.slot) };
-                let row = Row::new(&self.prompts[ready.group.prompt], sample, self.key);
+                let row = Row::new(&self.task.prompts[ready.group.prompt], sample, self.task.key);
                 begun.push((Running { place: (ready.group.prompt, sample), row, slot }, index));
             }
             exhausted += usize::from(ready.group.samples.is_empty());
         }
-        let distribution = &self.rollout.settings().distribution;
+        let distribution = &self.task.rollout.settings().distribution;
         let of = |(running, ready): &(Running, usize)| {
             let row = &running.row;
             draw(&self.ready[*ready].logits, &row.ids, distribution, row.uniform())
@@ -124,7 +141,7 @@ impl<'a, M: CausalLm> Engine<'a, M> {
         let draws = begun.par_iter().map(of).collect::<Result<Vec<_>, _>>()?;
         self.ready.drain(..exhausted);
         for ((mut running, _), draw) in begun.into_iter().zip(draws) {
-            running.row.push(draw, self.rollout);
+            running.row.push(draw, self.task.rollout);
             self.running.push(running);
         }
         self.take_out_finished();
@@ -132,17 +149,18 @@ impl<'a, M: CausalLm> Engine<'a, M> {
     }
 
     /// The groups whose prompts are run next: those for which there will be room.
-    fn next_prompts(&mut self) -> Vec<Group> {
+    fn next_prompts(&self) -> Vec<Group> {
         let mut next: Vec<Group> = Vec::new();
-        let (mut room, mut tokens) = (self.room(), 0);
-        while let Some(group) = self.waiting.front() {
-            let length = self.prompts[group.prompt].ids.len();
+        let (mut room, mut tokens) = (self.batch_size - self.running.len(), 0);
+        let mut waiting = self.task.waiting.lock().expect("no engine panicked");
+        while let Some(group) = waiting.front() {
+            let length = self.task.prompts[group.prompt].ids.len();
             if room == 0 || (tokens > 0 && tokens + length > PROMPT_TOKENS) {
                 break;
             }
             room = room.saturating_sub(group.samples.len());
             tokens += length;
-            next.extend(self.waiting.pop_front());
+            next.extend(waiting.pop_front());
         }
         next
     }
@@ -156,22 +174,22 @@ impl<'a, M: CausalLm> Engine<'a, M> {
             slots.push(running.slot);
         }
         for group in &groups {
-            tokens.push(&self.prompts[group.prompt].ids);
+            tokens.push(&self.task.prompts[group.prompt].ids);
             slots.push(self.cache.open());
         }
         let logits = self.last_logits(&tokens, &slots); // [sequences, v]
         let running = self.running.len();
-        let vocabulary = self.policy.vocabulary_size();
+        let vocabulary = self.task.policy.vocabulary_size();
         if running > 0 {
             let of_running = logits.clone().narrow(0, 0, running);
             let seen: Vec<&[u32]> =
                 self.running.iter().map(|running| running.row.ids.as_slice()).collect();
             let uniforms: Vec<f64> =
                 self.running.iter().map(|running| running.row.uniform()).collect();
-            let distribution = &self.rollout.settings().distribution;
+            let distribution = &self.task.rollout.settings().distribution;
             let draws = draw_rows(of_running, &seen, distribution, &uniforms)?;
             for (running, draw) in self.running.iter_mut().zip(draws) {
-                running.row.push(draw, self.rollout);
+                running.row.push(draw, self.task.rollout);
             }
         }
         if !groups.is_empty() {
@@ -190,7 +208,7 @@ impl<'a, M: CausalLm> Engine<'a, M> {
 
     /// Logits after the last token of each sequence, `[sequences, vocabulary]`.
     fn last_logits(&mut self, tokens: &TokenBatch, slots: &[CacheSlot]) -> Tensor<2> {
-        let hidden = self.policy.extend(tokens, None, &mut self.cache, slots); // [n, d]
+        let hidden = self.task.policy.extend(tokens, None, &mut self.cache, slots); // [n, d]
         let last = if tokens.tokens() == tokens.sequences() {
             hidden
         } else {
@@ -200,7 +218,7 @@ impl<'a, M: CausalLm> Engine<'a, M> {
             let rows: Tensor<1, Int> = Tensor::from_data(rows, &hidden.device());
             hidden.select(0, rows)
         };
-        self.policy.invariant_logits(last)
+        self.task.policy.invariant_logits(last)
     }
 
     fn take_out_finished(&mut self) {
@@ -209,7 +227,7 @@ impl<'a, M: CausalLm> Engine<'a, M> {
         self.running = running;
         for Running { place, row, slot } in finished {
             self.cache.close(slot);
-            self.finished.push((place, row.completion(self.key, self.rollout)));
+            self.finished.push((place, row.completion(self.task.key, self.task.rollout)));
         }
     }
 }

@@ -7,7 +7,7 @@ use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_model::{CausalLm, Frozen};
 use grpo_sampling::SamplingDistribution;
 
-use crate::engine::Engine;
+use crate::engine::Task;
 use crate::{RolloutError, StopRule};
 
 /// How completions are sampled.
@@ -114,7 +114,9 @@ impl Rollout {
         let mut order: Vec<usize> = (0..prompts.len()).collect();
         order.sort_by_key(|&prompt| std::cmp::Reverse(prompts[prompt].ids.len())); // stable
         let queue = order.into_iter().flat_map(|prompt| (0..k).map(move |sample| (prompt, sample)));
-        let mut completions = Engine::new(self, policy, prompts, key, queue).run()?.into_iter();
+        let task = Task::new(self, policy, prompts, key, queue);
+        // In the thread pool itself: from outside, each of the many short operations would wait for a thread to wake.
+        let mut completions = rayon::scope(|_| task.run(self.engines(policy)))?.into_iter();
         let group = |prompt: &Prompt| Group {
             prompt: prompt.clone(),
             completions: completions.by_ref().take(k as usize).collect(),
@@ -139,7 +141,7 @@ impl Rollout {
         let prompts = std::slice::from_ref(prompt);
         self.check(policy, prompts)?;
         let queue = [(0, sample)].into_iter();
-        let completion = Engine::new(self, policy, prompts, key, queue).run()?.pop();
+        let completion = Task::new(self, policy, prompts, key, queue).run(1)?.pop();
         Ok(completion.expect("one was asked for"))
     }
 
@@ -158,6 +160,17 @@ impl Rollout {
             Some(&id) => Err(RolloutError::PromptId { id, vocabulary }),
             None => Ok(()),
         }
+    }
+
+    /// How many engines sample at the same time. A model whose weights stay in the CPU's caches is read by each thread
+    /// for rows of its own, without waiting for others between layers; a larger one is read once for all rows.
+    fn engines<M: CausalLm>(&self, policy: &Frozen<M>) -> usize {
+        const CACHED_WEIGHTS: usize = 8 << 20;
+        const ROWS: usize = 8;
+        if policy.parameters() > CACHED_WEIGHTS || !grpo_kernels::is_cpu(&policy.device()) {
+            return 1;
+        }
+        rayon::current_num_threads().min(self.settings.batch_size / ROWS).max(1)
     }
 
     pub(crate) fn settings(&self) -> &RolloutSettings {

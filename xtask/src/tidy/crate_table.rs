@@ -20,7 +20,7 @@ pub(super) const CRATE_TABLE: &[(&str, May)] = &[
     ("grpo-data", May::Only(&["chem", "sampling"])),
     ("grpo-chem", May::Only(&[])),
     ("grpo-model", May::Only(&["kernels", "logprob", "data"])),
-    ("grpo-rollout", May::Only(&["model", "logprob", "data", "sampling"])),
+    ("grpo-rollout", May::Only(&["kernels", "model", "logprob", "data", "sampling"])),
     ("grpo-rewards", May::Only(&["data", "chem", "model"])),
     ("grpo-run", May::Only(&["data"])),
     ("grpo-train", May::AllAbove),
@@ -29,9 +29,13 @@ pub(super) const CRATE_TABLE: &[(&str, May)] = &[
         "grpo-selftest",
         May::Only(&["core", "logprob", "model", "data", "sampling", "rewards", "train"]),
     ),
+    ("grpo-bench", May::Only(&["data", "model", "rewards", "rollout", "sampling", "train"])),
     ("grpo-cli", May::All),
     ("xtask", May::Only(&[])),
 ];
+
+/// The crates that are programs: they print, and their errors are sentences for who started them.
+pub(super) const PROGRAMS: &[&str] = &["grpo-bench", "grpo-cli", "xtask"];
 
 /// The crates that `name` may depend on; none for a crate that the table doesn't know.
 pub(super) fn allowed(name: &str) -> Option<Vec<String>> {
@@ -68,7 +72,7 @@ mod tests {
         );
         check("grpo-new", None);
         let all = allowed("grpo-cli").unwrap();
-        assert_eq!(all.len(), 13);
+        assert_eq!(all.len(), 14);
         assert!(all.contains(&"grpo-selftest".to_owned()));
     }
 

@@ -1,8 +1,8 @@
 //! The product on the CPU.
 //!
-//! The columns of the result are cut into panels for the threads, and a panel into blocks of a few rows whose sums
-//! stay in registers over the whole inner axis. Blocks decide which elements are computed together, and never the
-//! order of the terms of one.
+//! The columns of the result are cut into panels for the threads, and a panel into blocks of a few rows and a strip of
+//! columns, whose sums stay in registers for some terms. Blocks decide which elements are computed together, and never
+//! the order of the terms of one.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -10,8 +10,12 @@ use burn::tensor::{DType, Tensor, TensorData, bf16};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-/// Columns of a panel: four vectors of 16 lanes.
-const PANEL: usize = 64;
+/// Columns of a strip: four vectors of 16 lanes.
+const STRIP: usize = 64;
+/// Strips that a task takes at most; neighbours lie on the same pages of memory.
+const STRIPS: usize = 8;
+/// Terms after which a strip moves on to the next rows of the result: what it has read by then stays near.
+const DEPTH: usize = 128;
 /// Vectors of a block beside each other.
 const VECTORS: usize = 4;
 /// Rows of a block: with four vectors each, 24 of 32 registers hold sums.
@@ -24,31 +28,35 @@ pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -
     let weight = primitive(weight);
     let inner = x.layout().shape()[1];
     // Where it lies is copied only if it lies in a way that no model's weights do.
-    let is_known = Weight::new(&weight, inner).is_some();
+    let is_known = Weight::new(&weight).is_some();
     let weight = if is_known { weight } else { weight.to_contiguous() };
     let bias = bias.map(|bias| primitive(bias).to_contiguous());
     let rows = x.layout().shape()[0];
     let columns = weight.layout().shape()[1];
-    let weight = Weight::new(&weight, inner).expect("rows one behind another");
+    let weight = Weight::new(&weight).expect("rows one behind another");
     let x = x.storage::<f32>();
     let bias = bias.as_ref().map(|bias| bias.storage::<f32>());
 
     let mut y = vec![0.0; rows * columns];
+    let threads = rayon::current_num_threads();
+    let strips = columns.div_ceil(STRIP).div_ceil(2 * threads).clamp(1, STRIPS);
+    let width = strips * STRIP;
+    // Without rows there are no panels.
+    let count = if rows == 0 { 0 } else { columns.div_ceil(width) };
     let mut panels: Vec<Vec<&mut [f32]>> = Vec::new();
-    panels.resize_with(columns.div_ceil(PANEL), || Vec::with_capacity(rows));
+    panels.resize_with(count, || Vec::with_capacity(rows));
     for row in y.chunks_mut(columns.max(1)) {
-        panels.iter_mut().zip(row.chunks_mut(PANEL)).for_each(|(panel, part)| panel.push(part));
+        panels.iter_mut().zip(row.chunks_mut(width)).for_each(|(panel, part)| panel.push(part));
     }
     // Few panels leave threads idle unless rows are cut too.
-    let parts = (2 * rayon::current_num_threads()).div_ceil(panels.len().max(1));
+    let parts = (2 * threads).div_ceil(panels.len().max(1));
     let part = rows.div_ceil(parts).next_multiple_of(ROWS);
     let arch = Arch::new();
     panels.into_par_iter().enumerate().for_each(|(index, mut panel)| {
-        let first = index * PANEL;
-        let weights = weight.panel(first, panel[0].len());
+        let first = index * width;
         panel.par_chunks_mut(part).enumerate().for_each(|(index, y)| {
             let x = &x[index * part * inner..];
-            arch.dispatch(Product { x, inner, weights: &weights, y: &mut *y });
+            arch.dispatch(Product { x, inner, weight: &weight, first, y: &mut *y });
             if let Some(bias) = bias {
                 for y in y {
                     y.iter_mut().zip(&bias[first..]).for_each(|(y, bias)| *y += bias);
@@ -67,7 +75,7 @@ fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
 /// The weight as it lies in memory.
 enum Weight<'a> {
     /// `(i, j)` is at `start + i · stride + j`.
-    Rows { values: Values<'a>, inner: usize, stride: usize },
+    Rows { values: Values<'a>, stride: usize },
     /// `(i, j)` is at `start + j · stride + i`.
     Columns { values: &'a [f32], stride: usize },
 }
@@ -78,19 +86,9 @@ enum Values<'a> {
     Bf16(&'a [bf16]),
 }
 
-/// Some columns of a weight.
-enum Panel<'a> {
-    /// `(i, j)` is at `i · stride + j`; as many columns as a panel has.
-    InPlace { values: &'a [f32], stride: usize },
-    /// The same, made for it, with zeros beyond the last column.
-    Packed(Vec<f32>),
-    /// `(i, j)` is at `j · stride + i`.
-    Columns { values: &'a [f32], stride: usize },
-}
-
 impl<'a> Weight<'a> {
     /// `None` where the weight lies in neither way.
-    fn new(weight: &'a FlexTensor, inner: usize) -> Option<Self> {
+    fn new(weight: &'a FlexTensor) -> Option<Self> {
         let layout = weight.layout();
         let start = layout.start_offset();
         let [down, across] = [layout.strides()[0], layout.strides()[1]];
@@ -100,11 +98,11 @@ impl<'a> Weight<'a> {
         match weight.dtype() {
             DType::F32 if in_rows => {
                 let values = Values::F32(&weight.storage::<f32>()[start..]);
-                Some(Self::Rows { values, inner, stride: down })
+                Some(Self::Rows { values, stride: down })
             }
             DType::BF16 if in_rows => {
                 let values = Values::Bf16(&weight.storage::<bf16>()[start..]);
-                Some(Self::Rows { values, inner, stride: down })
+                Some(Self::Rows { values, stride: down })
             }
             DType::F32 if down == 1 => {
                 let values = &weight.storage::<f32>()[start..];
@@ -113,44 +111,24 @@ impl<'a> Weight<'a> {
             _ => None,
         }
     }
-
-    fn panel(&self, first: usize, columns: usize) -> Panel<'a> {
-        match *self {
-            Self::Columns { values, stride } => {
-                Panel::Columns { values: &values[first * stride..], stride }
-            }
-            Self::Rows { values: Values::F32(values), stride, .. } if columns == PANEL => {
-                Panel::InPlace { values: &values[first..], stride }
-            }
-            Self::Rows { values, inner, stride } => {
-                let mut packed = vec![0.0; inner * PANEL];
-                for (i, packed) in packed.chunks_mut(PANEL).enumerate() {
-                    let from = i * stride + first..i * stride + first + columns;
-                    match values {
-                        Values::F32(values) => packed[..columns].copy_from_slice(&values[from]),
-                        Values::Bf16(values) => widen(&values[from], packed),
-                    }
-                }
-                Panel::Packed(packed)
-            }
-        }
-    }
 }
 
 #[inline]
-fn widen(from: &[bf16], to: &mut [f32]) {
+fn widen(to: &mut [f32], from: &[bf16]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = f32::from_bits(u32::from(from.to_bits()) << 16);
     }
 }
 
-/// Rows of `x` times a panel.
+/// Rows of `x` times some columns of the weight.
 struct Product<'a, 'y> {
     /// `[rows, inner]`, and more behind.
     x: &'a [f32],
     inner: usize,
-    weights: &'a Panel<'a>,
-    /// The panel's part of each row.
+    weight: &'a Weight<'a>,
+    /// The first of the columns.
+    first: usize,
+    /// Their part of each row.
     y: &'a mut [&'y mut [f32]],
 }
 
@@ -159,57 +137,132 @@ impl WithSimd for Product<'_, '_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Self { x, inner, weights, y } = self;
-        for (block, y) in y.chunks_mut(ROWS).enumerate() {
-            let x = &x[block * ROWS * inner..];
-            match weights {
-                Panel::InPlace { values, stride } => block_rows(simd, x, inner, values, *stride, y),
-                Panel::Packed(values) => block_rows(simd, x, inner, values, PANEL, y),
-                Panel::Columns { values, stride } => dot_rows(simd, x, inner, values, *stride, y),
+        let Self { x, inner, weight, first, y } = self;
+        match *weight {
+            Weight::Columns { values, stride } => {
+                for (x, y) in x.chunks(ROWS * inner.max(1)).zip(y.chunks_mut(ROWS)) {
+                    dot_rows(simd, x, inner, &values[first * stride..], stride, y);
+                }
+            }
+            Weight::Rows { values, stride } => {
+                let mut room = [0.0; DEPTH * STRIP];
+                for depth in (0..inner).step_by(DEPTH) {
+                    let terms = depth..inner.min(depth + DEPTH);
+                    for strip in (0..y[0].len()).step_by(STRIP) {
+                        let columns = (y[0].len() - strip).min(STRIP);
+                        let place = depth * stride + first + strip;
+                        let (values, stride) = match values {
+                            Values::F32(values) if columns == STRIP => (&values[place..], stride),
+                            Values::F32(values) => {
+                                let copy = |to: &mut [f32], from: &[f32]| to.copy_from_slice(from);
+                                pack(
+                                    &values[place..],
+                                    stride,
+                                    columns,
+                                    terms.len(),
+                                    &mut room,
+                                    copy,
+                                );
+                                (&room[..], STRIP)
+                            }
+                            Values::Bf16(values) => {
+                                pack(
+                                    &values[place..],
+                                    stride,
+                                    columns,
+                                    terms.len(),
+                                    &mut room,
+                                    widen,
+                                );
+                                (&room[..], STRIP)
+                            }
+                        };
+                        let x = Terms { x, inner, terms: terms.clone() };
+                        block_rows(simd, x, values, stride, strip, y);
+                    }
+                }
             }
         }
     }
 }
 
-/// A block of rows, all columns of the panel.
+/// Writes a strip of `columns` columns into rows of [`STRIP`] numbers.
+#[inline(always)]
+fn pack<T>(
+    from: &[T],
+    stride: usize,
+    columns: usize,
+    terms: usize,
+    to: &mut [f32],
+    convert: impl Fn(&mut [f32], &[T]),
+) {
+    for (i, to) in to.chunks_mut(STRIP).take(terms).enumerate() {
+        convert(&mut to[..columns], &from[i * stride..][..columns]);
+    }
+}
+
+/// Some columns of rows of `x`.
+#[derive(Clone)]
+struct Terms<'a> {
+    x: &'a [f32],
+    inner: usize,
+    terms: std::ops::Range<usize>,
+}
+
+/// All rows, one strip: adds its terms to what `y` has.
 #[inline(always)]
 fn block_rows<S: Simd>(
     simd: S,
-    x: &[f32],
-    inner: usize,
+    x: Terms<'_>,
     weights: &[f32],
     stride: usize,
+    strip: usize,
     y: &mut [&mut [f32]],
 ) {
     let width = VECTORS * S::F32_LANES;
-    for first in (0..y[0].len()).step_by(width) {
+    for first in (0..STRIP.min(y[0].len() - strip)).step_by(width) {
         let weights = &weights[first..];
-        match y.len() {
-            1 => block::<S, 1>(simd, x, inner, weights, stride, y, first),
-            2 => block::<S, 2>(simd, x, inner, weights, stride, y, first),
-            3 => block::<S, 3>(simd, x, inner, weights, stride, y, first),
-            4 => block::<S, 4>(simd, x, inner, weights, stride, y, first),
-            5 => block::<S, 5>(simd, x, inner, weights, stride, y, first),
-            _ => block::<S, 6>(simd, x, inner, weights, stride, y, first),
+        for (block, y) in y.chunks_mut(ROWS).enumerate() {
+            let x = Terms { x: &x.x[block * ROWS * x.inner..], ..x.clone() };
+            match y.len() {
+                1 => add_block::<S, 1>(simd, x, weights, stride, y, strip + first),
+                2 => add_block::<S, 2>(simd, x, weights, stride, y, strip + first),
+                3 => add_block::<S, 3>(simd, x, weights, stride, y, strip + first),
+                4 => add_block::<S, 4>(simd, x, weights, stride, y, strip + first),
+                5 => add_block::<S, 5>(simd, x, weights, stride, y, strip + first),
+                _ => add_block::<S, 6>(simd, x, weights, stride, y, strip + first),
+            }
         }
     }
 }
 
 #[inline(always)]
-fn block<S: Simd, const R: usize>(
+fn add_block<S: Simd, const R: usize>(
     simd: S,
-    x: &[f32],
-    inner: usize,
+    x: Terms<'_>,
     weights: &[f32],
     stride: usize,
     y: &mut [&mut [f32]],
     first: usize,
 ) {
     let width = VECTORS * S::F32_LANES;
-    let rows: [&[f32]; R] = std::array::from_fn(|r| &x[r * inner..(r + 1) * inner]);
+    let rows: [&[f32]; R] =
+        std::array::from_fn(|r| &x.x[r * x.inner + x.terms.start..][..x.terms.len()]);
+    let count = (y[0].len() - first).min(width);
+    // In a place of its own first: loads and stores that can end early would keep the sums out of the registers.
+    let mut block = [0.0_f32; ROWS * STRIP];
+    for (block, y) in block.chunks_mut(STRIP).zip(y.iter()).take(R) {
+        block[..count].copy_from_slice(&y[first..][..count]);
+    }
     let mut sums = [[simd.splat_f32s(0.0); VECTORS]; R];
-    for i in 0..inner {
-        let (vectors, _) = S::as_simd_f32s(&weights[i * stride..i * stride + width]);
+    for r in 0..R {
+        let (vectors, _) = S::as_simd_f32s(&block[r * STRIP..][..width]);
+        for v in 0..VECTORS {
+            sums[r][v] = vectors[v];
+        }
+    }
+    for i in 0..x.terms.len() {
+        let (vectors, _) = S::as_simd_f32s(&weights[i * stride..][..width]);
         let vectors: [S::f32s; VECTORS] = std::array::from_fn(|v| vectors[v]);
         for r in 0..R {
             let a = simd.splat_f32s(rows[r][i]);
@@ -218,14 +271,14 @@ fn block<S: Simd, const R: usize>(
             }
         }
     }
-    for (sums, y) in sums.iter().zip(y) {
-        for (v, &sum) in sums.iter().enumerate() {
-            let from = first + v * S::F32_LANES;
-            if from < y.len() {
-                let to = y.len().min(from + S::F32_LANES);
-                simd.partial_store_f32s(&mut y[from..to], sum);
-            }
+    for r in 0..R {
+        let (vectors, _) = S::as_mut_simd_f32s(&mut block[r * STRIP..][..width]);
+        for v in 0..VECTORS {
+            vectors[v] = sums[r][v];
         }
+    }
+    for (block, y) in block.chunks(STRIP).zip(y.iter_mut()).take(R) {
+        y[first..][..count].copy_from_slice(&block[..count]);
     }
 }
 
@@ -294,9 +347,9 @@ fn dots<S: Simd, const R: usize, const C: usize>(
             }
         }
     }
-    for (sums, y) in sums.iter().zip(y) {
-        for (c, &sum) in sums.iter().enumerate() {
-            y[first + c] = simd.reduce_sum_f32s(sum);
+    for r in 0..R {
+        for c in 0..C {
+            y[r][first + c] = simd.reduce_sum_f32s(sums[r][c]);
         }
     }
 }

@@ -126,20 +126,12 @@ impl WithSimd for Attend<'_> {
     }
 }
 
-/// `Σ_i q_i K_i` for all positions of a page, in four sums that are added up last.
+/// `Σ_i q_i K_i` for all positions of a page.
 #[inline(always)]
 fn products<S: Simd>(simd: S, query: &[f32], keys: &[f32], scores: &mut [f32]) {
-    for first in (0..PAGE).step_by(S::F32_LANES) {
-        let mut sums = [simd.splat_f32s(0.0); 4];
-        for (query, keys) in query.chunks(4).zip(keys.chunks(4 * PAGE)) {
-            for (sum, (&query, keys)) in sums.iter_mut().zip(query.iter().zip(keys.chunks(PAGE))) {
-                let keys = S::as_simd_f32s(&keys[first..first + S::F32_LANES]).0[0];
-                *sum = simd.mul_add_f32s(simd.splat_f32s(query), keys, *sum);
-            }
-        }
-        let [a, b, c, d] = sums;
-        let sum = simd.add_f32s(simd.add_f32s(a, b), simd.add_f32s(c, d));
-        simd.partial_store_f32s(&mut scores[first..first + S::F32_LANES], sum);
+    let (scores, _) = S::as_mut_simd_f32s(scores);
+    for (i, scores) in scores.iter_mut().enumerate() {
+        *scores = weighted_sum(simd, query, keys, PAGE, i * S::F32_LANES);
     }
 }
 
@@ -157,22 +149,43 @@ fn exponentials(scores: &mut [f32], scale: f32) -> f32 {
 #[inline(always)]
 fn mix<S: Simd>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32]) {
     let width = out.len();
-    for (first, out) in out.chunks_mut(S::F32_LANES).enumerate() {
-        let columns = first * S::F32_LANES..first * S::F32_LANES + out.len();
-        let mut sums = [simd.splat_f32s(0.0); 4];
-        for (weights, values) in weights.chunks(4).zip(values.chunks(4 * width)) {
-            for (sum, (&weight, values)) in
-                sums.iter_mut().zip(weights.iter().zip(values.chunks(width)))
-            {
-                let values = simd.partial_load_f32s(&values[columns.clone()]);
-                *sum = simd.mul_add_f32s(simd.splat_f32s(weight), values, *sum);
-            }
-        }
-        let [a, b, c, d] = sums;
-        let sum = simd.add_f32s(simd.add_f32s(a, b), simd.add_f32s(c, d));
-        let old = simd.partial_load_f32s(out);
-        simd.partial_store_f32s(out, simd.add_f32s(old, sum));
+    let (whole, rest) = S::as_mut_simd_f32s(out);
+    for (i, out) in whole.iter_mut().enumerate() {
+        *out = simd.add_f32s(*out, weighted_sum(simd, weights, values, width, i * S::F32_LANES));
     }
+    let first = width - rest.len();
+    for (i, out) in rest.iter_mut().enumerate() {
+        let column = values.iter().skip(first + i).step_by(width);
+        *out += weights.iter().zip(column).map(|(weight, value)| weight * value).sum::<f32>();
+    }
+}
+
+/// `Σ_i w_i R_i` over rows of `columns` numbers, of the columns of a vector from `first` on; in four sums that are
+/// added up last.
+#[inline(always)]
+fn weighted_sum<S: Simd>(
+    simd: S,
+    weights: &[f32],
+    rows: &[f32],
+    columns: usize,
+    first: usize,
+) -> S::f32s {
+    let row = |i: usize| S::as_simd_f32s(&rows[i * columns + first..][..S::F32_LANES]).0[0];
+    let mut sums = [simd.splat_f32s(0.0); 4];
+    let (fours, rest) = weights.as_chunks::<4>();
+    for (i, four) in fours.iter().enumerate() {
+        for u in 0..4 {
+            sums[u] = simd.mul_add_f32s(simd.splat_f32s(four[u]), row(4 * i + u), sums[u]);
+        }
+    }
+    for u in 0..3 {
+        if u < rest.len() {
+            let i = 4 * fours.len() + u;
+            sums[u] = simd.mul_add_f32s(simd.splat_f32s(rest[u]), row(i), sums[u]);
+        }
+    }
+    let [a, b, c, d] = sums;
+    simd.add_f32s(simd.add_f32s(a, b), simd.add_f32s(c, d))
 }
 
 fn contiguous(tensor: Tensor<2>) -> FlexTensor {

@@ -2,6 +2,8 @@
 //! finite differences, and both against the plain version in Burn's primitives.
 
 mod activations;
+mod batch_invariant;
+mod kv_pages;
 mod norms;
 mod properties;
 mod softmax;

@@ -1,11 +1,12 @@
 //! Libraries have error types of their own.
 
+use crate::tidy::crate_table::PROGRAMS;
 use crate::tidy::tree::{Tree, Violation};
 
 pub(in crate::tidy) fn in_libraries(tree: &Tree) -> Vec<Violation> {
     tree.packages
         .iter()
-        .filter(|package| !matches!(package.name.as_str(), "grpo-cli" | "xtask"))
+        .filter(|package| !PROGRAMS.contains(&package.name.as_str()))
         .filter(|package| package.dependencies.iter().any(|d| d.name == "anyhow" && !d.is_dev()))
         .filter_map(|package| tree.manifest_of(package))
         .map(|manifest| {
@@ -23,6 +24,7 @@ mod tests {
     #[test]
     fn anyhow_is_for_programs_and_tests() {
         let tree = with_package(tree([]), "grpo-cli", &["anyhow"]);
+        let tree = with_package(tree, "grpo-bench", &["anyhow"]);
         let tree = with_package(tree, "xtask", &["anyhow"]);
         check(rule, &with_package(tree, "grpo-run", &["thiserror", "dev:anyhow"]), "");
     }

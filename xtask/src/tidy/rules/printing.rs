@@ -1,5 +1,6 @@
 //! Libraries give values back; the command line prints.
 
+use crate::tidy::crate_table::PROGRAMS;
 use crate::tidy::tokens::find;
 use crate::tidy::tree::{File, Tree, Violation};
 
@@ -10,7 +11,7 @@ pub(in crate::tidy) fn is_for_the_command_line(tree: &Tree) -> Vec<Violation> {
 }
 
 fn is_library(file: &File) -> bool {
-    file.crate_name().is_some_and(|name| name != "grpo-cli") && !file.is_test()
+    file.crate_name().is_some_and(|name| !PROGRAMS.contains(&name)) && !file.is_test()
 }
 
 fn of_file(file: &File) -> Vec<Violation> {
@@ -37,6 +38,7 @@ mod tests {
             rule,
             &tree([
                 ("crates/grpo-cli/src/main.rs", SOURCE),
+                ("crates/grpo-bench/src/main.rs", SOURCE),
                 ("crates/grpo-run/benches/write.rs", SOURCE),
                 ("crates/grpo-run/examples/write.rs", SOURCE),
                 ("crates/grpo-run/tests/it/main.rs", SOURCE),

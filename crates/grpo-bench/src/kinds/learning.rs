@@ -1,0 +1,139 @@
+//! `Learner::learn` on completions of given lengths: what ragged ones cost beside equal ones.
+
+use std::time::Instant;
+
+use grpo_data::{
+    Completion, CompletionParts, CounterRng, Finish, Group, Prompt, Purpose, SampleKey,
+    SampledUnder,
+};
+use grpo_model::{Frozen, Policy};
+use grpo_rewards::{Outcome, Scored};
+use grpo_train::Learner;
+
+use crate::case::{Measured, Repetition};
+use crate::kinds::sampling::Shape;
+use crate::kinds::step;
+use crate::models::Model;
+
+/// How long the completions are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lengths {
+    /// Drawn from 8 to 256, each as likely as the other.
+    Ragged,
+    /// As many tokens in all, the same for each completion, or one more.
+    Equal,
+}
+
+impl Lengths {
+    fn of(self, completions: usize) -> Vec<usize> {
+        let rng = CounterRng::new(3, Purpose::Evaluation);
+        let drawn = |i: usize| 8 + rng.below([i as u32, 0, 0, 0], 249) as usize;
+        let ragged: Vec<usize> = (0..completions).map(drawn).collect();
+        match self {
+            Self::Ragged => ragged,
+            Self::Equal => {
+                let total: usize = ragged.iter().sum();
+                let one_more = total % completions;
+                (0..completions).map(|i| total / completions + usize::from(i < one_more)).collect()
+            }
+        }
+    }
+}
+
+pub(crate) struct Learning {
+    learner: Learner<Policy>,
+    groups: Vec<Group>,
+    outcomes: Vec<Outcome>,
+    tokens: f64,
+    flops: f64,
+}
+
+const LONGEST: usize = 256;
+
+impl Learning {
+    pub(crate) fn new(
+        model: Model,
+        prompts: usize,
+        group: usize,
+        lengths: Lengths,
+    ) -> anyhow::Result<Self> {
+        let shape = Shape { prompts, prompt_tokens: 1, group, tokens: LONGEST };
+        let policy = model.build()?;
+        let reference = Frozen::snapshot(&policy);
+        let config = serde_json::from_value(step::config(shape))?;
+        let lengths = lengths.of(shape.completions());
+        let groups = shape.prompts(model).into_iter().zip(lengths.chunks(group));
+        let groups: Vec<Group> =
+            groups.map(|(prompt, lengths)| group_of(model, prompt, lengths)).collect();
+        // Rewards of 0 and 1 in turn.
+        let outcome = |i: usize| Outcome::Scored(Scored::new(vec![(1.0, (i % 2) as f64)], vec![]));
+        let flops = |&tokens: &usize| {
+            model.forward_flops(0, tokens, tokens) + model.training_flops(tokens, tokens)
+        };
+        Ok(Self {
+            learner: Learner::new(policy, reference, &config)?,
+            groups,
+            outcomes: (0..shape.completions()).map(outcome).collect(),
+            tokens: lengths.iter().sum::<usize>() as f64,
+            flops: lengths.iter().map(flops).sum(),
+        })
+    }
+}
+
+/// Completions of random ids.
+fn group_of(model: Model, prompt: Prompt, lengths: &[usize]) -> Group {
+    let rng = CounterRng::new(4, Purpose::Evaluation);
+    let vocabulary = model.size.vocabulary();
+    let completion = |(sample, &length): (usize, &usize)| {
+        let sample = sample as u32;
+        let id = |t: usize| rng.below([t as u32, sample, prompt.index, 0], vocabulary as u64);
+        let ids = prompt.ids.iter().copied().chain((0..length).map(|t| id(t) as u32)).collect();
+        Completion::new(CompletionParts {
+            ids,
+            action_mask: (0..prompt.ids.len() + length).map(|t| t >= prompt.ids.len()).collect(),
+            sampling_logprobs: vec![-(vocabulary as f32).ln(); length],
+            finish: Finish::Length,
+            key: SampleKey { seed: 4, step: 0, prompt: prompt.index, sample },
+            policy_version: 0,
+            sampled_under: SampledUnder::default(),
+        })
+    };
+    let completions = lengths.iter().enumerate().map(completion).collect();
+    Group { completions, prompt }
+}
+
+impl Measured for Learning {
+    fn run(&mut self) -> anyhow::Result<Repetition> {
+        let started = Instant::now();
+        self.learner.learn(&self.groups, &self.outcomes, 1e-6)?;
+        Ok(Repetition::since(started, self.tokens, Some(self.flops)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::Size;
+
+    #[test]
+    fn equal_lengths_have_the_same_total() {
+        let ragged = Lengths::Ragged.of(64);
+        let equal = Lengths::Equal.of(64);
+        assert_eq!(ragged.iter().sum::<usize>(), equal.iter().sum::<usize>());
+        assert!(ragged.iter().all(|length| (8..=LONGEST).contains(length)), "{ragged:?}");
+        assert!(ragged.iter().max().unwrap() > &240 && ragged.iter().min().unwrap() < &24);
+        assert!(equal.iter().max().unwrap() - equal.iter().min().unwrap() <= 1);
+    }
+
+    #[test]
+    fn both_are_learned_from() {
+        let model = Model { size: Size::Tiny, context: 256 };
+        let mut work = Vec::new();
+        for lengths in [Lengths::Ragged, Lengths::Equal] {
+            let repetition = Learning::new(model, 1, 4, lengths).unwrap().run().unwrap();
+            assert!(repetition.seconds > 0.0);
+            work.push(repetition.work);
+        }
+        assert_eq!(work[0], work[1]);
+    }
+}

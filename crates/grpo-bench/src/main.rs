@@ -1,0 +1,129 @@
+//! `grpo-bench`: measures one case of the benchmark, in a process of its own, so that the peak of its memory is its own.
+//!
+//! `cargo xtask bench` starts it, together with the other programs that it is compared with; docs/benchmarks.md
+//! describes the cases and the lines that are exchanged.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program")]
+
+mod case;
+mod cases;
+mod kinds;
+mod memory;
+mod models;
+
+use std::io::{BufRead, stdin};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::case::{Measured, Repetition};
+use crate::cases::{CASES, Case};
+
+/// That of `grpo`, whose speed is measured here.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Measures one case of the benchmark and prints a JSON line a repetition
+#[derive(Parser)]
+#[command(after_help = "Examples:
+  grpo-bench --list                               the cases, a JSON line each
+  grpo-bench --case sampling-small --repeat 5     five repetitions
+  grpo-bench --case training-medium --serve       one for each line `run` on standard input")]
+struct Arguments {
+    /// Print the cases, a JSON line each
+    #[arg(long)]
+    list: bool,
+    /// The case to measure
+    #[arg(long, value_name = "NAME", required_unless_present = "list")]
+    case: Option<String>,
+    /// Repetitions, after one that warms up and is not printed
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeat: u32,
+    /// Wait for a line `run` before each repetition, until standard input ends
+    #[arg(long, conflicts_with = "repeat")]
+    serve: bool,
+    /// Threads to compute with; all of the machine's where it is left out
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.list {
+        CASES.iter().for_each(print_line);
+        return Ok(());
+    }
+    if let Some(threads) = arguments.threads {
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(threads.into())
+            .build_global()
+            .context("the pool of threads could not be made")?;
+    }
+    let case = Case::named(arguments.case.as_deref().expect("clap asks for it"))?;
+    let mut measured = case.prepare()?;
+    // The first repetition makes what later ones find there: threads, pages, moments of the optimizer.
+    if case.warms_up() {
+        measured.run()?;
+    }
+    print_line(&Ready { case: case.name, threads: rayon::current_num_threads() });
+    if arguments.serve {
+        return serve(&mut *measured);
+    }
+    for _ in 0..arguments.repeat {
+        answer(&mut *measured)?;
+    }
+    Ok(())
+}
+
+/// One repetition for each line `run`.
+fn serve(measured: &mut dyn Measured) -> anyhow::Result<()> {
+    for line in stdin().lock().lines() {
+        let line = line.context("standard input could not be read")?;
+        anyhow::ensure!(line == "run", "standard input says `{line}`; expected `run`");
+        answer(measured)?;
+    }
+    Ok(())
+}
+
+fn answer(measured: &mut dyn Measured) -> anyhow::Result<()> {
+    let Repetition { seconds, work, flops, details } = measured.run()?;
+    print_line(&Answer { seconds, work, flops, peak_bytes: memory::peak(), details });
+    Ok(())
+}
+
+/// The first line: all is built and warm.
+#[derive(Serialize)]
+struct Ready {
+    case: &'static str,
+    threads: usize,
+}
+
+/// The line of a repetition.
+#[derive(Serialize)]
+struct Answer {
+    seconds: f64,
+    work: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flops: Option<f64>,
+    /// Most memory that the process had resident so far; absent where the system does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Value>,
+}
+
+fn print_line(value: &impl Serialize) {
+    println!("{}", serde_json::to_string(value).expect("plain data is JSON"));
+}

@@ -1,0 +1,133 @@
+//! The models that are measured: random weights, the sizes of the acceptance tests.
+
+use burn::tensor::Device;
+use grpo_model::{ModelConfig, MolGptConfig, Policy, Transformer};
+use serde_json::json;
+
+/// A model with a context of so many tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Model {
+    pub(crate) size: Size,
+    pub(crate) context: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// A MolGPT of 40,000 parameters, for what is measured over hundreds of steps.
+    Tiny,
+    /// A MolGPT of 6.4 million: 8 × 256, vocabulary 100.
+    Small,
+    /// A GPT-2 of 54 million: 12 × 512, vocabulary 32,000, whose head is the table of tokens.
+    Medium,
+}
+
+impl Size {
+    pub(crate) fn layers(self) -> usize {
+        match self {
+            Self::Tiny => 2,
+            Self::Small => 8,
+            Self::Medium => 12,
+        }
+    }
+
+    pub(crate) fn width(self) -> usize {
+        match self {
+            Self::Tiny => 32,
+            Self::Small => 256,
+            Self::Medium => 512,
+        }
+    }
+
+    fn heads(self) -> usize {
+        match self {
+            Self::Tiny => 2,
+            Self::Small | Self::Medium => 8,
+        }
+    }
+
+    pub(crate) fn vocabulary(self) -> usize {
+        match self {
+            Self::Tiny => 32,
+            Self::Small => 100,
+            Self::Medium => 32_000,
+        }
+    }
+}
+
+impl Model {
+    /// With random weights, ready to be trained.
+    pub(crate) fn build(self) -> anyhow::Result<Policy> {
+        let config = self.config().map_err(anyhow::Error::msg)?;
+        let model = Transformer::random(&config, 1, &Device::flex().autodiff())?;
+        Ok(Policy::Whole(model))
+    }
+
+    fn config(self) -> Result<ModelConfig, String> {
+        let size = self.size;
+        let (vocabulary, layers, heads) = (size.vocabulary(), size.layers(), size.heads());
+        match size {
+            Size::Tiny | Size::Small => {
+                let sizes =
+                    MolGptConfig::new(vocabulary, self.context, layers, heads, size.width());
+                ModelConfig::molgpt(&sizes).map_err(|error| error.to_string())
+            }
+            Size::Medium => {
+                let json = json!({
+                    "model_type": "gpt2", "vocab_size": vocabulary, "n_positions": self.context,
+                    "n_embd": size.width(), "n_layer": layers, "n_head": heads,
+                    "activation_function": "gelu_pytorch_tanh", "tie_word_embeddings": true,
+                });
+                ModelConfig::from_json(&json.to_string())
+            }
+        }
+    }
+
+    /// Operations of the matrix products of a forward pass over tokens `from..to` of a sequence, with logits for
+    /// the last `scored` of them. Each token looks at itself and those in front of it.
+    pub(crate) fn forward_flops(self, from: usize, to: usize, scored: usize) -> f64 {
+        let [layers, width, vocabulary] =
+            [self.size.layers(), self.size.width(), self.size.vocabulary()].map(|n| n as f64);
+        // Queries, keys, values and output; up and down, 4 times as wide.
+        let linear = 2.0 * layers * 12.0 * width * width;
+        let seen = (to * (to + 1) - from * (from + 1)) as f64 / 2.0;
+        let attention = 2.0 * layers * 2.0 * width * seen;
+        (to - from) as f64 * linear + attention + scored as f64 * 2.0 * width * vocabulary
+    }
+
+    /// The same with the way back, which needs twice as many.
+    pub(crate) fn training_flops(self, tokens: usize, scored: usize) -> f64 {
+        3.0 * self.forward_flops(0, tokens, scored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::module::Module;
+
+    /// docs/benchmarks.md and tests/peers/trl/bench.py name these sizes.
+    #[test]
+    fn parameters_are_as_named() {
+        let check = |size, context, expect| {
+            assert_eq!(Model { size, context }.build().unwrap().num_params(), expect, "{size:?}");
+        };
+        // Blocks: 12 d² and 13 d of biases and norms; tables of tokens, types and positions, head, last norm.
+        check(Size::Tiny, 32, 2 * (12 * 32 * 32 + 13 * 32) + (32 + 2 + 32 + 32 + 2) * 32);
+        check(Size::Small, 64, 8 * (12 * 256 * 256 + 13 * 256) + (100 + 2 + 64 + 100 + 2) * 256);
+        check(Size::Medium, 256, 12 * (12 * 512 * 512 + 13 * 512) + (32_000 + 256 + 2) * 512);
+    }
+
+    #[test]
+    fn operations_by_hand() {
+        let model = Model { size: Size::Tiny, context: 32 };
+        let linear = 2.0 * 2.0 * 12.0 * 32.0 * 32.0;
+        // Tokens 2 and 3 see 3 and 4; scores and weighted values of both layers.
+        let attention = 2.0 * 2.0 * 2.0 * 32.0 * 7.0;
+        let head = 2.0 * 32.0 * 32.0;
+        assert_eq!(model.forward_flops(2, 4, 1), 2.0 * linear + attention + head);
+        // A cache only spreads the work over several passes.
+        let apart = model.forward_flops(0, 5, 0) + model.forward_flops(5, 9, 4);
+        assert_eq!(model.forward_flops(0, 9, 4), apart);
+        assert_eq!(model.training_flops(9, 4), 3.0 * apart);
+    }
+}

@@ -1,0 +1,125 @@
+//! Products whose rows do not depend on each other.
+
+use burn::tensor::{Device, FloatDType, Tensor};
+use grpo_kernels::batch_invariant_linear;
+use proptest::prelude::*;
+
+use crate::support::{assert_close, host, tensor, values};
+
+/// `x · W + b` in f64.
+fn oracle(x: &[f64], weight: &[f64], bias: Option<&[f64]>, inner: usize) -> Vec<f64> {
+    let columns = weight.len() / inner;
+    x.chunks(inner)
+        .flat_map(|x| {
+            (0..columns).map(move |j| {
+                let sum: f64 = x.iter().enumerate().map(|(i, x)| x * weight[i * columns + j]).sum();
+                sum + bias.map_or(0.0, |bias| bias[j])
+            })
+        })
+        .collect()
+}
+
+fn transposed(weight: &[f64], inner: usize) -> Vec<f64> {
+    let columns = weight.len() / inner;
+    (0..columns).flat_map(|j| (0..inner).map(move |i| weight[i * columns + j])).collect()
+}
+
+fn bits(tensor: Tensor<2>) -> Vec<u32> {
+    tensor.into_data().iter::<f32>().map(f32::to_bits).collect()
+}
+
+/// The weight as it is, and as the transposed view of another matrix.
+fn layouts(weight: &[f64], [inner, columns]: [usize; 2]) -> [Tensor<2>; 2] {
+    let device = Device::flex();
+    let view = tensor(&transposed(weight, inner), [columns, inner], &device).transpose();
+    [tensor(weight, [inner, columns], &device), view]
+}
+
+#[track_caller]
+fn check([rows, inner, columns]: [usize; 3]) {
+    let (x, weight) = (values(rows * inner, 1), values(inner * columns, 2));
+    let bias = values(columns, 3);
+    let device = Device::flex();
+    let input = || tensor(&x, [rows, inner], &device);
+    for layout in layouts(&weight, [inner, columns]) {
+        for bias in [None, Some(&bias)] {
+            let given = bias.map(|bias| tensor(bias, [columns], &device));
+            let got = host(batch_invariant_linear(input(), layout.clone(), given));
+            let expected = oracle(&x, &weight, bias.map(Vec::as_slice), inner);
+            // Half an ulp for each term, at most, of sums of terms below 1.
+            assert_close(&got, &expected, 6e-8 * (2.0 + inner as f64).sqrt());
+        }
+    }
+}
+
+#[test]
+fn sizes_around_blocks_and_panels() {
+    for rows in [1, 2, 3, 5, 6, 7, 13] {
+        for columns in [1, 3, 4, 15, 16, 17, 63, 64, 65, 131] {
+            check([rows, 9, columns]);
+        }
+    }
+    for inner in [1, 15, 16, 17, 64, 500] {
+        check([4, inner, 70]);
+    }
+    check([1, 16, 1]);
+}
+
+#[test]
+fn nothing_to_compute() {
+    let device = Device::flex();
+    let weight = tensor(&values(12, 1), [3, 4], &device);
+    let none = Tensor::<2>::zeros([0, 3], &device);
+    assert_eq!(batch_invariant_linear(none, weight, None).dims(), [0, 4]);
+}
+
+#[test]
+fn bf16_weights_are_their_numbers_in_f32() {
+    let device = Device::flex();
+    let weight = tensor(&values(20 * 70, 2), [20, 70], &device).cast(FloatDType::BF16);
+    let x = || tensor(&values(5 * 20, 1), [5, 20], &device);
+    let wide = weight.clone().cast(FloatDType::F32);
+    let expected = bits(batch_invariant_linear(x(), wide, None));
+    assert_eq!(bits(batch_invariant_linear(x(), weight.clone(), None)), expected);
+    let view = batch_invariant_linear(x(), weight.transpose().transpose(), None);
+    assert_eq!(bits(view), expected);
+}
+
+/// A weight that is part of another matrix, and one that lies in neither way.
+#[test]
+fn views_of_other_matrices() {
+    let device = Device::flex();
+    let all = tensor(&values(30 * 100, 2), [30, 100], &device);
+    let part = all.clone().slice([3..23, 7..77]);
+    let copy: Vec<f64> = host(part.clone());
+    let x = values(4 * 20, 1);
+    let got = batch_invariant_linear(tensor(&x, [4, 20], &device), part, None);
+    assert_close(&host(got), &oracle(&x, &copy, None, 20), 1e-6);
+    let strange: Tensor<2> =
+        all.reshape([30, 50, 2]).permute([1, 0, 2]).slice([0..20]).narrow(2, 1, 1).squeeze_dim(2);
+    let copy: Vec<f64> = host(strange.clone());
+    let got = batch_invariant_linear(tensor(&x, [4, 20], &device), strange, None);
+    assert_close(&host(got), &oracle(&x, &copy, None, 20), 1e-6);
+}
+
+proptest! {
+    /// Each row by itself, in any batch and by any number of threads: the same bits.
+    #[test]
+    fn no_row_depends_on_the_others(
+        rows in 1..40_usize, inner in 1..70_usize, columns in 1..200_usize, threads in 1..4_usize,
+    ) {
+        let device = Device::flex();
+        let (x, weight) = (values(rows * inner, 1), values(inner * columns, 2));
+        let bias = tensor(&values(columns, 3), [columns], &device);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        for layout in layouts(&weight, [inner, columns]) {
+            let product = |x: &[f64]| {
+                let x = tensor(x, [x.len() / inner, inner], &device);
+                bits(batch_invariant_linear(x, layout.clone(), Some(bias.clone())))
+            };
+            let together = pool.install(|| product(&x));
+            let alone: Vec<u32> = x.chunks(inner).flat_map(product).collect();
+            prop_assert_eq!(together, alone);
+        }
+    }
+}

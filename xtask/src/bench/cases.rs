@@ -1,0 +1,206 @@
+//! Cases of the whole system, measured in turn.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::report::{Measured, Report};
+use super::surroundings::{Busy, Surroundings, cores, load};
+use super::worker::{Answer, Worker};
+use super::{Bench, peer, table};
+use crate::process;
+use crate::workspace::Workspace;
+
+/// What `grpo-bench --list` says of a case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Case {
+    pub(super) name: String,
+    /// What the work of a repetition is counted in.
+    pub(super) unit: String,
+    /// Whether the other side measures the same.
+    pub(super) peer: bool,
+    /// The case whose rate is the limit of this one.
+    pub(super) limit: Option<String>,
+    /// Whether it takes seconds.
+    pub(super) quick: bool,
+}
+
+/// Between two repetitions: threads of the other program that wait in a loop have gone to sleep by then.
+const PAUSE: Duration = Duration::from_millis(100);
+
+pub(super) fn run(root: &Path, bench: &Bench) -> Result<()> {
+    let target = Workspace::read(root)?.target_directory;
+    let ours = build(root, &target)?;
+    let chosen = choose(list(&ours)?, &bench.case, bench.quick)?;
+    if bench.list {
+        chosen.iter().for_each(|case| println!("{}", case.name));
+        return Ok(());
+    }
+    let threads = bench.threads.map_or_else(cores, Into::into);
+    let peer_threads = bench.peer_threads.map_or(threads, Into::into);
+    let python = match bench.against {
+        true => Some(peer::python(root, &target, bench.python.as_deref())?),
+        false => None,
+    };
+    let programs = Programs { root, ours, python, threads, peer_threads };
+    let repeat = bench.repeat.unwrap_or(if bench.quick { 2 } else { 5 });
+    let mut report = Report {
+        surroundings: Surroundings::read(root),
+        threads,
+        peer_threads: programs.python.is_some().then_some(peer_threads),
+        peer: programs.python.as_deref().map(peer::versions).transpose()?,
+        load_before: load(),
+        load_after: None,
+        cases: Vec::new(),
+    };
+    // What was measured before a fault is kept.
+    let done = chosen.into_iter().try_for_each(|case| {
+        report.cases.push(programs.measure(case, repeat)?);
+        Ok(())
+    });
+    report.load_after = load();
+    if !report.cases.is_empty() {
+        let path = bench.json.clone().unwrap_or_else(|| target.join("bench").join("cases.json"));
+        report.write(&path)?;
+        print!("{}", report.text());
+        println!("Written to {}", path.display());
+    }
+    done
+}
+
+/// Where the built `grpo-bench` lies. The whole workspace is named, so that its dependencies have the same features as in
+/// other builds of it, and are not built once more.
+fn build(root: &Path, target: &Path) -> Result<PathBuf> {
+    let mut cargo = process::cargo(root);
+    process::run(cargo.args(["build", "--release", "--workspace", "--bin", "grpo-bench"]))?;
+    Ok(target.join("release").join(format!("grpo-bench{}", std::env::consts::EXE_SUFFIX)))
+}
+
+fn list(program: &Path) -> Result<Vec<Case>> {
+    let output = process::output_of(Command::new(program).arg("--list"))?;
+    let text = String::from_utf8(output).context("`grpo-bench --list` is no text")?;
+    let cases = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+    cases.context("`grpo-bench --list` is not understood")
+}
+
+/// Those with one of the texts in their names, or all; of these the quick ones where that is asked for.
+fn choose(cases: Vec<Case>, texts: &[String], quick: bool) -> Result<Vec<Case>> {
+    for text in texts {
+        if !cases.iter().any(|case| case.name.contains(text)) {
+            let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+            bail!("no case has `{text}` in its name; there are {}", names.join(", "));
+        }
+    }
+    let named = |case: &Case| texts.is_empty() || texts.iter().any(|text| case.name.contains(text));
+    let chosen: Vec<Case> =
+        cases.into_iter().filter(|case| named(case) && (case.quick || !quick)).collect();
+    if chosen.is_empty() {
+        bail!("none of these cases is quick; leave out --quick");
+    }
+    Ok(chosen)
+}
+
+/// What is started for a case.
+struct Programs<'a> {
+    root: &'a Path,
+    ours: PathBuf,
+    python: Option<PathBuf>,
+    threads: usize,
+    peer_threads: usize,
+}
+
+impl Programs<'_> {
+    fn ours(&self, case: &str) -> Result<Worker> {
+        Worker::start(Command::new(&self.ours), case, self.threads)
+    }
+
+    fn peer(&self, case: &str) -> Result<Option<Worker>> {
+        let Some(python) = &self.python else { return Ok(None) };
+        let command = peer::command(self.root, python, self.peer_threads);
+        Worker::start(command, case, self.peer_threads).map(Some)
+    }
+
+    /// All repetitions of a case: in each round one of every side, so that what else happens on the machine falls on
+    /// all of them alike.
+    fn measure(&self, case: Case, repeat: u32) -> Result<Measured> {
+        eprintln!("{}", case.name);
+        let mut ours = self.ours(&case.name)?;
+        let mut peer = if case.peer { self.peer(&case.name)? } else { None };
+        let (mut limit, mut peer_limit) = match &case.limit {
+            Some(limit) => (Some(self.ours(limit)?), self.peer(limit)?),
+            None => (None, None),
+        };
+        let workers = [Some(&ours), peer.as_ref(), limit.as_ref(), peer_limit.as_ref()];
+        let ids: Vec<u32> = workers.into_iter().flatten().map(Worker::id).collect();
+        let before = Busy::now(&ids);
+        let mut measured = Measured::new(case);
+        for round in 0..repeat {
+            // Who is first in a round is second in the next.
+            if round % 2 == 0 {
+                measured.ours.push(repetition(&mut ours)?);
+                measured.peer.extend(of(&mut peer)?);
+            } else {
+                measured.peer.extend(of(&mut peer)?);
+                measured.ours.push(repetition(&mut ours)?);
+            }
+            measured.limit.extend(of(&mut limit)?);
+            measured.peer_limit.extend(of(&mut peer_limit)?);
+            let rate = |answers: &[Answer]| {
+                answers.last().map_or("–".to_owned(), |last| table::number(last.rate()))
+            };
+            let (ours, peer) = (rate(&measured.ours), rate(&measured.peer));
+            eprintln!("  {} of {repeat}: {ours} {}/s, peer {peer}", round + 1, measured.case.unit);
+        }
+        measured.others =
+            before.zip(Busy::now(&ids)).map(|(before, after)| before.others_until(after));
+        Ok(measured)
+    }
+}
+
+fn repetition(worker: &mut Worker) -> Result<Answer> {
+    thread::sleep(PAUSE);
+    worker.run()
+}
+
+fn of(worker: &mut Option<Worker>) -> Result<Option<Answer>> {
+    worker.as_mut().map(repetition).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_chosen_by_name_and_speed() {
+        let case = |name: &str, quick| Case {
+            name: name.into(),
+            unit: "tokens".into(),
+            peer: false,
+            limit: None,
+            quick,
+        };
+        let check = |texts: &[&str], quick, expect: &str| {
+            let cases = vec![case("step-a", true), case("step-b", false), case("rewards", true)];
+            let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
+            let found = match choose(cases, &texts, quick) {
+                Ok(found) => found.into_iter().map(|case| case.name).collect::<Vec<_>>().join(" "),
+                Err(error) => error.to_string(),
+            };
+            assert_eq!(found, expect);
+        };
+        check(&[], false, "step-a step-b rewards");
+        check(&[], true, "step-a rewards");
+        check(&["step"], false, "step-a step-b");
+        check(&["wards", "step-a"], true, "step-a rewards");
+        check(&["step-b"], true, "none of these cases is quick; leave out --quick");
+        check(
+            &["step", "no"],
+            false,
+            "no case has `no` in its name; there are step-a, step-b, rewards",
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! The Python that has PyTorch, transformers and TRL.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process;
+
+/// Where the peer's program and what it needs are listed.
+const FOLDER: &str = "tests/peers/trl";
+
+/// The interpreter that was named, or that of a folder of our own, into which the packages are installed once.
+pub(super) fn python(root: &Path, target: &Path, named: Option<&Path>) -> Result<PathBuf> {
+    if let Some(named) = named {
+        // Seen from wherever the user stands, like every path that is typed.
+        let path = std::path::absolute(named).context("the current folder cannot be read")?;
+        if !path.is_file() {
+            bail!("--python {}: there is no such file", named.display());
+        }
+        return Ok(path);
+    }
+    let venv = target.join("peers").join("venv");
+    let python = venv.join("bin").join("python");
+    let requirements = root.join(FOLDER).join("requirements.txt");
+    let wanted = std::fs::read(&requirements)
+        .with_context(|| format!("{} cannot be read", requirements.display()))?;
+    // Written last: a folder that was left half made is made again.
+    let installed = venv.join("installed.txt");
+    if std::fs::read(&installed).is_ok_and(|found| found == wanted) {
+        return Ok(python);
+    }
+    eprintln!("PyTorch, transformers and TRL are installed into {}", venv.display());
+    process::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv)).context(
+        "Python 3.11 with venv is needed, or --python with an interpreter that has them",
+    )?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
+    process::run(Command::new(&python).args(pip).arg(&requirements))?;
+    std::fs::write(&installed, wanted)
+        .with_context(|| format!("{} cannot be written", installed.display()))?;
+    Ok(python)
+}
+
+/// The peer's program, without the arguments of a case.
+pub(super) fn command(root: &Path, python: &Path, threads: usize) -> Command {
+    let mut command = Command::new(python);
+    command
+        .arg(root.join(FOLDER).join("bench.py"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("HF_HUB_OFFLINE", "1")
+        .env("OMP_NUM_THREADS", threads.to_string());
+    command
+}
+
+/// What the packages of the interpreter are, for the record.
+pub(super) fn versions(python: &Path) -> Result<String> {
+    let script = "import platform; from importlib.metadata import version as v; \
+                  print('Python', platform.python_version(), *(f', {n} {v(n)}' for n in \
+                  ['torch', 'transformers', 'trl']))";
+    let output = Command::new(python)
+        .args(["-c", script])
+        .output()
+        .with_context(|| format!("cannot start `{}`", python.display()))?;
+    if !output.status.success() {
+        // A traceback's last line says what is missing.
+        let fault = String::from_utf8_lossy(&output.stderr);
+        bail!(
+            "{} cannot measure the other side: {}; without --python all that it needs is installed",
+            python.display(),
+            fault.lines().last().unwrap_or("it says nothing")
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().replace(" ,", ","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_interpreter_must_be_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("python");
+        let error = python(folder.path(), folder.path(), Some(&missing)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("--python {}: there is no such file", missing.display())
+        );
+        std::fs::write(&missing, "").unwrap();
+        assert_eq!(python(folder.path(), folder.path(), Some(&missing)).unwrap(), missing);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn an_interpreter_without_the_packages_is_told() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let python = folder.path().join("python");
+        let check = |script: &str, expect: &str| {
+            // A shell is this Python; what it is asked does not matter.
+            std::fs::write(&python, format!("#!/bin/sh\n{script}\n")).unwrap();
+            std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+            let found = versions(&python).unwrap_or_else(|error| error.to_string());
+            assert_eq!(found.replace(&python.display().to_string(), "PYTHON"), expect);
+        };
+        check("echo 'Python 3.11.7 , torch 2.15.0'", "Python 3.11.7, torch 2.15.0");
+        check(
+            "echo Traceback >&2; echo 'No package trl' >&2; exit 1",
+            "PYTHON cannot measure the other side: No package trl; without --python all that it needs is installed",
+        );
+    }
+
+    /// A second run installs nothing; other requirements do.
+    #[test]
+    fn what_is_installed_is_remembered() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, target) = (folder.path().join("root"), folder.path().join("target"));
+        let venv = target.join("peers/venv");
+        std::fs::create_dir_all(root.join(FOLDER)).unwrap();
+        std::fs::create_dir_all(&venv).unwrap();
+        std::fs::write(root.join(FOLDER).join("requirements.txt"), "torch==1\n").unwrap();
+        std::fs::write(venv.join("installed.txt"), "torch==1\n").unwrap();
+        assert_eq!(python(&root, &target, None).unwrap(), venv.join("bin/python"));
+    }
+}

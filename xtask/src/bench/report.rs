@@ -1,0 +1,342 @@
+//! What came of the repetitions: medians, ratios, relations between cases; as JSON and as text.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::cases::Case;
+use super::surroundings::Surroundings;
+use super::table::{number, table};
+use super::worker::Answer;
+
+/// All that was measured.
+pub(super) struct Report {
+    pub(super) surroundings: Surroundings,
+    pub(super) threads: usize,
+    /// `None` where there was no other side.
+    pub(super) peer_threads: Option<usize>,
+    /// Versions of the other side.
+    pub(super) peer: Option<String>,
+    pub(super) load_before: Option<f64>,
+    pub(super) load_after: Option<f64>,
+    pub(super) cases: Vec<Measured>,
+}
+
+/// The repetitions of a case, round by round.
+pub(super) struct Measured {
+    pub(super) case: Case,
+    pub(super) ours: Vec<Answer>,
+    /// Empty where the other side has no such case.
+    pub(super) peer: Vec<Answer>,
+    /// Of the case that is the limit of this one, in the same rounds.
+    pub(super) limit: Vec<Answer>,
+    pub(super) peer_limit: Vec<Answer>,
+    /// Cores that other programs kept busy meanwhile.
+    pub(super) others: Option<f64>,
+}
+
+impl Measured {
+    pub(super) fn new(case: Case) -> Self {
+        let none = Vec::new;
+        Self { case, ours: none(), peer: none(), limit: none(), peer_limit: none(), others: None }
+    }
+
+    /// Of our rates.
+    fn rate(&self) -> Option<f64> {
+        median(self.ours.iter().map(Answer::rate))
+    }
+
+    fn peer_rate(&self) -> Option<f64> {
+        median(self.peer.iter().map(Answer::rate))
+    }
+
+    /// The median over the rounds of our rate over theirs: both of a round saw the same machine.
+    fn ratio(&self) -> Option<f64> {
+        median(self.ours.iter().zip(&self.peer).map(|(ours, peer)| ours.rate() / peer.rate()))
+    }
+
+    /// The best rate of matrix products that either side reached.
+    fn limit_rate(&self) -> Option<f64> {
+        let sides = [&self.limit, &self.peer_limit];
+        let rates = sides.into_iter().filter_map(|side| median(side.iter().map(Answer::rate)));
+        rates.max_by(f64::total_cmp)
+    }
+
+    /// The part of that rate which `rate` makes use of.
+    fn fraction(&self, rate: Option<f64>) -> Option<f64> {
+        let first = self.ours.first()?;
+        Some(rate? * first.flops? / first.work / self.limit_rate()?)
+    }
+
+    fn json(&self) -> Value {
+        let side = |answers: &[Answer]| {
+            (!answers.is_empty()).then(|| {
+                json!({
+                    "rate": median(answers.iter().map(Answer::rate)),
+                    "peak_bytes": peak(answers),
+                    "repetitions": answers,
+                })
+            })
+        };
+        json!({
+            "name": self.case.name,
+            "unit": self.case.unit,
+            "other_cores": self.others,
+            "ours": side(&self.ours),
+            "peer": side(&self.peer),
+            "ratio": self.ratio(),
+            "limit_flops": self.limit_rate(),
+            "fraction": self.fraction(self.rate()),
+            "peer_fraction": self.fraction(self.peer_rate()),
+            "limit": side(&self.limit),
+            "peer_limit": side(&self.peer_limit),
+        })
+    }
+
+    fn row(&self) -> Vec<String> {
+        let or_dash = |value: Option<f64>| value.map_or("–".to_owned(), number);
+        let fraction = |rate| or_dash(self.fraction(rate));
+        let mebibytes = |answers: &[Answer]| {
+            or_dash(peak(answers).map(|bytes| bytes as f64 / f64::from(1 << 20)))
+        };
+        vec![
+            self.case.name.clone(),
+            format!("{}/s", self.case.unit),
+            or_dash(self.rate()),
+            or_dash(self.peer_rate()),
+            or_dash(self.ratio()),
+            fraction(self.rate()),
+            fraction(self.peer_rate()),
+            mebibytes(&self.ours),
+            mebibytes(&self.peer),
+            self.others.map_or("–".to_owned(), |cores| format!("{cores:.1}")),
+        ]
+    }
+}
+
+const HEAD: [&str; 10] =
+    ["case", "unit", "ours", "peer", "ratio", "of limit", "peer's", "peak MiB", "peer's", "others"];
+
+/// Cores that other programs may take before the figures are no good.
+const QUIET: f64 = 0.2;
+
+impl Report {
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "surroundings": self.surroundings,
+            "threads": self.threads,
+            "peer_threads": self.peer_threads,
+            "peer": self.peer,
+            "load_before": self.load_before,
+            "load_after": self.load_after,
+            "cases": self.cases.iter().map(Measured::json).collect::<Vec<_>>(),
+            "relations": self.relations(),
+        })
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        let cannot = || format!("{} cannot be written", path.display());
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).with_context(cannot)?;
+        }
+        let text = serde_json::to_string_pretty(&self.json()).context("the results")? + "\n";
+        std::fs::write(path, text).with_context(cannot)
+    }
+
+    /// For the terminal.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("\n{}\n", self.surroundings.line());
+        text += &format!("threads: {}", self.threads);
+        if let (Some(peer), Some(threads)) = (&self.peer, self.peer_threads) {
+            text += &format!("; peer: {threads}, {peer}");
+        }
+        if let (Some(before), Some(after)) = (self.load_before, self.load_after) {
+            text += &format!("; load {before} before, {after} after");
+        }
+        if self.cases.iter().any(|case| case.others.is_some_and(|cores| cores > QUIET)) {
+            text += "\nOther programs ran (last column: the cores that they kept busy): rates are too low, and \
+                     PyTorch's suffer more than ours.";
+        }
+        let rows: Vec<Vec<String>> = self.cases.iter().map(Measured::row).collect();
+        text += &format!("\n\n{}", table(&HEAD, &rows));
+        for relation in self.relations() {
+            text += &format!("{relation}\n");
+        }
+        text
+    }
+
+    /// What two or more cases say together.
+    fn relations(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        if let (Some(one), Some(eight)) = (self.cost("prefill-alone"), self.cost("prefill-shared"))
+        {
+            said.push(format!(
+                "Prefill: a prompt of 200 tokens with 8 completions costs {} times the reading of one.",
+                number(eight / one)
+            ));
+        }
+        if let (Some(equal), Some(ragged)) =
+            (self.cost("learning-equal"), self.cost("learning-ragged"))
+        {
+            said.push(format!(
+                "Ragged: a token of completions of 8 to 256 tokens costs {} times one of equal lengths.",
+                number(ragged / equal)
+            ));
+        }
+        for family in ["sampling-batch", "sampling-tokens", "training-batch", "training-tokens"] {
+            said.extend(self.scaling(family));
+        }
+        for case in &self.cases {
+            let details = case.ours.iter().filter_map(|answer| answer.details.as_ref());
+            let growth = details.filter_map(|details| details["growth_bytes"].as_f64());
+            if let Some(most) = growth.max_by(f64::total_cmp) {
+                said.push(format!(
+                    "Resident memory over the steps of `{}` grew by {} KiB at most, after their first tenth.",
+                    case.case.name,
+                    number(most / 1024.0)
+                ));
+            }
+        }
+        said
+    }
+
+    /// Seconds for a unit of work.
+    fn cost(&self, name: &str) -> Option<f64> {
+        let case = self.cases.iter().find(|measured| measured.case.name == name)?;
+        Some(1.0 / case.rate()?)
+    }
+
+    /// How the cost of a token changes from the smallest to the largest case of `family-NUMBER`.
+    fn scaling(&self, family: &str) -> Option<String> {
+        let size = |measured: &Measured| {
+            let name = measured.case.name.strip_prefix(family)?.strip_prefix('-')?;
+            Some((name.parse::<u32>().ok()?, 1e6 / measured.rate()?))
+        };
+        let mut costs: Vec<(u32, f64)> = self.cases.iter().filter_map(size).collect();
+        costs.sort_by_key(|(size, _)| *size);
+        if costs.len() < 2 {
+            return None;
+        }
+        let shown: Vec<String> =
+            costs.iter().map(|(size, cost)| format!("{size}: {}", number(*cost))).collect();
+        let growth = costs.windows(2).map(|pair| pair[1].1 / pair[0].1).max_by(f64::total_cmp)?;
+        Some(format!(
+            "Scaling of {family}: microseconds a token {}; most from one to the next × {}.",
+            shown.join(", "),
+            number(growth)
+        ))
+    }
+}
+
+/// The middle number, or the mean of the two in the middle; `None` of nothing.
+fn median(numbers: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut numbers: Vec<f64> = numbers.collect();
+    numbers.sort_by(f64::total_cmp);
+    let last = numbers.len().checked_sub(1)?;
+    Some((numbers[last / 2] + numbers[last.div_ceil(2)]) / 2.0)
+}
+
+/// The process only grows, so its last peak is its highest.
+fn peak(answers: &[Answer]) -> Option<u64> {
+    answers.iter().filter_map(|answer| answer.peak_bytes).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(seconds: f64, work: f64, flops: f64) -> Answer {
+        Answer { seconds, work, flops: Some(flops), peak_bytes: Some(1 << 20), details: None }
+    }
+
+    fn measured(name: &str, seconds: &[f64]) -> Measured {
+        let case =
+            Case { name: name.into(), unit: "tokens".into(), peer: true, limit: None, quick: true };
+        let ours = seconds.iter().map(|seconds| answer(*seconds, 100.0, 1000.0)).collect();
+        Measured { ours, ..Measured::new(case) }
+    }
+
+    fn report(cases: Vec<Measured>) -> Report {
+        Report {
+            surroundings: Surroundings::read(Path::new("/nowhere")),
+            threads: 4,
+            peer_threads: None,
+            peer: None,
+            load_before: None,
+            load_after: None,
+            cases,
+        }
+    }
+
+    #[test]
+    fn medians() {
+        let check = |numbers: &[f64], expect| assert_eq!(median(numbers.iter().copied()), expect);
+        check(&[], None);
+        check(&[3.0], Some(3.0));
+        check(&[9.0, 1.0, 3.0], Some(3.0));
+        check(&[4.0, 1.0, 3.0, 9.0], Some(3.5));
+    }
+
+    /// The median of the rounds' ratios, which is not the ratio of the medians.
+    #[test]
+    fn a_ratio_is_of_one_round() {
+        let mut case = measured("a", &[1.0, 2.0, 4.0]);
+        case.peer = [2.0, 8.0, 4.0].map(|seconds| answer(seconds, 100.0, 0.0)).into();
+        assert_eq!(case.rate(), Some(50.0));
+        assert_eq!(case.peer_rate(), Some(25.0));
+        assert_eq!(case.ratio(), Some(2.0));
+        case.peer = [2.0, 8.0, 12.0].map(|seconds| answer(seconds, 100.0, 0.0)).into();
+        assert_eq!(case.ratio(), Some(3.0));
+    }
+
+    /// 1,000 operations for 100 units, 50 units a second: 500 a second, of the better side's 2,000.
+    #[test]
+    fn a_fraction_is_of_the_better_limit() {
+        let mut case = measured("a", &[2.0]);
+        assert_eq!(case.fraction(case.rate()), None);
+        case.limit = vec![answer(1.0, 1000.0, 1000.0)];
+        assert_eq!(case.fraction(case.rate()), Some(0.5));
+        case.peer_limit = vec![answer(1.0, 2000.0, 2000.0)];
+        assert_eq!(case.fraction(case.rate()), Some(0.25));
+    }
+
+    #[test]
+    fn relations_between_cases() {
+        let mut resident = measured("resident", &[1.0]);
+        resident.ours[0].details = Some(json!({"growth_bytes": 20_480}));
+        let report = report(vec![
+            measured("prefill-alone", &[1.0]),
+            measured("prefill-shared", &[4.0]),
+            measured("learning-ragged", &[1.5]),
+            measured("learning-equal", &[1.0]),
+            measured("training-batch-16", &[3.0]),
+            measured("training-batch-8", &[2.0]),
+            measured("sampling-batch-8", &[2.0]),
+            resident,
+        ]);
+        assert_eq!(
+            report.relations(),
+            [
+                "Prefill: a prompt of 200 tokens with 8 completions costs 4.00 times the reading of one.",
+                "Ragged: a token of completions of 8 to 256 tokens costs 1.50 times one of equal lengths.",
+                "Scaling of training-batch: microseconds a token 8: 20,000, 16: 30,000; most from one to the \
+                 next × 1.50.",
+                "Resident memory over the steps of `resident` grew by 20.0 KiB at most, after their first tenth.",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_file_has_every_repetition() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/cases.json");
+        report(vec![measured("a", &[1.0, 4.0])]).write(&path).unwrap();
+        let read: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let case = &read["cases"][0];
+        assert_eq!(case["name"], "a");
+        assert_eq!(case["ours"]["rate"], 62.5);
+        assert_eq!(case["ours"]["repetitions"][1]["seconds"], 4.0);
+        assert_eq!(case["peer"], Value::Null);
+    }
+}

@@ -1,0 +1,154 @@
+//! A program that measures one case, and waits between two repetitions.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// `grpo-bench --serve`, or the peer's program, which exchanges the same lines.
+pub(super) struct Worker {
+    name: String,
+    child: Child,
+    /// `None` once it has been told to end.
+    requests: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+/// The first line: all is built and warm.
+#[derive(Deserialize)]
+struct Ready {
+    case: String,
+    threads: usize,
+}
+
+/// The line of a repetition.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Answer {
+    /// Of the work alone.
+    pub(super) seconds: f64,
+    /// In the case's unit.
+    pub(super) work: f64,
+    /// Operations of the model's matrix products that the work needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) flops: Option<f64>,
+    /// Most resident memory so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) peak_bytes: Option<u64>,
+    /// What else the case tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) details: Option<Value>,
+}
+
+impl Answer {
+    /// Work a second.
+    pub(super) fn rate(&self) -> f64 {
+        self.work / self.seconds
+    }
+}
+
+impl Worker {
+    /// Starts `command` on `case` and waits until it is warm.
+    pub(super) fn start(mut command: Command, case: &str, threads: usize) -> Result<Self> {
+        command.args(["--case", case, "--serve", "--threads", &threads.to_string()]);
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start `{program}`"))?;
+        let mut worker = Self {
+            name: format!("`{program}` on the case {case}"),
+            requests: child.stdin.take(),
+            answers: BufReader::new(child.stdout.take().expect("it was asked for")),
+            child,
+        };
+        let ready: Ready = worker.line()?;
+        if ready.case != case || ready.threads != threads {
+            bail!("{} measures {} on {} threads", worker.name, ready.case, ready.threads);
+        }
+        Ok(worker)
+    }
+
+    /// The process.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// One repetition.
+    pub(super) fn run(&mut self) -> Result<Answer> {
+        let requests = self.requests.as_mut().expect("it has not been told to end");
+        // Where it has died, its missing answer says more than the pipe does.
+        let _broken = requests.write_all(b"run\n").and_then(|()| requests.flush());
+        let answer: Answer = self.line()?;
+        if !(answer.seconds > 0.0 && answer.work > 0.0) {
+            bail!("{} says {} s for a work of {}", self.name, answer.seconds, answer.work);
+        }
+        Ok(answer)
+    }
+
+    fn line<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).with_context(|| format!("{}: no answer", self.name))?;
+        if line.is_empty() {
+            // What it said of it stands on the terminal.
+            bail!("{} ended without an answer ({})", self.name, self.child.wait()?);
+        }
+        serde_json::from_str(&line)
+            .with_context(|| format!("{} answered `{}`", self.name, line.trim_end()))
+    }
+}
+
+impl Drop for Worker {
+    /// Tells it to end, and waits, so that nothing of it runs beside the next case.
+    fn drop(&mut self) {
+        self.requests = None;
+        let _status = self.child.wait();
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    /// A worker whose program is a shell script; its arguments are those of [`Worker::start`].
+    fn script(script: &str) -> Result<Worker> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]);
+        Worker::start(command, "one", 2)
+    }
+
+    const READY: &str = r#"echo "{\"case\":\"$2\",\"threads\":$5}";"#;
+
+    #[test]
+    fn each_line_is_a_repetition() {
+        let answers =
+            format!(r#"{READY} while read line; do echo '{{"seconds":2,"work":8}}'; done"#);
+        let mut worker = script(&answers).unwrap();
+        for _ in 0..3 {
+            assert_eq!(worker.run().unwrap().rate(), 4.0);
+        }
+    }
+
+    #[test]
+    fn faults_are_told() {
+        let check = |text: &str, expect: &str| {
+            let error = script(text).and_then(|mut worker| worker.run()).unwrap_err();
+            assert_eq!(error.to_string(), expect);
+        };
+        let ended = "`sh` on the case one ended without an answer (exit status: 3)";
+        check("exit 3", ended);
+        check(&format!("{READY} read line; exit 3"), ended);
+        check(&format!("{READY} read line; echo no"), "`sh` on the case one answered `no`");
+        check(
+            r#"echo '{"case":"one","threads":4}'"#,
+            "`sh` on the case one measures one on 4 threads",
+        );
+        check(
+            &format!(r#"{READY} read line; echo '{{"seconds":0,"work":1}}'"#),
+            "`sh` on the case one says 0 s for a work of 1",
+        );
+    }
+}
