@@ -69,8 +69,8 @@ pub(crate) struct RunArguments {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo replay runs/molecules --step 10 --prompt 3 --sample 7
-  grpo replay runs/molecules --step 10 --batch-size 64   in the batches of a run with sampling.batch_size = 64
-  grpo replay runs/molecules --step 80 --no-retrain      only where the run kept the policy (save.every)
+  grpo replay runs/molecules --step 10 --batch-size 64   among the others of its step
+  grpo replay runs/molecules --step 80 --no-retrain      where the run kept the policy
 
 Run it in the folder that the training ran in: paths in a configuration are relative to that.")]
 pub(crate) struct ReplayArguments {

@@ -64,11 +64,6 @@ impl<'a> Frame<'a> {
         check.is_above(&self.micro.completions, trainer, loss)
     }
 
-    /// Begins the step anew: the next update is the first one.
-    pub(crate) fn forget_old(&mut self) {
-        self.old = None;
-    }
-
     /// `Σ_t KL` of each completion, with its place in the step. `policy` is the one that sampled; its own
     /// scores count and not the sampler's, so that it is exactly 0 where the policy is the reference.
     pub(crate) fn sequence_kl<M: CausalLm>(

@@ -145,9 +145,9 @@ impl<M: CausalLm> Learner<M> {
             totals.high_entropy = self.high_entropy(&frames)?;
             let mut pass = self.pass(&mut frames, &loss, &totals)?;
             if pass.is_above && loss.mismatch.is_none() {
-                // In the first update, before anything moved. All of the step has the other loss.
+                // In the first update, before anything moved: all of the step has the other loss. That π_old is numbers
+                // by now changes nothing.
                 loss.mismatch = Some(TRUNCATED);
-                frames.iter_mut().for_each(Frame::forget_old);
                 pass = self.pass(&mut frames, &loss, &totals)?;
             }
             is_above |= pass.is_above;

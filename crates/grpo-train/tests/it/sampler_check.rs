@@ -4,7 +4,7 @@ use grpo_core::{MismatchCorrection, MismatchMode, Preset, RatioLevel};
 use grpo_data::{Completion, CompletionParts, Group};
 use grpo_model::Frozen;
 use grpo_rewards::Outcome;
-use grpo_train::{AboveTolerance, GrpoConfig, Learner, Lesson, SamplerCheck, TrainError};
+use grpo_train::{AboveTolerance, GrpoConfig, Learner, Lesson, SamplerCheck, TrainError, Update};
 
 use crate::oracle::logprobs;
 use crate::support::{chains, config, grpo, model, parameters, take_step, vocabulary};
@@ -55,9 +55,12 @@ fn learn(
 }
 
 /// Losses, gradient norms and metrics of the updates.
-fn numbers(lesson: &Lesson) -> Vec<(f64, f64, Vec<(&'static str, f64)>)> {
-    let of = |update: &grpo_train::Update| (update.loss, update.grad_norm, update.tokens.metrics());
-    lesson.updates.iter().map(of).collect()
+fn numbers(lesson: &Lesson) -> Vec<(&'static str, f64)> {
+    let of = |update: &Update| {
+        let own = [("loss", update.loss), ("grad_norm", update.grad_norm)];
+        own.into_iter().chain(update.tokens.metrics()).collect::<Vec<_>>()
+    };
+    lesson.updates.iter().flat_map(of).collect()
 }
 
 #[test]
