@@ -22,6 +22,13 @@ pub(crate) enum Command {
     Train(RunArguments),
     /// Train a new model, or go on training one, on molecules or texts (next-token prediction)
     Pretrain(RunArguments),
+    /// Sample one completion of a run again, and show that it is the recorded one, bit for bit
+    ///
+    /// A token is a function of seed, step, prompt, sample, position and policy, so that the completion is sampled alone
+    /// here, with any number of threads. The policy is the one that the run kept (a checkpoint of the step before, or the
+    /// model that it began with); where it kept none, the steps before are trained again, and nothing is written.
+    /// The exit code is 0 where ids and log-probabilities are the recorded ones, else 1.
+    Replay(ReplayArguments),
     /// Write what a model generates: molecules, one SMILES a line, or completions of prompts as JSON lines
     Sample(SampleArguments),
     /// Score given completions: log-probability and entropy of each token, as JSON lines
@@ -57,6 +64,33 @@ pub(crate) struct RunArguments {
     /// Where the run folder exists, rename it (nothing is deleted) and begin anew
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo replay runs/molecules --step 10 --prompt 3 --sample 7
+  grpo replay runs/molecules --step 10 --batch-size 64   among the others of its step
+  grpo replay runs/molecules --step 80 --no-retrain      where the run kept the policy
+
+Run it in the folder that the training ran in: paths in a configuration are relative to that.")]
+pub(crate) struct ReplayArguments {
+    /// Folder of a run of `grpo train`
+    pub(crate) run: PathBuf,
+    /// The step, from 1, as in metrics.jsonl and completions.jsonl
+    #[arg(long, value_name = "S")]
+    pub(crate) step: u32,
+    /// The prompt's place in the step, from 0, as in completions.jsonl
+    #[arg(long, value_name = "P", default_value_t = 0)]
+    pub(crate) prompt: u32,
+    /// The completion's place in its group, from 0, as in completions.jsonl
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    pub(crate) sample: u32,
+    /// Sample the whole step, N completions at the same time, and look at this one [default: this one alone]
+    #[arg(long, value_name = "N")]
+    pub(crate) batch_size: Option<usize>,
+    /// Where the run did not keep the policy of the step, say so instead of training the steps before again
+    #[arg(long)]
+    pub(crate) no_retrain: bool,
 }
 
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ mod models;
 mod output;
 mod prompts;
 mod run_files;
+mod train_file;
 
 use std::process::ExitCode;
 
@@ -43,6 +44,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.command {
         Command::Train(arguments) => commands::train::run(&arguments),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),
+        Command::Replay(arguments) => commands::replay::run(&arguments),
         Command::Sample(arguments) => commands::sample::run(&arguments),
         Command::Logprob(arguments) => commands::logprob::run(&arguments),
         Command::Merge(arguments) => commands::merge::run(&arguments),

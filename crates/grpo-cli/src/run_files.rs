@@ -1,8 +1,10 @@
-//! What the commands that train share: the folder of the run.
+//! What the commands that train share, and the one that goes back: the folder of the run, and the files that it was made
+//! from.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use grpo_run::{Existing, RunError, RunFolder, RunInfo};
+use anyhow::Context;
+use grpo_run::{DataFile, Existing, RunError, RunFolder, RunInfo};
 use grpo_train::TrainError;
 
 use crate::output::say;
@@ -25,4 +27,39 @@ pub(crate) fn create_run(
 /// A failure to write, as the training passes it on.
 pub(crate) fn observer_error(error: impl Into<anyhow::Error>) -> TrainError {
     TrainError::Observer(error.into().into_boxed_dyn_error())
+}
+
+/// Refuses files that are no longer what a run was made from.
+pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
+    for file in files {
+        let DataFile { role, path, bytes, sha256 } = file;
+        let now = DataFile::measure(role, path).with_context(|| {
+            format!(
+                "`{}`, which the run was made from, is not here; put it back, or go to the folder that the training ran in",
+                path.display()
+            )
+        })?;
+        anyhow::ensure!(
+            (now.bytes, &now.sha256) == (*bytes, sha256),
+            "`{}` is not what the run was made from: it has {} bytes and the SHA-256 {}, and run.json says {bytes} and {sha256}; put that file back",
+            path.display(),
+            now.bytes,
+            now.sha256
+        );
+    }
+    Ok(())
+}
+
+/// Refuses files that a run was not made from.
+pub(crate) fn unlisted(
+    read: &[(&'static str, PathBuf)],
+    of_run: &[DataFile],
+) -> anyhow::Result<()> {
+    let is_listed = |path: &Path| of_run.iter().any(|file| file.path == path);
+    let other = read.iter().find(|(_, path)| !is_listed(path));
+    let Some((_, path)) = other else { return Ok(()) };
+    anyhow::bail!(
+        "`{}` is not among the files that the run was made from (run.json); take it away, or put config.toml back as it was",
+        path.display()
+    )
 }

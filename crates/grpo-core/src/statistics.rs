@@ -39,6 +39,7 @@ pub struct TokenStatistics {
     capped: Mean,
     phi: Mean,
     dropped: Mean,
+    sampling_entropy: Mean,
     sampling_difference: Mean,
     largest_sampling_difference: Range,
     raw_mismatch: Mean,
@@ -74,6 +75,7 @@ impl TokenStatistics {
             (&mut self.capped, other.capped),
             (&mut self.phi, other.phi),
             (&mut self.dropped, other.dropped),
+            (&mut self.sampling_entropy, other.sampling_entropy),
             (&mut self.sampling_difference, other.sampling_difference),
             (&mut self.raw_mismatch, other.raw_mismatch),
             (&mut self.mismatch, other.mismatch),
@@ -157,7 +159,9 @@ impl TokenStatistics {
     }
 
     fn add_sampling(&mut self, sequence: &Sequence<'_>, correction: Option<&MismatchCorrection>) {
-        let Some(log_quotients) = sequence.log_mismatch() else { return };
+        let Some(sampling) = sequence.tokens.sampling_logprobs else { return };
+        sequence.places.iter().for_each(|&i| self.sampling_entropy.add(-sampling[i]));
+        let log_quotients = sequence.log_mismatch(sampling);
         for difference in &log_quotients {
             self.sampling_difference.add(difference.abs());
             self.largest_sampling_difference.add(difference.abs());
@@ -229,6 +233,7 @@ impl TokenStatistics {
             ("cispo_clip_ratio", self.capped.value()),
             ("vespo/phi_seq_mean", self.phi.value()),
             ("off_policy/dropped_ratio", self.dropped.value()),
+            ("sampling/entropy", self.sampling_entropy.value()),
             ("sampling/sampling_logp_difference/mean", self.sampling_difference.value()),
             ("sampling/sampling_logp_difference/max", largest_difference),
             ("sampling/raw_importance_sampling_ratio/min", raw_min),
@@ -275,11 +280,10 @@ impl Sequence<'_> {
         }
     }
 
-    /// `log π_old − log π_sampler` of each token, where the sampler recorded it.
-    fn log_mismatch(&self) -> Option<Vec<f64>> {
-        let sampling = self.tokens.sampling_logprobs?;
+    /// `log π_old − log π_sampler` of each token.
+    fn log_mismatch(&self, sampling: &[f64]) -> Vec<f64> {
         let old = self.tokens.old_logprobs.unwrap_or(self.tokens.logprobs);
-        Some(self.places.iter().map(|&i| old[i] - sampling[i]).collect())
+        self.places.iter().map(|&i| old[i] - sampling[i]).collect()
     }
 
     /// Mean of `log π_behaviour − log π_θ`.
@@ -294,7 +298,8 @@ impl Sequence<'_> {
     fn vespo_log_weight(&self, correction: Option<&MismatchCorrection>) -> f64 {
         let bounded = |x: f64| x.clamp(-VESPO_LARGEST, VESPO_LARGEST);
         let mut log_weight: f64 = self.log_ratios().into_iter().map(bounded).sum();
-        if let (Some(correction), Some(log_mismatch)) = (correction, self.log_mismatch()) {
+        if let (Some(correction), Some(sampling)) = (correction, self.tokens.sampling_logprobs) {
+            let log_mismatch = self.log_mismatch(sampling);
             let log_of = |x: f64| correction.apply(x.exp()).max(VESPO_SMALLEST_WEIGHT).ln();
             let terms = log_mismatch.into_iter().map(|x| log_of(x).min(VESPO_LARGEST));
             log_weight += terms.sum::<f64>();

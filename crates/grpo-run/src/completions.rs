@@ -29,6 +29,13 @@ pub struct CompletionRecord {
     pub advantage: Option<f64>,
     /// How many tokens the policy chose.
     pub actions: u32,
+    /// Those tokens.
+    #[serde(default)]
+    pub completion_ids: Vec<u32>,
+    /// The log-probability that each was sampled with, in nats; the shortest decimals that are this number in f32 and no
+    /// other.
+    #[serde(default)]
+    pub sampling_logprobs: Vec<f32>,
     /// Sum of the log-probabilities that the actions were sampled with, in nats.
     pub sampling_logprob: Option<f64>,
     /// Why it stopped.

@@ -6,7 +6,9 @@ use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
-use crate::{AdvantageSettings, LossSettings, OptimizerConfig, TrainError, WarmupCosine};
+use crate::{
+    AdvantageSettings, LossSettings, OptimizerConfig, SamplerCheck, TrainError, WarmupCosine,
+};
 
 /// The sections of a configuration that the training itself needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +26,9 @@ pub struct GrpoConfig {
     /// The loss.
     #[serde(default)]
     pub loss: LossSettings,
+    /// What is done where the sampler is not the trainer.
+    #[serde(default)]
+    pub sampler_check: SamplerCheck,
     /// AdamW.
     pub optimizer: OptimizerConfig,
     /// The learning rate over the run.
@@ -168,6 +173,7 @@ impl GrpoConfig {
         in_range("schedule.warmup_steps", warmup, 0.0..=f64::from(train.steps))?;
         in_range("schedule.floor", self.schedule.floor, 0.0..=1.0)?;
         self.loss.resolve()?;
+        self.sampler_check.check()?;
         self.optimizer.check("optimizer")
     }
 

@@ -75,6 +75,24 @@ pub enum TrainError {
         /// The first failure.
         reason: String,
     },
+    /// The sampler computes something else than the trainer.
+    #[error("step {step}: the sampler recorded the log-probability {sampler:.6} at position {position} of prompt {prompt}, sample {sample}, and with the same weights the trainer computes {trainer:.6}, which is further than sampler_check.tolerance = {tolerance}; {}", what_to_do(*sampler, *trainer))]
+    SamplerMismatch {
+        /// Step, from 1.
+        step: u64,
+        /// The prompt's place in the step, from 0.
+        prompt: u32,
+        /// The completion's place in its group, from 0.
+        sample: u32,
+        /// The token's place in the sequence, from 0, behind the prompt's.
+        position: usize,
+        /// What was recorded.
+        sampler: f64,
+        /// What it should be.
+        trainer: f64,
+        /// How far apart the two may be.
+        tolerance: f64,
+    },
     /// A number that is not finite any more. The weights of the step before are whole.
     #[error(
         "the {what} became {value}: training has diverged; lower the learning rate, or look at the data and the rewards"
@@ -88,6 +106,15 @@ pub enum TrainError {
     /// What the caller does with progress (writing a line, saving a checkpoint) failed.
     #[error(transparent)]
     Observer(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// What helps against a sampler that is not the trainer.
+fn what_to_do(sampler: f64, trainer: f64) -> &'static str {
+    if (sampler - trainer).is_finite() {
+        "find out in what the two differ, or set sampler_check.above = \"correct\" to weigh the tokens of such a step by the quotient of the two"
+    } else {
+        "no weight corrects that: the model, or what computes it, is broken"
+    }
 }
 
 /// Checks one number of a configuration.

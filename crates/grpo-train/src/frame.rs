@@ -8,6 +8,7 @@ use grpo_core::{
 use grpo_model::{CausalLm, Forward, Frozen};
 
 use crate::collate::MicroBatch;
+use crate::{SamplerCheck, TrainError};
 
 /// A micro-batch with its constants; log-probabilities are of actions, `[n]`.
 pub(crate) struct Frame<'a> {
@@ -51,6 +52,16 @@ impl<'a> Frame<'a> {
     /// Picks those of its completions from the advantages of the step.
     pub(crate) fn set_advantages(&mut self, of_step: &[f64]) {
         self.advantages = self.micro.places.iter().map(|&place| of_step[place]).collect();
+    }
+
+    /// See [`SamplerCheck::is_above`]; once there was a first [`Self::loss`].
+    pub(crate) fn is_above(
+        &self,
+        check: &SamplerCheck,
+        loss: &LossConfig,
+    ) -> Result<bool, TrainError> {
+        let trainer = self.old.as_ref().expect("the log-probabilities of the first update");
+        check.is_above(&self.micro.completions, trainer, loss)
     }
 
     /// `Σ_t KL` of each completion, with its place in the step. `policy` is the one that sampled; its own

@@ -13,6 +13,7 @@ use crate::collate::micro_batches;
 use crate::error::finite_loss;
 use crate::frame::{Frame, Terms};
 use crate::reward_functions::RewardFunctions;
+use crate::sampler_check::TRUNCATED;
 use crate::{GrpoConfig, Optimizer, TrainError};
 
 /// A policy in training, its reference, and what the two are trained with.
@@ -35,6 +36,9 @@ pub struct Lesson {
     pub advantages: Advantages,
     /// Mean over completions of the KL that their rewards lost; `None` where it is no part of the reward.
     pub reward_kl: Option<f64>,
+    /// Whether the sampler was further from the trainer than it may be, so that its tokens were weighed; `None` where
+    /// that ends the run.
+    pub corrected: Option<bool>,
     /// The optimizer steps, μ of them.
     pub updates: Vec<Update>,
 }
@@ -52,6 +56,16 @@ pub struct Update {
     pub entropy: f64,
     /// Sums over tokens.
     pub tokens: TokenStatistics,
+}
+
+/// What a pass over the micro-batches gave, before the policy moves.
+struct Pass {
+    loss: f64,
+    gradients: GradientsParams,
+    entropy_coef: Option<f64>,
+    tokens: TokenStatistics,
+    /// Whether the sampler was further from the trainer than it may be.
+    is_above: bool,
 }
 
 impl Update {
@@ -92,8 +106,8 @@ impl<M: CausalLm> Learner<M> {
     /// Updates the policy on the completions of a step: nothing is kept for later. `outcomes` are group by group.
     ///
     /// # Errors
-    /// Rewards that no advantage can be made of; a loss or gradient that is not finite. The policy is then as it
-    /// was after its last whole update.
+    /// Rewards that no advantage can be made of; a sampler that is not the trainer; a loss or gradient that is not
+    /// finite. The policy is then as it was after its last whole update.
     pub fn learn(
         &mut self,
         groups: &[Group],
@@ -126,35 +140,52 @@ impl<M: CausalLm> Learner<M> {
             high_entropy: None,
         };
         let mut updates: Vec<Update> = Vec::new();
+        let (mut loss, mut is_above) = (self.loss, false);
         for _update in 0..self.config.train.updates_per_rollout {
             totals.high_entropy = self.high_entropy(&frames)?;
-            updates.push(self.update(&mut frames, &totals, learning_rate)?);
+            let mut pass = self.pass(&mut frames, &loss, &totals)?;
+            if pass.is_above && loss.mismatch.is_none() {
+                // In the first update, before anything moved: all of the step has the other loss. That π_old is numbers
+                // by now changes nothing.
+                loss.mismatch = Some(TRUNCATED);
+                pass = self.pass(&mut frames, &loss, &totals)?;
+            }
+            is_above |= pass.is_above;
+            updates.push(self.update(pass, learning_rate)?);
         }
-        Ok(Lesson { advantages, reward_kl, updates })
+        let corrected = self.config.sampler_check.corrects(&self.loss).then_some(is_above);
+        Ok(Lesson { advantages, reward_kl, corrected, updates })
     }
 
-    /// One optimizer step on all micro-batches.
-    fn update(
-        &mut self,
+    /// Loss and gradients of all micro-batches.
+    fn pass(
+        &self,
         frames: &mut [Frame<'_>],
+        config: &LossConfig,
         totals: &BatchTotals,
-        learning_rate: f64,
-    ) -> Result<Update, TrainError> {
+    ) -> Result<Pass, TrainError> {
         let entropy_coef = self.entropy_bonus.map(|bonus| bonus.coef());
-        let terms = Terms { config: &self.loss, totals, entropy_coef: entropy_coef.unwrap_or(0.0) };
+        let terms = Terms { config, totals, entropy_coef: entropy_coef.unwrap_or(0.0) };
         let (policy, reference) = (&self.policy, &self.reference);
         let mut tokens = TokenStatistics::default();
         let mut gradients: Option<GradientsParams> = None;
-        let mut total = 0.0;
+        let (mut total, mut is_above) = (0.0, false);
         for frame in frames {
             let forward = frame.forward(policy, self.config.train.activation_checkpointing);
             let loss = frame.loss(policy, &forward.hidden, reference, terms, &mut tokens);
+            is_above |= frame.is_above(&self.config.sampler_check, config)?;
             total += finite_loss(loss.clone())?;
             for part in forward.backward(loss, policy) {
                 gradients = Some(accumulate(policy, gradients, part));
             }
         }
         let gradients = gradients.expect("a step has completions");
+        Ok(Pass { loss: total, gradients, entropy_coef, tokens, is_above })
+    }
+
+    /// One optimizer step.
+    fn update(&mut self, pass: Pass, learning_rate: f64) -> Result<Update, TrainError> {
+        let Pass { loss: total, gradients, entropy_coef, tokens, .. } = pass;
         // Clipped by the global norm. Cloned, so that a refused step leaves the policy as it is.
         let (policy, grad_norm) =
             self.optimizer.step(self.policy.clone(), gradients, learning_rate)?;

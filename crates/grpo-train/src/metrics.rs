@@ -80,6 +80,9 @@ impl Metrics {
         for (name, value) in report.tokens.metrics() {
             self.push(name, value);
         }
+        if let Some(corrected) = report.corrected {
+            self.push("sampling/corrected", f64::from(u8::from(corrected)));
+        }
         if let Some(kl) = report.reward_kl {
             self.push("reward_kl", kl);
         }

@@ -41,6 +41,8 @@ pub struct StepReport {
     pub tokens: TokenStatistics,
     /// Mean over completions of the KL that their rewards lost; `None` where it is no part of the reward.
     pub reward_kl: Option<f64>,
+    /// See [`Lesson::corrected`].
+    pub corrected: Option<bool>,
     /// Mean loss of the step's updates.
     pub loss: f64,
     /// Coefficient of the entropy bonus in the last update, and the mean loss without the bonus; `None`
@@ -69,8 +71,8 @@ impl<M: CausalLm> Grpo<M> {
     /// Samples groups for `prompts`, scores them, and updates the policy on them: nothing is kept for later.
     ///
     /// # Errors
-    /// Rewards that failed or are not finite; a loss or gradient that is not finite. The policy is then as it
-    /// was after its last whole update.
+    /// Rewards that failed or are not finite; a sampler that is not the trainer; a loss or gradient that is not
+    /// finite. The policy is then as it was after its last whole update.
     pub fn step(&mut self, prompts: &[Prompt], step: u32) -> Result<StepReport, TrainError> {
         let started = Instant::now();
         // o_i ~ π_old(· | q), with their log-probabilities
@@ -139,7 +141,7 @@ impl StepReport {
         learning_rate: f64,
         times: PhaseTimes,
     ) -> Self {
-        let Lesson { advantages, reward_kl, updates } = lesson;
+        let Lesson { advantages, reward_kl, corrected, updates } = lesson;
         let mut tokens = TokenStatistics::default();
         updates.iter().for_each(|update| tokens.merge(&update.tokens));
         let mean = |of: &dyn Fn(&Update) -> f64| {
@@ -154,6 +156,7 @@ impl StepReport {
             advantages,
             tokens,
             reward_kl,
+            corrected,
             loss: mean(&|update| update.loss),
             entropy_bonus: coefficient
                 .map(|coefficient| (coefficient, mean(&|update| update.loss_without_bonus()))),

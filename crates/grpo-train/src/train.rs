@@ -45,14 +45,7 @@ impl<M: CausalLm> Grpo<M> {
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         config.check()?;
         let Parts { policy, reference, end_ids, longest_prompt, decode } = parts;
-        let settings = RolloutSettings {
-            group_size: config.train.group_size,
-            max_new_tokens: config.sampling.max_new_tokens,
-            end_ids,
-            distribution: config.sampling.distribution(policy.vocabulary_size())?,
-            batch_size: config.sampling.batch_size,
-        };
-        let rollout = Rollout::new(settings, &policy, longest_prompt)?;
+        let rollout = config.rollout(&policy, end_ids, longest_prompt)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(config.reward.build()?, time_limit);
         let learner = Learner::new(policy, reference, &config)?;
@@ -62,6 +55,28 @@ impl<M: CausalLm> Grpo<M> {
     /// The policy as it is now.
     pub fn policy(&self) -> &M {
         self.learner.policy()
+    }
+}
+
+impl GrpoConfig {
+    /// How the completions of a step are sampled.
+    ///
+    /// # Errors
+    /// Settings that do not fit the model.
+    pub fn rollout<M: CausalLm>(
+        &self,
+        policy: &M,
+        end_ids: Vec<u32>,
+        longest_prompt: usize,
+    ) -> Result<Rollout, TrainError> {
+        let settings = RolloutSettings {
+            group_size: self.train.group_size,
+            max_new_tokens: self.sampling.max_new_tokens,
+            end_ids,
+            distribution: self.sampling.distribution(policy.vocabulary_size())?,
+            batch_size: self.sampling.batch_size,
+        };
+        Ok(Rollout::new(settings, policy, longest_prompt)?)
     }
 }
 

@@ -3,5 +3,5 @@
 mod layers;
 mod records;
 
-pub(crate) use layers::load;
+pub(crate) use layers::{Origin, load};
 pub(crate) use records::{resolved, run_info};

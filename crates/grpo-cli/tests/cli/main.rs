@@ -8,6 +8,7 @@ mod golden_models;
 mod logprob;
 mod models;
 mod molecules;
+mod replay;
 mod sample;
 mod selftest;
 mod shipped;

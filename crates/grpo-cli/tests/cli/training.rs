@@ -107,6 +107,57 @@ fn a_training_leaves_all_that_one_needs_to_repeat_it() {
     assert_ne!(metrics(&place, "seed"), lines);
 }
 
+/// No two programs add up in the same order: without any tolerance, the sampler is never the trainer.
+#[test]
+fn a_sampler_that_is_not_the_trainer_ends_the_run_or_is_corrected() {
+    let place = Place::for_training();
+    let train = |run: &str, more: &[&str]| {
+        let strict = ["--set", "eval.samples=0", "--set", "sampler_check.tolerance=0"];
+        place.run(&[&["train", "train.toml", "--run", run], &strict[..], more].concat())
+    };
+    let ended = train("run", &[]);
+    assert_eq!(ended.code, Some(1));
+    let begin = "error: the training of run ended early: step 1: the sampler recorded the log-probability -";
+    assert!(ended.stderr.starts_with(begin), "{}", ended.stderr);
+    assert!(ended.stderr.contains(", which is further than sampler_check.tolerance = 0; find out in what the two differ, or "), "{}", ended.stderr);
+    assert_eq!(place.read("run/metrics.jsonl"), "");
+    let weights =
+        |folder: &std::path::Path| std::fs::read(folder.join("model.safetensors")).unwrap();
+    assert!(weights(&place.path("run/model")) == weights(small_model()), "the policy moved");
+
+    let said = "step 1: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps\n";
+    let own = "loss.mismatch={level=\"token\", mode=\"truncate\", max=2.0}";
+    let corrected = |run: &str, more: &[&str]| {
+        let ended = train(run, more);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert_eq!(ended.stdout.matches(said).count(), 1, "{}", ended.stdout);
+        let lines = metrics(&place, run);
+        assert!(lines.iter().all(|line| line["sampling/corrected"].as_i64() == Some(1)));
+        lines
+    };
+    let by_check = corrected("correct", &["--set", "sampler_check.above=correct"]);
+    let by_hand = corrected("own", &["--set", own]);
+    assert_eq!(by_check, by_hand);
+    assert!(by_check[0].contains_key("sampling/importance_sampling_ratio/mean"));
+    for (run, above) in [("run", "stop"), ("correct", "correct"), ("own", "correct")] {
+        let expected = format!("[sampler_check]\ntolerance = 0.0\nabove = \"{above}\"\n");
+        assert!(place.read(&format!("{run}/config.toml")).contains(&expected), "{run}");
+    }
+
+    place.succeed(&["train", "train.toml", "--run", "usual", "--set", "eval.samples=0"]);
+    let usual = metrics(&place, "usual");
+    assert!(usual.iter().all(|line| !line.contains_key("sampling/corrected")));
+    let arguments = ["train", "train.toml", "--run", "none", "--set"];
+    place.refuse(
+        &[&arguments[..], &["sampler_check.tolerance=-1"]].concat(),
+        "--set sampler_check.tolerance=-1: sampler_check.tolerance = -1 is out of range; expected 0 or more",
+    );
+    place.refuse(
+        &[&arguments[..], &["sampler_check.above=ignore"]].concat(),
+        "--set sampler_check.above=ignore: sampler_check.above: unknown variant `ignore`, expected `stop` or `correct`",
+    );
+}
+
 #[test]
 fn a_run_folder_that_exists_is_kept() {
     let place = Place::for_training();

@@ -8,7 +8,7 @@ use crate::support::Place;
 use crate::texts::{CONTEXT, config, distance, entries, logprobs, objects};
 
 /// A configuration for the model `m`, in which an adapter is trained.
-const TRAIN: &str = r#"run = "run"
+pub(crate) const TRAIN: &str = r#"run = "run"
 model = "m"
 seed = 1
 
@@ -52,7 +52,7 @@ const PROMPTS: &str = concat!(
 );
 
 /// A place with `train.toml`, `prompts.jsonl` and the model of texts `m`.
-fn place(family: &str) -> Place {
+pub(crate) fn place(family: &str) -> Place {
     let place = Place::new();
     place.write("train.toml", TRAIN);
     place.write("prompts.jsonl", PROMPTS);

@@ -1,7 +1,7 @@
 //! Loss, gradients and metrics against the mathematics in plain loops.
 
 use burn::tensor::DType;
-use grpo_core::{EntropyBonus, LossConfig, sequence_kl};
+use grpo_core::{EntropyBonus, LossConfig, RatioLevel, sequence_kl};
 use grpo_selftest::oracle;
 use proptest::prelude::*;
 
@@ -67,6 +67,50 @@ proptest! {
             prop_assert_eq!(got.metric(name), Some(value));
         }
         prop_assert_eq!(got.tokens(), batch.tokens() as u64);
+    }
+
+    /// What is said of the sampler is of all tokens, whatever the loss makes of them.
+    #[test]
+    fn metrics_of_the_sampler_are_before_every_mask(batch in batches(), config in configs()) {
+        let got = batch.statistics(&config);
+        let (sampling, masked) = (batch.sampling.as_ref().unwrap(), &batch.mask);
+        let trainer = batch.old.as_ref().unwrap_or(&batch.logprobs);
+        let of_sequence = config.mismatch.is_some_and(|it| it.level == RatioLevel::Sequence);
+        let (mut tokens, mut entropy, mut sum, mut largest) = (0.0_f64, 0.0, 0.0, 0.0_f64);
+        let mut quotients: Vec<f64> = vec![];
+        for b in 0..masked.len() {
+            let mut product = 1.0;
+            for t in (0..masked[b].len()).filter(|&t| masked[b][t]) {
+                let log = trainer[b][t] - sampling[b][t];
+                tokens += 1.0;
+                entropy -= sampling[b][t];
+                sum += log.abs();
+                largest = largest.max(log.abs());
+                product *= log.exp();
+                if !of_sequence {
+                    quotients.push(log.exp());
+                }
+            }
+            if of_sequence && masked[b].contains(&true) {
+                quotients.push(product);
+            }
+        }
+        let least = quotients.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = quotients.iter().copied().fold(0.0, f64::max);
+        let mean = quotients.iter().sum::<f64>() / quotients.len() as f64;
+        for (name, expected) in [
+            ("sampling/entropy", entropy / tokens),
+            ("sampling/sampling_logp_difference/mean", sum / tokens),
+            ("sampling/sampling_logp_difference/max", largest),
+            ("sampling/raw_importance_sampling_ratio/min", least),
+            ("sampling/raw_importance_sampling_ratio/mean", mean),
+            ("sampling/raw_importance_sampling_ratio/max", most),
+        ] {
+            match got.metric(name) {
+                Some(value) => close(value, expected, 1e-12 * expected.abs().max(1.0), name),
+                None => prop_assert_eq!(tokens, 0.0, "{}", name),
+            }
+        }
     }
 
     #[test]

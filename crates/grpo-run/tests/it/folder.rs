@@ -37,6 +37,8 @@ fn completion(step: u64, reward: f64) -> CompletionRecord {
         parts: BTreeMap::from([("qed".into(), Some(0.5)), ("sa".into(), None)]),
         advantage: Some(-0.25),
         actions: 4,
+        completion_ids: vec![3, 3, 7, 0],
+        sampling_logprobs: vec![-0.1, -1e-7, -3.123_456_7, -0.0],
         sampling_logprob: Some(-3.5),
         finish: Finish::EndToken,
         policy_version: step,

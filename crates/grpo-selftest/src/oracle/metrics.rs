@@ -35,7 +35,10 @@ pub fn metrics(
         if config.off_policy_threshold.is_some() {
             seen.push("off_policy/dropped_ratio", truth(frozen.dropped[b]));
         }
-        if case.sampling.is_some() {
+        if let Some(recorded) = &case.sampling {
+            for t in case.active(b) {
+                seen.push("sampling/entropy", -recorded[b][t]);
+            }
             sampling(&mut seen, &frozen.log_mismatch(case, b), config);
         }
     }
@@ -122,6 +125,7 @@ impl Lists {
             ("cispo_clip_ratio", "cispo_clip_ratio", &mean),
             ("vespo/phi_seq_mean", "vespo/phi_seq_mean", &mean),
             ("off_policy/dropped_ratio", "off_policy/dropped_ratio", &mean),
+            ("sampling/entropy", "sampling/entropy", &mean),
             ("sampling/sampling_logp_difference/mean", "sampling/sampling_logp_difference", &mean),
             ("sampling/sampling_logp_difference/max", "sampling/sampling_logp_difference", &most),
             (RAW_MIN, RAW, &least),

@@ -9,6 +9,7 @@ mod metrics;
 mod optimizer;
 mod oracle;
 mod pretrain;
+mod sampler_check;
 mod step;
 mod supervised;
 mod support;

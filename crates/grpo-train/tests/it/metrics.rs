@@ -8,7 +8,7 @@ use grpo_train::{Metrics, StepReport};
 use crate::oracle::completions;
 use crate::support::{chains, config, grpo, take_step};
 
-const NAMES: [&str; 43] = [
+const NAMES: [&str; 44] = [
     "step",
     "reward",
     "reward_std",
@@ -30,6 +30,7 @@ const NAMES: [&str; 43] = [
     "clip_ratio/high_mean",
     "clip_ratio/high_max",
     "clip_ratio/region_mean",
+    "sampling/entropy",
     "sampling/sampling_logp_difference/mean",
     "sampling/sampling_logp_difference/max",
     "sampling/raw_importance_sampling_ratio/min",

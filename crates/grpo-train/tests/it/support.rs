@@ -9,7 +9,7 @@ use grpo_model::{
 use grpo_rewards::RewardConfig;
 use grpo_train::{
     AdvantageSettings, Decayed, Decode, Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig,
-    Parts, SamplingConfig, ScheduleConfig, StepReport, TrainConfig, TrainError,
+    Parts, SamplerCheck, SamplingConfig, ScheduleConfig, StepReport, TrainConfig, TrainError,
     unconditional_prompts,
 };
 
@@ -76,6 +76,7 @@ pub(crate) fn config() -> GrpoConfig {
         },
         advantage: AdvantageSettings::default(),
         loss: LossSettings { kl_coef: Some(0.05), ..LossSettings::default() },
+        sampler_check: SamplerCheck::default(),
         optimizer: optimizer(),
         schedule: ScheduleConfig::default(),
     }

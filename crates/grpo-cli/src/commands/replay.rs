@@ -1,0 +1,371 @@
+//! `grpo replay`: one completion of a run, sampled again.
+
+use std::path::Path;
+
+use anyhow::Context;
+use burn::tensor::Device;
+use grpo_data::{Codec, Completion, Prompt, Purpose};
+use grpo_model::{Frozen, Policy};
+use grpo_rollout::{Rollout, StepKey};
+use grpo_run::{Checkpoint, CompletionRecord, RunFolder, read_completions};
+use grpo_train::{Grpo, Metrics, Parts};
+use serde_json::{Map, Value};
+
+use crate::args::ReplayArguments;
+use crate::models::{Trained, load};
+use crate::output::{Progress, say};
+use crate::prompts::Prompts;
+use crate::run_files::{unchanged, unlisted};
+use crate::train_file::{Start, TrainFile};
+use crate::{config, device};
+
+pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
+    let folder = RunFolder::open(&arguments.run)?;
+    let info = folder.read_info()?;
+    let loaded = config::load::<TrainFile>(&folder.config_path(), &[])
+        .with_context(|| format!("`{}` is no run of `grpo train`", arguments.run.display()))?;
+    let mut file = loaded.value;
+    file.check(&loaded.origin)?;
+    check_place(arguments, &file)?;
+    anyhow::ensure!(
+        file.seed == info.seed,
+        "{} has the seed {}, and run.json says that the run was made with {}; put config.toml back as it was",
+        folder.config_path().display(),
+        file.seed,
+        info.seed
+    );
+    let (record, recorded_steps) = record(&folder, arguments, &file)?;
+    let source = Source::of(&folder, arguments, &recorded_steps)?;
+    unchanged(&info.data)?;
+    let Start { parts, mut prompts, writer, files, .. } = file.start()?;
+    unlisted(&files, &info.data)?;
+    if let Some(size) = arguments.batch_size {
+        file.sampling.batch_size = size;
+    }
+    let rollout =
+        file.grpo().rollout(&parts.policy, parts.end_ids.clone(), parts.longest_prompt)?;
+
+    say(format_args!(
+        "completion   step {}, prompt {}, sample {} of {}",
+        record.step,
+        record.prompt,
+        record.sample,
+        folder.path().display()
+    ));
+    let policy = source.policy(&folder, &file, parts, &mut prompts)?;
+    let of_step = prompts.next(file.train.prompts_per_step);
+    let key = StepKey {
+        seed: file.seed,
+        purpose: Purpose::Sampling,
+        step: arguments.step - 1,
+        policy_version: record.policy_version,
+    };
+    let (prompt, completion) = sample(arguments, &rollout, &policy, &of_step, key)?;
+    compare(&record, prompt, &completion, &writer.spec.codec)
+}
+
+/// Refuses what no step of the run has.
+fn check_place(arguments: &ReplayArguments, file: &TrainFile) -> anyhow::Result<()> {
+    let (train, run) = (&file.train, arguments.run.display());
+    anyhow::ensure!(
+        (1..=train.steps).contains(&arguments.step),
+        "--step {} is out of range; {run} has the steps 1 to {}",
+        arguments.step,
+        train.steps
+    );
+    anyhow::ensure!(
+        arguments.prompt < train.prompts_per_step,
+        "--prompt {} is out of range; the steps of {run} have the prompts 0 to {}",
+        arguments.prompt,
+        train.prompts_per_step - 1
+    );
+    anyhow::ensure!(
+        (arguments.sample as usize) < train.group_size,
+        "--sample {} is out of range; the groups of {run} have the samples 0 to {}",
+        arguments.sample,
+        train.group_size - 1
+    );
+    anyhow::ensure!(
+        arguments.batch_size != Some(0),
+        "--batch-size 0 would sample nothing; use 1 or more"
+    );
+    Ok(())
+}
+
+/// What the run wrote down of the completion, and the steps that it wrote down.
+fn record(
+    folder: &RunFolder,
+    arguments: &ReplayArguments,
+    file: &TrainFile,
+) -> anyhow::Result<(CompletionRecord, Vec<u64>)> {
+    let path = folder.completions_path();
+    let records = read_completions(&path)?;
+    let step = u64::from(arguments.step);
+    let mut steps: Vec<u64> = records.iter().map(|record| record.step).collect();
+    steps.dedup();
+    anyhow::ensure!(
+        steps.contains(&step),
+        "the completions of step {step} were not recorded (save.completions_every = {}); recorded are {}",
+        file.save.completions_every,
+        listed(&steps)
+    );
+    let found = records.into_iter().find(|record| {
+        (record.step, record.prompt, record.sample) == (step, arguments.prompt, arguments.sample)
+    });
+    let record = found.with_context(|| {
+        format!(
+            "`{}` has no line of step {step}, prompt {}, sample {}, though it has others of the step; restore the file from a copy",
+            path.display(),
+            arguments.prompt,
+            arguments.sample
+        )
+    })?;
+    anyhow::ensure!(
+        !record.completion_ids.is_empty(),
+        "`{}` has no ids and log-probabilities of its completions, as an older version of this program wrote it; train anew to have them",
+        path.display()
+    );
+    Ok((record, steps))
+}
+
+/// Steps in words; of many the first and the last.
+fn listed(steps: &[u64]) -> String {
+    const MOST: usize = 12;
+    let words =
+        |steps: &[u64]| steps.iter().map(u64::to_string).collect::<Vec<String>>().join(", ");
+    match steps {
+        [] => "none".to_owned(),
+        [.., last] if steps.len() > MOST => format!("{}, …, {last}", words(&steps[..MOST - 1])),
+        all => words(all),
+    }
+}
+
+/// All steps up to this one in words.
+fn steps_to(last: u32) -> String {
+    if last == 1 { "step 1".to_owned() } else { format!("steps 1 to {last}") }
+}
+
+/// Where the policy comes from that sampled a step.
+enum Source {
+    /// The step is the first.
+    Start,
+    /// The run kept it.
+    Kept(Checkpoint),
+    /// So many steps, trained again.
+    Trained(u32),
+}
+
+impl Source {
+    fn of(
+        folder: &RunFolder,
+        arguments: &ReplayArguments,
+        recorded_steps: &[u64],
+    ) -> anyhow::Result<Self> {
+        let before = arguments.step - 1;
+        if before == 0 {
+            return Ok(Self::Start);
+        }
+        let mut checkpoints = folder.checkpoints()?;
+        let is_kept = |step: u64| checkpoints.iter().position(|kept| kept.step == step - 1);
+        if let Some(place) = is_kept(u64::from(arguments.step)) {
+            return Ok(Self::Kept(checkpoints.swap_remove(place)));
+        }
+        let mut steps = recorded_steps.to_vec();
+        steps.retain(|&step| step == 1 || is_kept(step).is_some());
+        anyhow::ensure!(
+            !arguments.no_retrain,
+            "the run kept no policy of step {}, and --no-retrain forbids to train {} again; the steps that can be replayed without: {}",
+            arguments.step,
+            steps_to(before),
+            listed(&steps)
+        );
+        Ok(Self::Trained(before))
+    }
+
+    /// The policy; `prompts` then gives those of its step.
+    fn policy(
+        self,
+        folder: &RunFolder,
+        file: &TrainFile,
+        parts: Parts<Policy>,
+        prompts: &mut Prompts,
+    ) -> anyhow::Result<Policy> {
+        match self {
+            Self::Start => {
+                say(format_args!("policy       {}, where the run began", file.model.display()));
+                Ok(parts.policy)
+            }
+            Self::Kept(checkpoint) => {
+                drop(parts);
+                checkpoint.verify()?;
+                say(format_args!("policy       {}", checkpoint.path.display()));
+                for _step in 0..checkpoint.step {
+                    prompts.next(file.train.prompts_per_step);
+                }
+                kept(&checkpoint.path, file, &device::device().autodiff())
+            }
+            Self::Trained(steps) => trained(folder, file, parts, prompts, steps),
+        }
+    }
+}
+
+/// The policy of a checkpoint: a model, or an adapter on the model that the run began with.
+fn kept(checkpoint: &Path, file: &TrainFile, device: &Device) -> anyhow::Result<Policy> {
+    let is_adapter = file.adapter.is_some() || file.lora.is_some();
+    let (model, trained) = match is_adapter {
+        true => (file.model.as_path(), Trained::Adapter(checkpoint)),
+        false => (checkpoint, Trained::Whole),
+    };
+    Ok(load(model, trained, file.base_precision, device)?.policy)
+}
+
+/// The policy after `steps` steps, trained as the run trained it; nothing is written.
+fn trained(
+    folder: &RunFolder,
+    file: &TrainFile,
+    parts: Parts<Policy>,
+    prompts: &mut Prompts,
+    steps: u32,
+) -> anyhow::Result<Policy> {
+    let again = steps_to(steps);
+    say(format_args!("the run kept no policy of step {}: training {again} again", steps + 1));
+    let recorded = folder.read_metrics()?;
+    let mut grpo = Grpo::new(parts, file.grpo(), file.seed)?;
+    let progress = Progress::new(u64::from(steps));
+    let mut num_tokens = 0;
+    for step in 0..steps {
+        let report = grpo.step(&prompts.next(file.train.prompts_per_step), step)?;
+        let completions = report.groups.iter().flat_map(|group| &group.completions);
+        num_tokens += completions.map(|completion| completion.actions() as u64).sum::<u64>();
+        let metrics = Metrics::of(&report, num_tokens);
+        let done = Some(u64::from(step) + 1);
+        let is_of_step =
+            |line: &&Map<String, Value>| line.get("step").and_then(Value::as_u64) == done;
+        if let Some(line) = recorded.iter().find(is_of_step) {
+            check_metrics(line, &metrics)
+                .with_context(|| format!("trained again, step {} is not what it was", step + 1))?;
+        }
+        progress.step(format!("reward {:.3}", metrics.get("reward").unwrap_or(f64::NAN)));
+    }
+    progress.finish();
+    say(format_args!("policy       trained again, {again}"));
+    Ok(grpo.policy().clone())
+}
+
+/// Refuses other numbers than those of `metrics.jsonl`, as far as both have them and none is a time.
+fn check_metrics(recorded: &Map<String, Value>, metrics: &Metrics) -> anyhow::Result<()> {
+    // Through the same writer and reader, so that equal numbers are equal here.
+    let now: Map<String, Value> = serde_json::from_str(&serde_json::to_string(metrics)?)?;
+    let is_time = |name: &str| {
+        name.starts_with("time/") || name == "step_time" || name == "tokens_per_second"
+    };
+    for (name, value) in now.iter().filter(|(name, _)| !is_time(name)) {
+        if let Some(recorded) = recorded.get(name).filter(|recorded| *recorded != value) {
+            anyhow::bail!(
+                "`{name}` was {recorded} and is {value}; this program or machine computes otherwise than the one that made the run"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The completion, sampled alone or in its step.
+fn sample<'a>(
+    arguments: &ReplayArguments,
+    rollout: &Rollout,
+    policy: &Policy,
+    prompts: &'a [Prompt],
+    key: StepKey,
+) -> anyhow::Result<(&'a Prompt, Completion)> {
+    let policy = Frozen::snapshot(policy);
+    let prompt = &prompts[arguments.prompt as usize];
+    let completion = match arguments.batch_size {
+        None => rollout.again(&policy, prompt, arguments.sample, key)?,
+        Some(_) => {
+            let mut groups = rollout.sample(&policy, prompts, key)?;
+            let mut group = groups.swap_remove(arguments.prompt as usize);
+            group.completions.swap_remove(arguments.sample as usize)
+        }
+    };
+    Ok((prompt, completion))
+}
+
+/// Says what is equal and what is not.
+fn compare(
+    record: &CompletionRecord,
+    prompt: &Prompt,
+    completion: &Completion,
+    codec: &Codec,
+) -> anyhow::Result<()> {
+    let ids: Vec<u32> = completion.action_ids().collect();
+    let (prompt, text) = (codec.decode(&prompt.ids), codec.decode(&ids));
+    // Quoted: a text may have line ends.
+    if !prompt.is_empty() {
+        say(format_args!("prompt       {prompt:?}"));
+    }
+    say(format_args!("recorded     {:?}", record.text));
+    say(format_args!("now          {text:?}"));
+    let of_ids = difference_of_ids(&record.completion_ids, &ids);
+    say(format_args!("ids          {}", of_ids.as_deref().unwrap_or("equal")));
+    let of_logprobs =
+        difference_of_logprobs(&record.sampling_logprobs, completion.sampling_logprobs());
+    say(format_args!(
+        "logprobs     {}",
+        of_logprobs.clone().unwrap_or_else(|| format!("equal bit for bit, {} of them", ids.len()))
+    ));
+    if let Some(reward) = record.reward {
+        say(format_args!("reward       {reward}"));
+    }
+    let of_text = (record.text != text && of_ids.is_none())
+        .then(|| "the recorded text is not that of its ids".to_owned());
+    let of_prompt = (record.prompt_text.as_deref().unwrap_or_default() != prompt)
+        .then(|| "it has another prompt".to_owned());
+    let differences = [
+        of_prompt,
+        of_ids.map(|words| format!("ids {words}")),
+        of_logprobs.map(|words| format!("log-probabilities {words}")),
+        of_text,
+    ];
+    let differences: Vec<String> = differences.into_iter().flatten().collect();
+    anyhow::ensure!(
+        differences.is_empty(),
+        "the completion is not the recorded one: {}",
+        differences.join("; ")
+    );
+    Ok(())
+}
+
+/// Where two lists of ids part, where they do.
+fn difference_of_ids(recorded: &[u32], now: &[u32]) -> Option<String> {
+    let place = recorded.iter().zip(now).position(|(recorded, now)| recorded != now);
+    match place {
+        Some(place) => Some(format!(
+            "differ from token {place} on, which was {} and is {} ({} recorded, {} now)",
+            recorded[place],
+            now[place],
+            recorded.len(),
+            now.len()
+        )),
+        None if recorded.len() != now.len() => Some(format!(
+            "differ in their number, {} recorded and {} now",
+            recorded.len(),
+            now.len()
+        )),
+        None => None,
+    }
+}
+
+/// How far two lists of numbers are apart, where they are.
+fn difference_of_logprobs(recorded: &[f32], now: &[f32]) -> Option<String> {
+    if recorded.len() != now.len() {
+        return Some(format!(
+            "differ in their number, {} recorded and {} now",
+            recorded.len(),
+            now.len()
+        ));
+    }
+    let pairs = recorded.iter().zip(now).filter(|(a, b)| a.to_bits() != b.to_bits());
+    let distances: Vec<f32> = pairs.map(|(a, b)| (a - b).abs()).collect();
+    let largest = distances.iter().copied().reduce(f32::max)?;
+    Some(format!("differ, {} of {} by at most {largest:e}", distances.len(), now.len()))
+}

@@ -1,0 +1,194 @@
+//! The configuration of `grpo train`, and what a training with it begins with: for `grpo train` itself, and for `grpo
+//! replay`, which goes back into a run.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use grpo_model::{Frozen, LoraConfig, Policy, WeightPrecision};
+use grpo_rewards::RewardConfig;
+use grpo_train::{
+    AdvantageSettings, GrpoConfig, LossSettings, OptimizerConfig, Parts, SamplerCheck,
+    SamplingConfig, ScheduleConfig, TrainConfig,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::config::Origin;
+use crate::device;
+use crate::models::{Loaded, Trained, Writer, load};
+use crate::prompts::{PromptSection, Prompts};
+
+/// Configuration of `grpo train`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TrainFile {
+    /// Folder of the run.
+    pub(crate) run: PathBuf,
+    /// Model folder that the training begins at.
+    pub(crate) model: PathBuf,
+    /// Adapter folder to go on training, on the model as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) adapter: Option<PathBuf>,
+    /// What holds the policy back.
+    #[serde(default)]
+    pub(crate) reference: Reference,
+    /// How the matrices of a model that only an adapter is trained on are held.
+    #[serde(default)]
+    pub(crate) base_precision: WeightPrecision,
+    pub(crate) seed: u64,
+    /// A new adapter to train, on the model as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lora: Option<LoraConfig>,
+    /// Prompts; without them the model says what it will from its beginning mark on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) data: Option<PromptSection>,
+    pub(crate) train: TrainConfig,
+    pub(crate) sampling: SamplingConfig,
+    pub(crate) reward: RewardConfig,
+    #[serde(default)]
+    pub(crate) advantage: AdvantageSettings,
+    #[serde(default)]
+    pub(crate) loss: LossSettings,
+    #[serde(default)]
+    pub(crate) sampler_check: SamplerCheck,
+    pub(crate) optimizer: OptimizerConfig,
+    #[serde(default)]
+    pub(crate) schedule: ScheduleConfig,
+    #[serde(default)]
+    pub(crate) eval: EvalSection,
+    #[serde(default)]
+    pub(crate) save: SaveSection,
+}
+
+/// What holds the policy back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Reference {
+    /// The policy as it is at the start.
+    #[default]
+    Start,
+    /// The model without an adapter.
+    Base,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct EvalSection {
+    /// Completions drawn before and after.
+    pub(crate) samples: u32,
+}
+
+impl Default for EvalSection {
+    fn default() -> Self {
+        Self { samples: 1000 }
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SaveSection {
+    /// The model is saved after each so many steps; 0 for only at the end.
+    pub(crate) every: u32,
+    /// Completions are written after each so many steps; 0 for never.
+    pub(crate) completions_every: u32,
+}
+
+impl Default for SaveSection {
+    fn default() -> Self {
+        Self { every: 0, completions_every: 10 }
+    }
+}
+
+impl TrainFile {
+    /// With what the preset stands for written out.
+    pub(crate) fn resolved(&self) -> anyhow::Result<Self> {
+        let (advantage, loss) = (self.advantage.resolved(self.loss.preset), self.loss.resolved()?);
+        let sampler_check = self.sampler_check.resolved(loss.mismatch);
+        Ok(Self { advantage, loss, sampler_check, ..self.clone() })
+    }
+
+    pub(crate) fn grpo(&self) -> GrpoConfig {
+        GrpoConfig {
+            train: self.train,
+            sampling: self.sampling,
+            reward: self.reward.clone(),
+            advantage: self.advantage,
+            loss: self.loss,
+            sampler_check: self.sampler_check,
+            optimizer: self.optimizer,
+            schedule: self.schedule,
+        }
+    }
+
+    /// Refuses what is out of range, with the place of the key.
+    pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
+        self.grpo().check().map_err(|error| origin.explain(error))?;
+        if let Some(lora) = &self.lora {
+            lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
+        }
+        let reward = self.reward.build();
+        reward.map_err(|error| anyhow::anyhow!("{}{error}", origin.place("reward")))?;
+        anyhow::ensure!(
+            self.eval.samples <= MOST_SAMPLES,
+            "{}eval.samples = {} is out of range; expected 0 to {MOST_SAMPLES}",
+            origin.place("eval.samples"),
+            self.eval.samples
+        );
+        Ok(())
+    }
+
+    /// Reads what a training with this begins with.
+    pub(crate) fn start(&self) -> anyhow::Result<Start> {
+        let adapter = self.adapter.as_deref();
+        let trained = Trained::of(adapter, self.lora.as_ref(), self.base_precision, self.seed)?;
+        let loaded = load(&self.model, trained, self.base_precision, &device::device().autodiff())
+            .with_context(|| format!("model = \"{}\"", self.model.display()))?;
+        let (longest, reward) = (self.sampling.max_new_tokens, self.reward.build()?);
+        let prompts = Prompts::new(self.data.as_ref(), &loaded, longest, &*reward, self.seed)?;
+        let mut files = loaded.files.clone();
+        files.extend(self.data.iter().map(|data| ("prompts", data.file.clone())));
+        Ok(Start {
+            kind: loaded.kind(),
+            writer: Writer { spec: loaded.spec.clone(), adapter: loaded.adapter.clone() },
+            parts: self.parts(loaded, &prompts)?,
+            prompts,
+            files,
+        })
+    }
+
+    fn parts(&self, loaded: Loaded, prompts: &Prompts) -> anyhow::Result<Parts<Policy>> {
+        let Loaded { spec, policy, .. } = loaded;
+        let reference = match (self.reference, &policy) {
+            (Reference::Start, _) => Frozen::snapshot(&policy),
+            // Shares the base with the policy.
+            (Reference::Base, Policy::Adapted(adapted)) => {
+                Frozen::snapshot(&Policy::Whole(adapted.base().clone()))
+            }
+            (Reference::Base, Policy::Whole(_)) => anyhow::bail!(
+                "reference = \"base\" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`"
+            ),
+        };
+        let codec = spec.codec;
+        Ok(Parts {
+            policy,
+            reference,
+            end_ids: codec.end_ids().to_vec(),
+            longest_prompt: prompts.longest(),
+            decode: Box::new(move |ids: &[u32]| codec.decode(ids)),
+        })
+    }
+}
+
+/// What a training begins with.
+pub(crate) struct Start {
+    pub(crate) parts: Parts<Policy>,
+    pub(crate) prompts: Prompts,
+    /// What writes the policy.
+    pub(crate) writer: Writer,
+    /// How what is trained is called.
+    pub(crate) kind: &'static str,
+    /// The files that were read, and what each is.
+    pub(crate) files: Vec<(&'static str, PathBuf)>,
+}
+
+/// Molecules of the table before and after, at most: more would only take time.
+const MOST_SAMPLES: u32 = 1_000_000;

@@ -1,0 +1,324 @@
+//! `grpo replay`: a completion of a run that another process made.
+
+use std::fs;
+
+use serde_json::{Map, Value, json};
+
+use crate::support::Place;
+use crate::texts::objects;
+use crate::training_texts;
+
+const COMPLETIONS: &str = "run/completions/completions.jsonl";
+
+/// The arguments of a replay.
+fn arguments<'a>(place: [&'a str; 3], more: &[&'a str]) -> Vec<&'a str> {
+    let [step, prompt, sample] = place;
+    [&["replay", "run", "--step", step, "--prompt", prompt, "--sample", sample], more].concat()
+}
+
+/// The record of a completion.
+fn record(place: &Place, of: [&str; 3]) -> Map<String, Value> {
+    let is_it = |line: &Map<String, Value>| {
+        let values = ["step", "prompt", "sample"].map(|name| line[name].to_string());
+        values.each_ref().map(String::as_str) == of
+    };
+    objects(&place.read(COMPLETIONS)).into_iter().find(is_it).unwrap()
+}
+
+/// Replays to a good end: the record, and nothing written.
+#[track_caller]
+fn find_again(place: &Place, of: [&str; 3], more: &[&str], policy: &str) {
+    let before = place.files();
+    let ended = place.succeed(&arguments(of, more));
+    assert_eq!(place.files(), before, "{of:?} left something behind");
+    let record = record(place, of);
+    let text = record["text"].as_str().unwrap();
+    let prompt = record.get("prompt_text").map(|prompt| prompt.as_str().unwrap());
+    let prompt = prompt.map_or(String::new(), |prompt| format!("prompt       {prompt:?}\n"));
+    let [step, prompt_place, sample] = of;
+    let expected = format!(
+        "completion   step {step}, prompt {prompt_place}, sample {sample} of run\n{policy}{prompt}recorded     {text:?}\nnow          {text:?}\nids          equal\nlogprobs     equal bit for bit, {} of them\nreward       {}\n",
+        record["actions"],
+        record["reward"].as_f64().unwrap(),
+    );
+    assert_eq!(ended.stdout, expected);
+}
+
+/// A run of molecules of three steps, that kept the policy after the second.
+fn run_of_molecules() -> Place {
+    let place = Place::for_training();
+    place.succeed(&["train", "train.toml", "--set", "eval.samples=0"]);
+    place
+}
+
+#[test]
+fn molecules_are_found_again_alone_and_in_batches_of_any_size() {
+    let place = run_of_molecules();
+    let begin =
+        format!("policy       {}, where the run began\n", crate::support::small_model().display());
+    let kept = "policy       run/checkpoints/step-2\n";
+    let again = "the run kept no policy of step 2: training step 1 again\npolicy       trained again, step 1\n";
+    for (step, policy) in [("1", begin.as_str()), ("2", again), ("3", kept)] {
+        for (prompt, sample) in [("0", "0"), ("1", "3")] {
+            let of = [step, prompt, sample];
+            for threads in ["1", "2"] {
+                find_again(&place, of, &["--threads", threads], policy);
+            }
+            for size in ["1", "3", "64"] {
+                find_again(&place, of, &["--batch-size", size], policy);
+            }
+        }
+    }
+    // A kept policy and one that is trained again are the same.
+    fs::rename(place.path("run/checkpoints"), place.path("elsewhere")).unwrap();
+    fs::create_dir(place.path("run/checkpoints")).unwrap();
+    let again = "the run kept no policy of step 3: training steps 1 to 2 again\npolicy       trained again, steps 1 to 2\n";
+    find_again(&place, ["3", "1", "2"], &["--threads", "2"], again);
+}
+
+#[test]
+fn completions_of_prompts_by_an_adapter() {
+    for (family, change) in [
+        ("llama", "sampling.top_p=0.9"),
+        ("qwen3", "base_precision=bf16"),
+        ("gpt2", "train.updates_per_rollout=2"),
+    ] {
+        let place = training_texts::place(family);
+        place.succeed(&["train", "train.toml", "--set", change, "--set", "save.every=1"]);
+        let mut texts = Vec::new();
+        for (step, policy) in [
+            ("1", "policy       m, where the run began\n"),
+            ("2", "policy       run/checkpoints/step-1\n"),
+            ("3", "policy       run/checkpoints/step-2\n"),
+        ] {
+            for (prompt, sample, threads) in [("0", "1", "1"), ("1", "3", "2")] {
+                let of = [step, prompt, sample];
+                find_again(&place, of, &["--no-retrain", "--threads", threads], policy);
+                texts.push(record(&place, of)["prompt_text"].clone());
+            }
+        }
+        texts.dedup();
+        assert!(texts.len() > 2, "the prompts of the steps are different ones: {texts:?}");
+    }
+}
+
+#[test]
+fn all_of_a_model_that_kept_nothing() {
+    let place = training_texts::place("qwen2");
+    let (above, rest) = training_texts::TRAIN.split_once("[lora]").unwrap();
+    let (_, below) = rest.split_once("[data]").unwrap();
+    place.write("train.toml", format!("{above}[data]{below}"));
+    place.succeed(&["train", "train.toml", "--set", "sampling.repetition_penalty=1.3"]);
+    let again = "the run kept no policy of step 3: training steps 1 to 2 again\npolicy       trained again, steps 1 to 2\n";
+    find_again(&place, ["3", "0", "2"], &["--threads", "1"], again);
+    find_again(&place, ["3", "1", "0"], &["--threads", "2", "--batch-size", "5"], again);
+    place.refuse(
+        &arguments(["3", "0", "0"], &["--no-retrain"]),
+        "the run kept no policy of step 3, and --no-retrain forbids to train steps 1 to 2 again; the steps that can be replayed without: 1",
+    );
+}
+
+/// Writes another record of the completion of step 3, prompt 1, sample 2.
+fn falsify(place: &Place, change: impl Fn(&mut Map<String, Value>)) {
+    let mut lines = objects(&place.read(COMPLETIONS));
+    let line = lines.iter_mut().find(|line| {
+        ["step", "prompt", "sample"].map(|name| line[name].as_u64().unwrap()) == [3, 1, 2]
+    });
+    change(line.unwrap());
+    let text: String = lines.iter().map(|line| format!("{}\n", json!(line))).collect();
+    place.write(COMPLETIONS, text);
+}
+
+#[test]
+fn a_record_that_was_changed_is_found() {
+    let place = run_of_molecules();
+    let of = ["3", "1", "2"];
+    let whole = place.read(COMPLETIONS);
+    let right = record(&place, of);
+    let (id, logprob) = (&right["completion_ids"][1], &right["sampling_logprobs"][0]);
+    let count = right["actions"].as_u64().unwrap();
+    let other = id.as_u64().unwrap() + 1;
+    let check = |change: &dyn Fn(&mut Map<String, Value>), expected: &str| {
+        place.write(COMPLETIONS, &whole);
+        falsify(&place, change);
+        place.refuse(&arguments(of, &[]), expected);
+    };
+    // Nothing was changed.
+    falsify(&place, |_| ());
+    place.succeed(&arguments(of, &[]));
+
+    check(
+        &|line| line["completion_ids"][1] = json!(other),
+        &format!(
+            "the completion is not the recorded one: ids differ from token 1 on, which was {other} and is {id} ({count} recorded, {count} now)"
+        ),
+    );
+    let one_off = f32::from_bits((logprob.as_f64().unwrap() as f32).to_bits() + 1);
+    let distance = (one_off - logprob.as_f64().unwrap() as f32).abs();
+    check(
+        &|line| line["sampling_logprobs"][0] = json!(one_off),
+        &format!(
+            "the completion is not the recorded one: log-probabilities differ, 1 of {count} by at most {distance:e}"
+        ),
+    );
+    check(
+        &|line| line["text"] = json!("CCC(CC)"),
+        "the completion is not the recorded one: the recorded text is not that of its ids",
+    );
+    check(
+        &|line| {
+            line.insert("prompt_text".to_owned(), json!("C"));
+        },
+        "the completion is not the recorded one: it has another prompt",
+    );
+    let fewer = count - 1;
+    check(
+        &|line| {
+            for name in ["completion_ids", "sampling_logprobs"] {
+                line[name].as_array_mut().unwrap().pop();
+            }
+        },
+        &format!(
+            "the completion is not the recorded one: ids differ in their number, {fewer} recorded and {count} now; log-probabilities differ in their number, {fewer} recorded and {count} now"
+        ),
+    );
+    check(
+        &|line| {
+            for name in ["completion_ids", "sampling_logprobs"] {
+                line.shift_remove(name);
+            }
+        },
+        "`run/completions/completions.jsonl` has no ids and log-probabilities of its completions, as an older version of this program wrote it; train anew to have them",
+    );
+
+    // A line that is none, and one that is gone.
+    let broken = whole.replacen("\"prompt\":1,", "\"prompt\":one,", 1);
+    place.write(COMPLETIONS, broken);
+    place.refuse(
+        &arguments(of, &[]),
+        "line 5 of `run/completions/completions.jsonl` is damaged: expected value at line 1 column 20; remove the line, or restore the file from a copy",
+    );
+    let gone: String = whole.split_inclusive('\n').take(3 * 8 - 2).collect();
+    place.write(COMPLETIONS, gone);
+    place.refuse(
+        &arguments(of, &[]),
+        "`run/completions/completions.jsonl` has no line of step 3, prompt 1, sample 2, though it has others of the step; restore the file from a copy",
+    );
+}
+
+#[test]
+fn what_no_run_has_is_refused() {
+    let place = run_of_molecules();
+    let check = |of, expected| place.refuse(&arguments(of, &[]), expected);
+    check(["0", "0", "0"], "--step 0 is out of range; run has the steps 1 to 3");
+    check(["4", "0", "0"], "--step 4 is out of range; run has the steps 1 to 3");
+    check(["1", "2", "0"], "--prompt 2 is out of range; the steps of run have the prompts 0 to 1");
+    check(["1", "0", "4"], "--sample 4 is out of range; the groups of run have the samples 0 to 3");
+    place.refuse(
+        &arguments(["1", "0", "0"], &["--batch-size", "0"]),
+        "--batch-size 0 would sample nothing; use 1 or more",
+    );
+    place.refuse(
+        &arguments(["2", "0", "0"], &["--no-retrain"]),
+        "the run kept no policy of step 2, and --no-retrain forbids to train step 1 again; the steps that can be replayed without: 1, 3",
+    );
+    place.refuse(
+        &["replay", "none", "--step", "1"],
+        "`none` is not the folder of a run, as it has no `run.json`; check the path",
+    );
+    fs::remove_file(place.path(COMPLETIONS)).unwrap();
+    check(
+        ["1", "0", "0"],
+        "cannot read `run/completions/completions.jsonl`: No such file or directory (os error 2); check that it is there and readable",
+    );
+
+    let sparse = ["--run", "sparse", "--set", "save.completions_every=2"];
+    place.succeed(&[&["train", "train.toml", "--set", "eval.samples=0"], &sparse[..]].concat());
+    place.refuse(
+        &["replay", "sparse", "--step", "3"],
+        "the completions of step 3 were not recorded (save.completions_every = 2); recorded are 2",
+    );
+    let never = ["--run", "never", "--set", "save.completions_every=0"];
+    place.succeed(&[&["train", "train.toml", "--set", "eval.samples=0"], &never[..]].concat());
+    place.refuse(
+        &["replay", "never", "--step", "3"],
+        "the completions of step 3 were not recorded (save.completions_every = 0); recorded are none",
+    );
+
+    let place = Place::for_pretraining();
+    place.succeed(&["pretrain", "pretrain.toml", "--set", "pretrain.epochs=1"]);
+    let ended = place.run(&["replay", "prior", "--step", "1"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    let expected = "error: `prior` is no run of `grpo train`: prior/config.toml:";
+    assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
+}
+
+#[test]
+fn a_run_whose_files_are_others_now_is_refused() {
+    let place = training_texts::place("llama");
+    // A folder of the hub has none.
+    fs::remove_file(place.path("m/manifest.json")).unwrap();
+    place.succeed(&["train", "train.toml", "--set", "save.every=1"]);
+    let again = || arguments(["2", "0", "0"], &[]);
+    place.succeed(&again());
+
+    let prompts = place.read("prompts.jsonl");
+    place.write("prompts.jsonl", prompts.replace("two", "six"));
+    let ended = place.run(&again());
+    let bytes = prompts.len();
+    let expected = format!(
+        "error: `prompts.jsonl` is not what the run was made from: it has {bytes} bytes and the SHA-256 "
+    );
+    assert!(ended.stderr.starts_with(&expected), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with("; put that file back\n"), "{}", ended.stderr);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    fs::remove_file(place.path("prompts.jsonl")).unwrap();
+    place.refuse(
+        &again(),
+        "`prompts.jsonl`, which the run was made from, is not here; put it back, or go to the folder that the training ran in: cannot read `prompts.jsonl`: No such file or directory (os error 2); check that it is there and readable",
+    );
+    place.write("prompts.jsonl", &prompts);
+
+    // The ids that end a text can stand in a file that was not there.
+    place.write("m/generation_config.json", "{\"eos_token_id\": 5}");
+    place.refuse(
+        &again(),
+        "`m/generation_config.json` is not among the files that the run was made from (run.json); take it away, or put config.toml back as it was",
+    );
+    fs::remove_file(place.path("m/generation_config.json")).unwrap();
+
+    // Another model.
+    place.model_of_texts("other", "llama");
+    let config = place.read("run/config.toml");
+    place.write("run/config.toml", config.replace("model = \"m\"", "model = \"other\""));
+    place.refuse(
+        &again(),
+        "`other/config.json` is not among the files that the run was made from (run.json); take it away, or put config.toml back as it was",
+    );
+    place.write("run/config.toml", &config);
+
+    // Another policy.
+    let weights = place.path("run/checkpoints/step-1/adapter_model.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&weights, bytes).unwrap();
+    let ended = place.run(&again());
+    let expected = "error: `run/checkpoints/step-1/adapter_model.safetensors` has the SHA-256 ";
+    assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
+
+    // Other random numbers, and another training.
+    place.write("run/config.toml", config.replace("seed = 1", "seed = 2"));
+    place.refuse(
+        &again(),
+        "run/config.toml has the seed 2, and run.json says that the run was made with 1; put config.toml back as it was",
+    );
+    fs::remove_dir_all(place.path("run/checkpoints/step-1")).unwrap();
+    place.write("run/config.toml", config.replace("learning_rate = 0.02", "learning_rate = 0.01"));
+    let ended = place.run(&again());
+    assert_eq!(ended.code, Some(1));
+    let last = ended.stderr.lines().last().unwrap();
+    assert_eq!(
+        last,
+        "error: trained again, step 1 is not what it was: `learning_rate` was 0.02 and is 0.01; this program or machine computes otherwise than the one that made the run"
+    );
+}

@@ -1,0 +1,207 @@
+//! Whether the sampler computes what the trainer computes. Both have the same weights when a step begins, so that the
+//! log-probabilities that one recorded are those of the other, but for rounding.
+
+use grpo_core::{LossConfig, MismatchCorrection, MismatchMode, RatioLevel};
+use grpo_data::Completion;
+use serde::{Deserialize, Serialize};
+
+use crate::TrainError;
+use crate::error::in_range;
+
+/// The section `[sampler_check]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SamplerCheck {
+    /// Largest `|log π_sampler − log π_trainer|` of a token, in nats.
+    pub tolerance: f64,
+    /// What is done above it; without it `correct` where the loss corrects every step anyway, else `stop`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub above: Option<AboveTolerance>,
+}
+
+/// What is done where the sampler is not the trainer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AboveTolerance {
+    /// The run ends before the policy moves.
+    Stop,
+    /// The tokens of the step are weighed by [`TRUNCATED`], unless the loss has a correction of its own.
+    Correct,
+}
+
+/// Truncated importance sampling (Yao et al. 2025), with TRL's bound.
+pub(crate) const TRUNCATED: MismatchCorrection = MismatchCorrection {
+    level: RatioLevel::Token,
+    mode: MismatchMode::Truncate,
+    min: 0.0,
+    max: 2.0,
+};
+
+impl Default for SamplerCheck {
+    /// In f32 the two were never further apart than 2e-5 at temperature 1, whatever the base of an adapter is held in,
+    /// and 8e-5 at 0.3 (docs/LOG.md).
+    fn default() -> Self {
+        Self { tolerance: 1e-3, above: None }
+    }
+}
+
+impl SamplerCheck {
+    /// The same with what is done above the tolerance written out.
+    #[must_use]
+    pub fn resolved(self, mismatch: Option<MismatchCorrection>) -> Self {
+        let usual = match mismatch {
+            Some(_) => AboveTolerance::Correct,
+            None => AboveTolerance::Stop,
+        };
+        Self { above: Some(self.above.unwrap_or(usual)), ..self }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), TrainError> {
+        in_range("sampler_check.tolerance", self.tolerance, 0.0..=f64::MAX)
+    }
+
+    /// Whether steps above the tolerance are corrected.
+    pub(crate) fn corrects(&self, loss: &LossConfig) -> bool {
+        self.resolved(loss.mismatch).above == Some(AboveTolerance::Correct)
+    }
+
+    /// Whether a token of `completions` is above the tolerance. `trainer` has `log π_θ` of their actions, one after the
+    /// other.
+    ///
+    /// # Errors
+    /// It is, and steps are not corrected, or it is by no finite number, which no weight corrects.
+    pub(crate) fn is_above(
+        &self,
+        completions: &[&Completion],
+        trainer: &[f64],
+        loss: &LossConfig,
+    ) -> Result<bool, TrainError> {
+        let furthest = furthest(completions, trainer);
+        let difference = furthest.difference();
+        if difference <= self.tolerance {
+            return Ok(false);
+        }
+        if difference.is_finite() && self.corrects(loss) {
+            return Ok(true);
+        }
+        let Token { completion, action, sampler, trainer } = furthest;
+        let mask = completion.action_mask().iter().enumerate();
+        let mut positions = mask.filter_map(|(position, &is_action)| is_action.then_some(position));
+        let key = completion.key();
+        Err(TrainError::SamplerMismatch {
+            step: u64::from(key.step) + 1,
+            prompt: key.prompt,
+            sample: key.sample,
+            position: positions.nth(action).expect("an action has a position"),
+            sampler,
+            trainer,
+            tolerance: self.tolerance,
+        })
+    }
+}
+
+/// An action and its two log-probabilities.
+struct Token<'a> {
+    completion: &'a Completion,
+    /// Its place among the actions of the completion.
+    action: usize,
+    sampler: f64,
+    trainer: f64,
+}
+
+impl Token<'_> {
+    /// Infinite for what is no number, so that no tolerance is above it.
+    fn difference(&self) -> f64 {
+        let difference = (self.sampler - self.trainer).abs();
+        if difference.is_nan() { f64::INFINITY } else { difference }
+    }
+}
+
+/// The first of the actions whose log-probabilities are furthest apart.
+fn furthest<'a>(completions: &[&'a Completion], trainer: &[f64]) -> Token<'a> {
+    let recorded = completions.iter().flat_map(|completion| {
+        let logprobs = completion.sampling_logprobs().iter().enumerate();
+        logprobs.map(|(action, &sampler)| (*completion, action, f64::from(sampler)))
+    });
+    recorded
+        .zip(trainer)
+        .map(|((completion, action, sampler), &trainer)| Token {
+            completion,
+            action,
+            sampler,
+            trainer,
+        })
+        .reduce(|a, b| if b.difference() > a.difference() { b } else { a })
+        .expect("a micro-batch has actions")
+}
+
+#[cfg(test)]
+mod tests {
+    use grpo_core::Preset;
+    use grpo_data::{CompletionParts, Finish, SampleKey, SampledUnder};
+
+    use super::*;
+
+    /// The completion `sample`, with two tokens of a prompt and two actions of these log-probabilities.
+    fn completion(sample: u32, sampling_logprobs: [f32; 2]) -> Completion {
+        Completion::new(CompletionParts {
+            ids: vec![0, 1, 2, 3],
+            action_mask: vec![false, false, true, true],
+            sampling_logprobs: sampling_logprobs.to_vec(),
+            finish: Finish::Length,
+            key: SampleKey { seed: 1, step: 6, prompt: 4, sample },
+            policy_version: 0,
+            sampled_under: SampledUnder::default(),
+        })
+    }
+
+    /// The check of two completions against these numbers of the trainer.
+    fn check(above: AboveTolerance, trainer: [f64; 4]) -> Result<bool, String> {
+        let completions = [completion(0, [-1.0, -0.5]), completion(1, [-2.0, -0.25])];
+        let check = SamplerCheck { tolerance: 0.125, above: Some(above) };
+        let found = check.is_above(&completions.each_ref(), &trainer, &Preset::Grpo.config());
+        found.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_tolerance_is_inside() {
+        for above in [AboveTolerance::Stop, AboveTolerance::Correct] {
+            assert_eq!(check(above, [-1.125, -0.375, -2.0, -0.25]), Ok(false));
+        }
+        assert_eq!(check(AboveTolerance::Correct, [-1.0, -0.5, -2.25, -0.25]), Ok(true));
+    }
+
+    /// The furthest token is named, whichever side of the sampler the trainer is on.
+    #[test]
+    fn the_furthest_token_is_named() {
+        assert_eq!(
+            check(AboveTolerance::Stop, [-1.5, -0.75, -2.0, -1.0]).unwrap_err(),
+            "step 7: the sampler recorded the log-probability -0.250000 at position 3 of prompt 4, sample 1, and with the same weights the trainer computes -1.000000, which is further than sampler_check.tolerance = 0.125; find out in what the two differ, or set sampler_check.above = \"correct\" to weigh the tokens of such a step by the quotient of the two"
+        );
+    }
+
+    #[test]
+    fn what_is_no_number_is_above_every_tolerance() {
+        for number in [f64::NAN, f64::NEG_INFINITY] {
+            for above in [AboveTolerance::Stop, AboveTolerance::Correct] {
+                // Also behind and in front of one that is only too far.
+                for trainer in [[-9.0, number, -2.0, -0.25], [-1.0, number, -9.0, -0.25]] {
+                    let error = check(above, trainer).unwrap_err();
+                    let expected = format!(
+                        "step 7: the sampler recorded the log-probability -0.500000 at position 3 of prompt 4, sample 0, and with the same weights the trainer computes {number}, which is further than sampler_check.tolerance = 0.125; no weight corrects that: the model, or what computes it, is broken"
+                    );
+                    assert_eq!(error, expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_loss_that_corrects_goes_on() {
+        let usual = SamplerCheck::default();
+        assert_eq!(usual.resolved(None).above, Some(AboveTolerance::Stop));
+        assert_eq!(usual.resolved(Some(TRUNCATED)).above, Some(AboveTolerance::Correct));
+        let stop = SamplerCheck { above: Some(AboveTolerance::Stop), ..usual };
+        assert_eq!(stop.resolved(Some(TRUNCATED)), stop);
+    }
+}

@@ -1,0 +1,198 @@
+//! A sampler that is not the trainer: completions whose recorded log-probabilities were changed.
+
+use grpo_core::{MismatchCorrection, MismatchMode, Preset, RatioLevel};
+use grpo_data::{Completion, CompletionParts, Group};
+use grpo_model::Frozen;
+use grpo_rewards::Outcome;
+use grpo_train::{AboveTolerance, GrpoConfig, Learner, Lesson, SamplerCheck, TrainError, Update};
+
+use crate::oracle::logprobs;
+use crate::support::{chains, config, grpo, model, parameters, take_step, vocabulary};
+
+/// Micro-batches of few completions, and two updates.
+fn cut() -> GrpoConfig {
+    let mut config = config();
+    config.train.micro_batch_tokens = 60;
+    config.train.updates_per_rollout = 2;
+    config
+}
+
+fn with(above: AboveTolerance, tolerance: f64) -> GrpoConfig {
+    GrpoConfig { sampler_check: SamplerCheck { tolerance, above: Some(above) }, ..cut() }
+}
+
+/// What the first policy sampled, and what it got for it.
+fn sampled() -> (Vec<Group>, Vec<Outcome>) {
+    let report = take_step(&mut grpo(config(), chains()), 0);
+    (report.groups, report.outcomes)
+}
+
+/// The same completions, with `change` made to the log-probabilities that were recorded.
+fn recorded(groups: &[Group], change: impl Fn(u32, u32, &mut [f32])) -> Vec<Group> {
+    let of = |completion: &Completion| {
+        let mut parts = CompletionParts::from(completion.clone());
+        change(parts.key.prompt, parts.key.sample, &mut parts.sampling_logprobs);
+        Completion::new(parts)
+    };
+    let of_group = |group: &Group| Group {
+        prompt: group.prompt.clone(),
+        completions: group.completions.iter().map(of).collect(),
+    };
+    groups.iter().map(of_group).collect()
+}
+
+/// A step of learning from `groups`, and the parameters after it.
+fn learn(
+    config: &GrpoConfig,
+    groups: &[Group],
+    outcomes: &[Outcome],
+) -> (Result<Lesson, TrainError>, Vec<f32>) {
+    let policy = model(vocabulary().len(), 2.0);
+    let reference = Frozen::snapshot(&policy);
+    let mut learner = Learner::new(policy, reference, config).unwrap();
+    let lesson = learner.learn(groups, outcomes, 1e-2);
+    (lesson, parameters(learner.policy()))
+}
+
+/// Losses, gradient norms and metrics of the updates.
+fn numbers(lesson: &Lesson) -> Vec<(&'static str, f64)> {
+    let of = |update: &Update| {
+        let own = [("loss", update.loss), ("grad_norm", update.grad_norm)];
+        own.into_iter().chain(update.tokens.metrics()).collect::<Vec<_>>()
+    };
+    lesson.updates.iter().flat_map(of).collect()
+}
+
+#[test]
+fn a_wrong_sampler_ends_the_run_before_the_policy_moves() {
+    let (groups, outcomes) = sampled();
+    let before = parameters(&model(vocabulary().len(), 2.0));
+    // One token, wherever its completion falls among the micro-batches.
+    for (prompt, sample) in [(0, 0), (1, 3), (2, 7)] {
+        let completion = &groups[prompt as usize].completions[sample as usize];
+        let last = completion.actions() - 1;
+        let wrong = recorded(&groups, |p, s, logprobs| {
+            if (p, s) == (prompt, sample) {
+                logprobs[last] -= 0.25;
+            }
+        });
+        let (lesson, after) = learn(&cut(), &wrong, &outcomes);
+        let error = lesson.unwrap_err();
+        let TrainError::SamplerMismatch { trainer, .. } = error else { panic!("{error}") };
+        let expected = logprobs(&model(vocabulary().len(), 2.0), completion)[last];
+        assert!((trainer - expected).abs() < 1e-5, "{trainer}, expected {expected}");
+        let sampler = completion.sampling_logprobs()[last] - 0.25;
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "step 1: the sampler recorded the log-probability {sampler:.6} at position {} of prompt {prompt}, sample {sample}, and with the same weights the trainer computes {trainer:.6}, which is further than sampler_check.tolerance = 0.001; find out in what the two differ, or set sampler_check.above = \"correct\" to weigh the tokens of such a step by the quotient of the two",
+                completion.ids().len() - 1
+            )
+        );
+        assert!(after.iter().zip(&before).all(|(a, b)| a.to_bits() == b.to_bits()));
+    }
+}
+
+/// Half of the tokens more probable than for the trainer, half less, by up to a factor of 2.7.
+fn shaken(groups: &[Group]) -> Vec<Group> {
+    recorded(groups, |prompt, sample, logprobs| {
+        for (t, logprob) in logprobs.iter_mut().enumerate() {
+            let shake = ((t as u32 + 5 * sample + 11 * prompt) % 7) as f32 / 3.0 - 1.0;
+            *logprob = (*logprob + shake).min(0.0);
+        }
+    })
+}
+
+#[test]
+fn a_corrected_step_is_one_of_truncated_importance_sampling() {
+    let (groups, outcomes) = sampled();
+    let (level, mode) = (RatioLevel::Token, MismatchMode::Truncate);
+    let by_hand = Some(MismatchCorrection { level, mode, min: 0.0, max: 2.0 });
+    // In the last micro-batch alone, and everywhere.
+    let only_last = recorded(&groups, |prompt, sample, logprobs| {
+        if (prompt, sample) == (2, 7) {
+            logprobs[0] -= 1.5;
+        }
+    });
+    for wrong in [only_last, shaken(&groups)] {
+        for preset in [Preset::Grpo, Preset::Cispo, Preset::Vespo, Preset::Gspo] {
+            let mut correct = with(AboveTolerance::Correct, 1e-3);
+            correct.loss.preset = preset;
+            let (lesson, after) = learn(&correct, &wrong, &outcomes);
+            let lesson = lesson.unwrap();
+            assert_eq!(lesson.corrected, Some(true));
+            let largest = lesson.updates[0].tokens.metric("sampling/importance_sampling_ratio/max");
+            assert_eq!(largest, Some(2.0));
+
+            let mut hand = cut();
+            hand.loss.preset = preset;
+            hand.loss.mismatch = by_hand;
+            let (expected, expected_after) = learn(&hand, &wrong, &outcomes);
+            let expected = expected.unwrap();
+            assert_eq!(expected.corrected, Some(true), "a loss that corrects does not stop");
+            assert_eq!(numbers(&lesson), numbers(&expected), "{preset:?}");
+            assert_eq!(after, expected_after, "{preset:?}");
+
+            // Which is not what it would be without.
+            let mut blind = with(AboveTolerance::Stop, 1e9);
+            blind.loss.preset = preset;
+            let (blind, blind_after) = learn(&blind, &wrong, &outcomes);
+            assert_ne!(numbers(&blind.unwrap()), numbers(&lesson), "{preset:?}");
+            assert_ne!(blind_after, after, "{preset:?}");
+        }
+    }
+}
+
+#[test]
+fn a_loss_with_its_own_correction_keeps_it_or_stops() {
+    let (groups, outcomes) = sampled();
+    let wrong = shaken(&groups);
+    let (level, mode) = (RatioLevel::Sequence, MismatchMode::Mask);
+    let own = Some(MismatchCorrection { level, mode, min: 0.5, max: 1.5 });
+    let of = |mut config: GrpoConfig| {
+        config.loss.mismatch = own;
+        learn(&config, &wrong, &outcomes)
+    };
+    let (usual, after) = of(cut());
+    let (explicit, after_explicit) = of(with(AboveTolerance::Correct, 1e-3));
+    let (unchecked, after_unchecked) = of(with(AboveTolerance::Correct, 1e9));
+    let [usual, explicit, unchecked] = [usual, explicit, unchecked].map(Result::unwrap);
+    assert_eq!(usual.corrected, Some(true));
+    assert_eq!(unchecked.corrected, Some(false));
+    assert_eq!(numbers(&usual), numbers(&explicit));
+    assert_eq!(numbers(&usual), numbers(&unchecked));
+    assert_eq!(after, after_explicit);
+    assert_eq!(after, after_unchecked);
+    let (stopped, _) = of(with(AboveTolerance::Stop, 1e-3));
+    assert!(matches!(stopped, Err(TrainError::SamplerMismatch { .. })));
+}
+
+#[test]
+fn within_the_tolerance_nothing_changes() {
+    let (groups, outcomes) = sampled();
+    let (right, expected) = learn(&with(AboveTolerance::Stop, 1e9), &groups, &outcomes);
+    let right = right.unwrap();
+    let near = recorded(&groups, |_, _, logprobs| {
+        logprobs.iter_mut().for_each(|logprob| *logprob -= 9e-4);
+    });
+    for (above, corrected) in [(AboveTolerance::Stop, None), (AboveTolerance::Correct, Some(false))]
+    {
+        for groups in [&groups, &near] {
+            let (lesson, after) = learn(&with(above, 1e-3), groups, &outcomes);
+            let lesson = lesson.unwrap();
+            assert_eq!(lesson.corrected, corrected);
+            for (update, expected) in lesson.updates.iter().zip(&right.updates) {
+                assert_eq!((update.loss, update.grad_norm), (expected.loss, expected.grad_norm));
+            }
+            assert_eq!(after, expected);
+        }
+    }
+    // What they say of the sampler is true all the same.
+    let (lesson, _) = learn(&with(AboveTolerance::Stop, 1e-3), &near, &outcomes);
+    let lesson = lesson.unwrap();
+    let metric = |name: &str| lesson.updates[1].tokens.metric(name).unwrap();
+    let difference = metric("sampling/sampling_logp_difference/mean");
+    assert!((difference - 9e-4).abs() < 1e-5, "{difference}");
+    let quotient = metric("sampling/raw_importance_sampling_ratio/mean");
+    assert!((quotient - 9e-4_f64.exp()).abs() < 1e-5, "{quotient}");
+}
