@@ -6,7 +6,8 @@ use std::hint::black_box;
 use burn::tensor::{Device, Tensor, TensorData};
 use criterion::{Criterion, criterion_group, criterion_main};
 use grpo_kernels::{
-    Visible, attention_softmax, gelu, gelu_tanh, layer_norm, plain, rms_norm, swiglu,
+    AdamW, Visible, adamw_step, attention_softmax, gelu, gelu_tanh, layer_norm, plain, rms_norm,
+    squared_norm, swiglu,
 };
 
 const ROWS: usize = 64 * 48;
@@ -43,6 +44,7 @@ fn compare(criterion: &mut Criterion) {
     });
     group.finish();
 
+    compare_optimizer(criterion);
     compare_softmax(criterion);
     compare_norms(criterion);
 }
@@ -84,6 +86,39 @@ fn compare_norms(criterion: &mut Criterion) {
     });
     group.finish();
 }
+
+fn compare_optimizer(criterion: &mut Criterion) {
+    let by = AdamW {
+        learning_rate: 1e-3,
+        betas: [0.9, 0.95],
+        epsilon: 1e-8,
+        weight_decay: 0.1,
+        step: 3,
+        gradient_scale: 0.5,
+    };
+    let tensor = || input([1024, 1024]).inner();
+    let gradient = tensor();
+    let mut group = criterion.benchmark_group("adamw, 2²⁰ numbers");
+    for (name, operation) in
+        [("fused", adamw_step as AdamWStep), ("plain", plain::adamw_step as AdamWStep)]
+    {
+        // Moved in and out, so that nobody else holds them.
+        let mut state = Some((tensor(), [tensor(), tensor().square()]));
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let (parameter, moments) = state.take().unwrap();
+                state = Some(operation(parameter, gradient.clone(), moments, &by));
+            });
+        });
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("squared_norm, 2²⁰ numbers");
+    group.bench_function("fused", |b| b.iter(|| squared_norm(gradient.clone())));
+    group.bench_function("plain", |b| b.iter(|| plain::squared_norm(gradient.clone())));
+    group.finish();
+}
+
+type AdamWStep = fn(Tensor<2>, Tensor<2>, [Tensor<2>; 2], &AdamW) -> (Tensor<2>, [Tensor<2>; 2]);
 
 criterion_group! {
     name = benches;

@@ -4,6 +4,7 @@
 //! backward; [`FusedOps`] is what Burn dispatches, with the tape added by its `Autodiff` implementation.
 
 mod flex;
+mod optimizer;
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -14,6 +15,7 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::{DType, Tensor};
 
 use crate::Visible;
+pub(crate) use optimizer::{adamw_step, squared_norm};
 
 /// Whether the fused versions take this tensor: `f32` on the CPU backend.
 pub(crate) fn is_fusable<const D: usize>(x: &Tensor<D>) -> bool {

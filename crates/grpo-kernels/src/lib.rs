@@ -12,6 +12,7 @@
 //! Results do not depend on the number of threads: work is cut into chunks of a fixed size, and sums
 //! over chunks are taken in order.
 
+mod adamw;
 mod attention;
 mod attention_softmax;
 mod gelu;
@@ -21,12 +22,14 @@ mod packing;
 pub mod plain;
 mod rms_norm;
 pub mod simd;
+mod squared_norm;
 mod swiglu;
 mod visible;
 
 #[cfg(feature = "flex")]
 mod backend;
 
+pub use adamw::{AdamW, adamw_step};
 pub use attention::{attention, joint_attention};
 pub use attention_softmax::attention_softmax;
 pub use gelu::gelu;
@@ -34,5 +37,6 @@ pub use gelu_tanh::gelu_tanh;
 pub use layer_norm::layer_norm;
 pub use packing::{Heads, Packing, Sequence};
 pub use rms_norm::rms_norm;
+pub use squared_norm::squared_norm;
 pub use swiglu::swiglu;
 pub use visible::Visible;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
+use crate::adamw::{AdamW, Factors};
 use crate::{Heads, Packing, Visible};
 
 /// `x · Φ(x)` with the exact normal distribution function. See [`crate::gelu`].
@@ -159,4 +160,25 @@ pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64)
 pub fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2> {
     let mean_square = x.clone().square().mean_dim(1);
     x / (mean_square + epsilon).sqrt() * gamma.unsqueeze()
+}
+
+/// A step of AdamW. See [`crate::adamw_step`].
+pub fn adamw_step<const D: usize>(
+    parameter: Tensor<D>,
+    gradient: Tensor<D>,
+    [first, second]: [Tensor<D>; 2],
+    step: &AdamW,
+) -> (Tensor<D>, [Tensor<D>; 2]) {
+    let by = Factors::new(step);
+    let gradient = gradient * by.gradient;
+    let first = first * by.first[0] + gradient.clone() * by.first[1];
+    let second = second * by.second[0] + gradient.square() * by.second[1];
+    let root = second.clone().sqrt() * by.inverse_root + by.epsilon;
+    let parameter = parameter * by.decay - first.clone() / root * by.rate;
+    (parameter, [first, second])
+}
+
+/// `Σ x²` in f64, on the host. See [`crate::squared_norm`].
+pub fn squared_norm<const D: usize>(x: Tensor<D>) -> f64 {
+    x.into_data().iter::<f64>().map(|x| x * x).sum()
 }

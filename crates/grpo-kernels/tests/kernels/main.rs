@@ -3,6 +3,7 @@
 
 mod activations;
 mod norms;
+mod optimizer;
 mod properties;
 mod softmax;
 mod support;
