@@ -6,8 +6,8 @@ use std::hint::black_box;
 use burn::tensor::{Device, Tensor, TensorData};
 use criterion::{Criterion, criterion_group, criterion_main};
 use grpo_kernels::{
-    AdamW, Visible, adamw_step, attention_softmax, gelu, gelu_tanh, layer_norm, plain, rms_norm,
-    squared_norm, swiglu,
+    AdamW, Heads, Packing, Visible, adamw_step, attention_softmax, gelu, gelu_tanh,
+    joint_attention, layer_norm, plain, rms_norm, squared_norm, swiglu,
 };
 
 const ROWS: usize = 64 * 48;
@@ -44,6 +44,7 @@ fn compare(criterion: &mut Criterion) {
     });
     group.finish();
 
+    compare_attention(criterion);
     compare_optimizer(criterion);
     compare_softmax(criterion);
     compare_norms(criterion);
@@ -85,6 +86,30 @@ fn compare_norms(criterion: &mut Criterion) {
         b.iter(|| step(&rows, |x| plain::rms_norm(x, gamma.clone(), 1e-5)))
     });
     group.finish();
+}
+
+/// Sequences of equal lengths, with the queries, keys and values of each token in one matrix.
+fn compare_attention(criterion: &mut Criterion) {
+    for (sequences, length, heads, width) in [(64, 48, 4, 32), (16, 256, 8, 64), (1, 2048, 8, 64)] {
+        let packing = Packing::of_lengths(vec![length; sequences], true);
+        let heads = Heads { heads, kv_heads: heads, width };
+        let (scale, columns) = ((width as f64).powf(-0.5), heads.query_columns());
+        let inputs = input([sequences * length, 3 * columns]);
+        let plain = |x: Tensor<2>| {
+            let [query, keys, values] =
+                [0, 1, 2].map(|part| x.clone().narrow(1, part * columns, columns));
+            plain::attention(query, keys, values, heads, scale, &packing, |weights| weights)
+        };
+        let fused = |x: Tensor<2>| joint_attention(x, heads, scale, &packing);
+        let name = format!("attention, {sequences} × {length}, {} × {width}", heads.heads);
+        let mut group = criterion.benchmark_group(name);
+        group.bench_function("fused", |b| b.iter(|| step(&inputs, fused)));
+        group.bench_function("plain", |b| b.iter(|| step(&inputs, plain)));
+        let untracked = inputs.clone().inner();
+        group.bench_function("fused forward", |b| b.iter(|| black_box(fused(untracked.clone()))));
+        group.bench_function("plain forward", |b| b.iter(|| black_box(plain(untracked.clone()))));
+        group.finish();
+    }
 }
 
 fn compare_optimizer(criterion: &mut Criterion) {

@@ -3,6 +3,7 @@
 //! Nothing else in the crate knows of backends. [`Kernels`] is what a backend computes, forward and
 //! backward; [`FusedOps`] is what Burn dispatches, with the tape added by its `Autodiff` implementation.
 
+mod attention;
 mod flex;
 mod optimizer;
 
@@ -15,6 +16,7 @@ use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::{DType, Tensor};
 
 use crate::Visible;
+pub(crate) use attention::{Attention, attention, joint_attention};
 pub(crate) use optimizer::{adamw_step, squared_norm};
 
 /// Whether the fused versions take this tensor: `f32` on the CPU backend.

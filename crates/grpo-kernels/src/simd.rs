@@ -25,7 +25,9 @@ pub(crate) const ROWS: usize = 128;
 )]
 pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
-    let n = (x * std::f32::consts::LOG2_E).round_ties_even();
+    // 1.5 · 2²³: what is added to it is rounded to an integer, which stands in the last bits.
+    let shifted = x * std::f32::consts::LOG2_E + 12_582_912.0;
+    let n = shifted - 12_582_912.0;
     let r = x - n * 0.693_359_375 + n * 2.121_944_4e-4;
     let mut p = 1.987_569_1e-4;
     p = p * r + 1.398_199_9e-3;
@@ -34,7 +36,7 @@ pub fn exp(x: f32) -> f32 {
     p = p * r + 1.666_666_5e-1;
     p = p * r + 5.000_000_1e-1;
     let e = p * (r * r) + r + 1.0;
-    f32::from_bits(((n as i32 + 127) << 23) as u32) * e
+    f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23)) * e
 }
 
 /// `(σ(x), 1 − σ(x))`, σ the logistic function: both small ones to a few ulp, down to e⁻⁸⁷.

@@ -2,6 +2,7 @@
 //! finite differences, and both against the plain version in Burn's primitives.
 
 mod activations;
+mod attention;
 mod norms;
 mod optimizer;
 mod properties;
