@@ -3,10 +3,10 @@
 
 use std::hint::black_box;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use criterion::{Criterion, criterion_group, criterion_main};
 use grpo_kernels::{
-    AdamW, Heads, Packing, Visible, adamw_step, attention_softmax, gelu, gelu_tanh,
+    AdamW, Heads, Packing, Visible, adamw_step, attention_softmax, gather_rows, gelu, gelu_tanh,
     joint_attention, layer_norm, plain, rms_norm, squared_norm, swiglu,
 };
 
@@ -45,6 +45,7 @@ fn compare(criterion: &mut Criterion) {
     group.finish();
 
     compare_attention(criterion);
+    compare_gather(criterion);
     compare_optimizer(criterion);
     compare_softmax(criterion);
     compare_norms(criterion);
@@ -108,6 +109,21 @@ fn compare_attention(criterion: &mut Criterion) {
         let untracked = inputs.clone().inner();
         group.bench_function("fused forward", |b| b.iter(|| black_box(fused(untracked.clone()))));
         group.bench_function("plain forward", |b| b.iter(|| black_box(plain(untracked.clone()))));
+        group.finish();
+    }
+}
+
+/// The table of the bundled model, one of a larger vocabulary, and the places of a batch that count.
+fn compare_gather(criterion: &mut Criterion) {
+    for (rows, width, n) in [(40, 128, ROWS), (32_000, 512, 2048), (ROWS, 128, ROWS / 2)] {
+        let table = input([rows, width]);
+        let ids: Vec<i32> = (0..n).map(|i| (i * 7919 % rows) as i32).collect();
+        let ids = Tensor::<1, Int>::from_data(ids.as_slice(), &table.device());
+        let mut group = criterion.benchmark_group(format!("gather_rows, {n} of {rows} × {width}"));
+        group.bench_function("fused", |b| b.iter(|| step(&table, |x| gather_rows(x, ids.clone()))));
+        group.bench_function("plain", |b| {
+            b.iter(|| step(&table, |x| plain::gather_rows(x, ids.clone())))
+        });
         group.finish();
     }
 }

@@ -5,6 +5,7 @@
 
 mod attention;
 mod flex;
+mod gather_rows;
 mod optimizer;
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
@@ -17,6 +18,7 @@ use burn::tensor::{DType, Tensor};
 
 use crate::Visible;
 pub(crate) use attention::{Attention, attention, joint_attention};
+pub(crate) use gather_rows::gather_rows;
 pub(crate) use optimizer::{adamw_step, squared_norm};
 
 /// Whether the fused versions take this tensor: `f32` on the CPU backend.

@@ -15,6 +15,7 @@
 mod adamw;
 mod attention;
 mod attention_softmax;
+mod gather_rows;
 mod gelu;
 mod gelu_tanh;
 mod layer_norm;
@@ -32,6 +33,7 @@ mod backend;
 pub use adamw::{AdamW, adamw_step};
 pub use attention::{attention, joint_attention};
 pub use attention_softmax::attention_softmax;
+pub use gather_rows::gather_rows;
 pub use gelu::gelu;
 pub use gelu_tanh::gelu_tanh;
 pub use layer_norm::layer_norm;

@@ -182,3 +182,8 @@ pub fn adamw_step<const D: usize>(
 pub fn squared_norm<const D: usize>(x: Tensor<D>) -> f64 {
     x.into_data().iter::<f64>().map(|x| x * x).sum()
 }
+
+/// Rows of a table. See [`crate::gather_rows`].
+pub fn gather_rows(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
+    table.select(0, ids)
+}

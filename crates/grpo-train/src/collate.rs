@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use grpo_data::Completion;
+use grpo_kernels::gather_rows;
 use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
 use grpo_model::{CausalLm, Dropout, Forward, Frozen, TokenBatch};
 use grpo_sampling::TokenSet;
@@ -141,7 +142,7 @@ impl<'a> MicroBatch<'a> {
     /// `[b · t, width]` → `[n, width]`.
     fn of_actions(&self, hidden: Tensor<2>) -> Tensor<2> {
         let places = self.action_places(&hidden.device());
-        hidden.select(0, places)
+        gather_rows(hidden, places)
     }
 
     fn action_places(&self, device: &Device) -> Tensor<1, Int> {

@@ -3,6 +3,7 @@
 
 mod activations;
 mod attention;
+mod gather_rows;
 mod norms;
 mod optimizer;
 mod properties;
