@@ -6,8 +6,8 @@ use std::hint::black_box;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use criterion::{Criterion, criterion_group, criterion_main};
 use grpo_kernels::{
-    AdamW, Heads, Packing, Visible, adamw_step, attention_softmax, gather_rows, gelu, gelu_tanh,
-    joint_attention, layer_norm, plain, rms_norm, squared_norm, swiglu,
+    AdamW, Heads, Packing, RotaryTables, Visible, adamw_step, attention_softmax, gather_rows, gelu,
+    gelu_tanh, joint_attention, layer_norm, plain, rms_norm, rotary, squared_norm, swiglu,
 };
 
 const ROWS: usize = 64 * 48;
@@ -49,6 +49,7 @@ fn compare(criterion: &mut Criterion) {
     compare_optimizer(criterion);
     compare_softmax(criterion);
     compare_norms(criterion);
+    compare_rotary(criterion);
 }
 
 fn compare_softmax(criterion: &mut Criterion) {
@@ -69,23 +70,35 @@ fn compare_softmax(criterion: &mut Criterion) {
 }
 
 fn compare_norms(criterion: &mut Criterion) {
-    let (rows, gamma, beta) = (input([ROWS, 128]), input([128]), input([128]));
-    let norm = |x| layer_norm(x, gamma.clone(), beta.clone(), 1e-5);
-    let plain_norm = |x| plain::layer_norm(x, gamma.clone(), beta.clone(), 1e-5);
-    let mut group = criterion.benchmark_group("layer_norm");
-    group.bench_function("fused", |b| b.iter(|| step(&rows, norm)));
-    group.bench_function("plain", |b| b.iter(|| step(&rows, plain_norm)));
-    group.finish();
+    for [rows, features] in [[ROWS, 128], [512, 1024]] {
+        let (x, gamma, beta) = (input([rows, features]), input([features]), input([features]));
+        let norm = |x| layer_norm(x, gamma.clone(), beta.clone(), 1e-5);
+        let plain_norm = |x| plain::layer_norm(x, gamma.clone(), beta.clone(), 1e-5);
+        let mut group = criterion.benchmark_group(format!("layer_norm, {rows} × {features}"));
+        group.bench_function("fused", |b| b.iter(|| step(&x, norm)));
+        group.bench_function("plain", |b| b.iter(|| step(&x, plain_norm)));
+        group.finish();
 
-    let frozen = gamma.clone().detach();
-    let mut group = criterion.benchmark_group("rms_norm");
-    group.bench_function("fused", |b| b.iter(|| step(&rows, |x| rms_norm(x, gamma.clone(), 1e-5))));
-    group.bench_function("fused, γ frozen", |b| {
-        b.iter(|| step(&rows, |x| rms_norm(x, frozen.clone(), 1e-5)))
-    });
-    group.bench_function("plain", |b| {
-        b.iter(|| step(&rows, |x| plain::rms_norm(x, gamma.clone(), 1e-5)))
-    });
+        let frozen = gamma.clone().detach();
+        let mut group = criterion.benchmark_group(format!("rms_norm, {rows} × {features}"));
+        group
+            .bench_function("fused", |b| b.iter(|| step(&x, |x| rms_norm(x, gamma.clone(), 1e-5))));
+        group.bench_function("fused, γ frozen", |b| {
+            b.iter(|| step(&x, |x| rms_norm(x, frozen.clone(), 1e-5)))
+        });
+        group.bench_function("plain", |b| {
+            b.iter(|| step(&x, |x| plain::rms_norm(x, gamma.clone(), 1e-5)))
+        });
+        group.finish();
+    }
+}
+
+fn compare_rotary(criterion: &mut Criterion) {
+    let (x, table) = (input([ROWS, 128]), || input([ROWS, 16]).inner());
+    let tables = RotaryTables { cos: table(), sin: table() };
+    let mut group = criterion.benchmark_group("rotary");
+    group.bench_function("fused", |b| b.iter(|| step(&x, |x| rotary(x, &tables))));
+    group.bench_function("plain", |b| b.iter(|| step(&x, |x| plain::rotary(x, &tables))));
     group.finish();
 }
 

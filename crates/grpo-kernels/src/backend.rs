@@ -7,11 +7,13 @@ mod attention;
 mod flex;
 mod gather_rows;
 mod optimizer;
+mod rotary;
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::{DType, Tensor};
@@ -20,12 +22,19 @@ use crate::Visible;
 pub(crate) use attention::{Attention, attention, joint_attention};
 pub(crate) use gather_rows::gather_rows;
 pub(crate) use optimizer::{adamw_step, squared_norm};
+pub(crate) use rotary::rotary;
 
 /// Whether the fused versions take this tensor: `f32` on the CPU backend.
 pub(crate) fn is_fusable<const D: usize>(x: &Tensor<D>) -> bool {
     use burn::backend::DispatchDevice;
     let device = x.device().inner();
     x.dtype() == DType::F32 && matches!(device.as_dispatch(), DispatchDevice::Flex(_))
+}
+
+/// The tensor with its elements in order, and nothing else in its storage; the same storage where it has that already,
+/// and then with no name more.
+fn dense(x: FlexTensor) -> FlexTensor {
+    x.to_contiguous()
 }
 
 pub(crate) fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {

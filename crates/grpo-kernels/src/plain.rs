@@ -7,7 +7,7 @@ use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
 use crate::adamw::{AdamW, Factors};
-use crate::{Heads, Packing, Visible};
+use crate::{Heads, Packing, RotaryTables, Visible};
 
 /// `x · Φ(x)` with the exact normal distribution function. See [`crate::gelu`].
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
@@ -186,4 +186,19 @@ pub fn squared_norm<const D: usize>(x: Tensor<D>) -> f64 {
 /// Rows of a table. See [`crate::gather_rows`].
 pub fn gather_rows(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
     table.select(0, ids)
+}
+
+/// Each pair turned by the angle of its row. See [`crate::rotary`].
+pub fn rotary(x: Tensor<2>, tables: &RotaryTables) -> Tensor<2> {
+    let ([rows, columns], [_, half]) = (x.dims(), tables.cos.dims());
+    let table = |table: &Tensor<2>| {
+        let table = table.clone().reshape([rows, 1, half]);
+        if x.is_autodiff() { Tensor::from_inner(table) } else { table }
+    };
+    let (cos, sin) = (table(&tables.cos), table(&tables.sin));
+    let heads: Tensor<3> = x.clone().reshape([rows, columns / (2 * half), 2 * half]);
+    let (first, second) = (heads.clone().narrow(2, 0, half), heads.narrow(2, half, half));
+    let turned = first.clone() * cos.clone() - second.clone() * sin.clone();
+    let other = second * cos + first * sin;
+    Tensor::cat(vec![turned, other], 2).reshape([rows, columns])
 }

@@ -330,7 +330,7 @@ impl Block {
             }
             let row = place * of.width..(place + 1) * of.width;
             let (y, dy) = (&upstream.output[row.clone()], &upstream.gradient[row]);
-            lanes[2][query] = simd::sum(of.width, |i| y[i] * dy[i]);
+            lanes[2][query] = simd::sum([y, dy], |[y, dy]| y * dy);
         }
         lanes
     }

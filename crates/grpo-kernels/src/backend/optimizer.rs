@@ -15,15 +15,15 @@ pub(crate) fn adamw_step<const D: usize>(
     [first, second]: [Tensor<D>; 2],
     by: &Factors,
 ) -> (Tensor<D>, [Tensor<D>; 2]) {
-    let gradient = dense(gradient);
-    let mut written = [parameter, first, second].map(dense);
+    let gradient = primitive(gradient);
+    let mut written = [parameter, first, second].map(primitive);
     step(&mut written, &gradient, by);
     let [parameter, first, second] = written.map(Tensor::from_primitive::<Flex>);
     (parameter, [first, second])
 }
 
 pub(crate) fn squared_norm<const D: usize>(x: Tensor<D>) -> f64 {
-    let x = dense(x);
+    let x = primitive(x);
     let of_chunks: Vec<f64> = x.storage::<f32>().par_chunks(CHUNK).map(sum_of_squares).collect();
     of_chunks.into_iter().sum()
 }
@@ -40,10 +40,9 @@ fn step(written: &mut [FlexTensor; 3], gradient: &FlexTensor, by: &Factors) {
         });
 }
 
-/// The tensor with its elements in order, and nothing else in its storage; the same storage where it has that already.
-fn dense<const D: usize>(x: Tensor<D>) -> FlexTensor {
+fn primitive<const D: usize>(x: Tensor<D>) -> FlexTensor {
     let x = x.try_into_primitive::<Flex>().expect("a tensor of the CPU backend, off the tape");
-    x.to_contiguous()
+    super::dense(x)
 }
 
 #[cfg(test)]
@@ -53,7 +52,7 @@ mod tests {
     use burn::tensor::Device;
 
     fn storages(tensors: [Tensor<2>; 3]) -> [*const f32; 3] {
-        tensors.map(|tensor| dense(tensor).storage::<f32>().as_ptr())
+        tensors.map(|tensor| primitive(tensor).storage::<f32>().as_ptr())
     }
 
     #[test]

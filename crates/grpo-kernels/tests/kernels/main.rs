@@ -7,5 +7,6 @@ mod gather_rows;
 mod norms;
 mod optimizer;
 mod properties;
+mod rotary;
 mod softmax;
 mod support;
