@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use burn::backend::Flex;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_model::{Adapted, Adapter, LoraConfig, Policy, linear_weights};
+use grpo_model::{Adapted, Adapter, LoraConfig, Policy, Transformer, linear_weights};
 use grpo_train::{Decayed, Optimizer, OptimizerConfig, TrainError};
 
 use crate::support::{self, model, optimizer};
@@ -182,4 +183,36 @@ fn a_parameter_without_a_gradient_stays_as_it_is() {
     // The norm is of one gradient more.
     assert_eq!(after[&left_out], expected[&left_out]);
     assert_ne!(after, expected);
+}
+
+/// Where the numbers of each parameter stand.
+#[derive(Default)]
+struct Storages(BTreeMap<ParamId, usize>);
+
+impl ModuleVisitor for Storages {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let value = param.val().inner().try_into_primitive::<Flex>().unwrap();
+        self.0.insert(param.id, value.bytes().as_ptr().addr());
+    }
+}
+
+#[test]
+fn weights_change_in_place_where_nobody_else_holds_them() {
+    let storages = |model: &Transformer| {
+        let mut storages = Storages::default();
+        model.visit(&mut storages);
+        storages.0
+    };
+    let model = model(12, 2.0);
+    let mut optimizer = Optimizer::new(&model, &optimizer());
+    let (before, of_step) = (storages(&model), gradients(&model, 1.0).of_step);
+    let (model, _) = optimizer.step(model, of_step, RATE).unwrap();
+    assert_eq!(storages(&model), before);
+
+    let held = model.clone();
+    let values = gradients(&held, 1.0).values;
+    let of_step = gradients(&model, 1.0).of_step;
+    let (model, _) = optimizer.step(model, of_step, RATE).unwrap();
+    assert!(storages(&model).iter().all(|(id, place)| before[id] != *place));
+    assert_eq!(gradients(&held, 1.0).values, values);
 }
