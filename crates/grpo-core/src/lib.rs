@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 
+mod accumulate;
 mod advantage;
 mod advantage_config;
-mod clip;
 mod config;
 mod entropy;
 mod kl;
@@ -16,11 +16,11 @@ mod reduction;
 mod statistics;
 mod surrogate;
 
+pub use accumulate::accumulate;
 pub use advantage::{
     AdvantageError, Advantages, MeanAndStd, group_advantages, weighted_group_advantages,
 };
 pub use advantage_config::{AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale};
-pub use clip::{accumulate, clip_by_global_norm};
 pub use config::{ConfigError, EntropyBonus, LossConfig, RatioLevel};
 pub use entropy::{EntropyController, HighEntropy};
 pub use kl::{KlConfig, KlEstimator, KlPlacement, sequence_kl};

@@ -3,10 +3,11 @@
 
 use std::hint::black_box;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 use criterion::{Criterion, criterion_group, criterion_main};
 use grpo_kernels::{
-    Visible, attention_softmax, gelu, gelu_tanh, layer_norm, plain, rms_norm, swiglu,
+    AdamW, Heads, Packing, RotaryTables, Visible, adamw_step, attention_softmax, gather_rows, gelu,
+    gelu_tanh, joint_attention, layer_norm, plain, rms_norm, rotary, squared_norm, swiglu,
 };
 
 const ROWS: usize = 64 * 48;
@@ -43,8 +44,12 @@ fn compare(criterion: &mut Criterion) {
     });
     group.finish();
 
+    compare_attention(criterion);
+    compare_gather(criterion);
+    compare_optimizer(criterion);
     compare_softmax(criterion);
     compare_norms(criterion);
+    compare_rotary(criterion);
 }
 
 fn compare_softmax(criterion: &mut Criterion) {
@@ -65,25 +70,109 @@ fn compare_softmax(criterion: &mut Criterion) {
 }
 
 fn compare_norms(criterion: &mut Criterion) {
-    let (rows, gamma, beta) = (input([ROWS, 128]), input([128]), input([128]));
-    let norm = |x| layer_norm(x, gamma.clone(), beta.clone(), 1e-5);
-    let plain_norm = |x| plain::layer_norm(x, gamma.clone(), beta.clone(), 1e-5);
-    let mut group = criterion.benchmark_group("layer_norm");
-    group.bench_function("fused", |b| b.iter(|| step(&rows, norm)));
-    group.bench_function("plain", |b| b.iter(|| step(&rows, plain_norm)));
-    group.finish();
+    for [rows, features] in [[ROWS, 128], [512, 1024]] {
+        let (x, gamma, beta) = (input([rows, features]), input([features]), input([features]));
+        let norm = |x| layer_norm(x, gamma.clone(), beta.clone(), 1e-5);
+        let plain_norm = |x| plain::layer_norm(x, gamma.clone(), beta.clone(), 1e-5);
+        let mut group = criterion.benchmark_group(format!("layer_norm, {rows} × {features}"));
+        group.bench_function("fused", |b| b.iter(|| step(&x, norm)));
+        group.bench_function("plain", |b| b.iter(|| step(&x, plain_norm)));
+        group.finish();
 
-    let frozen = gamma.clone().detach();
-    let mut group = criterion.benchmark_group("rms_norm");
-    group.bench_function("fused", |b| b.iter(|| step(&rows, |x| rms_norm(x, gamma.clone(), 1e-5))));
-    group.bench_function("fused, γ frozen", |b| {
-        b.iter(|| step(&rows, |x| rms_norm(x, frozen.clone(), 1e-5)))
-    });
-    group.bench_function("plain", |b| {
-        b.iter(|| step(&rows, |x| plain::rms_norm(x, gamma.clone(), 1e-5)))
-    });
+        let frozen = gamma.clone().detach();
+        let mut group = criterion.benchmark_group(format!("rms_norm, {rows} × {features}"));
+        group
+            .bench_function("fused", |b| b.iter(|| step(&x, |x| rms_norm(x, gamma.clone(), 1e-5))));
+        group.bench_function("fused, γ frozen", |b| {
+            b.iter(|| step(&x, |x| rms_norm(x, frozen.clone(), 1e-5)))
+        });
+        group.bench_function("plain", |b| {
+            b.iter(|| step(&x, |x| plain::rms_norm(x, gamma.clone(), 1e-5)))
+        });
+        group.finish();
+    }
+}
+
+fn compare_rotary(criterion: &mut Criterion) {
+    let (x, table) = (input([ROWS, 128]), || input([ROWS, 16]).inner());
+    let tables = RotaryTables { cos: table(), sin: table() };
+    let mut group = criterion.benchmark_group("rotary");
+    group.bench_function("fused", |b| b.iter(|| step(&x, |x| rotary(x, &tables))));
+    group.bench_function("plain", |b| b.iter(|| step(&x, |x| plain::rotary(x, &tables))));
     group.finish();
 }
+
+/// Sequences of equal lengths, with the queries, keys and values of each token in one matrix.
+fn compare_attention(criterion: &mut Criterion) {
+    for (sequences, length, heads, width) in [(64, 48, 4, 32), (16, 256, 8, 64), (1, 2048, 8, 64)] {
+        let packing = Packing::of_lengths(vec![length; sequences], true);
+        let heads = Heads { heads, kv_heads: heads, width };
+        let (scale, columns) = ((width as f64).powf(-0.5), heads.query_columns());
+        let inputs = input([sequences * length, 3 * columns]);
+        let plain = |x: Tensor<2>| {
+            let [query, keys, values] =
+                [0, 1, 2].map(|part| x.clone().narrow(1, part * columns, columns));
+            plain::attention(query, keys, values, heads, scale, &packing, |weights| weights)
+        };
+        let fused = |x: Tensor<2>| joint_attention(x, heads, scale, &packing);
+        let name = format!("attention, {sequences} × {length}, {} × {width}", heads.heads);
+        let mut group = criterion.benchmark_group(name);
+        group.bench_function("fused", |b| b.iter(|| step(&inputs, fused)));
+        group.bench_function("plain", |b| b.iter(|| step(&inputs, plain)));
+        let untracked = inputs.clone().inner();
+        group.bench_function("fused forward", |b| b.iter(|| black_box(fused(untracked.clone()))));
+        group.bench_function("plain forward", |b| b.iter(|| black_box(plain(untracked.clone()))));
+        group.finish();
+    }
+}
+
+/// The table of the bundled model, one of a larger vocabulary, and the places of a batch that count.
+fn compare_gather(criterion: &mut Criterion) {
+    for (rows, width, n) in [(40, 128, ROWS), (32_000, 512, 2048), (ROWS, 128, ROWS / 2)] {
+        let table = input([rows, width]);
+        let ids: Vec<i32> = (0..n).map(|i| (i * 7919 % rows) as i32).collect();
+        let ids = Tensor::<1, Int>::from_data(ids.as_slice(), &table.device());
+        let mut group = criterion.benchmark_group(format!("gather_rows, {n} of {rows} × {width}"));
+        group.bench_function("fused", |b| b.iter(|| step(&table, |x| gather_rows(x, ids.clone()))));
+        group.bench_function("plain", |b| {
+            b.iter(|| step(&table, |x| plain::gather_rows(x, ids.clone())))
+        });
+        group.finish();
+    }
+}
+
+fn compare_optimizer(criterion: &mut Criterion) {
+    let by = AdamW {
+        learning_rate: 1e-3,
+        betas: [0.9, 0.95],
+        epsilon: 1e-8,
+        weight_decay: 0.1,
+        step: 3,
+        gradient_scale: 0.5,
+    };
+    let tensor = || input([1024, 1024]).inner();
+    let gradient = tensor();
+    let mut group = criterion.benchmark_group("adamw, 2²⁰ numbers");
+    for (name, operation) in
+        [("fused", adamw_step as AdamWStep), ("plain", plain::adamw_step as AdamWStep)]
+    {
+        // Moved in and out, so that nobody else holds them.
+        let mut state = Some((tensor(), [tensor(), tensor().square()]));
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let (parameter, moments) = state.take().unwrap();
+                state = Some(operation(parameter, gradient.clone(), moments, &by));
+            });
+        });
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("squared_norm, 2²⁰ numbers");
+    group.bench_function("fused", |b| b.iter(|| squared_norm(gradient.clone())));
+    group.bench_function("plain", |b| b.iter(|| plain::squared_norm(gradient.clone())));
+    group.finish();
+}
+
+type AdamWStep = fn(Tensor<2>, Tensor<2>, [Tensor<2>; 2], &AdamW) -> (Tensor<2>, [Tensor<2>; 2]);
 
 criterion_group! {
     name = benches;

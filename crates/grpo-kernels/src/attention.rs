@@ -1,5 +1,10 @@
 //! Multi-head attention over packed sequences.
 
+#[cfg(feature = "flex")]
+pub(crate) mod part;
+#[cfg(feature = "flex")]
+mod tiles;
+
 use burn::tensor::Tensor;
 
 use crate::{Heads, Packing, plain};
@@ -26,6 +31,11 @@ pub fn attention(
     assert_eq!(query.dims(), [rows, heads.query_columns()], "queries");
     assert_eq!(keys.dims(), [rows, heads.key_columns()], "keys");
     assert_eq!(values.dims(), [rows, heads.key_columns()], "values");
+    #[cfg(feature = "flex")]
+    if [&query, &keys, &values].into_iter().all(crate::backend::is_fusable) {
+        let of = fused(heads, scale, packing);
+        return crate::backend::attention([query, keys, values], of);
+    }
     plain::attention(query, keys, values, heads, scale, packing, |weights| weights)
 }
 
@@ -44,7 +54,17 @@ pub fn joint_attention(
     packing: &Packing,
 ) -> Tensor<2> {
     let (queries, keys) = (heads.query_columns(), heads.key_columns());
+    assert_eq!(inputs.dims(), [packing.rows(), queries + 2 * keys], "queries, keys and values");
+    #[cfg(feature = "flex")]
+    if crate::backend::is_fusable(&inputs) {
+        return crate::backend::joint_attention(inputs, fused(heads, scale, packing));
+    }
     let part = |start: usize, length: usize| inputs.clone().narrow(1, start, length);
     let (query, key, value) = (part(0, queries), part(queries, keys), part(queries + keys, keys));
     attention(query, key, value, heads, scale, packing)
+}
+
+#[cfg(feature = "flex")]
+fn fused(heads: Heads, scale: f64, packing: &Packing) -> crate::backend::Attention {
+    crate::backend::Attention { heads, scale: scale as f32, packing: packing.clone() }
 }

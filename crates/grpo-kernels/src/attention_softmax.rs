@@ -42,7 +42,7 @@ pub(crate) fn forward(x: &[f32], y: &mut [f32], columns: &[Range<usize>], scale:
         for (y, &x) in y.iter_mut().zip(x) {
             *y = simd::exp((x - largest) * scale);
         }
-        let inverse = 1.0 / simd::sum(y.len(), |i| y[i]);
+        let inverse = 1.0 / simd::sum([y], |[y]| y);
         for y in y.iter_mut() {
             *y *= inverse;
         }
@@ -63,7 +63,7 @@ pub(crate) fn backward(
     for (query, columns) in columns.iter().enumerate() {
         let row = query * keys + columns.start..query * keys + columns.end;
         let (y, dy, dx) = (&y[row.clone()], &dy[row.clone()], &mut dx[row]);
-        let dot = simd::sum(y.len(), |i| y[i] * dy[i]);
+        let dot = simd::sum([y, dy], |[y, dy]| y * dy);
         for ((dx, &y), &dy) in dx.iter_mut().zip(y).zip(dy) {
             *dx = scale * y * (dy - dot);
         }

@@ -3,17 +3,26 @@
 //! Nothing else in the crate knows of backends. [`Kernels`] is what a backend computes, forward and
 //! backward; [`FusedOps`] is what Burn dispatches, with the tape added by its `Autodiff` implementation.
 
+mod attention;
 mod flex;
+mod gather_rows;
+mod optimizer;
+mod rotary;
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, DispatchDevice, Flex, backend_extension};
 use burn::tensor::{DType, Device, Tensor};
 
 use crate::Visible;
+pub(crate) use attention::{Attention, attention, joint_attention};
+pub(crate) use gather_rows::gather_rows;
+pub(crate) use optimizer::{adamw_step, squared_norm};
+pub(crate) use rotary::rotary;
 
 /// Whether the fused versions take this tensor: `f32` on the CPU backend.
 pub(crate) fn is_fusable<const D: usize>(x: &Tensor<D>) -> bool {
@@ -23,6 +32,12 @@ pub(crate) fn is_fusable<const D: usize>(x: &Tensor<D>) -> bool {
 /// Whether tensors of this device lie in the CPU backend's memory.
 pub(crate) fn is_cpu(device: &Device) -> bool {
     matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_))
+}
+
+/// The tensor with its elements in order, and nothing else in its storage; the same storage where it has that already,
+/// and then with no name more.
+fn dense(x: FlexTensor) -> FlexTensor {
+    x.to_contiguous()
 }
 
 pub(crate) fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {

@@ -55,16 +55,18 @@ pub(crate) fn backward(
     for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(features)) {
         let (mean, inverse) = mean_and_inverse_deviation(x, epsilon);
         let scale = 1.0 / features as f32;
-        let mean_g = simd::sum(features, |i| dy[i] * gamma[i]) * scale;
-        let mean_gn = simd::sum(features, |i| dy[i] * gamma[i] * (x[i] - mean)) * inverse * scale;
-        for i in 0..features {
-            let normal = (x[i] - mean) * inverse;
-            dx[i] = inverse * (dy[i] * gamma[i] - mean_g - normal * mean_gn);
+        let mean_g = simd::sum([dy, gamma], |[dy, gamma]| dy * gamma) * scale;
+        let mean_gn = simd::sum([dy, gamma, x], |[dy, gamma, x]| dy * gamma * (x - mean));
+        let mean_gn = mean_gn * inverse * scale;
+        for (((dx, &x), &dy), &gamma) in dx.iter_mut().zip(x).zip(dy).zip(gamma) {
+            let normal = (x - mean) * inverse;
+            *dx = inverse * (dy * gamma - mean_g - normal * mean_gn);
         }
         if let Some((dgamma, dbeta)) = &mut parameters {
-            for i in 0..features {
-                dgamma[i] += dy[i] * ((x[i] - mean) * inverse);
-                dbeta[i] += dy[i];
+            let sums = dgamma.iter_mut().zip(dbeta.iter_mut());
+            for ((dgamma, dbeta), (&x, &dy)) in sums.zip(x.iter().zip(dy)) {
+                *dgamma += dy * ((x - mean) * inverse);
+                *dbeta += dy;
             }
         }
     }
@@ -74,8 +76,8 @@ pub(crate) fn backward(
 #[inline(always)]
 fn mean_and_inverse_deviation(x: &[f32], epsilon: f32) -> (f32, f32) {
     let scale = 1.0 / x.len() as f32;
-    let mean = simd::sum(x.len(), |i| x[i]) * scale;
+    let mean = simd::sum([x], |[x]| x) * scale;
     // Two passes: E[x²] − E[x]² cancels where the mean is large.
-    let variance = simd::sum(x.len(), |i| (x[i] - mean) * (x[i] - mean)) * scale;
+    let variance = simd::sum([x], |[x]| (x - mean) * (x - mean)) * scale;
     (mean, 1.0 / (variance + epsilon).sqrt())
 }

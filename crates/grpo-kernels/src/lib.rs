@@ -12,10 +12,12 @@
 //! Results do not depend on the number of threads: work is cut into chunks of a fixed size, and sums
 //! over chunks are taken in order.
 
+mod adamw;
 mod attention;
 mod attention_softmax;
 mod awake;
 mod batch_invariant;
+mod gather_rows;
 mod gelu;
 mod gelu_tanh;
 mod host;
@@ -24,17 +26,21 @@ mod layer_norm;
 mod packing;
 pub mod plain;
 mod rms_norm;
+mod rotary;
 pub mod simd;
+mod squared_norm;
 mod swiglu;
 mod visible;
 
 #[cfg(feature = "flex")]
 mod backend;
 
+pub use adamw::{AdamW, adamw_step};
 pub use attention::{attention, joint_attention};
 pub use attention_softmax::attention_softmax;
 pub use awake::awake;
 pub use batch_invariant::batch_invariant_linear;
+pub use gather_rows::gather_rows;
 pub use gelu::gelu;
 pub use gelu_tanh::gelu_tanh;
 pub use host::{is_cpu, on_host};
@@ -42,5 +48,7 @@ pub use kv_pages::{KvPages, PAGE, Seen};
 pub use layer_norm::layer_norm;
 pub use packing::{Heads, Packing, Sequence};
 pub use rms_norm::rms_norm;
+pub use rotary::{RotaryTables, rotary};
+pub use squared_norm::squared_norm;
 pub use swiglu::swiglu;
 pub use visible::Visible;

@@ -6,7 +6,8 @@ use std::ops::Range;
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 
-use crate::{Heads, Packing, Visible};
+use crate::adamw::{AdamW, Factors};
+use crate::{Heads, Packing, RotaryTables, Visible};
 
 /// `x · Φ(x)` with the exact normal distribution function. See [`crate::gelu`].
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
@@ -159,4 +160,45 @@ pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64)
 pub fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2> {
     let mean_square = x.clone().square().mean_dim(1);
     x / (mean_square + epsilon).sqrt() * gamma.unsqueeze()
+}
+
+/// A step of AdamW. See [`crate::adamw_step`].
+pub fn adamw_step<const D: usize>(
+    parameter: Tensor<D>,
+    gradient: Tensor<D>,
+    [first, second]: [Tensor<D>; 2],
+    step: &AdamW,
+) -> (Tensor<D>, [Tensor<D>; 2]) {
+    let by = Factors::new(step);
+    let gradient = gradient * by.gradient;
+    let first = first * by.first[0] + gradient.clone() * by.first[1];
+    let second = second * by.second[0] + gradient.square() * by.second[1];
+    let root = second.clone().sqrt() * by.inverse_root + by.epsilon;
+    let parameter = parameter * by.decay - first.clone() / root * by.rate;
+    (parameter, [first, second])
+}
+
+/// `Σ x²` in f64, on the host. See [`crate::squared_norm`].
+pub fn squared_norm<const D: usize>(x: Tensor<D>) -> f64 {
+    x.into_data().iter::<f64>().map(|x| x * x).sum()
+}
+
+/// Rows of a table. See [`crate::gather_rows`].
+pub fn gather_rows(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
+    table.select(0, ids)
+}
+
+/// Each pair turned by the angle of its row. See [`crate::rotary`].
+pub fn rotary(x: Tensor<2>, tables: &RotaryTables) -> Tensor<2> {
+    let ([rows, columns], [_, half]) = (x.dims(), tables.cos.dims());
+    let table = |table: &Tensor<2>| {
+        let table = table.clone().reshape([rows, 1, half]);
+        if x.is_autodiff() { Tensor::from_inner(table) } else { table }
+    };
+    let (cos, sin) = (table(&tables.cos), table(&tables.sin));
+    let heads: Tensor<3> = x.clone().reshape([rows, columns / (2 * half), 2 * half]);
+    let (first, second) = (heads.clone().narrow(2, 0, half), heads.narrow(2, half, half));
+    let turned = first.clone() * cos.clone() - second.clone() * sin.clone();
+    let other = second * cos + first * sin;
+    Tensor::cat(vec![turned, other], 2).reshape([rows, columns])
 }

@@ -53,13 +53,14 @@ pub(crate) fn backward(
     let rows = x.chunks_exact(features).zip(dy.chunks_exact(features));
     for ((x, dy), dx) in rows.zip(dx.chunks_exact_mut(features)) {
         let inverse = inverse_root_mean_square(x, epsilon);
-        let mean_gn = simd::sum(features, |i| dy[i] * gamma[i] * x[i]) * inverse / features as f32;
-        for i in 0..features {
-            dx[i] = inverse * (dy[i] * gamma[i] - x[i] * inverse * mean_gn);
+        let mean_gn =
+            simd::sum([dy, gamma, x], |[dy, gamma, x]| dy * gamma * x) * inverse / features as f32;
+        for (((dx, &x), &dy), &gamma) in dx.iter_mut().zip(x).zip(dy).zip(gamma) {
+            *dx = inverse * (dy * gamma - x * inverse * mean_gn);
         }
         if let Some(dgamma) = &mut dgamma {
-            for i in 0..features {
-                dgamma[i] += dy[i] * (x[i] * inverse);
+            for ((dgamma, &x), &dy) in dgamma.iter_mut().zip(x).zip(dy) {
+                *dgamma += dy * (x * inverse);
             }
         }
     }
@@ -68,6 +69,6 @@ pub(crate) fn backward(
 #[cfg(feature = "flex")]
 #[inline(always)]
 fn inverse_root_mean_square(x: &[f32], epsilon: f32) -> f32 {
-    let mean_square = simd::sum(x.len(), |i| x[i] * x[i]) / x.len() as f32;
+    let mean_square = simd::sum([x], |[x]| x * x) / x.len() as f32;
     1.0 / (mean_square + epsilon).sqrt()
 }

@@ -25,7 +25,9 @@ pub(crate) const ROWS: usize = 128;
 )]
 pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
-    let n = (x * std::f32::consts::LOG2_E).round_ties_even();
+    // 1.5 · 2²³: what is added to it is rounded to an integer, which stands in the last bits.
+    let shifted = x * std::f32::consts::LOG2_E + 12_582_912.0;
+    let n = shifted - 12_582_912.0;
     let r = x - n * 0.693_359_375 + n * 2.121_944_4e-4;
     let mut p = 1.987_569_1e-4;
     p = p * r + 1.398_199_9e-3;
@@ -34,7 +36,7 @@ pub fn exp(x: f32) -> f32 {
     p = p * r + 1.666_666_5e-1;
     p = p * r + 5.000_000_1e-1;
     let e = p * (r * r) + r + 1.0;
-    f32::from_bits(((n as i32 + 127) << 23) as u32) * e
+    f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23)) * e
 }
 
 /// `(σ(x), 1 − σ(x))`, σ the logistic function: both small ones to a few ulp, down to e⁻⁸⁷.
@@ -48,25 +50,26 @@ pub(crate) fn sigmoid(x: f32) -> (f32, f32) {
     if x < 0.0 { (smaller, larger) } else { (larger, smaller) }
 }
 
-/// Sum of `f(i)` over `0..n` with [`LANES`] accumulators in a fixed order.
+/// Sum of `f` of what stands at the same place in slices of one length, with [`LANES`] accumulators in a fixed order.
 #[cfg(feature = "flex")]
 #[inline(always)]
-pub(crate) fn sum(n: usize, f: impl Fn(usize) -> f32) -> f32 {
+pub(crate) fn sum<const N: usize>(of: [&[f32]; N], f: impl Fn([f32; N]) -> f32) -> f32 {
+    let n = of[0].len();
+    let of = of.map(|slice| &slice[..n]);
+    let chunks = of.map(|slice| slice.as_chunks::<LANES>().0);
     let mut lanes = [0.0f32; LANES];
-    let whole = n - n % LANES;
-    let mut start = 0;
-    while start < whole {
+    for chunk in 0..n / LANES {
+        let chunks = chunks.map(|chunks| &chunks[chunk]);
         for (lane, value) in lanes.iter_mut().enumerate() {
-            *value += f(start + lane);
+            *value += f(chunks.map(|chunk| chunk[lane]));
         }
-        start += LANES;
     }
     let mut total = 0.0;
     for lane in lanes {
         total += lane;
     }
-    for i in whole..n {
-        total += f(i);
+    for i in n - n % LANES..n {
+        total += f(of.map(|slice| slice[i]));
     }
     total
 }
@@ -118,7 +121,8 @@ mod tests {
         for n in 0..70 {
             let values: Vec<f32> = (0..n).map(|i| i as f32 - 20.0).collect();
             let expected: f32 = values.iter().sum();
-            assert_eq!(super::sum(n, |i| values[i]), expected);
+            assert_eq!(super::sum([&values], |[value]| value), expected);
+            assert_eq!(super::sum([&values, &values], |[a, b]| 2.0 * a - b), expected);
             let largest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             assert_eq!(super::max(&values), largest);
         }

@@ -5,7 +5,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
-use grpo_kernels::{batch_invariant_linear, layer_norm, rms_norm};
+use grpo_kernels::{batch_invariant_linear, gather_rows, layer_norm, rms_norm};
 use grpo_logprob::Head;
 
 use crate::ModelError;
@@ -110,7 +110,7 @@ impl Embedding {
 
     /// `[n]` → `[n, width]`
     pub(crate) fn forward(&self, ids: Tensor<1, Int>) -> Tensor<2> {
-        self.weight.val().select(0, ids)
+        gather_rows(self.weight.val(), ids)
     }
 
     /// Row `index`, `[width]`.

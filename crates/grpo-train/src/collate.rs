@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
 use grpo_data::Completion;
+use grpo_kernels::gather_rows;
 use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
 use grpo_model::{CausalLm, Dropout, Forward, Frozen, TokenBatch};
 use grpo_sampling::TokenSet;
@@ -230,7 +231,7 @@ impl<'a> MicroBatch<'a> {
     /// `[tokens, width]` → `[n, width]`.
     fn of_actions(&self, hidden: Tensor<2>) -> Tensor<2> {
         let rows = indices(&self.rows, &hidden.device());
-        hidden.select(0, rows)
+        gather_rows(hidden, rows)
     }
 }
 

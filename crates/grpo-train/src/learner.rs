@@ -18,7 +18,8 @@ use crate::{GrpoConfig, Optimizer, TrainError};
 
 /// A policy in training, its reference, and what the two are trained with.
 pub struct Learner<M> {
-    policy: M,
+    /// There except while an optimizer step changes it in place.
+    policy: Option<M>,
     reference: Frozen<M>,
     optimizer: Optimizer,
     config: GrpoConfig,
@@ -88,14 +89,14 @@ impl<M: CausalLm> Learner<M> {
             entropy_bonus: loss.entropy_bonus.map(EntropyController::new),
             config: config.clone(),
             version: 0,
-            policy,
+            policy: Some(policy),
             reference,
         })
     }
 
     /// The policy as it is now.
     pub fn policy(&self) -> &M {
-        &self.policy
+        self.policy.as_ref().expect("only an optimizer step takes it, and that cannot fail")
     }
 
     /// Optimizer steps done.
@@ -116,8 +117,8 @@ impl<M: CausalLm> Learner<M> {
     ) -> Result<Lesson, TrainError> {
         // log π_ref; micro-batches only decide memory.
         let completions: Vec<&Completion> = groups.iter().flat_map(|g| &g.completions).collect();
-        let size = self.config.train.micro_batch_tokens;
-        let micro = micro_batches(&completions, size, self.policy.vocabulary_size());
+        let tokens = self.config.train.micro_batch_tokens;
+        let micro = micro_batches(&completions, tokens, self.policy().vocabulary_size());
         let mut frames: Vec<Frame<'_>> =
             micro.into_iter().map(|micro| Frame::new(micro, &self.reference)).collect();
 
@@ -166,7 +167,7 @@ impl<M: CausalLm> Learner<M> {
     ) -> Result<Pass, TrainError> {
         let entropy_coef = self.entropy_bonus.map(|bonus| bonus.coef());
         let terms = Terms { config, totals, entropy_coef: entropy_coef.unwrap_or(0.0) };
-        let (policy, reference) = (&self.policy, &self.reference);
+        let (policy, reference) = (self.policy(), &self.reference);
         let mut tokens = TokenStatistics::default();
         let mut gradients: Option<GradientsParams> = None;
         let (mut total, mut is_above) = (0.0, false);
@@ -186,10 +187,10 @@ impl<M: CausalLm> Learner<M> {
     /// One optimizer step.
     fn update(&mut self, pass: Pass, learning_rate: f64) -> Result<Update, TrainError> {
         let Pass { loss: total, gradients, entropy_coef, tokens, .. } = pass;
-        // Clipped by the global norm. Cloned, so that a refused step leaves the policy as it is.
-        let (policy, grad_norm) =
-            self.optimizer.step(self.policy.clone(), gradients, learning_rate)?;
-        self.policy = policy;
+        let admitted = Optimizer::admit(self.policy(), gradients)?;
+        let grad_norm = admitted.norm;
+        let policy = self.policy.take();
+        self.policy = policy.map(|policy| self.optimizer.apply(policy, admitted, learning_rate));
         self.version += 1;
         let entropy = tokens.kept_entropy().unwrap_or(0.0);
         if let Some(bonus) = &mut self.entropy_bonus {
@@ -202,7 +203,7 @@ impl<M: CausalLm> Learner<M> {
     fn penalise(&self, rewards: &mut RewardFunctions, frames: &[Frame<'_>]) -> f64 {
         let kl = &self.loss.kl;
         let of_frame =
-            |frame: &Frame<'_>| frame.sequence_kl(&self.policy, &self.reference, kl.estimator);
+            |frame: &Frame<'_>| frame.sequence_kl(self.policy(), &self.reference, kl.estimator);
         let mut of_completions: Vec<(usize, f64)> = frames.iter().flat_map(of_frame).collect();
         of_completions.sort_by_key(|(place, _)| *place);
         let values: Vec<f64> = of_completions.into_iter().map(|(_, value)| value).collect();
@@ -214,7 +215,7 @@ impl<M: CausalLm> Learner<M> {
     /// more.
     fn high_entropy(&self, frames: &[Frame<'_>]) -> Result<Option<HighEntropy>, TrainError> {
         let Some(share) = self.loss.high_entropy_share else { return Ok(None) };
-        let policy = Frozen::snapshot(&self.policy);
+        let policy = Frozen::snapshot(self.policy());
         let of_frame = |frame: &Frame<'_>| frame.entropies(&policy, self.loss.kl.estimator);
         let entropies: Vec<f64> = frames.iter().flat_map(of_frame).collect();
         if let Some(&value) = entropies.iter().find(|entropy| !entropy.is_finite()) {

@@ -1,7 +1,11 @@
 //! AdamW.
 
-use burn::module::{Module, ParamGroup};
-use burn::optim::{AdamWConfig, GradientsParams, ModuleOptimizer};
+use std::collections::{BTreeMap, BTreeSet};
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use grpo_kernels::{AdamW, adamw_step, squared_norm};
 use grpo_model::linear_weights;
 use serde::{Deserialize, Serialize};
 
@@ -71,47 +75,154 @@ impl OptimizerConfig {
 }
 
 /// AdamW over a whole model.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Optimizer {
-    adamw: ModuleOptimizer,
-    max_grad_norm: f64,
+    config: OptimizerConfig,
+    /// The parameters that weight decay is for; `None`: all of them.
+    decayed: Option<BTreeSet<ParamId>>,
+    /// Of each parameter that has had a gradient.
+    moments: BTreeMap<ParamId, Moments>,
+}
+
+/// What AdamW keeps of a parameter.
+#[derive(Clone, Debug)]
+struct Moments {
+    /// Steps that it had a gradient in.
+    steps: u32,
+    /// Decaying means of the gradient and of its square, `[elements]` each.
+    means: [Tensor<1>; 2],
+}
+
+/// Gradients whose norm is finite.
+pub(crate) struct Admitted {
+    gradients: GradientsParams,
+    /// Of all of them together, before clipping.
+    pub(crate) norm: f64,
 }
 
 impl Optimizer {
     /// A fresh optimizer for `model`.
     pub fn new<M: Module>(model: &M, config: &OptimizerConfig) -> Self {
-        let adamw = |weight_decay: f64| {
-            AdamWConfig::new()
-                .with_beta_1(config.betas[0] as f32)
-                .with_beta_2(config.betas[1] as f32)
-                .with_epsilon(config.epsilon as f32)
-                .with_weight_decay(weight_decay as f32)
+        let decayed = match config.weight_decay_on {
+            Decayed::All => None,
+            Decayed::Linear => Some(linear_weights(model).into_iter().collect()),
         };
-        let adamw = match config.weight_decay_on {
-            Decayed::All => adamw(config.weight_decay).init(),
-            Decayed::Linear => {
-                let decayed = ParamGroup::from_ids(linear_weights(model));
-                adamw(0.0).init().with_group(decayed, adamw(config.weight_decay).build(), None)
-            }
-        };
-        Self { adamw, max_grad_norm: config.max_grad_norm }
+        Self { config: *config, decayed, moments: BTreeMap::new() }
     }
 
     /// One step along `gradients`, clipped by their global norm; also gives that norm before clipping.
     ///
+    /// Parameters whose storage nobody else holds (no clone of the model, no frozen snapshot) change in place.
+    ///
     /// # Errors
-    /// A norm that is not finite: the weights are left as they were.
+    /// A norm that is not finite: nothing has changed.
     pub fn step<M: Module>(
         &mut self,
         model: M,
         gradients: GradientsParams,
         learning_rate: f64,
     ) -> Result<(M, f64), TrainError> {
-        let (gradients, norm) =
-            grpo_core::clip_by_global_norm(&model, gradients, self.max_grad_norm);
+        let admitted = Self::admit(&model, gradients)?;
+        let norm = admitted.norm;
+        Ok((self.apply(model, admitted, learning_rate), norm))
+    }
+
+    /// The first half of a step: whether the gradients are such that there can be one.
+    ///
+    /// # Errors
+    /// A norm that is not finite.
+    pub(crate) fn admit<M: Module>(
+        model: &M,
+        gradients: GradientsParams,
+    ) -> Result<Admitted, TrainError> {
+        let mut squares = Squares { gradients: &gradients, sum: 0.0 };
+        model.visit(&mut squares);
+        let norm = squares.sum.sqrt();
         if !norm.is_finite() {
             return Err(TrainError::Diverged { what: "gradient norm", value: norm });
         }
-        Ok((self.adamw.step(learning_rate, model, gradients), norm))
+        Ok(Admitted { gradients, norm })
+    }
+
+    /// The second half of a step, which cannot fail.
+    pub(crate) fn apply<M: Module>(
+        &mut self,
+        model: M,
+        admitted: Admitted,
+        learning_rate: f64,
+    ) -> M {
+        let Admitted { gradients, norm } = admitted;
+        // Burn's own clipping is of each tensor by itself, which bends the direction of the step.
+        let clip =
+            if norm > self.config.max_grad_norm { self.config.max_grad_norm / norm } else { 1.0 };
+        model.map(&mut Step { optimizer: self, gradients, learning_rate, clip })
+    }
+}
+
+struct Squares<'a> {
+    gradients: &'a GradientsParams,
+    sum: f64,
+}
+
+impl ModuleVisitor for Squares<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.gradients.get::<D>(param.id) {
+            self.sum += squared_norm(gradient);
+        }
+    }
+}
+
+struct Step<'a> {
+    optimizer: &'a mut Optimizer,
+    gradients: GradientsParams,
+    learning_rate: f64,
+    /// What gradients are multiplied by.
+    clip: f64,
+}
+
+impl ModuleMapper for Step<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let id = param.id;
+        let Some(gradient) = self.gradients.remove::<D>(id) else { return param };
+        param.map(|value| {
+            let learns = value.is_require_grad();
+            let updated =
+                self.optimizer.update(id, value.inner(), gradient, self.learning_rate, self.clip);
+            Tensor::from_inner(updated).set_require_grad(learns)
+        })
+    }
+}
+
+impl Optimizer {
+    /// One parameter after a step.
+    fn update<const D: usize>(
+        &mut self,
+        id: ParamId,
+        value: Tensor<D>,
+        gradient: Tensor<D>,
+        learning_rate: f64,
+        clip: f64,
+    ) -> Tensor<D> {
+        let shape = value.dims();
+        let elements = value.shape().num_elements();
+        let zeros = || Tensor::zeros([elements], (&value.device(), value.dtype()));
+        // Taken out, so that nobody else holds the means.
+        let before = self.moments.remove(&id);
+        let Moments { steps, means } =
+            before.unwrap_or_else(|| Moments { steps: 0, means: [zeros(), zeros()] });
+        let is_decayed = self.decayed.as_ref().is_none_or(|decayed| decayed.contains(&id));
+        let step = AdamW {
+            learning_rate,
+            betas: self.config.betas,
+            epsilon: self.config.epsilon,
+            weight_decay: if is_decayed { self.config.weight_decay } else { 0.0 },
+            step: steps + 1,
+            gradient_scale: clip,
+        };
+        let means = means.map(|mean| mean.reshape(shape));
+        let (value, means) = adamw_step(value, gradient, means, &step);
+        let means = means.map(|mean| mean.flatten(0, D - 1));
+        self.moments.insert(id, Moments { steps: steps + 1, means });
+        value
     }
 }

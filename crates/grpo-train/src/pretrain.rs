@@ -6,6 +6,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor};
 use grpo_core::accumulate;
 use grpo_data::{EpochOrder, Example, Examples};
+use grpo_kernels::gather_rows;
 use grpo_logprob::{Targets, score};
 use grpo_model::{CausalLm, Dropout, TokenBatch};
 use serde::{Deserialize, Serialize};
@@ -258,7 +259,7 @@ impl MicroBatch {
     fn loss<M: CausalLm>(&self, model: &M, hidden: &Tensor<2>, tokens: usize) -> Tensor<1> {
         let places: Tensor<1, Int> = Tensor::from_data(self.places.as_slice(), &hidden.device());
         let targets = Targets::new(self.next.clone(), model.vocabulary_size());
-        let scores = score(hidden.clone().select(0, places), &model.head(), &targets);
+        let scores = score(gather_rows(hidden.clone(), places), &model.head(), &targets);
         scores.logprobs.sum() * (-1.0 / tokens as f64)
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn config(shape: Shape) -> Value {
     json!({
         "train": {
             "steps": 1_000_000_000, "prompts_per_step": shape.prompts, "group_size": shape.group,
-            "micro_batch_size": 64,
+            "micro_batch_tokens": 4096,
         },
         "sampling": {"max_new_tokens": shape.tokens, "batch_size": shape.completions()},
         "reward": {"type": "pattern", "pattern": "ab|ba"},

@@ -142,7 +142,7 @@ fn exponentials(scores: &mut [f32], scale: f32) -> f32 {
     for x in scores.iter_mut() {
         *x = simd::exp((*x - max) * scale);
     }
-    simd::sum(scores.len(), |i| scores[i])
+    simd::sum([&*scores], |[x]| x)
 }
 
 /// Adds `Σ_j p_j V_j` over the positions of a page to `out`.

@@ -2,9 +2,13 @@
 //! finite differences, and both against the plain version in Burn's primitives.
 
 mod activations;
+mod attention;
 mod batch_invariant;
+mod gather_rows;
 mod kv_pages;
 mod norms;
+mod optimizer;
 mod properties;
+mod rotary;
 mod softmax;
 mod support;

@@ -7,11 +7,7 @@ use grpo_kernels::{
 use proptest::prelude::*;
 
 use crate::softmax::oracle;
-use crate::support::{assert_close, host, tensor, values};
-
-fn bits<const D: usize>(tensor: Tensor<D>) -> Vec<u32> {
-    tensor.into_data().iter::<f32>().map(f32::to_bits).collect()
-}
+use crate::support::{assert_close, bits, host, tensor, values};
 
 /// Scores of a shape with what may be seen of them.
 fn attention() -> impl Strategy<Value = ([usize; 4], Visible)> {

@@ -29,6 +29,10 @@ pub(crate) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
     tensor.into_data().iter::<f64>().collect()
 }
 
+pub(crate) fn bits<const D: usize>(tensor: Tensor<D>) -> Vec<u32> {
+    tensor.into_data().iter::<f32>().map(f32::to_bits).collect()
+}
+
 /// The gradients of `Σ w · f(inputs)` by Burn's tape, and the output.
 pub(crate) fn differentiate<const D: usize, const I: usize, const N: usize>(
     inputs: [Tensor<I>; N],

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use burn::backend::Flex;
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_model::{Adapted, Adapter, LoraConfig, Policy, linear_weights};
-use grpo_train::{Decayed, Optimizer, OptimizerConfig};
+use grpo_model::{Adapted, Adapter, LoraConfig, Policy, Transformer, linear_weights};
+use grpo_train::{Decayed, Optimizer, OptimizerConfig, TrainError};
 
-use crate::support::{model, optimizer};
+use crate::support::{self, model, optimizer};
 
 /// What each step's gradient is multiplied by: the moments have something to forget.
 const STEPS: [f32; 4] = [1.0, -0.5, 2.0, 0.25];
@@ -109,4 +110,109 @@ fn all_parameters_decay_or_the_matrices_of_linear_layers() {
     for on in [Decayed::Linear, Decayed::All] {
         assert_eq!(check(adapted.clone(), on), 2 * 6);
     }
+}
+
+/// One step of a fresh optimizer without decay: the numbers of each parameter, or the error.
+fn one_step<M: Module>(
+    model: M,
+    gradients: GradientsParams,
+    max_grad_norm: f64,
+) -> Result<(Numbers, f64), TrainError> {
+    let config = OptimizerConfig { max_grad_norm, epsilon: 1e-3, ..optimizer() };
+    let (after, norm) = Optimizer::new(&model, &config).step(model, gradients, RATE)?;
+    Ok((self::gradients(&after, 1.0).values, norm))
+}
+
+#[test]
+fn the_norm_is_of_all_gradients_together_and_the_direction_stays() {
+    let model = model(12, 2.0);
+    let whole = gradients(&model, 1.0);
+    let squares = whole.gradients.values().flatten().map(|&g| f64::from(g).powi(2));
+    let expected = squares.sum::<f64>().sqrt();
+    let (unclipped, norm) = one_step(model.clone(), whole.of_step, f64::MAX).unwrap();
+    assert!((norm - expected).abs() < 1e-13 * expected, "{norm}, expected {expected}");
+
+    let at_the_limit = one_step(model.clone(), gradients(&model, 1.0).of_step, norm).unwrap();
+    assert_eq!(at_the_limit, (unclipped.clone(), norm));
+    // A power of two, so that gradients that were a quarter from the beginning are the same numbers.
+    let clipped = one_step(model.clone(), gradients(&model, 1.0).of_step, 0.25 * norm).unwrap();
+    assert_eq!(clipped.1, norm);
+    let quarter = one_step(model.clone(), gradients(&model, 0.25).of_step, f64::MAX).unwrap();
+    assert_eq!(quarter.1, 0.25 * norm);
+    assert_eq!(clipped.0, quarter.0);
+    assert_ne!(clipped.0, unclipped);
+}
+
+#[test]
+fn a_norm_that_is_not_finite_leaves_weights_and_moments_as_they_were() {
+    let model = model(12, 2.0);
+    let before = gradients(&model, 1.0).values;
+    let mut optimizer = Optimizer::new(&model, &optimizer());
+    for factor in [f32::NAN, f32::INFINITY] {
+        let refused = optimizer.step(model.clone(), gradients(&model, factor).of_step, RATE);
+        let is_of_the_norm =
+            matches!(refused, Err(TrainError::Diverged { what: "gradient norm", .. }));
+        assert!(is_of_the_norm);
+    }
+    assert_eq!(gradients(&model, 1.0).values, before);
+    let fresh = Optimizer::new(&model, &support::optimizer());
+    let [after, expected] = [optimizer, fresh].map(|mut optimizer| {
+        let of_step = gradients(&model, 1.0).of_step;
+        gradients(&optimizer.step(model.clone(), of_step, RATE).unwrap().0, 1.0).values
+    });
+    assert_eq!(after, expected);
+}
+
+/// It neither decays nor counts the step: the next gradient is corrected as the first one.
+#[test]
+fn a_parameter_without_a_gradient_stays_as_it_is() {
+    let model = model(12, 2.0);
+    let config = OptimizerConfig { weight_decay: 0.5, ..optimizer() };
+    let all = gradients(&model, 1.0);
+    let (&left_out, values) = all.values.iter().find(|(_, values)| values.len() > 1000).unwrap();
+    let mut optimizer = Optimizer::new(&model, &config);
+    let mut without = gradients(&model, 1.0).of_step;
+    without.remove::<2>(left_out).unwrap();
+    let (after, _) = optimizer.step(model.clone(), without, RATE).unwrap();
+    assert_eq!(&gradients(&after, 1.0).values[&left_out], values);
+
+    let (after, _) = optimizer.step(after, gradients(&model, 1.0).of_step, RATE).unwrap();
+    let mut fresh = Optimizer::new(&model, &config);
+    let (expected, _) = fresh.step(model.clone(), gradients(&model, 1.0).of_step, RATE).unwrap();
+    let [after, expected] = [after, expected].map(|model| gradients(&model, 1.0).values);
+    // The norm is of one gradient more.
+    assert_eq!(after[&left_out], expected[&left_out]);
+    assert_ne!(after, expected);
+}
+
+/// Where the numbers of each parameter stand.
+#[derive(Default)]
+struct Storages(BTreeMap<ParamId, usize>);
+
+impl ModuleVisitor for Storages {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let value = param.val().inner().try_into_primitive::<Flex>().unwrap();
+        self.0.insert(param.id, value.bytes().as_ptr().addr());
+    }
+}
+
+#[test]
+fn weights_change_in_place_where_nobody_else_holds_them() {
+    let storages = |model: &Transformer| {
+        let mut storages = Storages::default();
+        model.visit(&mut storages);
+        storages.0
+    };
+    let model = model(12, 2.0);
+    let mut optimizer = Optimizer::new(&model, &optimizer());
+    let (before, of_step) = (storages(&model), gradients(&model, 1.0).of_step);
+    let (model, _) = optimizer.step(model, of_step, RATE).unwrap();
+    assert_eq!(storages(&model), before);
+
+    let held = model.clone();
+    let values = gradients(&held, 1.0).values;
+    let of_step = gradients(&model, 1.0).of_step;
+    let (model, _) = optimizer.step(model, of_step, RATE).unwrap();
+    assert!(storages(&model).iter().all(|(id, place)| before[id] != *place));
+    assert_eq!(gradients(&held, 1.0).values, values);
 }

@@ -1,0 +1,337 @@
+//! Attention of some queries of one sequence, forward and backward.
+
+use std::ops::Range;
+
+use multiversion::multiversion;
+use multiversion::target::target_cfg_f;
+
+use super::tiles::{GROUP, Lanes, exponentiate, hide, largest, mix, scores, spread};
+use crate::Heads;
+use crate::simd::{self, LANES};
+
+/// Columns of a matrix that lie next to each other in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns<'a> {
+    /// From the first column of the first row on.
+    pub(crate) values: &'a [f32],
+    /// From a row to the next.
+    pub(crate) stride: usize,
+}
+
+impl<'a> Columns<'a> {
+    #[inline(always)]
+    fn of_row(&self, row: usize, column: usize, width: usize) -> &'a [f32] {
+        let start = row * self.stride + column;
+        &self.values[start..start + width]
+    }
+}
+
+/// Queries, keys and values of all sequences.
+#[derive(Clone, Copy)]
+pub(crate) struct Inputs<'a> {
+    pub(crate) query: Columns<'a>,
+    pub(crate) keys: Columns<'a>,
+    pub(crate) values: Columns<'a>,
+    pub(crate) heads: Heads,
+    /// What scores are multiplied by.
+    pub(crate) scale: f32,
+    pub(crate) causal: bool,
+}
+
+/// Some queries of one sequence.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// Index of the sequence.
+    pub(crate) sequence: usize,
+    /// Rows in front of the sequence's own that it sees.
+    pub(crate) prefix: Range<usize>,
+    /// The sequence's own rows.
+    pub(crate) own: Range<usize>,
+    /// The queries, counted from the first of its own rows.
+    pub(crate) queries: Range<usize>,
+}
+
+impl Part {
+    /// Keys that its last query sees: those of the prefix, then own ones.
+    pub(crate) fn keys(&self, causal: bool) -> usize {
+        self.prefix.len() + if causal { self.queries.end } else { self.own.len() }
+    }
+
+    /// The row of each key.
+    #[inline(always)]
+    fn rows(&self) -> impl Iterator<Item = usize> {
+        self.prefix.clone().chain(self.own.clone())
+    }
+}
+
+/// Of each query and head two numbers, of which its weights are `exp(score − largest) · inverse`.
+pub(crate) const NORMALIZERS: usize = 2;
+
+/// `output` and `normalizers` are the rows of the part's queries, `[queries][heads · width]` and
+/// `[queries][heads · NORMALIZERS]`.
+#[multiversion(targets = "simd")]
+pub(crate) fn forward(
+    inputs: &Inputs<'_>,
+    part: &Part,
+    output: &mut [f32],
+    normalizers: &mut [f32],
+) {
+    if target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64")) {
+        forward_with::<true>(inputs, part, output, normalizers);
+    } else {
+        forward_with::<false>(inputs, part, output, normalizers);
+    }
+}
+
+#[inline(always)]
+fn forward_with<const FMA: bool>(
+    inputs: &Inputs<'_>,
+    part: &Part,
+    output: &mut [f32],
+    normalizers: &mut [f32],
+) {
+    let Heads { heads, kv_heads, width } = inputs.heads;
+    let padded = width.next_multiple_of(LANES);
+    let mut tiles = Tiles::new(part.keys(inputs.causal), padded);
+    let mut query = vec![[0.0; LANES]; padded];
+    let mut mixed = vec![[0.0; LANES]; padded];
+    for head in 0..heads {
+        if head % (heads / kv_heads) == 0 {
+            tiles.pack(inputs, part, head / (heads / kv_heads));
+        }
+        for block in Block::all(part, inputs.causal) {
+            block.transposed(&inputs.query, head * width, width, inputs.scale, &mut query);
+            let weights = &mut tiles.weights[..block.seen.next_multiple_of(GROUP)];
+            scores::<FMA>(&query, tiles.keys.as_flattened(), weights);
+            let weights = &mut weights[..block.seen];
+            hide(&mut weights[block.seen_by_all..], f32::NEG_INFINITY);
+            let largest = largest(weights);
+            let sums = exponentiate(weights, &largest);
+            hide(&mut weights[block.seen_by_all..], 0.0);
+            mix::<FMA>(weights, &tiles.values, &mut mixed);
+            for (query, row) in block.queries.clone().enumerate() {
+                let row = row - part.queries.start;
+                let inverse = 1.0 / sums[query];
+                let mixed = &mixed.as_flattened()[query * padded..][..width];
+                let output = &mut output[(row * heads + head) * width..][..width];
+                for (output, &mixed) in output.iter_mut().zip(mixed) {
+                    *output = mixed * inverse;
+                }
+                normalizers[(row * heads + head) * NORMALIZERS..][..NORMALIZERS]
+                    .copy_from_slice(&[largest[query], inverse]);
+            }
+        }
+    }
+}
+
+/// What the backward pass knows besides the inputs, of all rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Upstream<'a> {
+    /// `[rows][heads · width]`
+    pub(crate) output: &'a [f32],
+    /// Its gradient.
+    pub(crate) gradient: &'a [f32],
+    /// `[rows][heads · NORMALIZERS]`
+    pub(crate) normalizers: &'a [f32],
+}
+
+/// Gradients from the queries of a part in the heads that share one head of keys.
+pub(crate) struct Gradients {
+    /// `[queries][heads of the group · width]`
+    pub(crate) query: Vec<f32>,
+    /// `[keys][padded width]`
+    pub(crate) keys: Vec<Lanes>,
+    pub(crate) values: Vec<Lanes>,
+    pub(crate) padded: usize,
+}
+
+/// See [`Gradients`].
+#[multiversion(targets = "simd")]
+pub(crate) fn backward(
+    inputs: &Inputs<'_>,
+    part: &Part,
+    kv_head: usize,
+    upstream: &Upstream<'_>,
+) -> Gradients {
+    if target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64")) {
+        backward_with::<true>(inputs, part, kv_head, upstream)
+    } else {
+        backward_with::<false>(inputs, part, kv_head, upstream)
+    }
+}
+
+#[inline(always)]
+fn backward_with<const FMA: bool>(
+    inputs: &Inputs<'_>,
+    part: &Part,
+    kv_head: usize,
+    upstream: &Upstream<'_>,
+) -> Gradients {
+    let Heads { heads, kv_heads, width } = inputs.heads;
+    let (group, padded) = (heads / kv_heads, width.next_multiple_of(LANES));
+    let mut tiles = Tiles::new(part.keys(inputs.causal), padded);
+    tiles.pack(inputs, part, kv_head);
+    let mut score_gradients = vec![[0.0; LANES]; tiles.weights.len()];
+    let [mut query, mut gradient] = [0, 1].map(|_| vec![[0.0; LANES]; padded]);
+    let [mut query_rows, mut gradient_rows, mut mixed] =
+        [0, 1, 2].map(|_| vec![[0.0; LANES]; padded]);
+    let dy = Columns { values: upstream.gradient, stride: heads * width };
+    let mut gradients = Gradients {
+        query: vec![0.0; part.queries.len() * group * width],
+        keys: vec![[0.0; LANES]; tiles.keys.len()],
+        values: vec![[0.0; LANES]; tiles.keys.len()],
+        padded,
+    };
+    for head in kv_head * group..(kv_head + 1) * group {
+        for block in Block::all(part, inputs.causal) {
+            block.transposed(&inputs.query, head * width, width, inputs.scale, &mut query);
+            block.transposed(&dy, head * width, width, 1.0, &mut gradient);
+            block.rows(&inputs.query, head * width, width, inputs.scale, &mut query_rows);
+            block.rows(&dy, head * width, width, 1.0, &mut gradient_rows);
+            let [largest, inverse, dots] = block.of_queries(head, &inputs.heads, upstream);
+
+            // The weights once more.
+            let keys = block.seen.next_multiple_of(GROUP);
+            let weights = &mut tiles.weights[..keys];
+            scores::<FMA>(&query, tiles.keys.as_flattened(), weights);
+            exponentiate(&mut weights[..block.seen], &largest);
+            hide(&mut weights[block.seen_by_all..block.seen], 0.0);
+            weights[block.seen..].fill([0.0; LANES]);
+            // Of a weight dy · v, of a score weight · (dy · v − dy · y).
+            let of_scores = &mut score_gradients[..keys];
+            scores::<FMA>(&gradient, tiles.values.as_flattened(), of_scores);
+            for (weights, of_scores) in weights.iter_mut().zip(of_scores.iter_mut()) {
+                for lane in 0..LANES {
+                    weights[lane] *= inverse[lane];
+                    of_scores[lane] = weights[lane] * (of_scores[lane] - dots[lane]);
+                }
+            }
+            spread::<FMA>(weights, &gradient_rows, &mut gradients.values);
+            spread::<FMA>(of_scores, &query_rows, &mut gradients.keys);
+            mix::<FMA>(of_scores, &tiles.keys, &mut mixed);
+            for (query, row) in block.queries.clone().enumerate() {
+                let column = (head - kv_head * group) * width;
+                let row = (row - part.queries.start) * group * width + column;
+                let mixed = &mixed.as_flattened()[query * padded..][..width];
+                for (to, &mixed) in gradients.query[row..row + width].iter_mut().zip(mixed) {
+                    *to = mixed * inputs.scale;
+                }
+            }
+        }
+    }
+    gradients
+}
+
+/// Keys and values of one head as the products read them, and room for scores.
+struct Tiles {
+    /// `[keys][padded width]`, keys padded with 0 to a multiple of [`GROUP`].
+    keys: Vec<Lanes>,
+    values: Vec<Lanes>,
+    /// `[keys]`
+    weights: Vec<Lanes>,
+    padded: usize,
+}
+
+impl Tiles {
+    #[inline(always)]
+    fn new(keys: usize, padded: usize) -> Self {
+        let keys = keys.next_multiple_of(GROUP);
+        let [of_keys, values] = [0, 1].map(|_| vec![[0.0; LANES]; keys * padded / LANES]);
+        Self { keys: of_keys, values, weights: vec![[0.0; LANES]; keys], padded }
+    }
+
+    #[inline(always)]
+    fn pack(&mut self, inputs: &Inputs<'_>, part: &Part, kv_head: usize) {
+        let width = inputs.heads.width;
+        let count = part.keys(inputs.causal);
+        for (tile, from) in [(&mut self.keys, inputs.keys), (&mut self.values, inputs.values)] {
+            let places = tile.as_flattened_mut().chunks_exact_mut(self.padded).take(count);
+            for (to, row) in places.zip(part.rows()) {
+                to[..width].copy_from_slice(from.of_row(row, kv_head * width, width));
+            }
+        }
+    }
+}
+
+/// Up to [`LANES`] queries of a part.
+struct Block {
+    /// Counted from the first of the sequence's own rows.
+    queries: Range<usize>,
+    first_row: usize,
+    /// Keys that its last query sees, and that all of its queries see.
+    seen: usize,
+    seen_by_all: usize,
+}
+
+impl Block {
+    #[inline(always)]
+    fn all(part: &Part, causal: bool) -> impl Iterator<Item = Self> {
+        let (prefix, own, queries) = (part.prefix.len(), part.own.clone(), part.queries.clone());
+        queries.clone().step_by(LANES).map(move |start| {
+            let queries = start..queries.end.min(start + LANES);
+            let seen = prefix + if causal { queries.end } else { own.len() };
+            let seen_by_all = if causal { prefix + start + 1 } else { seen };
+            Self { first_row: own.start + start, queries, seen, seen_by_all }
+        })
+    }
+
+    /// `[width][queries]`, 0 for queries that there are not.
+    #[inline(always)]
+    fn transposed(
+        &self,
+        of: &Columns<'_>,
+        column: usize,
+        width: usize,
+        scale: f32,
+        to: &mut [Lanes],
+    ) {
+        let row = |query: usize| of.of_row(self.first_row + query, column, width);
+        if self.queries.len() < LANES {
+            to.fill([0.0; LANES]);
+            for query in 0..self.queries.len() {
+                for (to, &value) in to.iter_mut().zip(row(query)) {
+                    to[query] = value * scale;
+                }
+            }
+            return;
+        }
+        let rows: [&[f32]; LANES] = std::array::from_fn(row);
+        for (i, to) in to[..width].iter_mut().enumerate() {
+            for (to, row) in to.iter_mut().zip(&rows) {
+                *to = row[i] * scale;
+            }
+        }
+    }
+
+    /// `[queries][padded width]`, 0 for queries that there are not.
+    #[inline(always)]
+    fn rows(&self, of: &Columns<'_>, column: usize, width: usize, scale: f32, to: &mut [Lanes]) {
+        let padded = to.len();
+        for (query, to) in to.as_flattened_mut().chunks_exact_mut(padded).enumerate() {
+            if query >= self.queries.len() {
+                to.fill(0.0);
+                continue;
+            }
+            let row = of.of_row(self.first_row + query, column, width);
+            for (to, &value) in to.iter_mut().zip(row) {
+                *to = value * scale;
+            }
+        }
+    }
+
+    /// Of each query its two normalizers and `dy · y`; 0 for queries that there are not.
+    #[inline(always)]
+    fn of_queries(&self, head: usize, of: &Heads, upstream: &Upstream<'_>) -> [Lanes; 3] {
+        let mut lanes = [[0.0; LANES]; 3];
+        for query in 0..self.queries.len() {
+            let place = (self.first_row + query) * of.heads + head;
+            for (lanes, which) in lanes.iter_mut().zip(0..NORMALIZERS) {
+                lanes[query] = upstream.normalizers[place * NORMALIZERS + which];
+            }
+            let row = place * of.width..(place + 1) * of.width;
+            let (y, dy) = (&upstream.output[row.clone()], &upstream.gradient[row]);
+            lanes[2][query] = simd::sum([y, dy], |[y, dy]| y * dy);
+        }
+        lanes
+    }
+}

@@ -1,0 +1,259 @@
+//! Attention over packed sequences.
+
+use burn::tensor::{Device, Tensor};
+use grpo_kernels::{Heads, Packing, Sequence, attention, joint_attention, plain};
+use proptest::prelude::*;
+
+use crate::support::{assert_close, bits, finite_differences, host, tensor, values};
+
+const WIDE: Heads = Heads { heads: 2, kv_heads: 2, width: 32 };
+
+/// Of scores below 10, whose own rounding weights and output then show. As the kernel sees it.
+fn scale(width: usize) -> f64 {
+    f64::from(1.0 / width as f32)
+}
+
+/// Lengths of sequences with what they continue.
+fn packed(sequences: &[(usize, Option<usize>)], causal: bool) -> Packing {
+    let mut start = 0;
+    let sequence = |&(length, behind): &(usize, Option<usize>)| {
+        let rows = start..start + length;
+        start = rows.end;
+        Sequence { rows, behind }
+    };
+    Packing::new(sequences.iter().map(sequence).collect::<Vec<_>>(), causal)
+}
+
+/// From the definition: each pair of query and key is asked by itself. `x` is `[rows][queries, keys, values]`.
+fn oracle(x: &[f64], heads: Heads, scale: f64, packing: &Packing) -> Vec<f64> {
+    let (of_queries, of_keys) = (heads.query_columns(), heads.key_columns());
+    let columns = of_queries + 2 * of_keys;
+    let mut out = vec![0.0; packing.rows() * of_queries];
+    for (index, sequence) in packing.sequences().iter().enumerate() {
+        let keys: Vec<usize> = packing.prefix(index).chain(sequence.rows.clone()).collect();
+        for row in sequence.rows.clone() {
+            for head in 0..heads.heads {
+                let kv_head = head * heads.kv_heads / heads.heads;
+                let part = |row: usize, first: usize| &x[row * columns + first..][..heads.width];
+                let query = part(row, head * heads.width);
+                let weights: Vec<f64> = keys
+                    .iter()
+                    .map(|&key| {
+                        let of_key = part(key, of_queries + kv_head * heads.width);
+                        let dot: f64 = query.iter().zip(of_key).map(|(q, k)| q * k).sum();
+                        let sees = !packing.is_causal() || key <= row;
+                        if sees { (scale * dot).exp() } else { 0.0 }
+                    })
+                    .collect();
+                let total: f64 = weights.iter().sum();
+                for (weight, &key) in weights.iter().zip(&keys) {
+                    let value = part(key, of_queries + of_keys + kv_head * heads.width);
+                    let out = &mut out[row * of_queries + head * heads.width..][..heads.width];
+                    for (out, value) in out.iter_mut().zip(value) {
+                        *out += weight / total * value;
+                    }
+                }
+            }
+        }
+    }
+    out
+}
+
+fn plain_joint(x: Tensor<2>, heads: Heads, scale: f64, packing: &Packing) -> Tensor<2> {
+    let (queries, keys) = (heads.query_columns(), heads.key_columns());
+    let part = |start: usize, length: usize| x.clone().narrow(1, start, length);
+    let parts = [part(0, queries), part(queries, keys), part(queries + keys, keys)];
+    let [query, keys, values] = parts;
+    plain::attention(query, keys, values, heads, scale, packing, |weights| weights)
+}
+
+/// Three matrices of their own.
+fn separate(x: Tensor<2>, heads: Heads, scale: f64, packing: &Packing) -> Tensor<2> {
+    let (queries, keys) = (heads.query_columns(), heads.key_columns());
+    let part = |start: usize, length: usize| x.clone().narrow(1, start, length) * 1.0;
+    attention(
+        part(0, queries),
+        part(queries, keys),
+        part(queries + keys, keys),
+        heads,
+        scale,
+        packing,
+    )
+}
+
+type Operation = fn(Tensor<2>, Heads, f64, &Packing) -> Tensor<2>;
+
+/// Values and gradients of all forms; gradients against finite differences where there are few numbers, else
+/// against the plain version.
+#[track_caller]
+fn check(heads: Heads, packing: &Packing) {
+    let device = Device::flex().autodiff();
+    let columns = heads.query_columns() + 2 * heads.key_columns();
+    let shape = [packing.rows(), columns];
+    let n = shape[0] * columns;
+    let (x, w) = (values(n, 3), values(packing.rows() * heads.query_columns(), 4));
+    let scale = scale(heads.width);
+    let expected = oracle(&x, heads, scale, packing);
+    let run = |operation: Operation| {
+        let input = tensor(&x, shape, &device).require_grad();
+        let output = operation(input.clone(), heads, scale, packing);
+        let weights = tensor(&w, output.dims(), &device);
+        let gradients = (output.clone() * weights).sum().backward();
+        (host(output), host(input.grad(&gradients).unwrap()))
+    };
+    let slopes =
+        (n < 600).then(|| finite_differences(&x, |x| oracle(x, heads, scale, packing), &w));
+    let (_, of_plain) = run(plain_joint);
+    for operation in [joint_attention as Operation, separate, plain_joint] {
+        let (output, gradient) = run(operation);
+        assert_close(&output, &expected, 6e-7);
+        match &slopes {
+            Some(slopes) => assert_close(&gradient, slopes, 1e-6),
+            None => assert_close(&gradient, &of_plain, 2e-6),
+        }
+    }
+}
+
+#[test]
+fn small_sequences_of_every_kind() {
+    for causal in [true, false] {
+        for (heads, kv_heads, width) in [(1, 1, 1), (2, 2, 3), (4, 2, 2), (3, 1, 5)] {
+            let heads = Heads { heads, kv_heads, width };
+            check(heads, &packed(&[(1, None)], causal));
+            check(heads, &packed(&[(2, None), (1, None), (5, None)], causal));
+            check(heads, &packed(&[(3, None), (2, Some(0)), (1, Some(0))], causal));
+            check(
+                heads,
+                &packed(&[(2, None), (1, None), (2, Some(1)), (3, Some(0)), (1, Some(1))], causal),
+            );
+        }
+    }
+}
+
+/// A query sees just one key, or a block of queries one more than a register holds.
+#[test]
+fn lengths_around_blocks_tiles_and_tasks() {
+    for causal in [true, false] {
+        for length in [7, 8, 9, 15, 16, 17, 31, 33, 63, 65] {
+            check(Heads { heads: 1, kv_heads: 1, width: 2 }, &packed(&[(length, None)], causal));
+        }
+        let heads = Heads { heads: 2, kv_heads: 1, width: 20 };
+        check(heads, &packed(&[(127, None), (129, None), (128, None)], causal));
+        check(heads, &packed(&[(130, None), (260, Some(0)), (15, Some(0))], causal));
+    }
+    check(Heads { heads: 2, kv_heads: 2, width: 128 }, &packed(&[(50, None), (48, None)], true));
+}
+
+/// Ones that go through different tasks and blocks.
+#[test]
+fn a_row_does_not_depend_on_the_other_sequences() {
+    let columns = WIDE.query_columns() + 2 * WIDE.key_columns();
+    let lengths = [150, 5, 48, 17];
+    let whole = packed(&lengths.map(|length| (length, None)), true);
+    let x: Tensor<2> = tensor(&values(220 * columns, 5), [220, columns], &Device::flex());
+    let run = |x: Tensor<2>, packing: &Packing| joint_attention(x, WIDE, 0.2, packing);
+    let together = run(x.clone(), &whole);
+    for sequence in whole.sequences() {
+        let rows = sequence.rows.clone();
+        let alone =
+            run(x.clone().narrow(0, rows.start, rows.len()), &packed(&[(rows.len(), None)], true));
+        assert_eq!(bits(alone), bits(together.clone().narrow(0, rows.start, rows.len())));
+    }
+}
+
+/// With keys of a prefix whose gradient is made of several tasks.
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let packing =
+        packed(&[(150, None), (40, None), (140, Some(0)), (20, Some(1)), (50, Some(0))], true);
+    let columns = WIDE.query_columns() + 2 * WIDE.key_columns();
+    let run = || {
+        let x = tensor(&values(400 * columns, 8), [400, columns], &Device::flex().autodiff());
+        let x = x.require_grad();
+        let output = joint_attention(x.clone(), WIDE, 0.2, &packing);
+        let gradients = output.clone().square().sum().backward();
+        [bits(output), bits(x.grad(&gradients).unwrap())]
+    };
+    let with = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(run)
+    };
+    let one = with(1);
+    assert!(one == with(3), "1 and 3 threads");
+    assert!(one == with(8), "1 and 8 threads");
+}
+
+/// Rows that are there once give what they give in front of each sequence.
+#[test]
+fn a_shared_prefix_is_one_in_front_of_each() {
+    let columns = WIDE.query_columns() + 2 * WIDE.key_columns();
+    let x: Tensor<2> = tensor(&values(90 * columns, 6), [90, columns], &Device::flex());
+    let rows = |start: usize, length: usize| x.clone().narrow(0, start, length);
+    let shared = packed(&[(21, None), (30, Some(0)), (39, Some(0))], true);
+    let together = joint_attention(x.clone(), WIDE, 0.2, &shared);
+    for (start, length) in [(21, 30), (51, 39)] {
+        let whole = Tensor::cat(vec![rows(0, 21), rows(start, length)], 0);
+        let apart = joint_attention(whole, WIDE, 0.2, &packed(&[(21 + length, None)], true));
+        assert_eq!(
+            bits(apart.narrow(0, 21, length)),
+            bits(together.clone().narrow(0, start, length))
+        );
+    }
+}
+
+/// The numbers of a later token are nothing to an earlier one, and one sequence's are nothing to another.
+#[test]
+fn what_a_token_does_not_see_changes_no_bit() {
+    let columns = WIDE.query_columns() + 2 * WIDE.key_columns();
+    let packing = packed(&[(40, None), (20, None)], true);
+    let x = values(60 * columns, 7);
+    let run = |x: &[f64]| {
+        let x = tensor(x, [60, columns], &Device::flex());
+        bits(joint_attention(x, WIDE, 0.2, &packing))
+    };
+    let before = run(&x);
+    let mut changed = x.clone();
+    changed[30 * columns..40 * columns].iter_mut().for_each(|x| *x = 1e4);
+    let after = run(&changed);
+    let width = WIDE.query_columns();
+    assert_eq!(before[..30 * width], after[..30 * width]);
+    assert_ne!(before[30 * width..31 * width], after[30 * width..31 * width]);
+    assert_eq!(before[40 * width..], after[40 * width..]);
+}
+
+#[test]
+fn scores_far_apart_are_finite() {
+    let heads = Heads { heads: 1, kv_heads: 1, width: 1 };
+    // Queries 1e4 and −1e4 over keys 1, 0, −1: all weight on one key.
+    let x = [1e4, 1.0, 5.0, -1e4, 0.0, 7.0, 1e4, -1.0, 9.0];
+    let x = tensor(&x, [3, 3], &Device::flex());
+    let packing = packed(&[(3, None)], false);
+    let got = host(joint_attention(x, heads, 1.0, &packing));
+    assert_close(&got, &[5.0, 9.0, 5.0], 1e-7);
+}
+
+proptest! {
+    #[test]
+    fn outputs_are_means_of_values(
+        lengths in prop::collection::vec(1..40_usize, 1..5), width in 1..40_usize,
+        kv_heads in 1..3_usize, group in 1..3_usize, causal: bool, seed: u64,
+    ) {
+        let heads = Heads { heads: group * kv_heads, kv_heads, width };
+        let sequences: Vec<_> = lengths.iter().enumerate().map(|(i, &n)| (n, (i > 0).then_some(0))).collect();
+        let packing = packed(&sequences, causal);
+        let columns = heads.query_columns() + 2 * heads.key_columns();
+        let x = values(packing.rows() * columns, seed);
+        let scale = scale(width);
+        let got = host(joint_attention(
+            tensor(&x, [packing.rows(), columns], &Device::flex()), heads, scale, &packing,
+        ));
+        assert_close(&got, &oracle(&x, heads, scale, &packing), 6e-7);
+    }
+}
+
+#[test]
+#[should_panic(expected = "queries, keys and values")]
+fn columns_that_are_not_those_of_the_heads() {
+    let x: Tensor<2> = Tensor::zeros([3, 100], &Device::flex());
+    joint_attention(x, WIDE, 1.0, &packed(&[(3, None)], true));
+}
