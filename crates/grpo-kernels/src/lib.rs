@@ -13,6 +13,7 @@
 //! over chunks are taken in order.
 
 mod adamw;
+mod add;
 mod attention;
 mod attention_softmax;
 mod awake;
@@ -36,6 +37,7 @@ mod visible;
 mod backend;
 
 pub use adamw::{AdamW, adamw_step};
+pub use add::{add, add_bias};
 pub use attention::{attention, joint_attention};
 pub use attention_softmax::attention_softmax;
 pub use awake::awake;

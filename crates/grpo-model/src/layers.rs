@@ -5,7 +5,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
-use grpo_kernels::{batch_invariant_linear, gather_rows, layer_norm, rms_norm};
+use grpo_kernels::{add_bias, batch_invariant_linear, gather_rows, layer_norm, rms_norm};
 use grpo_logprob::Head;
 
 use crate::ModelError;
@@ -58,9 +58,11 @@ impl Linear {
                 batch_invariant_linear(x, unquantized(self.weight.val()), bias)
             }
             false => {
-                let y = x.clone().matmul(operand(self.weight.val(), &x));
-                match &self.bias {
-                    Some(bias) => y + operand(bias.val(), &x).unsqueeze(),
+                let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));
+                let weight = operand(self.weight.val(), &x);
+                let y = x.matmul(weight);
+                match bias {
+                    Some(bias) => add_bias(y, bias),
                     None => y,
                 }
             }

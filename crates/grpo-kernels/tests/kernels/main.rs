@@ -11,4 +11,5 @@ mod optimizer;
 mod properties;
 mod rotary;
 mod softmax;
+mod sums;
 mod support;
