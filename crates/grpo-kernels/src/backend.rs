@@ -7,6 +7,8 @@ mod add;
 mod attention;
 mod flex;
 mod gather_rows;
+mod gemm;
+mod matmul;
 mod optimizer;
 mod rotary;
 
@@ -23,6 +25,7 @@ use crate::Visible;
 pub(crate) use add::{add, add_bias};
 pub(crate) use attention::{Attention, attention, joint_attention};
 pub(crate) use gather_rows::gather_rows;
+pub(crate) use matmul::matmul;
 pub(crate) use optimizer::{adamw_step, squared_norm};
 pub(crate) use rotary::rotary;
 

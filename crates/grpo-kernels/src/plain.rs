@@ -9,6 +9,11 @@ use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use crate::adamw::{AdamW, Factors};
 use crate::{Heads, Packing, RotaryTables, Visible};
 
+/// `a · b`. See [`crate::matmul`].
+pub fn matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
+    a.matmul(b)
+}
+
 /// `x + y`. See [`crate::add`].
 pub fn add(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
     x + y

@@ -5,7 +5,7 @@
 
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
-use grpo_kernels::{add_bias, batch_invariant_linear, gather_rows, layer_norm, rms_norm};
+use grpo_kernels::{add_bias, batch_invariant_linear, gather_rows, layer_norm, matmul, rms_norm};
 use grpo_logprob::Head;
 
 use crate::ModelError;
@@ -60,7 +60,7 @@ impl Linear {
             false => {
                 let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));
                 let weight = operand(self.weight.val(), &x);
-                let y = x.matmul(weight);
+                let y = matmul(x, weight);
                 match bias {
                     Some(bias) => add_bias(y, bias),
                     None => y,

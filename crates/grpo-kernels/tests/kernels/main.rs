@@ -6,6 +6,7 @@ mod attention;
 mod batch_invariant;
 mod gather_rows;
 mod kv_pages;
+mod matmul;
 mod norms;
 mod optimizer;
 mod properties;
