@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use grpo_data::SampleKey;
 
+/// Turns ids into text.
+pub type Decode = Arc<dyn Fn(&[u32]) -> String + Send + Sync>;
+
 /// Says after each token whether a completion ends with it.
 pub trait StopRule: Send + Sync {
     /// Whether `completion`, the ids behind the prompt, ends here.
@@ -15,7 +18,7 @@ pub trait StopRule: Send + Sync {
 #[derive(Clone)]
 pub struct StopStrings {
     strings: Arc<[String]>,
-    decode: Arc<dyn Fn(&[u32]) -> String + Send + Sync>,
+    decode: Decode,
     /// Tokens from the end that can hold a string.
     window: usize,
 }
@@ -26,10 +29,7 @@ const MARGIN: usize = 16;
 
 impl StopStrings {
     /// Takes what turns ids into text. `None` where there are no strings.
-    pub fn new(
-        strings: &[String],
-        decode: Arc<dyn Fn(&[u32]) -> String + Send + Sync>,
-    ) -> Option<Self> {
+    pub fn new(strings: &[String], decode: Decode) -> Option<Self> {
         let longest = strings.iter().map(String::len).max()?;
         // A token is at least a byte.
         Some(Self { strings: strings.into(), decode, window: longest + MARGIN })
