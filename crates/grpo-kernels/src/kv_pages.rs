@@ -11,7 +11,7 @@ mod cpu;
 pub const PAGE: usize = 16;
 
 /// Keys and values of one attention layer, in pages of [`PAGE`] positions, written in place (Kwon et al. 2023,
-/// "PagedAttention").
+/// "PagedAttention"; docs/decisions/0015).
 ///
 /// Whose pages are whose, and which are free, is known to the caller. A page can belong to many sequences.
 #[derive(Clone, Debug)]
