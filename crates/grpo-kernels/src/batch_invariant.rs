@@ -9,9 +9,9 @@ mod cpu;
 ///
 /// A matrix product that cuts its sums by the shape of the whole (as a general one does, for speed) gives a sequence
 /// other last bits in another batch, and now and then another token. Sampling goes through this one ("batch
-/// invariance"; He et al. 2025, "Defeating Nondeterminism in LLM Inference"). On the CPU in `f32` each element is one
-/// chain of fused multiply-adds; weights are read where they lie, in `f32` or in `bf16`. On other backends it is the
-/// backend's own product, which may promise less.
+/// invariance"; He et al. 2025, "Defeating Nondeterminism in LLM Inference"). On the CPU in `f32` the terms of an element
+/// are fused multiply-adds in an order that nothing but the layout of the weight decides; weights are read where they
+/// lie, in `f32` or in `bf16`. On other backends it is the backend's own product, which may promise less.
 ///
 /// # Shapes
 /// - x: `[n, in]`

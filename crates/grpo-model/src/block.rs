@@ -40,7 +40,7 @@ impl Block {
         })
     }
 
-    /// `[batch · tokens, width]` → the same; `cache` with the layer's index where earlier positions count.
+    /// `[tokens, width]` → the same; `cache` with the layer's index where the tokens see it.
     pub(crate) fn forward(
         &self,
         x: Tensor<2>,

@@ -1,7 +1,7 @@
 //! The layers that families are made of.
 //!
-//! The residual stream is flat, `[tokens, width]`: with a third axis Burn's backward would build one
-//! weight gradient for each row of the batch and add them up.
+//! The residual stream is flat, `[tokens, width]`, since sequences are packed. With a third axis Burn's backward would
+//! also build one weight gradient for each row of the batch and add them up.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};

@@ -24,8 +24,8 @@ pub struct PretrainConfig {
     pub epochs: u32,
     /// Examples of one optimizer step.
     pub batch_size: usize,
-    /// Tokens that are computed at the same time; decides memory, and the result only by the rounding of a sum. All of
-    /// the step's where it is left out; an example that has more is computed alone.
+    /// Tokens that are computed at the same time; decides memory, and the result only by the rounding of a sum and by
+    /// the masks of dropout. All of the step's where it is left out; an example that has more is computed alone.
     #[serde(default)]
     pub micro_batch_tokens: Option<usize>,
     /// What is in a block of the model is computed once more on the way back, instead of being kept: less memory, a

@@ -7,13 +7,10 @@ use grpo_data::{Group, Prompt, Purpose};
 use grpo_kernels::awake;
 use grpo_model::{CausalLm, Frozen};
 use grpo_rewards::{Outcome, RewardRunner, Sample};
-use grpo_rollout::{Rollout, StepKey};
+use grpo_rollout::{Decode, Rollout, StepKey};
 
 use crate::learner::{Learner, Lesson, Update};
 use crate::{GrpoConfig, TrainError};
-
-/// Turns the token ids of a completion's actions into the text that the reward sees.
-pub type Decode = Box<dyn Fn(&[u32]) -> String>;
 
 /// A policy in training, and what samples from it and judges it.
 pub struct Grpo<M> {

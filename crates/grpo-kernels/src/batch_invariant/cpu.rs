@@ -263,9 +263,7 @@ fn add_block<S: Simd, const R: usize>(
     let mut sums = [[simd.splat_f32s(0.0); VECTORS]; R];
     for r in 0..R {
         let (vectors, _) = S::as_simd_f32s(&block[r * STRIP..][..width]);
-        for v in 0..VECTORS {
-            sums[r][v] = vectors[v];
-        }
+        sums[r].copy_from_slice(&vectors[..VECTORS]);
     }
     for i in 0..x.terms.len() {
         let (vectors, _) = S::as_simd_f32s(&weights[i * stride..][..width]);
@@ -279,9 +277,7 @@ fn add_block<S: Simd, const R: usize>(
     }
     for r in 0..R {
         let (vectors, _) = S::as_mut_simd_f32s(&mut block[r * STRIP..][..width]);
-        for v in 0..VECTORS {
-            vectors[v] = sums[r][v];
-        }
+        vectors[..VECTORS].copy_from_slice(&sums[r]);
     }
     for (block, y) in block.chunks(STRIP).zip(y.iter_mut()).take(R) {
         y[first..][..count].copy_from_slice(&block[..count]);
