@@ -194,6 +194,36 @@ fn prompts_are_read_in_passes_of_bounded_size() {
 }
 
 #[test]
+fn a_pass_of_prompts_can_be_filled_to_its_last_token() {
+    let of = |lengths: &[usize]| {
+        let prompts: Vec<Prompt> =
+            lengths.iter().zip(0..).map(|(&n, index)| prompt(index, &vec![2; n])).collect();
+        let (_, passes) = watch(endless(1, 1, 8), &prompts, 2100);
+        passes.iter().map(|pass| pass.prompts.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&[2048, 2047, 1]), [[2048, 2047, 1]]);
+    assert_eq!(of(&[2048, 2047, 2]), [[2048, 2047].as_slice(), &[2]]);
+}
+
+/// Several engines have the room of one between them.
+#[test]
+fn engines_share_the_room_of_a_batch() {
+    for (threads, batch_size, most) in
+        [(1, 64, 64), (2, 64, 32), (3, 64, 22), (3, 17, 9), (3, 15, 15)]
+    {
+        let model = Watched::new(16);
+        let rollout = Rollout::new(endless(8, 6, batch_size), &model, 2).unwrap();
+        let frozen = Frozen::snapshot(&model);
+        let prompts = prompts_of(40, 2);
+        let groups = in_pool(threads, || rollout.sample(&frozen, &prompts, KEY)).unwrap();
+        assert_eq!(completions(&groups).count(), 320);
+        let passes = model.passes.lock().unwrap();
+        let found = passes.iter().map(|pass| pass.completions).max().unwrap();
+        assert_eq!(found, most, "{threads} threads, batches of {batch_size}");
+    }
+}
+
+#[test]
 fn a_prompt_of_more_than_a_pass_is_read_alone() {
     let mut prompts = prompts_of(3, 20);
     prompts[1] = prompt(1, &(0..4100).map(|t| t * t % 11).collect::<Vec<u32>>());
