@@ -8,12 +8,7 @@ use grpo_data::{
 };
 use grpo_model::{Frozen, Policy};
 use grpo_rewards::{Outcome, Scored};
-<<<<<<< HEAD
 use grpo_train::{GrpoConfig, Learner};
-=======
-use grpo_train::Learner;
-use serde_json::json;
->>>>>>> docs
 
 use crate::case::{Measured, Repetition};
 use crate::kinds::lengths::{LONGEST, Lengths};
@@ -39,16 +34,9 @@ impl Learning {
         let shape = Shape { prompts, prompt_tokens: 1, group, tokens: LONGEST };
         let policy = model.build()?;
         let reference = Frozen::snapshot(&policy);
-<<<<<<< HEAD
         let mut config: GrpoConfig = serde_json::from_value(step::config(shape))?;
         // Nobody sampled these.
         config.sampler_check.tolerance = f64::MAX;
-=======
-        let mut config = step::config(shape);
-        // The ids are random: no model sampled them.
-        config["sampler_check"] = json!({"tolerance": 1e9});
-        let config = serde_json::from_value(config)?;
->>>>>>> docs
         let lengths = lengths.of(shape.completions());
         let groups = shape.prompts(model).into_iter().zip(lengths.chunks(group));
         let groups: Vec<Group> =
