@@ -81,6 +81,11 @@ fn check_recorded(sampling: &SamplingSettings) {
                 sizes.insert(possible.len());
             }
             let p = probabilities[ids[place] as usize];
+            // The random number is that of the position in the sequence, its prompt included.
+            let uniform = completion.key().uniform(KEY.purpose, place as u32);
+            let before: f64 = probabilities[..ids[place] as usize].iter().sum();
+            let within = before - 1e-5..before + p + 1e-5;
+            assert!(within.contains(&uniform), "{uniform} drew what has {within:?}");
             assert!((f64::from(recorded) - p.ln()).abs() < 1e-5, "{recorded} for {}", p.ln());
         }
         ends += usize::from(completion.finish() == Finish::EndToken);

@@ -161,6 +161,10 @@ fn passes_are_full_while_anything_waits() {
             assert_eq!(group.completions.len(), 9);
         }
         assert!(passes.iter().all(|pass| pass.completions <= batch_size));
+        // A prompt is read when there is room for one of its group at least, and not before.
+        for pass in passes.iter().filter(|pass| !pass.prompts.is_empty()) {
+            assert!(pass.completions + 9 * (pass.prompts.len() - 1) < batch_size, "{pass:?}");
+        }
         // From the first pass with completions to the one that reads the last prompt, each with all the room that there
         // is; a pass with a prompt may lack those that begin behind it.
         let last = passes.iter().rposition(|pass| !pass.prompts.is_empty()).unwrap();

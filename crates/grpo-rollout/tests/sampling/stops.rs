@@ -97,11 +97,17 @@ fn an_end_id_comes_before_a_rule_and_a_rule_before_the_limit() {
     assert!([Finish::EndToken, Finish::Stop, Finish::Length].into_iter().all(|f| of(f) > 0));
 }
 
+/// What a rule was asked about.
+type Asked = (SampleKey, Vec<u32>);
+
 /// The ids in front of a completion are none of it, and the token that ends it is.
 #[test]
 fn a_rule_sees_the_completion_with_its_newest_token() {
     #[derive(Clone, Default)]
+<<<<<<< HEAD
     type Asked = (SampleKey, Vec<u32>);
+=======
+>>>>>>> tests
     struct Seen(Arc<Mutex<Vec<Asked>>>);
     impl StopRule for Seen {
         fn ends(&self, completion: &[u32], key: &SampleKey) -> bool {

@@ -73,7 +73,7 @@ fn logprobs(policy: &Transformer, ids: &[u32], first: usize) -> Tensor<1> {
 
 /// Rewards of a group; their mean is 1 and their deviation (of the sample) is [`DEVIATION`].
 const REWARDS: [f64; GROUP] = [0.0, 3.0, 1.0, 0.0];
-const DEVIATION: f64 = 1.414_213_562_373_095;
+const DEVIATION: f64 = std::f64::consts::SQRT_2;
 /// What is added to the deviation.
 const EPSILON: f64 = 1e-4;
 
