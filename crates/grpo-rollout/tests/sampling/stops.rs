@@ -104,10 +104,6 @@ type Asked = (SampleKey, Vec<u32>);
 #[test]
 fn a_rule_sees_the_completion_with_its_newest_token() {
     #[derive(Clone, Default)]
-<<<<<<< HEAD
-    type Asked = (SampleKey, Vec<u32>);
-=======
->>>>>>> tests
     struct Seen(Arc<Mutex<Vec<Asked>>>);
     impl StopRule for Seen {
         fn ends(&self, completion: &[u32], key: &SampleKey) -> bool {
