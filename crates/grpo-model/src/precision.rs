@@ -1,5 +1,7 @@
 //! In which numbers frozen weights are held.
 
+use std::fmt;
+
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, FloatDType, Tensor};
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,17 @@ pub enum WeightPrecision {
     Q8,
     /// Whole numbers of −7 to 7, with a scale for each 32 weights. Burn's CPU backend keeps each in a byte.
     Q4,
+}
+
+impl fmt::Display for WeightPrecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::Q8 => "q8",
+            Self::Q4 => "q4",
+        })
+    }
 }
 
 impl WeightPrecision {

@@ -5,6 +5,7 @@ use burn::tensor::{Device, Tensor};
 use grpo_data::{Codec, Vocabulary};
 use grpo_model::{
     CausalLm, Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
+    WeightPrecision,
 };
 use grpo_rewards::RewardConfig;
 use grpo_train::{
@@ -66,6 +67,7 @@ pub(crate) fn config() -> GrpoConfig {
             repetition_penalty: None,
             max_new_tokens: 12,
             batch_size: 256,
+            weights: WeightPrecision::F32,
         },
         reward: RewardConfig::Molecule {
             qed: 0.7,
