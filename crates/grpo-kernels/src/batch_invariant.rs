@@ -4,13 +4,16 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 #[cfg(feature = "flex")]
 mod cpu;
+#[cfg(feature = "flex")]
+mod strip;
 
 /// `x · W + b`, off the tape, where the sum over the inner axis is taken in one order whatever the number of rows.
 ///
 /// A matrix product that cuts its sums by the shape of the whole (as a general one does, for speed) gives a sequence
 /// other last bits in another batch, and now and then another token. Sampling goes through this one ("batch
 /// invariance"; He et al. 2025, "Defeating Nondeterminism in LLM Inference"). On the CPU in `f32` each element is one
-/// chain of fused multiply-adds; weights are read where they lie, in `f32` or in `bf16`. On other backends it is the
+/// chain of fused multiply-adds; weights are read where they lie, in `f32`, in
+/// `bf16`, or quantized to bytes with a scale for each 32 of a row. On other backends it is the
 /// backend's own product, which may promise less.
 ///
 /// # Shapes
@@ -32,11 +35,14 @@ pub fn batch_invariant_linear(
         assert_eq!(bias.dims(), [columns], "one bias for each column");
     }
     #[cfg(feature = "flex")]
-    if crate::backend::is_fusable(&x) && matches!(weight.dtype(), DType::F32 | DType::BF16) {
+    if crate::backend::is_fusable(&x)
+        && matches!(weight.dtype(), DType::F32 | DType::BF16 | DType::QFloat(_))
+    {
         return cpu::linear(x, weight, bias);
     }
     let weight = match weight.dtype() {
         DType::BF16 => weight.cast(FloatDType::F32),
+        DType::QFloat(_) => weight.dequantize(),
         _ => weight,
     };
     let y = x.matmul(weight);

@@ -66,14 +66,6 @@ pub(crate) fn operand<const D: usize, const E: usize>(
     if on_tape { Tensor::from_inner(parameter) } else { parameter }
 }
 
-/// The numbers of a parameter in f32, or in bf16 where that is what they are.
-pub(crate) fn unquantized<const D: usize>(parameter: Tensor<D>) -> Tensor<D> {
-    match parameter.dtype() {
-        DType::QFloat(_) => parameter.dequantize(),
-        _ => parameter,
-    }
-}
-
 /// The numbers of a parameter in f32.
 pub(crate) fn dense<const D: usize>(parameter: Tensor<D>) -> Tensor<D> {
     match parameter.dtype() {
