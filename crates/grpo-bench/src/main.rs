@@ -24,7 +24,7 @@ use crate::cases::{CASES, Case};
 
 /// That of `grpo`, whose speed is measured here.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
 
 /// Measures one case of the benchmark and prints a JSON line a repetition
 #[derive(Parser)]
@@ -65,12 +65,10 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
         CASES.iter().for_each(print_line);
         return Ok(());
     }
-    if let Some(threads) = arguments.threads {
-        rayon::ThreadPoolBuilder::new()
-            .num_threads(threads.into())
-            .build_global()
-            .context("the pool of threads could not be made")?;
-    }
+    grpo_process::compute(arguments.threads.map(usize::from), || measure(arguments))?
+}
+
+fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     let case = Case::named(arguments.case.as_deref().expect("clap asks for it"))?;
     let mut measured = case.prepare()?;
     // The first repetition makes what later ones find there: threads, pages, moments of the optimizer.

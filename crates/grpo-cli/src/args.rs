@@ -138,6 +138,9 @@ pub(crate) struct SampleArguments {
     /// most 256 for completions of prompts]
     #[arg(long, value_name = "N")]
     pub(crate) max_new_tokens: Option<usize>,
+    /// End a completion with the token that completes this text, which stays part of it; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
     /// How the matrices of the model's blocks are held: f32, bf16, q8 or q4 (the last two are slow on the CPU)
     #[arg(long, value_name = "PRECISION", default_value = "f32", value_parser = precision)]
     pub(crate) weights: WeightPrecision,

@@ -38,16 +38,3 @@ pub(crate) fn named(name: Option<&str>) -> anyhow::Result<Device> {
         found.with_context(|| format!("no device `{name}` is built in; there is {}", names()))?;
     Ok(make())
 }
-
-/// Threads of the CPU backend, of rewards and of chemistry.
-pub(crate) fn set_threads(threads: Option<usize>) -> anyhow::Result<()> {
-    let Some(threads) = threads else { return Ok(()) };
-    anyhow::ensure!(
-        (1..=1024).contains(&threads),
-        "--threads {threads} is out of range; expected 1 to 1024"
-    );
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build_global()
-        .context("the pool of threads could not be made")
-}

@@ -1,9 +1,11 @@
 //! Completions out of a model.
 
+use std::sync::Arc;
+
 use anyhow::Context;
 use grpo_data::{Codec, Group, Prompt, Purpose};
 use grpo_model::{CausalLm, Frozen};
-use grpo_rollout::{Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Decode, Rollout, RolloutSettings, StepKey};
 use grpo_sampling::SamplingSettings;
 
 /// How completions are drawn outside of training.
@@ -11,6 +13,8 @@ pub(crate) struct Generation {
     pub(crate) seed: u64,
     pub(crate) sampling: SamplingSettings,
     pub(crate) max_new_tokens: usize,
+    /// Strings that end a completion.
+    pub(crate) stop: Vec<String>,
     pub(crate) batch_size: usize,
 }
 
@@ -32,10 +36,18 @@ pub(crate) fn generate<M: CausalLm>(
         batch_size: generation.batch_size,
     };
     let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
-    let rollout = Rollout::new(settings, model, longest).context("sampling")?;
+    let rollout = Rollout::new(settings, model, longest)
+        .and_then(|rollout| rollout.stopping_at(&generation.stop, &decoder(codec)))
+        .context("sampling")?;
     let key =
         StepKey { seed: generation.seed, purpose: Purpose::Evaluation, step: 0, policy_version: 0 };
     Ok(rollout.sample(&Frozen::snapshot(model), prompts, key)?)
+}
+
+/// What turns ids into the text that rewards and stop strings are about.
+pub(crate) fn decoder(codec: &Codec) -> Decode {
+    let codec = codec.clone();
+    Arc::new(move |ids| codec.decode(ids))
 }
 
 /// The completions of groups as text, group by group.

@@ -48,6 +48,7 @@ impl Look {
             seed: self.seed,
             sampling: sampling.settings(),
             max_new_tokens: sampling.max_new_tokens,
+            stop: sampling.stop.clone(),
             batch_size: sampling.batch_size,
         };
         let groups = generate(policy, &self.codec, &self.prompts, 1, &generation)?;

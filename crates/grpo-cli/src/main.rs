@@ -21,10 +21,8 @@ use clap::Parser;
 
 use crate::args::{Arguments, Command};
 
-/// Keeps the large buffers of a step instead of giving them back to the system and clearing them again,
-/// which took a sixth of a training step with glibc's.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
 
 fn main() -> ExitCode {
     match run(Arguments::parse()) {
@@ -40,8 +38,11 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
-    device::set_threads(arguments.threads)?;
-    match arguments.command {
+    grpo_process::compute(arguments.threads, || command(arguments.command))?
+}
+
+fn command(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Train(arguments) => commands::train::run(&arguments),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),
         Command::Replay(arguments) => commands::replay::run(&arguments),

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Origin;
 use crate::device;
+use crate::generate::decoder;
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::prompts::{PromptSection, Prompts};
 
@@ -109,7 +110,7 @@ impl TrainFile {
     pub(crate) fn grpo(&self) -> GrpoConfig {
         GrpoConfig {
             train: self.train,
-            sampling: self.sampling,
+            sampling: self.sampling.clone(),
             reward: self.reward.clone(),
             advantage: self.advantage,
             loss: self.loss,
@@ -168,12 +169,17 @@ impl TrainFile {
             ),
         };
         let codec = spec.codec;
+        anyhow::ensure!(
+            self.sampling.stop.is_empty() || codec.is_text(),
+            "sampling.stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own beside its weights",
+            self.model.display()
+        );
         Ok(Parts {
             policy,
             reference,
             end_ids: codec.end_ids().to_vec(),
             longest_prompt: prompts.longest(),
-            decode: Box::new(move |ids: &[u32]| codec.decode(ids)),
+            decode: decoder(&codec),
         })
     }
 }

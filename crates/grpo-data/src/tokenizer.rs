@@ -11,8 +11,8 @@ use tokenizers::Tokenizer;
 
 /// The tokenizer of a language model.
 ///
-/// Truncation and padding that `tokenizer.json` asks for are taken off: text is never cut in silence,
-/// and what is padding is for the batch to say.
+/// Truncation and padding that `tokenizer.json` asks for are taken off: text is never cut in silence, and
+/// batches have no padding.
 #[derive(Clone, Debug)]
 pub struct TextTokenizer {
     inner: Tokenizer,

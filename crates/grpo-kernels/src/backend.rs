@@ -3,9 +3,12 @@
 //! Nothing else in the crate knows of backends. [`Kernels`] is what a backend computes, forward and
 //! backward; [`FusedOps`] is what Burn dispatches, with the tape added by its `Autodiff` implementation.
 
+mod add;
 mod attention;
 mod flex;
 mod gather_rows;
+mod gemm;
+mod matmul;
 mod optimizer;
 mod rotary;
 
@@ -19,8 +22,10 @@ use burn::backend::{Autodiff, Backend, Dispatch, DispatchDevice, Flex, backend_e
 use burn::tensor::{DType, Device, Tensor};
 
 use crate::Visible;
+pub(crate) use add::{add, add_bias};
 pub(crate) use attention::{Attention, attention, joint_attention};
 pub(crate) use gather_rows::gather_rows;
+pub(crate) use matmul::matmul;
 pub(crate) use optimizer::{adamw_step, squared_norm};
 pub(crate) use rotary::rotary;
 

@@ -11,9 +11,9 @@ mod strip;
 ///
 /// A matrix product that cuts its sums by the shape of the whole (as a general one does, for speed) gives a sequence
 /// other last bits in another batch, and now and then another token. Sampling goes through this one ("batch
-/// invariance"; He et al. 2025, "Defeating Nondeterminism in LLM Inference"). On the CPU in `f32` each element is one
-/// chain of fused multiply-adds; weights are read where they lie, in `f32`, in
-/// `bf16`, or quantized to bytes with a scale for each 32 of a row. On other backends it is the
+/// invariance"; He et al. 2025, "Defeating Nondeterminism in LLM Inference"). On the CPU in `f32` the terms of an element
+/// are fused multiply-adds in an order that nothing but the layout of the weight decides; weights are read where they
+/// lie, in `f32`, in `bf16`, or quantized to bytes with a scale for each 32 of a row. On other backends it is the
 /// backend's own product, which may promise less.
 ///
 /// # Shapes

@@ -5,12 +5,11 @@ use burn::tensor::{Device, Tensor};
 /// Whether tensors of this device lie in the memory of the CPU.
 pub fn is_cpu(device: &Device) -> bool {
     #[cfg(feature = "flex")]
-    return crate::backend::is_cpu(device);
-    #[cfg(not(feature = "flex"))]
-    {
-        let _ = device;
-        false
+    if crate::backend::is_cpu(device) {
+        return true;
     }
+    let _ = device;
+    false
 }
 
 /// What `read` makes of the numbers of `x`, row by row. On the CPU in `f32` they are read where they lie; elsewhere they

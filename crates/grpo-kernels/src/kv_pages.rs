@@ -11,7 +11,7 @@ mod cpu;
 pub const PAGE: usize = 16;
 
 /// Keys and values of one attention layer, in pages of [`PAGE`] positions, written in place (Kwon et al. 2023,
-/// "PagedAttention").
+/// "PagedAttention"; docs/decisions/0015).
 ///
 /// Whose pages are whose, and which are free, is known to the caller. A page can belong to many sequences.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ enum Store {
     #[cfg(feature = "flex")]
     Host(cpu::HostPages),
     /// Keys and values, `[pages · PAGE, kv heads · width]` each.
-    Tensors(Tensor<2>, Tensor<2>),
+    Tensors(Box<[Tensor<2>; 2]>),
 }
 
 /// What a row of queries sees.
@@ -60,9 +60,9 @@ impl KvPages {
         match &mut self.store {
             #[cfg(feature = "flex")]
             Store::Host(host) => host.grow(added),
-            Store::Tensors(keys, values) => {
+            Store::Tensors(tensors) => {
                 let columns = self.heads.key_columns();
-                for tensor in [keys, values] {
+                for tensor in tensors.iter_mut() {
                     let more = Tensor::zeros([added * PAGE, columns], &tensor.device());
                     *tensor = Tensor::cat(vec![tensor.clone(), more], 0);
                 }
@@ -84,9 +84,9 @@ impl KvPages {
         match &mut self.store {
             #[cfg(feature = "flex")]
             Store::Host(host) => host.write(keys, values, places),
-            Store::Tensors(all_keys, all_values) => {
-                let places = indices(places.iter().copied(), &all_keys.device());
-                for (all, new) in [(all_keys, keys), (all_values, values)] {
+            Store::Tensors(tensors) => {
+                let places = indices(places.iter().copied(), &tensors[0].device());
+                for (all, new) in tensors.iter_mut().zip([keys, values]) {
                     let old = all.clone();
                     *all = old.select_assign(0, places.clone(), new, IndexingUpdateOp::Assign);
                 }
@@ -99,10 +99,11 @@ impl KvPages {
         match &mut self.store {
             #[cfg(feature = "flex")]
             Store::Host(host) => host.copy_page(from, to),
-            Store::Tensors(keys, values) => {
-                let from = indices(from * PAGE..(from + 1) * PAGE, &keys.device());
-                let to = indices(to * PAGE..(to + 1) * PAGE, &keys.device());
-                for tensor in [keys, values] {
+            Store::Tensors(tensors) => {
+                let device = tensors[0].device();
+                let from = indices(from * PAGE..(from + 1) * PAGE, &device);
+                let to = indices(to * PAGE..(to + 1) * PAGE, &device);
+                for tensor in tensors.iter_mut() {
                     let page = tensor.clone().select(0, from.clone());
                     let old = tensor.clone();
                     *tensor = old.select_assign(0, to.clone(), page, IndexingUpdateOp::Assign);
@@ -136,15 +137,14 @@ impl KvPages {
         match &self.store {
             #[cfg(feature = "flex")]
             Store::Host(host) => host.attend(query, seen, scale as f32),
-            Store::Tensors(keys, values) => self.attend_to(keys, values, query, seen, scale),
+            Store::Tensors(tensors) => self.attend_to(tensors, query, seen, scale),
         }
     }
 
     /// In the backend's operations: the pages of each row are gathered, and filled up to as many as the longest has.
     fn attend_to(
         &self,
-        keys: &Tensor<2>,
-        values: &Tensor<2>,
+        [keys, values]: &[Tensor<2>; 2],
         query: Tensor<2>,
         seen: &[Seen<'_>],
         scale: f64,
@@ -191,7 +191,7 @@ impl Store {
 
     fn tensors(heads: Heads, device: &Device) -> Self {
         let empty = || Tensor::zeros([0, heads.key_columns()], device);
-        Self::Tensors(empty(), empty())
+        Self::Tensors(Box::new([empty(), empty()]))
     }
 }
 

@@ -13,6 +13,7 @@
 //! over chunks are taken in order.
 
 mod adamw;
+mod add;
 mod attention;
 mod attention_softmax;
 mod awake;
@@ -23,6 +24,7 @@ mod gelu_tanh;
 mod host;
 mod kv_pages;
 mod layer_norm;
+mod matmul;
 mod packing;
 pub mod plain;
 mod rms_norm;
@@ -36,6 +38,7 @@ mod visible;
 mod backend;
 
 pub use adamw::{AdamW, adamw_step};
+pub use add::{add, add_bias};
 pub use attention::{attention, joint_attention};
 pub use attention_softmax::attention_softmax;
 pub use awake::awake;
@@ -46,6 +49,7 @@ pub use gelu_tanh::gelu_tanh;
 pub use host::{is_cpu, on_host};
 pub use kv_pages::{KvPages, PAGE, Seen};
 pub use layer_norm::layer_norm;
+pub use matmul::matmul;
 pub use packing::{Heads, Packing, Sequence};
 pub use rms_norm::rms_norm;
 pub use rotary::{RotaryTables, rotary};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Sequences that stand one behind another in the rows of a matrix, and what each of their tokens sees.
 ///
-/// The variable-length layout of FlashAttention, with one thing more: a sequence may continue an earlier one, as the
+/// The variable-length layout of FlashAttention (docs/decisions/0013), with one thing more: a sequence may continue an earlier one, as the
 /// completions of a group continue their prompt, whose rows are then there only once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packing {

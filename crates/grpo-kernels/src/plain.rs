@@ -9,6 +9,21 @@ use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use crate::adamw::{AdamW, Factors};
 use crate::{Heads, Packing, RotaryTables, Visible};
 
+/// `a · b`. See [`crate::matmul`].
+pub fn matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
+    a.matmul(b)
+}
+
+/// `x + y`. See [`crate::add`].
+pub fn add(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
+    x + y
+}
+
+/// `x + b` for each row. See [`crate::add_bias`].
+pub fn add_bias(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
+    x + bias.unsqueeze()
+}
+
 /// `x · Φ(x)` with the exact normal distribution function. See [`crate::gelu`].
 pub fn gelu<const D: usize>(x: Tensor<D>) -> Tensor<D> {
     // Written out: Burn's own erf-GELU is differentiated as if it were the tanh approximation.

@@ -107,6 +107,9 @@ pub(crate) trait Steps<B: Backend> {
 
     fn zeros(like: &FloatTensor<B>, shape: [usize; 2]) -> FloatTensor<B>;
 
+    /// `a · b`.
+    fn matmul(a: FloatTensor<B>, b: FloatTensor<B>) -> FloatTensor<B>;
+
     /// Whether a gradient of the weight is better built by rows of `[vocabulary, width]`.
     fn is_transposed(weight: &FloatTensor<B>) -> bool;
 }
@@ -144,9 +147,9 @@ pub(crate) fn forward<B: Backend, S: Steps<B>>(
         for ids in problem.id_ranges() {
             at.ids = ids.clone();
             let weight = columns::<B>(problem.weight, &ids);
-            let logits = problem.logits(hidden.clone(), weight.clone(), &ids);
+            let logits = problem.logits::<S>(hidden.clone(), weight.clone(), &ids);
             if let Some(weights) = S::absorb(&mut running, logits, &mut at, direct) {
-                let term = B::float_matmul(weights, B::float_transpose(weight));
+                let term = S::matmul(weights, B::float_transpose(weight));
                 sum = Some(match sum {
                     Some(sum) => S::accumulate(&running, sum, term),
                     None => term,
@@ -186,16 +189,16 @@ pub(crate) fn backward<B: Backend, S: Steps<B>>(
         for ids in problem.id_ranges() {
             at.ids = ids.clone();
             let weight = columns::<B>(problem.weight, &ids);
-            let logits = problem.logits(hidden.clone(), weight.clone(), &ids);
+            let logits = problem.logits::<S>(hidden.clone(), weight.clone(), &ids);
             let gradient = S::gradient(logits, &scores, &normalizer, &upstream, &mut at);
             if let Some(weight_gradient) = &mut weight_gradient {
-                weight_gradient.add(&hidden, &gradient, &ids);
+                weight_gradient.add::<S>(&hidden, &gradient, &ids);
             }
             if wanted.bias {
                 bias_parts.push(B::float_transpose(B::float_sum_dim(gradient.clone(), 0)));
             }
             if wanted.hidden {
-                let term = B::float_matmul(gradient, B::float_transpose(weight));
+                let term = S::matmul(gradient, B::float_transpose(weight));
                 hidden_gradient = Some(plus::<B>(hidden_gradient, term));
             }
         }
@@ -213,13 +216,13 @@ pub(crate) fn backward<B: Backend, S: Steps<B>>(
 }
 
 impl<B: Backend> Problem<'_, B> {
-    fn logits(
+    fn logits<S: Steps<B>>(
         &self,
         hidden: FloatTensor<B>,
         weight: FloatTensor<B>,
         ids: &Range<usize>,
     ) -> FloatTensor<B> {
-        let logits = B::float_matmul(hidden, weight);
+        let logits = S::matmul(hidden, weight);
         let Some(bias) = self.bias else { return logits };
         let bias = B::float_slice(bias.clone(), &[slice(ids)]);
         B::float_add(logits, B::float_reshape(bias, [1, ids.len()].into()))
@@ -250,14 +253,19 @@ impl<B: Backend> WeightGradient<B> {
     }
 
     /// Adds `hiddenᵀ · gradient` to the columns of `ids`.
-    fn add(&mut self, hidden: &FloatTensor<B>, gradient: &FloatTensor<B>, ids: &Range<usize>) {
+    fn add<S: Steps<B>>(
+        &mut self,
+        hidden: &FloatTensor<B>,
+        gradient: &FloatTensor<B>,
+        ids: &Range<usize>,
+    ) {
         let sum = self.sum.take().expect("there between additions");
         let [width] = [hidden.shape()[1]];
         let (term, place) = if self.transposed {
-            let term = B::float_matmul(B::float_transpose(gradient.clone()), hidden.clone());
+            let term = S::matmul(B::float_transpose(gradient.clone()), hidden.clone());
             (term, [slice(ids), slice(&(0..width))])
         } else {
-            let term = B::float_matmul(B::float_transpose(hidden.clone()), gradient.clone());
+            let term = S::matmul(B::float_transpose(hidden.clone()), gradient.clone());
             (term, [slice(&(0..width)), slice(ids)])
         };
         let term = B::float_add(term, B::float_slice(sum.clone(), &place));

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use grpo_kernels::{gelu, gelu_tanh, swiglu};
+use grpo_kernels::{add, gelu, gelu_tanh, swiglu};
 
 use crate::attention::Attention;
 use crate::description::{Activation, Description, NormOrder};
@@ -40,7 +40,7 @@ impl Block {
         })
     }
 
-    /// `[batch · tokens, width]` → the same; `cache` with the layer's index where earlier positions count.
+    /// `[tokens, width]` → the same; `cache` with the layer's index where the tokens see it.
     pub(crate) fn forward(
         &self,
         x: Tensor<2>,
@@ -51,15 +51,15 @@ impl Block {
             NormOrder::Pre => {
                 let attended =
                     self.attention.forward(self.attention_norm.forward(x.clone()), cache, pass);
-                let x = x + pass.dropout.apply(attended);
+                let x = add(pass.dropout.apply(attended), x);
                 let widened = self.mlp.forward(self.mlp_norm.forward(x.clone()), pass);
-                x + pass.dropout.apply(widened)
+                add(pass.dropout.apply(widened), x)
             }
             NormOrder::Post => {
                 let attended = self.attention.forward(x.clone(), cache, pass);
-                let x = self.attention_norm.forward(x + pass.dropout.apply(attended));
+                let x = self.attention_norm.forward(add(pass.dropout.apply(attended), x));
                 let widened = self.mlp.forward(x.clone(), pass);
-                self.mlp_norm.forward(x + pass.dropout.apply(widened))
+                self.mlp_norm.forward(add(pass.dropout.apply(widened), x))
             }
         }
     }

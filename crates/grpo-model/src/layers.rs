@@ -1,11 +1,11 @@
 //! The layers that families are made of.
 //!
-//! The residual stream is flat, `[tokens, width]`: with a third axis Burn's backward would build one
-//! weight gradient for each row of the batch and add them up.
+//! The residual stream is flat, `[tokens, width]`, since sequences are packed. With a third axis Burn's backward would
+//! also build one weight gradient for each row of the batch and add them up.
 
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor};
-use grpo_kernels::{batch_invariant_linear, gather_rows, layer_norm, rms_norm};
+use grpo_kernels::{add_bias, batch_invariant_linear, gather_rows, layer_norm, matmul, rms_norm};
 use grpo_logprob::Head;
 
 use crate::ModelError;
@@ -58,9 +58,11 @@ impl Linear {
                 batch_invariant_linear(x, self.weight.val(), bias)
             }
             false => {
-                let y = x.clone().matmul(operand(self.weight.val(), &x));
-                match &self.bias {
-                    Some(bias) => y + operand(bias.val(), &x).unsqueeze(),
+                let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));
+                let weight = operand(self.weight.val(), &x);
+                let y = matmul(x, weight);
+                match bias {
+                    Some(bias) => add_bias(y, bias),
                     None => y,
                 }
             }

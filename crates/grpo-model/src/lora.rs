@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::{CounterRng, Purpose};
-use grpo_kernels::batch_invariant_linear;
+use grpo_kernels::{batch_invariant_linear, matmul};
 use serde::{Deserialize, Serialize};
 
 use crate::precision::{dense, operand};
@@ -100,7 +100,7 @@ impl LoraPair {
     /// `[n, in]` → `[n, out]`
     pub(crate) fn forward(&self, x: Tensor<2>) -> Tensor<2> {
         let (a, b) = (operand(self.a.val(), &x), operand(self.b.val(), &x));
-        x.matmul(a).matmul(b) * self.scale
+        matmul(matmul(x, a), b) * self.scale
     }
 
     /// As [`Self::forward`], off the tape, where no row's result depends on the other rows.

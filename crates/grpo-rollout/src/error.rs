@@ -15,6 +15,9 @@ pub enum RolloutError {
     /// There is nothing to continue.
     #[error("a prompt has no tokens; it needs at least the beginning mark")]
     EmptyPrompt,
+    /// What every text has in it.
+    #[error("an empty stop string would end every completion after its first token; leave it out")]
+    EmptyStop,
     /// The policy cannot be sampled any more.
     #[error(transparent)]
     Diverged(#[from] NotFinite),

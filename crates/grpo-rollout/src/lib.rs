@@ -11,4 +11,4 @@ mod stop;
 
 pub use error::RolloutError;
 pub use rollout::{Rollout, RolloutSettings, StepKey};
-pub use stop::{StopRule, StopStrings};
+pub use stop::{Decode, StopRule, StopStrings};

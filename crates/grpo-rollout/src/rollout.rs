@@ -8,7 +8,7 @@ use grpo_model::{CausalLm, Frozen};
 use grpo_sampling::SamplingDistribution;
 
 use crate::engine::Task;
-use crate::{RolloutError, StopRule};
+use crate::{Decode, RolloutError, StopRule, StopStrings};
 
 /// How completions are sampled.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,6 +92,18 @@ impl Rollout {
     #[must_use]
     pub fn stopping(self, rule: impl StopRule + 'static) -> Self {
         Self { stop: Some(Arc::new(rule)), ..self }
+    }
+
+    /// With strings that end completions where their text has one; without any, as it is.
+    ///
+    /// # Errors
+    /// [`RolloutError::EmptyStop`].
+    pub fn stopping_at(self, strings: &[String], decode: &Decode) -> Result<Self, RolloutError> {
+        let rule = StopStrings::new(strings, Arc::clone(decode))?;
+        Ok(match rule {
+            Some(rule) => self.stopping(rule),
+            None => self,
+        })
     }
 
     /// Samples a group for each prompt.

@@ -5,6 +5,11 @@ use std::sync::Arc;
 
 use grpo_data::SampleKey;
 
+use crate::RolloutError;
+
+/// Turns ids into text.
+pub type Decode = Arc<dyn Fn(&[u32]) -> String + Send + Sync>;
+
 /// Says after each token whether a completion ends with it.
 pub trait StopRule: Send + Sync {
     /// Whether `completion`, the ids behind the prompt, ends here.
@@ -15,7 +20,7 @@ pub trait StopRule: Send + Sync {
 #[derive(Clone)]
 pub struct StopStrings {
     strings: Arc<[String]>,
-    decode: Arc<dyn Fn(&[u32]) -> String + Send + Sync>,
+    decode: Decode,
     /// Tokens from the end that can hold a string.
     window: usize,
 }
@@ -26,13 +31,25 @@ const MARGIN: usize = 16;
 
 impl StopStrings {
     /// Takes what turns ids into text. `None` where there are no strings.
-    pub fn new(
-        strings: &[String],
-        decode: Arc<dyn Fn(&[u32]) -> String + Send + Sync>,
-    ) -> Option<Self> {
-        let longest = strings.iter().map(String::len).max()?;
+    ///
+    /// # Errors
+    /// [`RolloutError::EmptyStop`].
+    pub fn new(strings: &[String], decode: Decode) -> Result<Option<Self>, RolloutError> {
+        Self::check(strings)?;
         // A token is at least a byte.
-        Some(Self { strings: strings.into(), decode, window: longest + MARGIN })
+        let window = strings.iter().map(String::len).max().map(|longest| longest + MARGIN);
+        Ok(window.map(|window| Self { strings: strings.into(), decode, window }))
+    }
+
+    /// Refuses strings that cannot be meant.
+    ///
+    /// # Errors
+    /// [`RolloutError::EmptyStop`].
+    pub fn check(strings: &[String]) -> Result<(), RolloutError> {
+        if strings.iter().any(String::is_empty) {
+            return Err(RolloutError::EmptyStop);
+        }
+        Ok(())
     }
 }
 
@@ -46,5 +63,75 @@ impl StopRule for StopStrings {
 impl fmt::Debug for StopStrings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StopStrings").field("strings", &self.strings).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: SampleKey = SampleKey { seed: 0, step: 0, prompt: 0, sample: 0 };
+
+    /// Feeds `tokens` one by one; how many there are when a string ends them.
+    #[track_caller]
+    fn check(strings: &[&str], tokens: &[&[u8]], expected: Option<usize>) {
+        let owned: Vec<Vec<u8>> = tokens.iter().map(|&token| token.to_vec()).collect();
+        let decode: Decode = Arc::new(move |ids| {
+            let bytes: Vec<u8> = ids.iter().flat_map(|&id| owned[id as usize].clone()).collect();
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        let strings: Vec<String> = strings.iter().map(|&string| string.to_owned()).collect();
+        let rule = StopStrings::new(&strings, decode).unwrap().unwrap();
+        let ids: Vec<u32> = (0..tokens.len() as u32).collect();
+        let found = (1..=ids.len()).find(|&count| rule.ends(&ids[..count], &KEY));
+        assert_eq!(found, expected, "{strings:?} in {tokens:?}");
+    }
+
+    #[test]
+    fn a_string_ends_inside_a_token_or_at_its_end() {
+        check(&["b"], &[b"a", b"b", b"c"], Some(2));
+        check(&["b"], &[b"a", b"abc", b"c"], Some(2));
+        check(&["abc"], &[b"abc"], Some(1));
+        check(&["d", "c"], &[b"a", b"b", b"c", b"d"], Some(3));
+        check(&["ac"], &[b"a", b"b", b"c"], None);
+    }
+
+    #[test]
+    fn a_string_lies_across_tokens() {
+        check(&["bcd"], &[b"ab", b"c", b"de", b"f"], Some(3));
+        check(&["\n\n"], &[b"a\n", b"b\n", b"\nc"], Some(3));
+        // What only begins one is none.
+        check(&["bcd"], &[b"ab", b"c", b"e"], None);
+    }
+
+    #[test]
+    fn a_character_of_many_tokens_counts_when_it_is_whole() {
+        let euro = "€".as_bytes();
+        check(&["€"], &[b"1", &euro[..1], &euro[1..2], &euro[2..], b"2"], Some(4));
+        // Before, there is only the sign for a broken character.
+        check(&["1€2"], &[b"1", &euro[..2], &euro[2..], b"2"], Some(4));
+    }
+
+    #[test]
+    fn of_a_long_completion_the_end_is_looked_at() {
+        let mut tokens: Vec<&[u8]> = vec![b"\xe2\x82\xac"; 100];
+        tokens.extend([b"x".as_slice(), b"y", b"z"]);
+        check(&["xyz"], &tokens, Some(103));
+        check(&["xyz", "a string that is longer than the completion"], &tokens[99..], Some(4));
+        // Each token is a byte, and the string has as many bytes as the window without its margin.
+        let text = "0123456789012345678901234567890123456789";
+        let bytes: Vec<&[u8]> = text.as_bytes().chunks(1).collect();
+        check(&[&text[3..]], &bytes, Some(40));
+    }
+
+    #[test]
+    fn no_strings_are_no_rule_and_an_empty_one_is_refused() {
+        let decode: Decode = Arc::new(|_| String::new());
+        assert!(StopStrings::new(&[], Arc::clone(&decode)).unwrap().is_none());
+        let error = StopStrings::new(&["a".to_owned(), String::new()], decode).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "an empty stop string would end every completion after its first token; leave it out"
+        );
     }
 }

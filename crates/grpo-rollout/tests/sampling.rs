@@ -1,13 +1,14 @@
 //! Sampling against the definition, against itself in other layouts, and against what it refuses.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use burn::tensor::Device;
 use grpo_data::{Codec, Completion, Finish, Group, Prompt, Purpose};
 use grpo_model::{
     Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, TokenBatch, Transformer,
 };
-use grpo_rollout::{Rollout, RolloutError, RolloutSettings, StepKey};
+use grpo_rollout::{Decode, Rollout, RolloutError, RolloutSettings, StepKey};
 use grpo_sampling::{SamplingDistribution, SamplingSettings};
 
 const VOCABULARY: usize = 12;
@@ -234,6 +235,38 @@ fn the_end_id_is_the_last_action_and_the_limit_holds() {
         seen.insert((completion.finish() == Finish::Length, ids.last() == Some(&8)));
     }
     assert_eq!(seen.len(), 3, "either end and the limit: {seen:?}");
+}
+
+/// A stopped completion is the beginning of the one that is not stopped, to the last bit.
+#[test]
+fn stop_strings_end_completions_and_change_nothing_else() {
+    let model = model();
+    let letter = |id: &u32| char::from(b'a' + *id as u8);
+    let decode: Decode = Arc::new(move |ids| ids.iter().map(letter).collect());
+    let plain = sample(settings(), &prompts(), KEY);
+    let text = |completion: &Completion| decode(&completion.action_ids().collect::<Vec<u32>>());
+    // What stands inside of some completion.
+    let long = completions(&plain).map(text).find(|text| text.len() > 8).unwrap();
+    let strings = [long[4..6].to_owned(), "zz".to_owned(), "d".to_owned()];
+    let rollout = Rollout::new(settings(), &model, 4).unwrap();
+    let rollout = rollout.stopping_at(&strings, &decode).unwrap();
+    let stopped = rollout.sample(&Frozen::snapshot(&model), &prompts(), KEY).unwrap();
+    let mut finishes = BTreeSet::new();
+    for (stopped, plain) in completions(&stopped).zip(completions(&plain)) {
+        let whole = text(plain);
+        let ends = strings.iter().filter_map(|string| Some(whole.find(string)? + string.len()));
+        let length = ends.min().unwrap_or(whole.len());
+        assert_eq!(text(stopped), whole[..length], "of {whole}");
+        assert_eq!(stopped.sampling_logprobs(), &plain.sampling_logprobs()[..length]);
+        let is_end = stopped.ids().last() == Some(&END);
+        let finish = if length < whole.len() { Finish::Stop } else { stopped.finish() };
+        assert_eq!((stopped.finish(), is_end), (finish, finish == Finish::EndToken));
+        finishes.insert(format!("{finish:?}"));
+    }
+    assert_eq!(finishes.len(), 3, "all three ends are needed: {finishes:?}");
+    let error = Rollout::new(settings(), &model, 4).unwrap();
+    let error = error.stopping_at(&[String::new()], &decode).unwrap_err();
+    assert_eq!(error, RolloutError::EmptyStop);
 }
 
 #[test]

@@ -4,8 +4,9 @@ use grpo_data::{CounterRng, EpochOrder, Purpose};
 
 /// The batches of one epoch, as indices of sequences.
 ///
-/// Batches are of similar lengths, so that little is padded: windows of a shuffled epoch are sorted by
-/// length, cut into batches, and the batches of a window are shuffled again.
+/// Batches are of similar lengths, so that attention makes little padding where it has to make some (with dropout, and
+/// without its fused version): windows of a shuffled epoch are sorted by length, cut into batches, and the batches of a
+/// window are shuffled again.
 pub(crate) fn epoch_batches(
     lengths: &[usize],
     batch_size: usize,

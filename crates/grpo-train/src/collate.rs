@@ -9,12 +9,12 @@ use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
 use grpo_model::{CausalLm, Dropout, Forward, Frozen, TokenBatch};
 use grpo_sampling::TokenSet;
 
-/// Some completions of a step. The token at a position is predicted by what the model makes of the one in front of it.
+/// Some completions of a step, packed for the model (docs/decisions/0013). The token at a position is predicted by what the model makes of the one in front of it.
 pub(crate) struct MicroBatch<'a> {
     pub(crate) completions: Vec<&'a Completion>,
     /// Place of each among the completions of the step.
     pub(crate) places: Vec<usize>,
-    /// `[b][t]`, true where token `t + 1` is an action.
+    /// `[b][t]`, true where token `t + 1` is an action: the loss has a rectangle.
     pub(crate) mask: Vec<Vec<bool>>,
     /// All but the last token of each completion; a prompt is there once for its group.
     inputs: TokenBatch,

@@ -3,6 +3,7 @@
 use grpo_core::AdvantageConfig;
 use grpo_model::WeightPrecision;
 use grpo_rewards::RewardConfig;
+use grpo_rollout::StopStrings;
 use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +82,7 @@ fn default_max_failed() -> f64 {
 }
 
 /// The section `[sampling]`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SamplingConfig {
     /// Logits are divided by this.
@@ -101,6 +102,10 @@ pub struct SamplingConfig {
     pub repetition_penalty: Option<f32>,
     /// Longest completion, in tokens, its end mark among them.
     pub max_new_tokens: usize,
+    /// Strings that end a completion, besides the end mark. The token that completes one is its last, and stays part
+    /// of it.
+    #[serde(default)]
+    pub stop: Vec<String>,
     /// Completions that are sampled at the same time; decides speed and memory.
     #[serde(default = "default_batch_size")]
     pub batch_size: usize,
@@ -172,6 +177,7 @@ impl GrpoConfig {
         in_range("train.reward_time_limit", train.reward_time_limit, 1e-3..=1e6)?;
         in_range("train.max_failed_rewards", train.max_failed_rewards, 0.0..=1.0)?;
         self.sampling.settings().check()?;
+        StopStrings::check(&self.sampling.stop)?;
         in_range("sampling.max_new_tokens", self.sampling.max_new_tokens as f64, 1.0..=1e6)?;
         in_range("sampling.batch_size", self.sampling.batch_size as f64, 1.0..=1e6)?;
         self.advantages()?;

@@ -21,6 +21,7 @@ mod train;
 
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use error::TrainError;
+pub use grpo_rollout::Decode;
 pub use learner::{Learner, Lesson, Update};
 pub use loss_settings::{AdvantageSettings, LossSettings};
 pub use metrics::Metrics;
@@ -28,5 +29,5 @@ pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
 pub use pretrain::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, pretrain};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::WarmupCosine;
-pub use step::{Decode, Grpo, PhaseTimes, StepReport};
+pub use step::{Grpo, PhaseTimes, StepReport};
 pub use train::{Parts, TrainObserver, train, unconditional_prompts};

@@ -98,7 +98,7 @@ impl Metrics {
             let chosen = completions.iter().filter(|completion| which(completion));
             chosen.map(|completion| completion.actions() as f64).collect()
         };
-        let ended = |completion: &Completion| completion.finish() == Finish::EndToken;
+        let ended = |completion: &Completion| completion.finish() != Finish::Length;
         for (kind, lengths) in
             [("length", lengths(&|_| true)), ("terminated_length", lengths(&ended))]
         {

@@ -6,6 +6,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor};
 use grpo_core::accumulate;
 use grpo_data::{EpochOrder, Example, Examples};
+use grpo_kernels::awake;
 use grpo_kernels::gather_rows;
 use grpo_logprob::{Targets, score};
 use grpo_model::{CausalLm, Dropout, TokenBatch};
@@ -23,8 +24,8 @@ pub struct PretrainConfig {
     pub epochs: u32,
     /// Examples of one optimizer step.
     pub batch_size: usize,
-    /// Tokens that are computed at the same time; decides memory, and the result only by the rounding of a sum. All of
-    /// the step's where it is left out; an example that has more is computed alone.
+    /// Tokens that are computed at the same time; decides memory, and the result only by the rounding of a sum and by
+    /// the masks of dropout. All of the step's where it is left out; an example that has more is computed alone.
     #[serde(default)]
     pub micro_batch_tokens: Option<usize>,
     /// What is in a block of the model is computed once more on the way back, instead of being kept: less memory, a
@@ -149,7 +150,8 @@ pub fn pretrain<M: CausalLm>(
             tokens += targets as u64;
             let learning_rate = config.optimizer.learning_rate * schedule.multiplier(tokens as f64);
             let mut dropout = Dropout::new(seed, step as u32, config.dropout);
-            let (value, gradients) = gradients(&model, &batch, targets, config, &mut dropout)?;
+            let (value, gradients) =
+                awake(|| gradients(&model, &batch, targets, config, &mut dropout))?;
             let grad_norm;
             (model, grad_norm) = optimizer.step(model, gradients, learning_rate)?;
             epoch_loss += value * targets as f64;

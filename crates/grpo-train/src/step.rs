@@ -4,15 +4,13 @@ use std::time::{Duration, Instant};
 
 use grpo_core::{Advantages, TokenStatistics};
 use grpo_data::{Group, Prompt, Purpose};
+use grpo_kernels::awake;
 use grpo_model::{CausalLm, Frozen};
 use grpo_rewards::{Outcome, RewardRunner, Sample};
-use grpo_rollout::{Rollout, StepKey};
+use grpo_rollout::{Decode, Rollout, StepKey};
 
 use crate::learner::{Learner, Lesson, Update};
 use crate::{GrpoConfig, TrainError};
-
-/// Turns the token ids of a completion's actions into the text that the reward sees.
-pub type Decode = Box<dyn Fn(&[u32]) -> String>;
 
 /// A policy in training, and what samples from it and judges it.
 pub struct Grpo<M> {
@@ -90,7 +88,7 @@ impl<M: CausalLm> Grpo<M> {
 
         // Â_i, then μ updates of log π_θ
         let learning_rate = self.config.learning_rate(step);
-        let lesson = self.learner.learn(&groups, &outcomes, learning_rate)?;
+        let lesson = awake(|| self.learner.learn(&groups, &outcomes, learning_rate))?;
         let update = started.elapsed() - rollout - reward;
 
         let times = PhaseTimes { rollout, reward, update };

@@ -33,7 +33,7 @@ pub struct Parts<M> {
     pub end_ids: Vec<u32>,
     /// Tokens of the longest prompt.
     pub longest_prompt: usize,
-    /// From the ids of a completion's actions to the text that the reward sees.
+    /// From the ids of a completion's actions to the text that the reward sees and `sampling.stop` is looked for in.
     pub decode: Decode,
 }
 
@@ -45,7 +45,7 @@ impl<M: CausalLm> Grpo<M> {
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         config.check()?;
         let Parts { policy, reference, end_ids, longest_prompt, decode } = parts;
-        let rollout = config.rollout(&policy, end_ids, longest_prompt)?;
+        let rollout = config.rollout(&policy, end_ids, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(config.reward.build()?, time_limit);
         let learner = Learner::new(policy, reference, &config)?;
@@ -68,6 +68,7 @@ impl GrpoConfig {
         policy: &M,
         end_ids: Vec<u32>,
         longest_prompt: usize,
+        decode: &Decode,
     ) -> Result<Rollout, TrainError> {
         let settings = RolloutSettings {
             group_size: self.train.group_size,
@@ -76,7 +77,8 @@ impl GrpoConfig {
             distribution: self.sampling.distribution(policy.vocabulary_size())?,
             batch_size: self.sampling.batch_size,
         };
-        Ok(Rollout::new(settings, policy, longest_prompt)?)
+        let rollout = Rollout::new(settings, policy, longest_prompt)?;
+        Ok(rollout.stopping_at(&self.sampling.stop, decode)?)
     }
 }
 

@@ -14,6 +14,7 @@ pub(super) enum May {
 /// A row a crate.
 pub(super) const CRATE_TABLE: &[(&str, May)] = &[
     ("grpo-core", May::Only(&[])),
+    ("grpo-process", May::Only(&[])),
     ("grpo-kernels", May::Only(&[])),
     ("grpo-sampling", May::Only(&[])),
     ("grpo-logprob", May::Only(&["kernels", "sampling"])),
@@ -29,7 +30,10 @@ pub(super) const CRATE_TABLE: &[(&str, May)] = &[
         "grpo-selftest",
         May::Only(&["core", "logprob", "model", "data", "sampling", "rewards", "train"]),
     ),
-    ("grpo-bench", May::Only(&["data", "model", "rewards", "rollout", "sampling", "train"])),
+    (
+        "grpo-bench",
+        May::Only(&["process", "data", "model", "rewards", "rollout", "sampling", "train"]),
+    ),
     ("grpo-cli", May::All),
     ("xtask", May::Only(&[])),
 ];

@@ -1,5 +1,6 @@
 //! `Grpo::step`: sampling, a reward that costs nothing, the reference, the loss, backward, AdamW.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use grpo_data::Prompt;
@@ -52,10 +53,10 @@ fn flops(model: Model, shape: Shape) -> f64 {
 
 /// A letter an id: what the reward's pattern looks at.
 fn decode() -> Decode {
-    Box::new(|ids| ids.iter().map(|id| char::from(b'a' + (id % 26) as u8)).collect())
+    Arc::new(|ids| ids.iter().map(|id| char::from(b'a' + (id % 26) as u8)).collect())
 }
 
-/// Groups with rewards of 0 and 1, KL on, updates of at most 64 completions at a time. Read as a user's file is, so that
+/// Groups with rewards of 0 and 1, KL on, micro-batches of 4,096 tokens. Read as a user's file is, so that
 /// a key that comes later has its default here.
 pub(crate) fn config(shape: Shape) -> Value {
     json!({

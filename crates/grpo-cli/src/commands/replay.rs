@@ -42,8 +42,9 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
     if let Some(size) = arguments.batch_size {
         file.sampling.batch_size = size;
     }
+    let end_ids = parts.end_ids.clone();
     let rollout =
-        file.grpo().rollout(&parts.policy, parts.end_ids.clone(), parts.longest_prompt)?;
+        file.grpo().rollout(&parts.policy, end_ids, parts.longest_prompt, &parts.decode)?;
 
     say(format_args!(
         "completion   step {}, prompt {}, sample {} of {}",

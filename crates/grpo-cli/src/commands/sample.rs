@@ -22,6 +22,11 @@ pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
     }
     let trained = Trained::argument(arguments.adapter.as_deref());
     let loaded = load(&arguments.model, trained, arguments.weights, &device::device())?;
+    anyhow::ensure!(
+        arguments.stop.is_empty() || loaded.spec.codec.is_text(),
+        "--stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own beside its weights",
+        arguments.model.display()
+    );
     let is_prompted = !arguments.prompt.is_empty() || arguments.prompts.is_some();
     if loaded.spec.codec.vocabulary().is_some() && !is_prompted {
         return molecules::run(arguments, &loaded);
@@ -64,6 +69,7 @@ fn generation(
             forbidden: Vec::new(),
         },
         max_new_tokens: arguments.max_new_tokens.unwrap_or(most.min(room)),
+        stop: arguments.stop.clone(),
         batch_size: arguments.batch_size,
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use grpo_rollout::RolloutError;
 use grpo_train::TrainError;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -43,6 +44,9 @@ impl Origin {
     pub(crate) fn explain(&self, error: TrainError) -> anyhow::Error {
         match &error {
             TrainError::Range { key, .. } => anyhow::anyhow!("{}{error}", self.place(key)),
+            TrainError::Rollout(RolloutError::EmptyStop) => {
+                anyhow::anyhow!("{}{error}", self.place("sampling.stop"))
+            }
             TrainError::Sampling(fault) => {
                 let key = format!("sampling.{}", fault.setting());
                 anyhow::anyhow!("{}{error}", self.place(&key))

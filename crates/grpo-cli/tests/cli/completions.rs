@@ -58,6 +58,51 @@ fn a_line_for_each_completion() {
 }
 
 #[test]
+fn a_stop_string_ends_a_completion() {
+    let place = Place::new();
+    place.model_of_texts("m", "llama");
+    let arguments =
+        ["sample", "--model", "m", "--prompt", "the", "-n", "8", "--max-new-tokens", "12"];
+    let stop = ["--stop", "e", "--stop", "zzz", "--stop", "t"];
+    let plain = place.lines(&arguments);
+    let stopped = place.lines(&[&arguments[..], &stop].concat());
+    let mut kinds = Vec::new();
+    for (stopped, plain) in stopped.iter().zip(&plain) {
+        let (text, whole) = (stopped["completion"].as_str().unwrap(), &plain["completion"]);
+        let is_stopped = text.contains(['e', 't']);
+        kinds.push(is_stopped);
+        let ids = numbers(stopped, "completion_ids");
+        assert_eq!(ids, numbers(plain, "completion_ids")[..ids.len()]);
+        if is_stopped {
+            assert_eq!(stopped["finish"], "stop", "{text}");
+            // The token that completes it is part of the text, and nothing behind that.
+            let last = text.find(['e', 't']).unwrap();
+            assert!(whole.as_str().unwrap().starts_with(&text[..=last]));
+        } else {
+            assert_eq!(stopped, plain);
+        }
+    }
+    kinds.sort_unstable();
+    kinds.dedup();
+    assert_eq!(kinds, [false, true], "some are stopped and some are not");
+}
+
+#[test]
+fn stop_strings_that_cannot_be_meant() {
+    let place = Place::new();
+    place.model_of_texts("m", "llama");
+    place.refuse(
+        &["sample", "--model", "m", "--prompt", "the", "--stop", "", "-o", "drawn.jsonl"],
+        "sampling: an empty stop string would end every completion after its first token; leave it out",
+    );
+    place.model_of_ids("ids", "llama", 20);
+    place.refuse(
+        &["sample", "--model", "ids", "--stop", "1"],
+        "--stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own beside its weights",
+    );
+}
+
+#[test]
 fn a_seed_gives_its_completions() {
     for family in ["gpt2", "llama", "qwen2", "qwen3"] {
         let place = Place::new();

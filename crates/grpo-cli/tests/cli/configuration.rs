@@ -76,6 +76,10 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
         "--set train.group_size=1: train.group_size = 1 is out of range; expected 2 to 1000000",
     );
     check_set(
+        "sampling.stop=[\"\"]",
+        "--set sampling.stop=[\"\"]: sampling: an empty stop string would end every completion after its first token; leave it out",
+    );
+    check_set(
         "loss.epsilon_low=2",
         "--set loss.epsilon_low=2: loss: epsilon_low = 2 is out of range; it must be 0 to 1",
     );

@@ -124,6 +124,20 @@ fn completions_that_were_sampled_with_rounded_weights() {
 }
 
 #[test]
+fn stop_strings_of_the_run_are_those_of_the_replay() {
+    let place = training_texts::place("llama");
+    place.succeed(&["train", "train.toml", "--set", "sampling.stop=[\"e\", \"a\", \"t\"]"]);
+    let records = objects(&place.read(COMPLETIONS));
+    let mut of_step = records.iter().filter(|record| record["step"] == 1);
+    let stopped = of_step.find(|record| record["finish"] == "stop").expect("one that was stopped");
+    assert!(stopped["text"].as_str().unwrap().contains(['e', 'a', 't']));
+    let of = ["prompt", "sample"].map(|name| stopped[name].to_string());
+    let begin = "policy       m, where the run began\n";
+    find_again(&place, ["1", &of[0], &of[1]], &[], begin);
+    find_again(&place, ["1", &of[0], &of[1]], &["--batch-size", "3"], begin);
+}
+
+#[test]
 fn all_of_a_model_that_kept_nothing() {
     let place = training_texts::place("qwen2");
     let (above, rest) = training_texts::TRAIN.split_once("[lora]").unwrap();

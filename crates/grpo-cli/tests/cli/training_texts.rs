@@ -78,6 +78,20 @@ fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
 }
 
 #[test]
+fn stop_strings_need_text() {
+    let place = place("llama");
+    place.model_of_ids("ids", "llama", 20);
+    place.write("ids.jsonl", "{\"prompt_ids\": [1, 2, 3]}\n");
+    let sets = ["model=ids", "data.file=ids.jsonl", "sampling.stop=[\"1\"]"];
+    let sets = sets.iter().flat_map(|set| ["--set", set]);
+    let arguments: Vec<&str> = ["train", "train.toml"].into_iter().chain(sets).collect();
+    place.refuse(
+        &arguments,
+        "sampling.stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own beside its weights",
+    );
+}
+
+#[test]
 fn an_adapter_is_trained_beside_its_base() {
     for family in ["gpt2", "llama", "qwen2", "qwen3"] {
         let place = place(family);

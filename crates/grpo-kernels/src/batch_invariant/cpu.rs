@@ -120,8 +120,14 @@ impl WithSimd for Product<'_, '_> {
         let Self { x, inner, weight, first, y } = self;
         match *weight {
             Weight::Columns(Strip { values, stride }) => {
-                for (x, y) in x.chunks(ROWS * inner.max(1)).zip(y.chunks_mut(ROWS)) {
-                    dot_rows(simd, x, inner, &values[first * stride..], stride, y);
+                // Some columns for all rows, so that they are read once.
+                let columns = y[0].len();
+                for start in (0..columns).step_by(4 * DOTS) {
+                    let part = start..columns.min(start + 4 * DOTS);
+                    let values = &values[(first + start) * stride..];
+                    for (x, y) in x.chunks(ROWS * inner.max(1)).zip(y.chunks_mut(ROWS)) {
+                        dot_rows(simd, x, inner, values, stride, y, part.clone());
+                    }
                 }
             }
             Weight::Rows(rows) => {
@@ -244,9 +250,7 @@ fn add_block<S: Simd, const R: usize>(
     let mut sums = [[simd.splat_f32s(0.0); VECTORS]; R];
     for r in 0..R {
         let (vectors, _) = S::as_simd_f32s(&block[r * STRIP..][..width]);
-        for v in 0..VECTORS {
-            sums[r][v] = vectors[v];
-        }
+        sums[r].copy_from_slice(&vectors[..VECTORS]);
     }
     for i in 0..x.terms.len() {
         let vectors = weights.vectors::<S>(i, first);
@@ -259,9 +263,7 @@ fn add_block<S: Simd, const R: usize>(
     }
     for r in 0..R {
         let (vectors, _) = S::as_mut_simd_f32s(&mut block[r * STRIP..][..width]);
-        for v in 0..VECTORS {
-            vectors[v] = sums[r][v];
-        }
+        vectors[..VECTORS].copy_from_slice(&sums[r]);
     }
     for (block, y) in block.chunks(STRIP).zip(y.iter_mut()).take(R) {
         y[strip + first..][..count].copy_from_slice(&block[..count]);
@@ -278,10 +280,11 @@ fn dot_rows<S: Simd>(
     weights: &[f32],
     stride: usize,
     y: &mut [&mut [f32]],
+    part: std::ops::Range<usize>,
 ) {
-    let columns = y[0].len();
-    let whole = columns - columns % DOTS;
-    for first in (0..whole).step_by(DOTS) {
+    let whole = part.len() - part.len() % DOTS;
+    for column in (0..whole).step_by(DOTS) {
+        let (weights, first) = (&weights[column * stride..], part.start + column);
         match y.len() {
             1 => dots::<S, 1, DOTS>(simd, x, inner, weights, stride, y, first),
             2 => dots::<S, 2, DOTS>(simd, x, inner, weights, stride, y, first),
@@ -292,7 +295,8 @@ fn dot_rows<S: Simd>(
         }
     }
     // What is left over, column by column; the terms of an element are added alike.
-    for first in whole..columns {
+    for column in whole..part.len() {
+        let (weights, first) = (&weights[column * stride..], part.start + column);
         for r in 0..y.len() {
             dots::<S, 1, 1>(simd, &x[r * inner..], inner, weights, stride, &mut y[r..], first);
         }
@@ -310,10 +314,7 @@ fn dots<S: Simd, const R: usize, const C: usize>(
     first: usize,
 ) {
     let x: [_; R] = std::array::from_fn(|r| S::as_simd_f32s(&x[r * inner..(r + 1) * inner]));
-    let w: [_; C] = std::array::from_fn(|c| {
-        let start = (first + c) * stride;
-        S::as_simd_f32s(&weights[start..start + inner])
-    });
+    let w: [_; C] = std::array::from_fn(|c| S::as_simd_f32s(&weights[c * stride..][..inner]));
     let mut sums = [[simd.splat_f32s(0.0); C]; R];
     for i in 0..x[0].0.len() {
         let vectors: [S::f32s; C] = std::array::from_fn(|c| w[c].0[i]);

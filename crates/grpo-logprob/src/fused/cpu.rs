@@ -2,7 +2,7 @@
 
 use burn::backend::flex::FlexTensor;
 use burn::backend::{Flex, TensorMetadata};
-use burn::tensor::TensorData;
+use burn::tensor::{Tensor, TensorData};
 use grpo_kernels::simd;
 use multiversion::multiversion;
 use rayon::prelude::*;
@@ -153,6 +153,12 @@ impl Steps<Flex> for Fused {
                 scale_row(x, scale.inverse_temperature);
             });
         logits
+    }
+
+    fn matmul(a: FlexTensor, b: FlexTensor) -> FlexTensor {
+        let [a, b] = [a, b].map(Tensor::<2>::from_primitive::<Flex>);
+        let product = grpo_kernels::matmul(a, b).try_into_primitive::<Flex>();
+        product.expect("a product on the CPU lies on the CPU")
     }
 
     fn zeros(_like: &FlexTensor, shape: [usize; 2]) -> FlexTensor {

@@ -141,6 +141,10 @@ impl<B: Backend> Steps<B> for Plain {
         B::float_mul_scalar(gradient, inverse_temperature.into())
     }
 
+    fn matmul(a: FloatTensor<B>, b: FloatTensor<B>) -> FloatTensor<B> {
+        B::float_matmul(a, b)
+    }
+
     fn zeros(like: &FloatTensor<B>, shape: [usize; 2]) -> FloatTensor<B> {
         B::float_zeros(shape.into(), &like.device(), like.dtype().into())
     }

@@ -18,7 +18,7 @@ use crate::tensors::Precision;
 const LOGITS: f64 = 2e-4;
 /// Log-probabilities and entropies of two programs in f32.
 const SCORES: f64 = 1e-4;
-/// One program, with tokens in other places of a rectangle.
+/// One program, with sequences computed together in other ways.
 const LAYOUTS: f64 = 1e-5;
 
 pub(super) fn policy(

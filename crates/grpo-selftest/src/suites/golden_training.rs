@@ -144,6 +144,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             min_p: None,
             repetition_penalty: None,
             max_new_tokens: longest,
+            stop: Vec::new(),
             batch_size: 1,
             weights: WeightPrecision::F32,
         },

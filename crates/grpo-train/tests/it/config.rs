@@ -46,6 +46,10 @@ fn counts_out_of_range() {
         "sampling.batch_size = 0 is out of range; expected 1 to 1000000",
     );
     check(
+        |c| c.sampling.stop = vec!["\n".to_owned(), String::new()],
+        "sampling: an empty stop string would end every completion after its first token; leave it out",
+    );
+    check(
         |c| c.schedule.warmup_steps = 11,
         "schedule.warmup_steps = 11 is out of range; expected 0 to 10",
     );

@@ -1,6 +1,7 @@
 //! That rewards are learned, and that equal seeds learn the same.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 
 use grpo_model::Transformer;
 use grpo_train::{
@@ -38,7 +39,7 @@ fn the_best_of_ten_arms_is_found() {
     config.train.steps = 60;
     config.train.group_size = 16;
     let decode =
-        Box::new(
+        Arc::new(
             |ids: &[u32]| {
                 if ids == [BEST] { "CC(=O)Oc1ccccc1C(=O)O".to_owned() } else { String::new() }
             },
@@ -70,7 +71,7 @@ fn a_small_model_learns_to_write_molecules() {
     config.loss.kl_coef = None;
     let boundary = vocabulary.boundary();
     let model = fresh_model(vocabulary.len());
-    let decode = Box::new(move |ids: &[u32]| vocabulary.decode(ids));
+    let decode = Arc::new(move |ids: &[u32]| vocabulary.decode(ids));
     let mut grpo = begin(model, config, 1, boundary, decode).unwrap();
     let mut kept = Kept::default();
     train(&mut grpo, |_| unconditional_prompts(4, boundary), &mut kept).unwrap();

@@ -1,9 +1,10 @@
 //! Names and values of the metrics of a real step.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use grpo_data::{Completion, Finish};
-use grpo_train::{Metrics, StepReport};
+use grpo_train::{Decode, Metrics, StepReport};
 
 use crate::oracle::completions;
 use crate::support::{chains, config, grpo, take_step};
@@ -119,4 +120,31 @@ fn values_are_those_of_the_completions() {
     }
     let speed = metrics.get("tokens_per_second").unwrap() * metrics.get("step_time").unwrap();
     assert!((speed - lengths.iter().sum::<f64>()).abs() < 1e-6);
+}
+
+/// A completion that a stop string ended is as good as one with an end mark: it counts among the whole ones.
+#[test]
+fn a_stop_string_is_an_end_of_the_policys_own() {
+    let letter = |id: &u32| char::from(b'a' + *id as u8);
+    let letters: Decode = Arc::new(move |ids| ids.iter().map(letter).collect());
+    let mut config = config();
+    config.sampling.max_new_tokens = 6;
+    // The end mark is the letter d.
+    config.sampling.stop = vec!["b".to_owned(), "ef".to_owned()];
+    let report = take_step(&mut grpo(config, letters), 0);
+    let metrics = Metrics::of(&report, 1234);
+    let mut lengths = [vec![], vec![]];
+    for (completion, text) in completions(&report).zip(&report.texts) {
+        let is_stopped = text.ends_with('b') || text.ends_with("ef");
+        assert_eq!(completion.finish() == Finish::Stop, is_stopped, "{text}");
+        let before = &text[..text.len() - 1];
+        assert!(!before.contains('b') && !before.contains("ef"), "{text} goes on");
+        lengths[usize::from(completion.finish() == Finish::Length)].push(text.len() as f64);
+    }
+    let [ended, cut] = lengths;
+    assert!(report.texts.iter().any(|text| text.ends_with('b')) && !cut.is_empty());
+    let clipped = cut.len() as f64 / (cut.len() + ended.len()) as f64;
+    assert_eq!(metrics.get("completions/clipped_ratio"), Some(clipped));
+    let mean = ended.iter().sum::<f64>() / ended.len() as f64;
+    assert_eq!(metrics.get("completions/mean_terminated_length"), Some(mean));
 }

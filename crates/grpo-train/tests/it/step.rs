@@ -1,7 +1,7 @@
 //! One step of GRPO against its definition.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use grpo_core::Preset;
 use grpo_train::{
@@ -34,24 +34,25 @@ fn the_first_update_begins_at_the_reference() {
 /// cut distribution.
 #[test]
 fn sampler_and_trainer_agree() {
-    let plain = config().sampling;
+    let plain = || config().sampling;
     for sampling in [
-        plain,
-        SamplingConfig { temperature: 0.7, ..plain },
-        SamplingConfig { temperature: 1.4, top_k: Some(4), ..plain },
-        SamplingConfig { temperature: 1.4, top_p: Some(0.8), ..plain },
-        SamplingConfig { min_p: Some(0.2), ..plain },
-        SamplingConfig { repetition_penalty: Some(1.4), ..plain },
-        SamplingConfig { repetition_penalty: Some(0.8), top_p: Some(0.9), ..plain },
+        plain(),
+        SamplingConfig { temperature: 0.7, ..plain() },
+        SamplingConfig { temperature: 1.4, top_k: Some(4), ..plain() },
+        SamplingConfig { temperature: 1.4, top_p: Some(0.8), ..plain() },
+        SamplingConfig { min_p: Some(0.2), ..plain() },
+        SamplingConfig { repetition_penalty: Some(1.4), ..plain() },
+        SamplingConfig { repetition_penalty: Some(0.8), top_p: Some(0.9), ..plain() },
         SamplingConfig {
             temperature: 1.2,
             top_k: Some(6),
             top_p: Some(0.9),
             min_p: Some(0.1),
-            ..plain
+            ..plain()
         },
     ] {
-        let mut grpo = grpo(GrpoConfig { sampling, ..config() }, chains());
+        let sampled = GrpoConfig { sampling: sampling.clone(), ..config() };
+        let mut grpo = grpo(sampled, chains());
         for step in 0..3 {
             let [_, largest] = sampling_difference(&take_step(&mut grpo, step));
             assert!(largest < 1e-5, "step {step} with {sampling:?}: {largest}");
@@ -84,7 +85,7 @@ fn micro_batches_decide_nothing() {
         let (whole, whole_report) = of(64);
         let moved = distance(&whole, &before);
         assert!(moved > 1e-2, "{preset:?} moved by {moved} only");
-        // One at a time there is no padding at all.
+        // With one token or three each completion is computed alone.
         for micro_batch_tokens in [1, 3] {
             let (parts, report) = of(micro_batch_tokens);
             let apart = distance(&whole, &parts);
@@ -120,7 +121,7 @@ fn equal_rewards_leave_the_policy_as_it_is() {
     for text in ["", "CCO"] {
         let mut config = config();
         config.loss.kl_coef = None;
-        let mut grpo = grpo(config, Box::new(move |_| text.to_owned()));
+        let mut grpo = grpo(config, Arc::new(move |_| text.to_owned()));
         let before = parameters(grpo.policy());
         for step in 0..2 {
             let report = take_step(&mut grpo, step);
@@ -134,16 +135,19 @@ fn equal_rewards_leave_the_policy_as_it_is() {
 /// Acceptance test 6: where rewards say nothing, the penalty leads back to the reference.
 #[test]
 fn the_penalty_leads_back_to_the_reference() {
-    let equal = Rc::new(Cell::new(false));
-    let (seen, chains) = (Rc::clone(&equal), chains());
-    let decode: Decode = Box::new(move |ids| if seen.get() { String::new() } else { chains(ids) });
+    let equal = Arc::new(AtomicBool::new(false));
+    let (seen, chains) = (Arc::clone(&equal), chains());
+    let decode: Decode = Arc::new(move |ids| match seen.load(Ordering::Relaxed) {
+        true => String::new(),
+        false => chains(ids),
+    });
     let mut config = config();
     config.loss.kl_coef = Some(0.5);
     let mut grpo = grpo(config, decode);
     let displaced = (0..6).map(|step| take_step(&mut grpo, step).tokens.kl().unwrap()).last();
     let displaced = displaced.unwrap();
     assert!(displaced > 1e-3, "{displaced}");
-    equal.set(true);
+    equal.store(true, Ordering::Relaxed);
     let returned = (6..60).map(|step| take_step(&mut grpo, step).tokens.kl().unwrap()).last();
     assert!(returned.unwrap() < 0.25 * displaced, "{displaced} came to {returned:?}");
 }
@@ -214,7 +218,7 @@ fn a_reward_that_fails_stops_the_step_and_moves_nothing() {
     let mut config = config();
     config.train.reward_time_limit = 1e-3;
     // Three hundred rings for each completion: far more than a millisecond.
-    let mut grpo = grpo(config, Box::new(|_| "C1CCCCC1".repeat(100)));
+    let mut grpo = grpo(config, Arc::new(|_| "C1CCCCC1".repeat(100)));
     let before = parameters(grpo.policy());
     let error = grpo.step(&unconditional_prompts(3, vocabulary().boundary()), 4).unwrap_err();
     assert_eq!(

@@ -1,5 +1,7 @@
 //! Small models, settings and comparisons that several tests need.
 
+use std::sync::Arc;
+
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use grpo_data::{Codec, Vocabulary};
@@ -66,6 +68,7 @@ pub(crate) fn config() -> GrpoConfig {
             min_p: None,
             repetition_penalty: None,
             max_new_tokens: 12,
+            stop: Vec::new(),
             batch_size: 256,
             weights: WeightPrecision::F32,
         },
@@ -98,7 +101,7 @@ pub(crate) fn optimizer() -> OptimizerConfig {
 /// Rewards that differ, though an untrained model hardly ever writes a molecule: a completion becomes a chain
 /// of its length, or nothing where its ids have an odd sum.
 pub(crate) fn chains() -> Decode {
-    Box::new(|ids| {
+    Arc::new(|ids| {
         let odd = ids.iter().sum::<u32>() % 2 == 1;
         if odd { String::new() } else { "C".repeat(ids.len()) }
     })

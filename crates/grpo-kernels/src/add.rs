@@ -1,0 +1,33 @@
+//! Sums, written where the first term lies.
+
+use burn::tensor::Tensor;
+
+/// `x + y`, in place where nobody else holds `x`.
+///
+/// # Panics
+/// Where the shapes differ.
+pub fn add(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
+    assert_eq!(x.dims(), y.dims(), "terms of one shape");
+    #[cfg(feature = "flex")]
+    if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&y) {
+        return crate::backend::add(x, y);
+    }
+    crate::plain::add(x, y)
+}
+
+/// `bias` added to each row of `x`, in place where nobody else holds `x`.
+///
+/// # Shapes
+/// - x: `[n, columns]`; bias: `[columns]`
+/// - result: `[n, columns]`
+///
+/// # Panics
+/// Where the shapes disagree.
+pub fn add_bias(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
+    assert_eq!(bias.dims()[0], x.dims()[1], "one bias for each column");
+    #[cfg(feature = "flex")]
+    if crate::backend::is_fusable(&x) && crate::backend::is_fusable(&bias) {
+        return crate::backend::add_bias(x, bias);
+    }
+    crate::plain::add_bias(x, bias)
+}

@@ -1,0 +1,16 @@
+//! What a program that computes sets up before it begins: its allocator and its threads.
+//!
+//! ```no_run
+//! #[global_allocator]
+//! static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
+//!
+//! fn main() -> Result<(), grpo_process::ThreadsError> {
+//!     grpo_process::compute(None, || println!("on a thread of the pool"))
+//! }
+//! ```
+
+mod allocator;
+mod threads;
+
+pub use mimalloc::MiMalloc as Allocator;
+pub use threads::{ThreadsError, compute};

@@ -1,0 +1,59 @@
+//! The pool of threads that a program computes in.
+
+use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
+
+use crate::allocator::keep_memory;
+
+/// Bytes of a thread's stack: what a main thread has on most systems, since the program's own code runs there.
+const STACK: usize = 8 << 20;
+
+/// Runs `program` on a thread of a new pool of `threads`, or of as many as the machine has cores.
+///
+/// A parallel operation that is begun outside of the pool puts its thread to sleep until it is done; begun inside, the
+/// thread takes part in it. A training step begins thousands.
+///
+/// # Errors
+/// A number of threads that no machine has, or a pool that the system refuses.
+pub fn compute<R: Send>(
+    threads: Option<usize>,
+    program: impl FnOnce() -> R + Send,
+) -> Result<R, ThreadsError> {
+    if let Some(threads) = threads.filter(|threads| !(1..=1024).contains(threads)) {
+        return Err(ThreadsError::Number { threads });
+    }
+    keep_memory();
+    // 0 stands for the machine's cores, or RAYON_NUM_THREADS.
+    ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).stack_size(STACK).build_global()?;
+    Ok(rayon::scope(|_| program()))
+}
+
+/// Threads that cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ThreadsError {
+    /// A number that no machine has.
+    #[error("--threads {threads} is out of range; expected 1 to 1024")]
+    Number {
+        /// What was asked for.
+        threads: usize,
+    },
+    /// The system, or a pool that there is already.
+    #[error("the pool of threads could not be made")]
+    Pool(#[from] ThreadPoolBuildError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_runs_in_a_pool_of_its_threads() {
+        let error = compute(Some(0), || ()).unwrap_err();
+        assert_eq!(error.to_string(), "--threads 0 is out of range; expected 1 to 1024");
+        let inside = compute(Some(3), || {
+            (rayon::current_thread_index().is_some(), rayon::current_num_threads())
+        });
+        assert_eq!(inside.unwrap(), (true, 3));
+        assert!(matches!(compute(None, || ()), Err(ThreadsError::Pool(_))));
+    }
+}
