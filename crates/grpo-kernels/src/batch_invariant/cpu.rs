@@ -252,6 +252,10 @@ fn add_block<S: Simd, const R: usize>(
         let (vectors, _) = S::as_simd_f32s(&block[r * STRIP..][..width]);
         sums[r].copy_from_slice(&vectors[..VECTORS]);
     }
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "one place in all rows of x, and a row of the weight"
+    )]
     for i in 0..x.terms.len() {
         let vectors = weights.vectors::<S>(i, first);
         for r in 0..R {
