@@ -4,7 +4,8 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::case::Measured;
-use crate::kinds::learning::{Learning, Lengths};
+use crate::kinds::learning::Learning;
+use crate::kinds::lengths::Lengths;
 use crate::kinds::matmul::Matmul;
 use crate::kinds::prefill::Prefill;
 use crate::kinds::resident::Resident;
@@ -35,6 +36,7 @@ pub(crate) struct Case {
 enum Kind {
     Matmul { size: Size, rows: usize },
     Sampling { model: Model, shape: Shape },
+    Lengths { model: Model, lengths: Lengths },
     Prefill { model: Model, group: usize },
     Training { model: Model, rows: usize, tokens: usize, steps: usize },
     Learning { model: Model, lengths: Lengths },
@@ -129,6 +131,18 @@ pub(crate) const CASES: &[Case] = &[
     ours("prefill-alone", "prompts", true, Kind::Prefill { model: small(256), group: 1 }),
     ours("prefill-shared", "prompts", true, Kind::Prefill { model: small(256), group: 8 }),
     ours(
+        "sampling-equal",
+        "tokens",
+        false,
+        Kind::Lengths { model: small(256), lengths: Lengths::Equal },
+    ),
+    ours(
+        "sampling-ragged",
+        "tokens",
+        false,
+        Kind::Lengths { model: small(256), lengths: Lengths::Ragged },
+    ),
+    ours(
         "learning-equal",
         "tokens",
         false,
@@ -178,6 +192,9 @@ impl Case {
         Ok(match self.kind {
             Kind::Matmul { size, rows } => Box::new(Matmul::new(size, rows)),
             Kind::Sampling { model, shape } => Box::new(Sampling::new(model, shape)?),
+            Kind::Lengths { model, lengths } => {
+                Box::new(Sampling::of_lengths(model, 8, 64, lengths.of(128))?)
+            }
             Kind::Prefill { model, group } => Box::new(Prefill::new(model, 4, 200, group)?),
             Kind::Training { model, rows, tokens, steps } => {
                 Box::new(Training::new(model, rows, tokens, steps)?)

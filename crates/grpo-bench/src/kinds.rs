@@ -1,6 +1,7 @@
 //! The kinds of work that are measured, a file each.
 
 pub(crate) mod learning;
+pub(crate) mod lengths;
 pub(crate) mod matmul;
 pub(crate) mod prefill;
 pub(crate) mod resident;

@@ -154,7 +154,10 @@ impl<'a, M: CausalLm> Engine<'a, M> {
     /// The groups whose prompts are run next: those for which there will be room.
     fn next_prompts(&self) -> Vec<Group> {
         let mut next: Vec<Group> = Vec::new();
-        let (mut room, mut tokens) = (self.batch_size - self.running.len(), 0);
+        // Completions of one token end as they begin: without those that are still to begin, prompts would pile up.
+        let to_begin: usize = self.ready.iter().map(|ready| ready.group.samples.len()).sum();
+        let mut room = (self.batch_size - self.running.len()).saturating_sub(to_begin);
+        let mut tokens = 0;
         let mut waiting = self.task.waiting.lock().expect("no engine panicked");
         while let Some(group) = waiting.front() {
             let length = self.task.prompts[group.prompt].ids.len();

@@ -25,6 +25,21 @@ pub struct RolloutSettings {
     pub batch_size: usize,
 }
 
+impl RolloutSettings {
+    /// Whether a prompt of `prompt` tokens can be continued in a context of `context`.
+    fn fits(&self, prompt: usize, context: usize) -> Result<(), RolloutError> {
+        let max_new_tokens = self.max_new_tokens;
+        if prompt == 0 {
+            return Err(RolloutError::EmptyPrompt);
+        }
+        // The last token is drawn, but never fed.
+        if prompt.saturating_add(max_new_tokens - 1) > context {
+            return Err(RolloutError::TooLong { prompt, max_new_tokens, context });
+        }
+        Ok(())
+    }
+}
+
 /// Which step of which run is sampled: the coordinates of its random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepKey {
@@ -72,19 +87,7 @@ impl Rollout {
         if found != vocabulary {
             return Err(RolloutError::Vocabulary { found, vocabulary });
         }
-        // The last token is drawn, but never fed.
-        let needed = longest_prompt.saturating_add(settings.max_new_tokens - 1);
-        let context = model.context_length();
-        if longest_prompt == 0 {
-            return Err(RolloutError::EmptyPrompt);
-        }
-        if needed > context {
-            return Err(RolloutError::TooLong {
-                prompt: longest_prompt,
-                max_new_tokens: settings.max_new_tokens,
-                context,
-            });
-        }
+        settings.fits(longest_prompt, model.context_length())?;
         Ok(Self { settings, stop: None })
     }
 
@@ -109,7 +112,8 @@ impl Rollout {
     /// Samples a group for each prompt.
     ///
     /// # Errors
-    /// [`RolloutError::Diverged`], [`RolloutError::PromptId`].
+    /// [`RolloutError::Diverged`], [`RolloutError::PromptId`]; a prompt that is empty, or longer than what
+    /// [`Self::new`] was told and too long for the model.
     ///
     /// # Panics
     /// Where a prompt has conditions: no model here can see them yet, and ignoring them would train on
@@ -166,6 +170,8 @@ impl Rollout {
             prompts.iter().all(|prompt| prompt.conditions.is_none()),
             "a prompt with conditions needs a conditional model"
         );
+        let context = policy.context_length();
+        prompts.iter().try_for_each(|prompt| self.settings.fits(prompt.ids.len(), context))?;
         let vocabulary = policy.vocabulary_size();
         let mut ids = prompts.iter().flat_map(|prompt| &prompt.ids);
         match ids.find(|&&id| id as usize >= vocabulary) {

@@ -278,3 +278,97 @@ fn seen(completion: &Completion, vocabulary: usize) -> Vec<TokenSet> {
     }
     sets
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grpo_data::{CompletionParts, Finish, SampleKey, SampledUnder};
+    use proptest::prelude::*;
+
+    fn completion(ids: Vec<u32>, prompt: usize) -> Completion {
+        Completion::new(CompletionParts {
+            action_mask: (0..ids.len()).map(|t| t >= prompt).collect(),
+            sampling_logprobs: vec![-1.0; ids.len() - prompt],
+            ids,
+            finish: Finish::Length,
+            key: SampleKey { seed: 1, step: 0, prompt: 0, sample: 0 },
+            policy_version: 0,
+            sampled_under: SampledUnder::default(),
+        })
+    }
+
+    /// Groups of completions behind prompts that are often equal to the one before, or begin like it.
+    fn completions() -> impl Strategy<Value = Vec<Completion>> {
+        let group = (0..3_u32, 1..13_usize, proptest::collection::vec(1..20_usize, 1..6));
+        proptest::collection::vec(group, 1..8).prop_map(|groups| {
+            let of_group = |(first, prompt, lengths): (u32, usize, Vec<usize>)| {
+                let of_length = move |(i, length): (usize, usize)| {
+                    let id = |t: usize| match t {
+                        0 => first,
+                        _ if t < prompt => t as u32,
+                        _ => (t * 5 + i) as u32 % 30,
+                    };
+                    completion((0..prompt + length).map(id).collect(), prompt)
+                };
+                lengths.into_iter().enumerate().map(of_length).collect::<Vec<_>>()
+            };
+            groups.into_iter().flat_map(of_group).collect()
+        })
+    }
+
+    /// Tokens that some completions need together: each its own, and a prompt once where neighbours share it.
+    fn tokens_of(completions: &[&Completion]) -> usize {
+        let inputs = |completion: &Completion| completion.ids().len() - 1;
+        let mut shared: Option<&[u32]> = None;
+        let mut tokens = 0;
+        for completion in completions {
+            let prompt = completion.ids().len() - completion.actions();
+            tokens += inputs(completion);
+            if prompt >= 4 {
+                let prompt = &completion.ids()[..prompt];
+                if shared == Some(prompt) {
+                    tokens -= prompt.len();
+                }
+                shared = Some(prompt);
+            }
+        }
+        tokens
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_are_whole_in_order_and_as_large_as_may_be(
+            completions in completions(),
+            budget in prop_oneof![1..12_usize, 10..200_usize, Just(4096)],
+        ) {
+            let all: Vec<&Completion> = completions.iter().collect();
+            let cut = micro_batches(&all, budget, 30);
+            let places: Vec<usize> = cut.iter().flat_map(|micro| micro.places.clone()).collect();
+            prop_assert_eq!(places, (0..all.len()).collect::<Vec<_>>());
+            for micro in &cut {
+                let first = micro.places[0];
+                let next = first + micro.places.len();
+                for (place, completion) in micro.places.iter().zip(&micro.completions) {
+                    prop_assert!(std::ptr::eq(all[*place], *completion));
+                }
+                let tokens = micro.inputs.tokens();
+                prop_assert_eq!(tokens, tokens_of(&all[first..next]));
+                prop_assert!(tokens <= budget || micro.completions.len() == 1);
+                // The next one had no room any more.
+                prop_assert!(next == all.len() || tokens_of(&all[first..=next]) > budget);
+                // Each action is predicted by the token in front of it.
+                let ids = micro.inputs.flat_ids(&Device::flex()).into_data();
+                let ids: Vec<u32> = ids.iter::<i64>().map(|id| id as u32).collect();
+                let read: Vec<u32> = micro.rows.iter().map(|&row| ids[row]).collect();
+                let before = micro.completions.iter().flat_map(|completion| {
+                    let ids = completion.ids();
+                    ids[ids.len() - completion.actions() - 1..ids.len() - 1].iter().copied()
+                });
+                prop_assert_eq!(read, before.collect::<Vec<u32>>());
+                let [rows, columns] = micro.shape();
+                prop_assert!(micro.actions.iter().all(|&place| place < rows * columns));
+                prop_assert_eq!(micro.actions.len(), micro.rows.len());
+            }
+        }
+    }
+}

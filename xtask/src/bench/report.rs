@@ -176,13 +176,14 @@ impl Report {
                 number(eight / one)
             ));
         }
-        if let (Some(equal), Some(ragged)) =
-            (self.cost("learning-equal"), self.cost("learning-ragged"))
-        {
-            said.push(format!(
-                "Ragged: a token of completions of 8 to 256 tokens costs {} times one of equal lengths.",
-                number(ragged / equal)
-            ));
+        for family in ["sampling", "learning"] {
+            let cost = |lengths| self.cost(&format!("{family}-{lengths}"));
+            if let (Some(equal), Some(ragged)) = (cost("equal"), cost("ragged")) {
+                said.push(format!(
+                    "Ragged, {family}: a token of completions of 8 to 256 tokens costs {} times one of equal lengths.",
+                    number(ragged / equal)
+                ));
+            }
         }
         for family in ["sampling-batch", "sampling-tokens", "training-batch", "training-tokens"] {
             said.extend(self.scaling(family));
@@ -310,6 +311,8 @@ mod tests {
             measured("prefill-shared", &[4.0]),
             measured("learning-ragged", &[1.5]),
             measured("learning-equal", &[1.0]),
+            measured("sampling-equal", &[2.0]),
+            measured("sampling-ragged", &[2.2]),
             measured("training-batch-16", &[3.0]),
             measured("training-batch-8", &[2.0]),
             measured("sampling-batch-8", &[2.0]),
@@ -319,7 +322,8 @@ mod tests {
             report.relations(),
             [
                 "Prefill: a prompt of 200 tokens with 8 completions costs 4.00 times the reading of one.",
-                "Ragged: a token of completions of 8 to 256 tokens costs 1.50 times one of equal lengths.",
+                "Ragged, sampling: a token of completions of 8 to 256 tokens costs 1.10 times one of equal lengths.",
+                "Ragged, learning: a token of completions of 8 to 256 tokens costs 1.50 times one of equal lengths.",
                 "Scaling of training-batch: microseconds a token 8: 20,000, 16: 30,000; most from one to the \
                  next × 1.50.",
                 "Resident memory over the steps of `resident` grew by 20.0 KiB at most, after their first tenth.",

@@ -1,10 +1,11 @@
-//! `Rollout::sample`: groups of completions, all of full length, because nothing ends them.
+//! `Rollout::sample`: groups of completions, all of full length, because nothing ends them, or of lengths that are
+//! given.
 
 use std::time::Instant;
 
-use grpo_data::{CounterRng, Prompt, Purpose};
-use grpo_model::{Frozen, Policy};
-use grpo_rollout::{Rollout, RolloutSettings, StepKey};
+use grpo_data::{CounterRng, Prompt, Purpose, SampleKey};
+use grpo_model::{CausalLm, Frozen, Policy};
+use grpo_rollout::{Rollout, RolloutSettings, StepKey, StopRule};
 use grpo_sampling::SamplingSettings;
 
 use crate::case::{Measured, Repetition};
@@ -58,25 +59,65 @@ pub(crate) struct Sampling {
 }
 
 impl Sampling {
+    /// All completions at the same time.
     pub(crate) fn new(model: Model, shape: Shape) -> anyhow::Result<Self> {
         let policy = model.build()?;
-        let vocabulary = model.size.vocabulary();
-        let settings = RolloutSettings {
-            group_size: shape.group,
-            max_new_tokens: shape.tokens,
-            end_ids: Vec::new(),
-            distribution: SamplingSettings { temperature: 1.0, ..Default::default() }
-                .checked(vocabulary)?,
-            batch_size: shape.completions(),
-        };
         Ok(Self {
-            rollout: Rollout::new(settings, &policy, shape.prompt_tokens)?,
+            rollout: rollout(&policy, shape, shape.completions())?,
             policy: Frozen::snapshot(&policy),
             prompts: shape.prompts(model),
             tokens: (shape.completions() * shape.tokens) as f64,
             flops: shape.flops(model),
             step: 0,
         })
+    }
+
+    /// Completions of `lengths`, `at_once` of them at the same time; what ends makes room for the next one.
+    pub(crate) fn of_lengths(
+        model: Model,
+        group: usize,
+        at_once: usize,
+        lengths: Vec<usize>,
+    ) -> anyhow::Result<Self> {
+        let policy = model.build()?;
+        let prompts = lengths.len() / group;
+        let shape = |tokens| Shape { prompts, prompt_tokens: 1, group, tokens };
+        let longest = shape(lengths.iter().copied().max().unwrap_or(0));
+        // Each group of one: a prompt of one token is nearly nothing.
+        let of_one = |&tokens: &usize| Shape { prompts: 1, group: 1, ..shape(tokens) }.flops(model);
+        Ok(Self {
+            policy: Frozen::snapshot(&policy),
+            prompts: longest.prompts(model),
+            tokens: lengths.iter().sum::<usize>() as f64,
+            flops: lengths.iter().map(of_one).sum(),
+            rollout: rollout(&policy, longest, at_once)?.stopping(OfLengths { group, lengths }),
+            step: 0,
+        })
+    }
+}
+
+/// Nothing ends a completion but its full length.
+fn rollout(policy: &Policy, shape: Shape, batch_size: usize) -> anyhow::Result<Rollout> {
+    let plain = SamplingSettings { temperature: 1.0, ..Default::default() };
+    let settings = RolloutSettings {
+        group_size: shape.group,
+        max_new_tokens: shape.tokens,
+        end_ids: Vec::new(),
+        distribution: plain.checked(policy.vocabulary_size())?,
+        batch_size,
+    };
+    Ok(Rollout::new(settings, policy, shape.prompt_tokens)?)
+}
+
+/// Ends each completion at a length of its own.
+struct OfLengths {
+    group: usize,
+    lengths: Vec<usize>,
+}
+
+impl StopRule for OfLengths {
+    fn ends(&self, completion: &[u32], key: &SampleKey) -> bool {
+        completion.len() == self.lengths[key.prompt as usize * self.group + key.sample as usize]
     }
 }
 
@@ -107,6 +148,17 @@ mod tests {
         let repetition = Sampling::new(MODEL, shape).unwrap().run().unwrap();
         assert_eq!(repetition.work, 72.0);
         assert_eq!(repetition.flops, Some(shape.flops(MODEL)));
+    }
+
+    #[test]
+    fn completions_have_the_lengths_that_are_given() {
+        let lengths = vec![3, 9, 1, 4, 4, 7, 2, 8];
+        let mut sampling = Sampling::of_lengths(MODEL, 4, 3, lengths.clone()).unwrap();
+        let key = StepKey { seed: 1, purpose: Purpose::Sampling, step: 0, policy_version: 0 };
+        let groups = sampling.rollout.sample(&sampling.policy, &sampling.prompts, key).unwrap();
+        let found = groups.iter().flat_map(|group| &group.completions).map(|c| c.actions());
+        assert_eq!(found.collect::<Vec<usize>>(), lengths);
+        assert_eq!(sampling.run().unwrap().work, 38.0);
     }
 
     #[test]

@@ -96,6 +96,14 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
         "max_new_tokens = 20\n[advantage]\naggregation = \"normalize_then_sum\"\nscale = \"none\"",
         "train.toml:15: advantage: scale has no effect with aggregation = \"normalize_then_sum\", which divides by the deviation of each group and then of the batch; leave it out",
     );
+    for (key, least) in
+        [("train.group_size", 2), ("sampling.max_new_tokens", 1), ("sampling.batch_size", 1)]
+    {
+        check_set(
+            &format!("{key}=0"),
+            &format!("--set {key}=0: {key} = 0 is out of range; expected {least} to 1000000"),
+        );
+    }
     check_set(
         "sampling.max_new_tokens=25",
         "sampling: a prompt of 1 tokens and max_new_tokens = 25 do not fit into the model's context of 24 tokens; max_new_tokens may be at most 24",

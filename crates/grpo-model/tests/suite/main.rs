@@ -1,6 +1,7 @@
 //! Tests through the public interface, in one binary.
 
 mod adapters;
+mod cache;
 mod config_files;
 mod configs;
 mod damage;

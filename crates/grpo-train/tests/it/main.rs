@@ -3,6 +3,7 @@
 mod adapted;
 mod choices;
 mod config;
+mod cuts;
 mod hygiene;
 mod learning;
 mod metrics;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use grpo_core::Preset;
+use grpo_data::Prompt;
 use grpo_train::{
     Decode, GrpoConfig, LossSettings, SamplingConfig, StepReport, TrainError, unconditional_prompts,
 };
@@ -269,6 +270,44 @@ fn settings_that_do_not_fit_the_model_are_refused() {
         refusal(cold),
         "sampling: a temperature of 0 cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
     );
+}
+
+/// What only the model and the data can say of a configuration that is in its ranges.
+#[test]
+fn what_cannot_be_sampled_is_named_through_the_configuration() {
+    let vocabulary = vocabulary().len() as u32;
+    let model = fresh_model(vocabulary as usize);
+    let decode: Decode = Arc::new(|_| String::new());
+    let refusal = |end_ids: Vec<u32>, longest_prompt| {
+        config().rollout(&model, end_ids, longest_prompt, &decode).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refusal(vec![1, vocabulary], 1),
+        format!(
+            "sampling: the end id {vocabulary} is outside the vocabulary of {vocabulary} tokens"
+        )
+    );
+    assert_eq!(
+        refusal(vec![], 0),
+        "sampling: a prompt has no tokens; it needs at least the beginning mark"
+    );
+    assert_eq!(
+        refusal(vec![], 17),
+        "sampling: a prompt of 17 tokens and max_new_tokens = 12 do not fit into the model's context of 16 tokens; a prompt may have at most 16"
+    );
+    assert!(config().rollout(&model, vec![vocabulary - 1], 5, &decode).is_ok());
+    // A prompt that nobody spoke of when the training began.
+    let mut grpo = grpo(config(), chains());
+    let before = parameters(grpo.policy());
+    for (ids, expected) in [
+        (vec![], "sampling: a prompt has no tokens; it needs at least the beginning mark".to_owned()),
+        (vec![1; 6], "sampling: a prompt of 6 tokens and max_new_tokens = 12 do not fit into the model's context of 16 tokens; max_new_tokens may be at most 11".to_owned()),
+        (vec![vocabulary], format!("sampling: a prompt has the id {vocabulary}, and the vocabulary has {vocabulary} tokens")),
+    ] {
+        let prompts = [0, 1, 2].map(|index| Prompt::of_ids(index, ids.clone()));
+        assert_eq!(grpo.step(&prompts, 0).unwrap_err().to_string(), expected);
+    }
+    assert_eq!(parameters(grpo.policy()), before);
 }
 
 /// Mean and largest distance of the sampler's log-probabilities from the trainer's.

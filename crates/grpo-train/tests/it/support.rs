@@ -33,9 +33,16 @@ pub(crate) fn fresh_model(vocab_size: usize) -> Transformer {
 /// A model for training whose probabilities are far from equal; its weights are `scale` times the first
 /// values and some more.
 pub(crate) fn model(vocab_size: usize, scale: f32) -> Transformer {
+    shaken(sizes(vocab_size), scale)
+}
+
+/// As [`model`], of other sizes.
+pub(crate) fn shaken(config: ModelConfig, scale: f32) -> Transformer {
+    let device = Device::flex().autodiff();
     let folder = tempfile::tempdir().unwrap();
-    let spec = ModelSpec { config: sizes(vocab_size), codec: Codec::of_ids(Default::default()) };
-    spec.write(folder.path(), &fresh_model(vocab_size), StoredAs::F32).unwrap();
+    let first = Transformer::random(&config, 1, &device).unwrap();
+    let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
+    spec.write(folder.path(), &first, StoredAs::F32).unwrap();
     let path = folder.path().join("model.safetensors");
     let mut file = std::fs::read(&path).unwrap();
     let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
@@ -45,7 +52,7 @@ pub(crate) fn model(vocab_size: usize, scale: f32) -> Transformer {
         number.copy_from_slice(&(scale * value + 0.4 * shake).to_le_bytes());
     }
     std::fs::write(&path, file).unwrap();
-    ModelFolder::load(folder.path(), &Device::flex().autodiff()).unwrap().model
+    ModelFolder::load(folder.path(), &device).unwrap().model
 }
 
 /// Settings that are in range.

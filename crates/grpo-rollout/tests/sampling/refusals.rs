@@ -1,0 +1,116 @@
+//! What cannot be sampled.
+
+use grpo_model::Frozen;
+use grpo_rollout::{Rollout, RolloutError, RolloutSettings};
+use grpo_sampling::SamplingSettings;
+
+use crate::support::{KEY, VOCABULARY, in_pool, model, prompt, scaled, settings};
+
+#[test]
+fn a_diverged_model_is_not_sampled() {
+    // Products of such weights are infinite.
+    let model = scaled(1e30);
+    let rollout = Rollout::new(settings(), &model, 1).unwrap();
+    let error = rollout.sample(&Frozen::snapshot(&model), &[prompt(0, &[0])], KEY).unwrap_err();
+    assert!(matches!(error, RolloutError::Diverged(_)));
+    assert_eq!(
+        error.to_string(),
+        "the model's logits are not finite: it has diverged, or its weights are damaged"
+    );
+}
+
+#[track_caller]
+fn check_refused(settings: RolloutSettings, longest_prompt: usize, expected: &str) {
+    let error: RolloutError = Rollout::new(settings, &model(), longest_prompt).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn what_cannot_be_sampled_is_refused() {
+    check_refused(
+        RolloutSettings { group_size: 0, ..settings() },
+        1,
+        "group_size = 0 would sample nothing; use 1 or more",
+    );
+    check_refused(
+        RolloutSettings { max_new_tokens: 0, ..settings() },
+        1,
+        "max_new_tokens = 0 would sample nothing; use 1 or more",
+    );
+    check_refused(
+        RolloutSettings { batch_size: 0, ..settings() },
+        1,
+        "batch_size = 0 would sample nothing; use 1 or more",
+    );
+    check_refused(
+        RolloutSettings { end_ids: vec![11, 12], ..settings() },
+        1,
+        "the end id 12 is outside the vocabulary of 12 tokens",
+    );
+    let other = SamplingSettings::default().checked(VOCABULARY + 1).unwrap();
+    check_refused(
+        RolloutSettings { distribution: other, ..settings() },
+        1,
+        "the sampling distribution is over 13 tokens and the model's vocabulary has 12",
+    );
+    check_refused(settings(), 0, "a prompt has no tokens; it needs at least the beginning mark");
+    check_refused(
+        RolloutSettings { max_new_tokens: 18, ..settings() },
+        4,
+        "a prompt of 4 tokens and max_new_tokens = 18 do not fit into the model's context of 20 tokens; max_new_tokens may be at most 17",
+    );
+    let fits = RolloutSettings { max_new_tokens: 17, ..settings() };
+    assert!(Rollout::new(fits, &model(), 4).is_ok());
+    check_refused(
+        RolloutSettings { max_new_tokens: usize::MAX, ..settings() },
+        1,
+        &format!(
+            "a prompt of 1 tokens and max_new_tokens = {} do not fit into the model's context of 20 tokens; max_new_tokens may be at most 20",
+            usize::MAX
+        ),
+    );
+}
+
+#[test]
+fn prompts_that_cannot_be_read_are_refused() {
+    check_refused(
+        settings(),
+        21,
+        "a prompt of 21 tokens and max_new_tokens = 12 do not fit into the model's context of 20 tokens; a prompt may have at most 20",
+    );
+    let model = model();
+    let policy = Frozen::snapshot(&model);
+    let rollout = Rollout::new(settings(), &model, 3).unwrap();
+    let expected = "a prompt has the id 12, and the vocabulary has 12 tokens";
+    let prompts = [prompt(0, &[1, 2]), prompt(1, &[0, 12])];
+    assert_eq!(rollout.sample(&policy, &prompts, KEY).unwrap_err().to_string(), expected);
+    assert_eq!(rollout.again(&policy, &prompts[1], 0, KEY).unwrap_err().to_string(), expected);
+    assert!(rollout.again(&policy, &prompts[0], 0, KEY).is_ok());
+    // Of a prompt that `new` was not told of.
+    let refusal = |ids: &[u32]| {
+        let prompts = [prompt(0, &[1]), prompt(1, ids)];
+        rollout.sample(&policy, &prompts, KEY).unwrap_err().to_string()
+    };
+    assert_eq!(refusal(&[]), "a prompt has no tokens; it needs at least the beginning mark");
+    assert!(rollout.sample(&policy, &[prompt(0, &[1; 9])], KEY).is_ok());
+    assert_eq!(
+        refusal(&[1; 10]),
+        "a prompt of 10 tokens and max_new_tokens = 12 do not fit into the model's context of 20 tokens; max_new_tokens may be at most 11"
+    );
+}
+
+/// In a batch where only some rows diverge, with several engines: an error and no panic, and no half of a result.
+#[test]
+fn a_model_that_diverges_under_way_is_named_too() {
+    let model = scaled(1e30);
+    let settings = RolloutSettings { batch_size: 64, ..settings() };
+    let rollout = Rollout::new(settings, &model, 1).unwrap();
+    let prompts: Vec<_> = (0..40).map(|index| prompt(index, &[index % 12])).collect();
+    for threads in [1, 3] {
+        let policy = Frozen::snapshot(&model);
+        let error = in_pool(threads, || rollout.sample(&policy, &prompts, KEY)).unwrap_err();
+        assert!(matches!(error, RolloutError::Diverged(_)));
+        let error = rollout.again(&policy, &prompts[0], 0, KEY).unwrap_err();
+        assert!(matches!(error, RolloutError::Diverged(_)));
+    }
+}
