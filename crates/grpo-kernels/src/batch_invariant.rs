@@ -4,6 +4,8 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 #[cfg(feature = "flex")]
 mod cpu;
+#[cfg(feature = "flex")]
+mod strip;
 
 /// `x · W + b`, off the tape, where the sum over the inner axis is taken in one order whatever the number of rows.
 ///
@@ -11,7 +13,8 @@ mod cpu;
 /// other last bits in another batch, and now and then another token. Sampling goes through this one ("batch
 /// invariance"; He et al. 2025, "Defeating Nondeterminism in LLM Inference"). On the CPU in `f32` the terms of an element
 /// are fused multiply-adds in an order that nothing but the layout of the weight decides; weights are read where they
-/// lie, in `f32` or in `bf16`. On other backends it is the backend's own product, which may promise less.
+/// lie, in `f32`, in `bf16`, or quantized to bytes with a scale for each 32 of a row. On other backends it is the
+/// backend's own product, which may promise less.
 ///
 /// # Shapes
 /// - x: `[n, in]`
@@ -32,11 +35,14 @@ pub fn batch_invariant_linear(
         assert_eq!(bias.dims(), [columns], "one bias for each column");
     }
     #[cfg(feature = "flex")]
-    if crate::backend::is_fusable(&x) && matches!(weight.dtype(), DType::F32 | DType::BF16) {
+    if crate::backend::is_fusable(&x)
+        && matches!(weight.dtype(), DType::F32 | DType::BF16 | DType::QFloat(_))
+    {
         return cpu::linear(x, weight, bias);
     }
     let weight = match weight.dtype() {
         DType::BF16 => weight.cast(FloatDType::F32),
+        DType::QFloat(_) => weight.dequantize(),
         _ => weight,
     };
     let y = x.matmul(weight);

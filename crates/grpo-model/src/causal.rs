@@ -5,7 +5,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients, Tensor};
 use grpo_logprob::Head;
 
-use crate::{CacheSlot, Dropout, KvCache, TokenBatch};
+use crate::{CacheSlot, Dropout, KvCache, TokenBatch, WeightPrecision};
 
 /// A left-to-right transformer.
 ///
@@ -60,6 +60,14 @@ pub trait CausalLm: Module + Sync {
     /// Logits of hidden states: `[n, width]` → `[n, vocabulary]`.
     fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         self.head().logits(hidden)
+    }
+
+    /// The same model, off the tape, with the matrices of its blocks rounded to `precision`. One that has no other way
+    /// to hold them stays as it is.
+    #[must_use]
+    fn with_weights_in(self, precision: WeightPrecision) -> Self {
+        let _ = precision;
+        self
     }
 
     /// Tokens that it has logits for.
@@ -119,7 +127,13 @@ pub struct Frozen<M>(M);
 impl<M: CausalLm> Frozen<M> {
     /// A snapshot of `model` as it is now; later training does not change it.
     pub fn snapshot(model: &M) -> Self {
-        Self(model.valid())
+        Self::snapshot_in(model, WeightPrecision::F32)
+    }
+
+    /// A snapshot whose matrices are held in `precision` ([`CausalLm::with_weights_in`]): what it computes is not what
+    /// `model` computes, unless that is f32.
+    pub fn snapshot_in(model: &M, precision: WeightPrecision) -> Self {
+        Self(model.valid().with_weights_in(precision))
     }
 
     /// See [`CausalLm::hidden`].

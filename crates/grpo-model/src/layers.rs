@@ -12,7 +12,7 @@ use crate::ModelError;
 use crate::description::NormKind;
 use crate::parameters::Parameters;
 use crate::pass::Pass;
-use crate::precision::{dense, operand, unquantized};
+use crate::precision::{dense, operand};
 
 /// `x · W + b`, and what an adapter adds to it. The weight is held `[in, out]`.
 #[derive(Module, Debug)]
@@ -55,7 +55,7 @@ impl Linear {
         let y = match pass.frame.is_cached() {
             true => {
                 let bias = self.bias.as_ref().map(|bias| dense(bias.val()));
-                batch_invariant_linear(x, unquantized(self.weight.val()), bias)
+                batch_invariant_linear(x, self.weight.val(), bias)
             }
             false => {
                 let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));

@@ -6,7 +6,7 @@ use grpo_logprob::Head;
 
 use crate::causal::{CausalLm, Forward};
 use crate::lora::Adapter;
-use crate::{CacheSlot, Dropout, KvCache, TokenBatch, Transformer};
+use crate::{CacheSlot, Dropout, KvCache, TokenBatch, Transformer, WeightPrecision};
 
 /// What is trained.
 #[derive(Module, Debug)]
@@ -86,6 +86,16 @@ impl CausalLm for Policy {
 
     fn head(&self) -> Head {
         self.parts().0.head_on(&self.device())
+    }
+
+    /// Of an adapted model the base's; the adapter stays in f32.
+    fn with_weights_in(self, precision: WeightPrecision) -> Self {
+        match self {
+            Self::Whole(model) => Self::Whole(model.with_weights_in(precision)),
+            Self::Adapted(Adapted { base, adapter }) => {
+                Self::Adapted(Adapted { base: base.with_weights_in(precision), adapter })
+            }
+        }
     }
 
     fn parameters(&self) -> usize {

@@ -1,5 +1,7 @@
 //! In which numbers frozen weights are held.
 
+use std::fmt;
+
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, FloatDType, Tensor};
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,17 @@ pub enum WeightPrecision {
     Q8,
     /// Whole numbers of −7 to 7, with a scale for each 32 weights. Burn's CPU backend keeps each in a byte.
     Q4,
+}
+
+impl fmt::Display for WeightPrecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::Q8 => "q8",
+            Self::Q4 => "q4",
+        })
+    }
 }
 
 impl WeightPrecision {
@@ -51,14 +64,6 @@ pub(crate) fn operand<const D: usize, const E: usize>(
     let parameter = dense(parameter);
     let on_tape = x.is_autodiff() && !parameter.is_autodiff();
     if on_tape { Tensor::from_inner(parameter) } else { parameter }
-}
-
-/// The numbers of a parameter in f32, or in bf16 where that is what they are.
-pub(crate) fn unquantized<const D: usize>(parameter: Tensor<D>) -> Tensor<D> {
-    match parameter.dtype() {
-        DType::QFloat(_) => parameter.dequantize(),
-        _ => parameter,
-    }
 }
 
 /// The numbers of a parameter in f32.

@@ -16,7 +16,9 @@ use crate::parameters::Parameters;
 use crate::pass::{Frame, Pass, Sight};
 use crate::precision::dense;
 use crate::rotary::Rotary;
-use crate::{CacheSlot, CausalLm, Dropout, KvCache, ModelConfig, ModelError, TokenBatch};
+use crate::{
+    CacheSlot, CausalLm, Dropout, KvCache, ModelConfig, ModelError, TokenBatch, WeightPrecision,
+};
 
 /// A transformer: embeddings, blocks, a norm, and what turns hidden states into logits.
 #[derive(Module, Debug)]
@@ -301,6 +303,16 @@ impl CausalLm for Transformer {
 
     fn head(&self) -> Head {
         self.head_on(&self.device())
+    }
+
+    fn with_weights_in(mut self, precision: WeightPrecision) -> Self {
+        if precision == WeightPrecision::F32 {
+            return self;
+        }
+        for linear in self.blocks.iter_mut().flat_map(Block::linears_mut) {
+            linear.weight = Param::from_tensor(precision.hold(dense(linear.weight.val())));
+        }
+        self
     }
 
     fn vocabulary_size(&self) -> usize {

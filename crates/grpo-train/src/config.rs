@@ -1,6 +1,7 @@
 //! Settings of a GRPO run, read from TOML and checked once.
 
 use grpo_core::AdvantageConfig;
+use grpo_model::WeightPrecision;
 use grpo_rewards::RewardConfig;
 use grpo_rollout::StopStrings;
 use grpo_sampling::{SamplingDistribution, SamplingSettings};
@@ -8,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 use crate::{
-    AdvantageSettings, LossSettings, OptimizerConfig, SamplerCheck, TrainError, WarmupCosine,
+    AboveTolerance, AdvantageSettings, LossSettings, OptimizerConfig, SamplerCheck, TrainError,
+    WarmupCosine,
 };
 
 /// The sections of a configuration that the training itself needs.
@@ -107,6 +109,10 @@ pub struct SamplingConfig {
     /// Completions that are sampled at the same time; decides speed and memory.
     #[serde(default = "default_batch_size")]
     pub batch_size: usize,
+    /// What the policy's matrices are rounded to while it samples. In anything but f32 it is another policy, so that
+    /// the loss must be corrected.
+    #[serde(default)]
+    pub weights: WeightPrecision,
 }
 
 fn default_temperature() -> f32 {
@@ -180,7 +186,18 @@ impl GrpoConfig {
         in_range("schedule.floor", self.schedule.floor, 0.0..=1.0)?;
         self.loss.resolve()?;
         self.sampler_check.check()?;
+        self.refuse_uncorrected()?;
         self.optimizer.check("optimizer")
+    }
+
+    /// A policy that samples with rounded weights is above any tolerance that would find a fault.
+    fn refuse_uncorrected(&self) -> Result<(), TrainError> {
+        let weights = self.sampling.weights;
+        let above = self.sampler_check.resolved(self.loss.mismatch).above;
+        if weights != WeightPrecision::F32 && above == Some(AboveTolerance::Stop) {
+            return Err(TrainError::UncorrectedWeights { weights });
+        }
+        Ok(())
     }
 
     /// How rewards become advantages: the section, or what the loss preset says.

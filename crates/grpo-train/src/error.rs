@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use burn::tensor::Tensor;
 use grpo_core::{AdvantageError, ConfigError};
+use grpo_model::WeightPrecision;
 use grpo_rewards::RewardConfigError;
 use grpo_rollout::RolloutError;
 
@@ -55,6 +56,14 @@ pub enum TrainError {
         "advantage: scale has no effect with aggregation = \"normalize_then_sum\", which divides by the deviation of each group and then of the batch; leave it out"
     )]
     ScaleOfParts,
+    /// Weights that make the sampler another policy, and a run that ends where it is one.
+    #[error(
+        "sampling: weights = \"{weights}\" samples from another policy than the one that is trained, which ends a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\""
+    )]
+    UncorrectedWeights {
+        /// The key.
+        weights: WeightPrecision,
+    },
     /// A distribution that cannot be sampled.
     #[error("sampling: {0}")]
     Sampling(#[from] grpo_sampling::DistributionError),

@@ -74,7 +74,8 @@ impl<M: CausalLm> Grpo<M> {
     pub fn step(&mut self, prompts: &[Prompt], step: u32) -> Result<StepReport, TrainError> {
         let started = Instant::now();
         // o_i ~ π_old(· | q), with their log-probabilities
-        let policy = Frozen::snapshot(self.learner.policy());
+        let weights = self.config.sampling.weights;
+        let policy = Frozen::snapshot_in(self.learner.policy(), weights);
         let groups = self.rollout.sample(&policy, prompts, self.key(step))?;
         let rollout = started.elapsed();
 

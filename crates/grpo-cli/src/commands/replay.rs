@@ -61,6 +61,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
         step: arguments.step - 1,
         policy_version: record.policy_version,
     };
+    let policy = Frozen::snapshot_in(&policy, file.sampling.weights);
     let (prompt, completion) = sample(arguments, &rollout, &policy, &of_step, key)?;
     compare(&record, prompt, &completion, &writer.spec.codec)
 }
@@ -274,16 +275,15 @@ fn check_metrics(recorded: &Map<String, Value>, metrics: &Metrics) -> anyhow::Re
 fn sample<'a>(
     arguments: &ReplayArguments,
     rollout: &Rollout,
-    policy: &Policy,
+    policy: &Frozen<Policy>,
     prompts: &'a [Prompt],
     key: StepKey,
 ) -> anyhow::Result<(&'a Prompt, Completion)> {
-    let policy = Frozen::snapshot(policy);
     let prompt = &prompts[arguments.prompt as usize];
     let completion = match arguments.batch_size {
-        None => rollout.again(&policy, prompt, arguments.sample, key)?,
+        None => rollout.again(policy, prompt, arguments.sample, key)?,
         Some(_) => {
-            let mut groups = rollout.sample(&policy, prompts, key)?;
+            let mut groups = rollout.sample(policy, prompts, key)?;
             let mut group = groups.swap_remove(arguments.prompt as usize);
             group.completions.swap_remove(arguments.sample as usize)
         }

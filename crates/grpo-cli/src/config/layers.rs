@@ -54,6 +54,9 @@ impl Origin {
             TrainError::Loss { key, .. } => {
                 anyhow::anyhow!("{}{error}", self.place(&format!("loss.{key}")))
             }
+            TrainError::UncorrectedWeights { .. } => {
+                anyhow::anyhow!("{}{error}", self.place("sampling.weights"))
+            }
             TrainError::ScaleOfParts => {
                 anyhow::anyhow!("{}{error}", self.place("advantage.scale"))
             }

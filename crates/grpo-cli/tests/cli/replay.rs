@@ -103,6 +103,27 @@ fn completions_of_prompts_by_an_adapter() {
 }
 
 #[test]
+fn completions_that_were_sampled_with_rounded_weights() {
+    let correction = "loss.mismatch={level=\"token\",mode=\"truncate\",max=2.0}";
+    for weights in ["bf16", "q8"] {
+        let place = Place::for_training();
+        let rounded = format!("sampling.weights={weights}");
+        let run = ["train", "train.toml", "--set", "eval.samples=0", "--set", &rounded];
+        place.succeed(&[&run[..], &["--set", correction]].concat());
+        let begin = format!(
+            "policy       {}, where the run began\n",
+            crate::support::small_model().display()
+        );
+        let kept = "policy       run/checkpoints/step-2\n";
+        let again = "the run kept no policy of step 2: training step 1 again\npolicy       trained again, step 1\n";
+        for (step, policy) in [("1", begin.as_str()), ("2", again), ("3", kept)] {
+            find_again(&place, [step, "1", "3"], &["--threads", "1"], policy);
+            find_again(&place, [step, "0", "0"], &["--batch-size", "3"], policy);
+        }
+    }
+}
+
+#[test]
 fn stop_strings_of_the_run_are_those_of_the_replay() {
     let place = training_texts::place("llama");
     place.succeed(&["train", "train.toml", "--set", "sampling.stop=[\"e\", \"a\", \"t\"]"]);

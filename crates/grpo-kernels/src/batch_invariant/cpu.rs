@@ -6,34 +6,35 @@
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::{DType, Tensor, TensorData, bf16};
+use burn::tensor::{DType, Tensor, TensorData};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-/// Columns of a strip: four vectors of 16 lanes.
-const STRIP: usize = 64;
+use super::strip::{Held, Rows, STRIP, Strip, VECTORS, Widen, primitive};
+
 /// Strips that a task takes at most; neighbours lie on the same pages of memory.
 const STRIPS: usize = 8;
 /// Terms after which a strip moves on to the next rows of the result: what it has read by then stays near.
 const DEPTH: usize = 128;
-/// Vectors of a block beside each other.
-const VECTORS: usize = 4;
+/// The same where weights of fewer bits are read for one block of rows alone: the strips of a panel, read in turns, are
+/// then one run of memory after the other.
+const NARROW_DEPTH: usize = 16;
 /// Rows of a block: with four vectors each, 24 of 32 registers hold sums.
 const ROWS: usize = 6;
 /// Columns of a block where the weight is transposed.
 const DOTS: usize = 4;
 
 pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-    let x = primitive(x).to_contiguous();
-    let weight = primitive(weight);
-    let inner = x.layout().shape()[1];
+    let [rows, inner] = x.dims();
+    let columns = weight.dims()[1];
     // Where it lies is copied only if it lies in a way that no model's weights do.
-    let is_known = Weight::new(&weight).is_some();
-    let weight = if is_known { weight } else { weight.to_contiguous() };
+    let held = match Held::new(weight) {
+        Held::Float(weight) if !is_known(&weight) => Held::Float(weight.to_contiguous()),
+        held => held,
+    };
+    let weight = Weight::new(&held).expect("rows one behind another");
+    let x = primitive(x).to_contiguous();
     let bias = bias.map(|bias| primitive(bias).to_contiguous());
-    let rows = x.layout().shape()[0];
-    let columns = weight.layout().shape()[1];
-    let weight = Weight::new(&weight).expect("rows one behind another");
     let x = x.storage::<f32>();
     let bias = bias.as_ref().map(|bias| bias.storage::<f32>());
 
@@ -68,55 +69,34 @@ pub(super) fn linear(x: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -
     Tensor::from_primitive::<Flex>(y)
 }
 
-fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
-    tensor.try_into_primitive::<Flex>().expect("a tensor on the CPU, off the tape")
+/// Whether weights are read where they lie.
+fn is_known(weight: &FlexTensor) -> bool {
+    Weight::new(&Held::Float(weight.clone())).is_some()
 }
 
 /// The weight as it lies in memory.
 enum Weight<'a> {
-    /// `(i, j)` is at `start + i · stride + j`.
-    Rows { values: Values<'a>, stride: usize },
+    Rows(Rows<'a>),
     /// `(i, j)` is at `start + j · stride + i`.
-    Columns { values: &'a [f32], stride: usize },
-}
-
-#[derive(Clone, Copy)]
-enum Values<'a> {
-    F32(&'a [f32]),
-    Bf16(&'a [bf16]),
+    Columns(Strip<'a, f32>),
 }
 
 impl<'a> Weight<'a> {
     /// `None` where the weight lies in neither way.
-    fn new(weight: &'a FlexTensor) -> Option<Self> {
-        let layout = weight.layout();
-        let start = layout.start_offset();
-        let [down, across] = [layout.strides()[0], layout.strides()[1]];
-        let [down, across] = [usize::try_from(down).ok()?, usize::try_from(across).ok()?];
-        // The stride of an axis with one place says nothing.
-        let in_rows = across == 1 || layout.shape()[1] == 1;
-        match weight.dtype() {
-            DType::F32 if in_rows => {
-                let values = Values::F32(&weight.storage::<f32>()[start..]);
-                Some(Self::Rows { values, stride: down })
+    fn new(held: &'a Held) -> Option<Self> {
+        match (held.rows(), held) {
+            (Some(rows), _) => Some(Self::Rows(rows)),
+            (None, Held::Float(weight)) => {
+                let layout = weight.layout();
+                let [down, across] = [layout.strides()[0], layout.strides()[1]];
+                let stride = usize::try_from(across).ok()?;
+                (down == 1 && weight.dtype() == DType::F32).then(|| {
+                    let values = &weight.storage::<f32>()[layout.start_offset()..];
+                    Self::Columns(Strip { values, stride })
+                })
             }
-            DType::BF16 if in_rows => {
-                let values = Values::Bf16(&weight.storage::<bf16>()[start..]);
-                Some(Self::Rows { values, stride: down })
-            }
-            DType::F32 if down == 1 => {
-                let values = &weight.storage::<f32>()[start..];
-                Some(Self::Columns { values, stride: across })
-            }
-            _ => None,
+            (None, Held::Quantized(_)) => None,
         }
-    }
-}
-
-#[inline]
-fn widen(to: &mut [f32], from: &[bf16]) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = f32::from_bits(u32::from(from.to_bits()) << 16);
     }
 }
 
@@ -139,7 +119,7 @@ impl WithSimd for Product<'_, '_> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { x, inner, weight, first, y } = self;
         match *weight {
-            Weight::Columns { values, stride } => {
+            Weight::Columns(Strip { values, stride }) => {
                 // Some columns for all rows, so that they are read once.
                 let columns = y[0].len();
                 for start in (0..columns).step_by(4 * DOTS) {
@@ -150,41 +130,20 @@ impl WithSimd for Product<'_, '_> {
                     }
                 }
             }
-            Weight::Rows { values, stride } => {
+            Weight::Rows(rows) => {
+                let in_registers = y.len() <= ROWS;
+                let deep = match rows {
+                    Rows::Bf16(_) | Rows::Quantized(_) if in_registers => NARROW_DEPTH,
+                    _ => DEPTH,
+                };
                 let mut room = [0.0; DEPTH * STRIP];
-                for depth in (0..inner).step_by(DEPTH) {
-                    let terms = depth..inner.min(depth + DEPTH);
+                for depth in (0..inner).step_by(deep) {
+                    let terms = depth..inner.min(depth + deep);
+                    let room = &mut room[..terms.len() * STRIP];
                     for strip in (0..y[0].len()).step_by(STRIP) {
-                        let columns = (y[0].len() - strip).min(STRIP);
-                        let place = depth * stride + first + strip;
-                        let (values, stride) = match values {
-                            Values::F32(values) if columns == STRIP => (&values[place..], stride),
-                            Values::F32(values) => {
-                                let copy = |to: &mut [f32], from: &[f32]| to.copy_from_slice(from);
-                                pack(
-                                    &values[place..],
-                                    stride,
-                                    columns,
-                                    terms.len(),
-                                    &mut room,
-                                    copy,
-                                );
-                                (&room[..], STRIP)
-                            }
-                            Values::Bf16(values) => {
-                                pack(
-                                    &values[place..],
-                                    stride,
-                                    columns,
-                                    terms.len(),
-                                    &mut room,
-                                    widen,
-                                );
-                                (&room[..], STRIP)
-                            }
-                        };
+                        let weights = rows.at(depth, first + strip);
                         let x = Terms { x, inner, terms: terms.clone() };
-                        block_rows(simd, x, values, stride, strip, y);
+                        add_strip(simd, x, weights, in_registers, room, strip, y);
                     }
                 }
             }
@@ -192,18 +151,48 @@ impl WithSimd for Product<'_, '_> {
     }
 }
 
+/// All rows, one strip of the weight. Of fewer bits than 32 it is widened `in_registers`, or, where several blocks of
+/// rows need it, once for all of them, in `room`; what ends early goes there too.
+#[inline(always)]
+fn add_strip<S: Simd>(
+    simd: S,
+    x: Terms<'_>,
+    weights: Rows<'_>,
+    in_registers: bool,
+    room: &mut [f32],
+    strip: usize,
+    y: &mut [&mut [f32]],
+) {
+    let columns = (y[0].len() - strip).min(STRIP);
+    let is_whole = columns == STRIP;
+    match weights {
+        Rows::F32(weights) if is_whole => return block_rows(simd, x, &weights, strip, y),
+        Rows::Bf16(weights) if is_whole && in_registers => {
+            return block_rows(simd, x, &weights, strip, y);
+        }
+        Rows::Quantized(weights) if is_whole && in_registers => {
+            return block_rows(simd, x, &weights, strip, y);
+        }
+        Rows::F32(weights) => pack::<S>(&weights, columns, room),
+        Rows::Bf16(weights) => pack::<S>(&weights, columns, room),
+        Rows::Quantized(weights) => pack::<S>(&weights, columns, room),
+    }
+    block_rows(simd, x, &Strip { values: &*room, stride: STRIP }, strip, y);
+}
+
 /// Writes a strip of `columns` columns into rows of [`STRIP`] numbers.
 #[inline(always)]
-fn pack<T>(
-    from: &[T],
-    stride: usize,
-    columns: usize,
-    terms: usize,
-    to: &mut [f32],
-    convert: impl Fn(&mut [f32], &[T]),
-) {
-    for (i, to) in to.chunks_mut(STRIP).take(terms).enumerate() {
-        convert(&mut to[..columns], &from[i * stride..][..columns]);
+fn pack<S: Simd>(from: &impl Widen, columns: usize, to: &mut [f32]) {
+    let width = VECTORS * S::F32_LANES;
+    for (row, to) in to.chunks_mut(STRIP).enumerate() {
+        if columns < STRIP {
+            from.widen(row, 0, &mut to[..columns]);
+            continue;
+        }
+        for (part, to) in to.chunks_mut(width).enumerate() {
+            let (vectors, _) = S::as_mut_simd_f32s(to);
+            vectors.copy_from_slice(&from.vectors::<S>(row, part * width));
+        }
     }
 }
 
@@ -220,23 +209,21 @@ struct Terms<'a> {
 fn block_rows<S: Simd>(
     simd: S,
     x: Terms<'_>,
-    weights: &[f32],
-    stride: usize,
+    weights: &impl Widen,
     strip: usize,
     y: &mut [&mut [f32]],
 ) {
     let width = VECTORS * S::F32_LANES;
     for first in (0..STRIP.min(y[0].len() - strip)).step_by(width) {
-        let weights = &weights[first..];
         for (block, y) in y.chunks_mut(ROWS).enumerate() {
             let x = Terms { x: &x.x[block * ROWS * x.inner..], ..x.clone() };
             match y.len() {
-                1 => add_block::<S, 1>(simd, x, weights, stride, y, strip + first),
-                2 => add_block::<S, 2>(simd, x, weights, stride, y, strip + first),
-                3 => add_block::<S, 3>(simd, x, weights, stride, y, strip + first),
-                4 => add_block::<S, 4>(simd, x, weights, stride, y, strip + first),
-                5 => add_block::<S, 5>(simd, x, weights, stride, y, strip + first),
-                _ => add_block::<S, 6>(simd, x, weights, stride, y, strip + first),
+                1 => add_block::<S, 1>(simd, x, weights, first, strip, y),
+                2 => add_block::<S, 2>(simd, x, weights, first, strip, y),
+                3 => add_block::<S, 3>(simd, x, weights, first, strip, y),
+                4 => add_block::<S, 4>(simd, x, weights, first, strip, y),
+                5 => add_block::<S, 5>(simd, x, weights, first, strip, y),
+                _ => add_block::<S, 6>(simd, x, weights, first, strip, y),
             }
         }
     }
@@ -246,28 +233,31 @@ fn block_rows<S: Simd>(
 fn add_block<S: Simd, const R: usize>(
     simd: S,
     x: Terms<'_>,
-    weights: &[f32],
-    stride: usize,
-    y: &mut [&mut [f32]],
+    weights: &impl Widen,
     first: usize,
+    strip: usize,
+    y: &mut [&mut [f32]],
 ) {
     let width = VECTORS * S::F32_LANES;
     let rows: [&[f32]; R] =
         std::array::from_fn(|r| &x.x[r * x.inner + x.terms.start..][..x.terms.len()]);
-    let count = (y[0].len() - first).min(width);
+    let count = (y[0].len() - strip - first).min(width);
     // In a place of its own first: loads and stores that can end early would keep the sums out of the registers.
     let mut block = [0.0_f32; ROWS * STRIP];
     for (block, y) in block.chunks_mut(STRIP).zip(y.iter()).take(R) {
-        block[..count].copy_from_slice(&y[first..][..count]);
+        block[..count].copy_from_slice(&y[strip + first..][..count]);
     }
     let mut sums = [[simd.splat_f32s(0.0); VECTORS]; R];
     for r in 0..R {
         let (vectors, _) = S::as_simd_f32s(&block[r * STRIP..][..width]);
         sums[r].copy_from_slice(&vectors[..VECTORS]);
     }
+    #[expect(
+        clippy::needless_range_loop,
+        reason = "one place in all rows of x, and a row of the weight"
+    )]
     for i in 0..x.terms.len() {
-        let (vectors, _) = S::as_simd_f32s(&weights[i * stride..][..width]);
-        let vectors: [S::f32s; VECTORS] = std::array::from_fn(|v| vectors[v]);
+        let vectors = weights.vectors::<S>(i, first);
         for r in 0..R {
             let a = simd.splat_f32s(rows[r][i]);
             for v in 0..VECTORS {
@@ -280,7 +270,7 @@ fn add_block<S: Simd, const R: usize>(
         vectors[..VECTORS].copy_from_slice(&sums[r]);
     }
     for (block, y) in block.chunks(STRIP).zip(y.iter_mut()).take(R) {
-        y[first..][..count].copy_from_slice(&block[..count]);
+        y[strip + first..][..count].copy_from_slice(&block[..count]);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Products whose rows do not depend on each other.
 
-use burn::tensor::{Device, FloatDType, Tensor};
+use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
+use burn::tensor::{DType, Device, FloatDType, Tensor};
 use grpo_kernels::batch_invariant_linear;
 use proptest::prelude::*;
 
@@ -73,16 +74,64 @@ fn nothing_to_compute() {
     assert_eq!(batch_invariant_linear(none, weight, None).dims(), [0, 4]);
 }
 
+/// The weight in bf16, and quantized in blocks of `block` in a row.
+fn in_fewer_bits(weight: &Tensor<2>, block: u8) -> Vec<Tensor<2>> {
+    let quantized = [QuantValue::Q8S, QuantValue::Q4S].map(|value| {
+        let scheme = QuantScheme::default().with_value(value).per_block([block], ScaleDtype::F32);
+        weight.clone().quantize_dynamic(&scheme)
+    });
+    [&[weight.clone().cast(FloatDType::BF16)], quantized.as_slice()].concat()
+}
+
+/// The numbers of a weight in f32.
+fn in_f32(weight: &Tensor<2>) -> Tensor<2> {
+    match weight.dtype() {
+        DType::QFloat(_) => weight.clone().dequantize(),
+        _ => weight.clone().cast(FloatDType::F32),
+    }
+}
+
 #[test]
-fn bf16_weights_are_their_numbers_in_f32() {
+fn fewer_bits_are_their_numbers_in_f32() {
     let device = Device::flex();
-    let weight = tensor(&values(20 * 70, 2), [20, 70], &device).cast(FloatDType::BF16);
+    for (inner, columns, block) in [
+        (20, 70, 10),
+        (20, 96, 32),
+        (150, 320, 32),
+        (150, 320, 16),
+        (7, 1152, 32),
+        (1, 32, 32),
+        (130, 64, 64),
+        (16, 1, 1),
+    ] {
+        let weight = tensor(&values(inner * columns, 2), [inner, columns], &device);
+        let bias = tensor(&values(columns, 3), [columns], &device);
+        for weight in in_fewer_bits(&weight, block) {
+            for rows in [1, 5, 6, 7, 40] {
+                let product = |weight: Tensor<2>| {
+                    let x = tensor(&values(rows * inner, 1), [rows, inner], &device);
+                    bits(batch_invariant_linear(x, weight, Some(bias.clone())))
+                };
+                let name = format!("{:?}, [{rows}, {inner}, {columns}]", weight.dtype());
+                assert_eq!(product(weight.clone()), product(in_f32(&weight)), "{name}");
+            }
+        }
+    }
+}
+
+/// In another place of its storage, and not in rows.
+#[test]
+fn views_of_bf16_weights() {
+    let device = Device::flex();
+    let all = tensor(&values(30 * 100, 2), [30, 100], &device).cast(FloatDType::BF16);
+    let part = all.clone().slice([3..23, 7..77]);
     let x = || tensor(&values(5 * 20, 1), [5, 20], &device);
-    let wide = weight.clone().cast(FloatDType::F32);
-    let expected = bits(batch_invariant_linear(x(), wide, None));
-    assert_eq!(bits(batch_invariant_linear(x(), weight.clone(), None)), expected);
-    let view = batch_invariant_linear(x(), weight.transpose().transpose(), None);
-    assert_eq!(bits(view), expected);
+    let expected = bits(batch_invariant_linear(x(), in_f32(&part), None));
+    assert_eq!(bits(batch_invariant_linear(x(), part, None)), expected);
+    let columns = all.slice([0..30, 0..20]).transpose();
+    let copy = in_f32(&columns).add_scalar(0.0);
+    let expected = bits(batch_invariant_linear(x(), copy, None));
+    assert_eq!(bits(batch_invariant_linear(x(), columns, None)), expected);
 }
 
 /// A weight that is part of another matrix, and one that lies in neither way.
@@ -106,13 +155,17 @@ proptest! {
     /// Each row by itself, in any batch and by any number of threads: the same bits.
     #[test]
     fn no_row_depends_on_the_others(
-        rows in 1..40_usize, inner in 1..70_usize, columns in 1..200_usize, threads in 1..4_usize,
+        rows in 1..40_usize, inner in 1..70_usize,
+        columns in prop_oneof![1..200_usize, (1..7_usize).prop_map(|blocks| 32 * blocks)],
+        threads in 1..4_usize,
     ) {
         let device = Device::flex();
         let (x, weight) = (values(rows * inner, 1), values(inner * columns, 2));
         let bias = tensor(&values(columns, 3), [columns], &device);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        for layout in layouts(&weight, [inner, columns]) {
+        let [rows_first, columns_first] = layouts(&weight, [inner, columns]);
+        let fewer_bits = in_fewer_bits(&rows_first, if columns % 32 == 0 { 32 } else { 1 });
+        for layout in [rows_first, columns_first].into_iter().chain(fewer_bits) {
             let product = |x: &[f64]| {
                 let x = tensor(x, [x.len() / inner, inner], &device);
                 bits(batch_invariant_linear(x, layout.clone(), Some(bias.clone())))

@@ -4,15 +4,15 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device, Tensor, bf16};
 use grpo_model::{
-    Adapter, CausalLm, Dropout, ModelFolder, TokenBatch, Transformer, WeightPrecision,
-    linear_weights,
+    Adapter, CausalLm, Dropout, Frozen, KvCache, ModelFolder, TokenBatch, Transformer,
+    WeightPrecision, linear_weights,
 };
 use serde_json::json;
 
-use crate::adapters::{adapted, lora};
+use crate::adapters::{adapted, lora, shaken_adapter};
 use crate::configs::{config, gpt2, llama, with};
 use crate::families::{IDS, logits};
-use crate::support::{largest, named_tensors, shaken, weights, write_model};
+use crate::support::{host, largest, named_tensors, shaken, weights, write_model};
 
 /// Rows of 32, 16, 64 and 40 (five blocks of 8).
 fn wide() -> serde_json::Value {
@@ -100,6 +100,55 @@ fn logits_are_near_those_of_f32() {
     assert!((0.007..0.027).contains(&q8), "{q8}");
     // 127/7 = 18 times the step, and no longer small.
     assert!((10.0..30.0).contains(&(q4 / q8)), "{q4} and {q8}");
+}
+
+/// Hidden states of sequences in a cache: `ids` in one piece, then three of their tokens one by one.
+fn extended<M: CausalLm>(model: &Frozen<M>, sequences: &[&[u32]]) -> Vec<Vec<f64>> {
+    let mut cache = KvCache::new();
+    let slots: Vec<_> = sequences.iter().map(|_| cache.open()).collect();
+    let mut states = vec![Vec::new(); sequences.len()];
+    let pieces = |piece: usize| {
+        sequences.iter().map(move |ids| if piece == 0 { ids } else { &ids[piece..=piece] })
+    };
+    for piece in 0..=3 {
+        let batch: TokenBatch = pieces(piece).collect();
+        let got = host(model.extend(&batch, None, &mut cache, &slots));
+        let width = got.len() / batch.tokens();
+        for (sequence, states) in states.iter_mut().enumerate() {
+            let rows = batch.rows(sequence);
+            states.extend(&got[rows.start * width..rows.end * width]);
+        }
+    }
+    states
+}
+
+#[test]
+fn a_rounded_snapshot_computes_what_a_model_held_so_computes() {
+    let rows: [&[u32]; 3] = [&IDS, &[4, 1, 2, 3], &[9, 8, 7, 6, 5, 4, 3, 2]];
+    let plain = held(&wide(), WeightPrecision::F32);
+    let before = weights(&plain);
+    let exact = extended(&Frozen::snapshot(&plain), &rows);
+    for precision in [WeightPrecision::Bf16, WeightPrecision::Q8, WeightPrecision::Q4] {
+        let snapshot = Frozen::snapshot_in(&plain, precision);
+        let got = extended(&snapshot, &rows);
+        assert_eq!(got, extended(&Frozen::snapshot(&held(&wide(), precision)), &rows));
+        assert_ne!(got, exact, "{precision}");
+        // To the last bit what each gives alone.
+        for (ids, together) in rows.iter().zip(&got) {
+            assert_eq!(extended(&snapshot, &[ids])[0], *together, "{precision}");
+        }
+        // An adapter is not rounded, and a base that is held so already stays.
+        let new = shaken_adapter(&plain, 0.0, &Device::flex());
+        let policy = adapted(&plain, new.clone());
+        let rounded = extended(&Frozen::snapshot_in(&policy, precision), &rows);
+        let base = held(&wide(), WeightPrecision::Bf16);
+        let policy = adapted(&held(&wide(), precision), new.clone());
+        assert_eq!(rounded, extended(&Frozen::snapshot(&policy), &rows), "{precision}");
+        let policy = adapted(&base, new);
+        let in_f32 = Frozen::snapshot_in(&policy, WeightPrecision::F32);
+        assert_eq!(extended(&in_f32, &rows), extended(&Frozen::snapshot(&policy), &rows));
+    }
+    assert!(weights(&plain) == before, "a snapshot changes no model");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use grpo_core::Preset;
 use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
-use grpo_model::{Frozen, Policy, StoredTensors, Transformer};
+use grpo_model::{Frozen, Policy, StoredTensors, Transformer, WeightPrecision};
 use grpo_rewards::{Outcome, RewardConfig, Scored};
 use grpo_train::{
     AdvantageSettings, Decayed, GrpoConfig, Learner, Lesson, LossSettings, OptimizerConfig,
@@ -146,6 +146,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             max_new_tokens: longest,
             stop: Vec::new(),
             batch_size: 1,
+            weights: WeightPrecision::F32,
         },
         // Not asked: the outcomes are given.
         reward: RewardConfig::Pattern { pattern: String::new() },

@@ -1,7 +1,8 @@
 //! Each key out of its range, with its message.
 
 use grpo_core::{Baseline, KlEstimator, MismatchCorrection, MismatchMode, Preset, RatioLevel};
-use grpo_train::{GrpoConfig, PretrainConfig};
+use grpo_model::WeightPrecision;
+use grpo_train::{AboveTolerance, GrpoConfig, PretrainConfig};
 
 use crate::support::{config, optimizer};
 
@@ -155,6 +156,34 @@ fn losses_that_do_not_go_together() {
         |c| c.advantage.baseline = Baseline::Batch,
         "advantage: a batch baseline divided by the group's deviation: a group of equal rewards would be divided by epsilon alone; use scale = \"batch\" or \"none\"",
     );
+}
+
+#[test]
+fn rounded_weights_without_a_correction() {
+    let refused = |c: &mut GrpoConfig| c.sampling.weights = WeightPrecision::Bf16;
+    let expected = "sampling: weights = \"bf16\" samples from another policy than the one that is trained, which ends a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\"";
+    check(refused, expected);
+    let mismatch = MismatchCorrection {
+        level: RatioLevel::Token,
+        mode: MismatchMode::Truncate,
+        min: 0.0,
+        max: 2.0,
+    };
+    // Where both are said, too.
+    let both = |c: &mut GrpoConfig| {
+        refused(c);
+        c.loss.mismatch = Some(mismatch);
+        c.sampler_check.above = Some(AboveTolerance::Stop);
+    };
+    check(both, expected);
+    let mut corrected = config();
+    refused(&mut corrected);
+    corrected.loss.mismatch = Some(mismatch);
+    corrected.check().unwrap();
+    let mut corrected = config();
+    refused(&mut corrected);
+    corrected.sampler_check.above = Some(AboveTolerance::Correct);
+    corrected.check().unwrap();
 }
 
 #[test]

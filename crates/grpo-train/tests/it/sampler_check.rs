@@ -1,8 +1,9 @@
 //! A sampler that is not the trainer: completions whose recorded log-probabilities were changed.
 
+use burn::module::Module;
 use grpo_core::{MismatchCorrection, MismatchMode, Preset, RatioLevel};
 use grpo_data::{Completion, CompletionParts, Group};
-use grpo_model::Frozen;
+use grpo_model::{CausalLm, Frozen, WeightPrecision};
 use grpo_rewards::Outcome;
 use grpo_train::{AboveTolerance, GrpoConfig, Learner, Lesson, SamplerCheck, TrainError, Update};
 
@@ -195,4 +196,45 @@ fn within_the_tolerance_nothing_changes() {
     assert!((difference - 9e-4).abs() < 1e-5, "{difference}");
     let quotient = metric("sampling/raw_importance_sampling_ratio/mean");
     assert!((quotient - 9e-4_f64.exp()).abs() < 1e-5, "{quotient}");
+}
+
+/// A policy that samples with rounded weights: what it recorded is what they give, the trainer is elsewhere, and the
+/// correction weighs the tokens.
+#[test]
+fn rounded_weights_are_corrected() {
+    for (weights, nearest, furthest) in
+        [(WeightPrecision::Bf16, 1e-3, 0.2), (WeightPrecision::Q8, 1e-3, 0.4)]
+    {
+        let mut config = with(AboveTolerance::Correct, 1e-3);
+        config.sampling.weights = weights;
+        let policy = model(vocabulary().len(), 2.0);
+        let mut grpo = grpo(config.clone(), chains());
+        let report = take_step(&mut grpo, 0);
+        assert_eq!(report.corrected, Some(true), "{weights}");
+        let metric = |name: &str| report.tokens.metric(name).unwrap();
+        let difference = metric("sampling/sampling_logp_difference/max");
+        assert!((nearest..furthest).contains(&difference), "{weights}: {difference}");
+
+        let rounded = policy.valid().with_weights_in(weights);
+        for completion in report.groups.iter().flat_map(|group| &group.completions) {
+            let recorded = completion.sampling_logprobs();
+            let expected = logprobs(&rounded, completion);
+            let apart = recorded.iter().zip(&expected).map(|(a, b)| (f64::from(*a) - b).abs());
+            let apart = apart.fold(0.0, f64::max);
+            assert!(apart < 2e-5, "{weights}: {apart}");
+        }
+
+        // What a loss learns from them that corrects by itself.
+        let mut hand = cut();
+        let (level, mode) = (RatioLevel::Token, MismatchMode::Truncate);
+        hand.loss.mismatch = Some(MismatchCorrection { level, mode, min: 0.0, max: 2.0 });
+        let (lesson, after) = learn(&hand, &report.groups, &report.outcomes);
+        let of_hand = lesson.unwrap();
+        let (lesson, after_correction) = learn(&config, &report.groups, &report.outcomes);
+        assert_eq!(numbers(&lesson.unwrap()), numbers(&of_hand), "{weights}");
+        assert_eq!(after_correction, after, "{weights}");
+        let blind = with(AboveTolerance::Correct, 1e9);
+        let (_, without) = learn(&blind, &report.groups, &report.outcomes);
+        assert_ne!(without, after, "{weights}");
+    }
 }

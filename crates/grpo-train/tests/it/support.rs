@@ -7,6 +7,7 @@ use burn::tensor::{Device, Tensor};
 use grpo_data::{Codec, Vocabulary};
 use grpo_model::{
     CausalLm, Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
+    WeightPrecision,
 };
 use grpo_rewards::RewardConfig;
 use grpo_train::{
@@ -76,6 +77,7 @@ pub(crate) fn config() -> GrpoConfig {
             max_new_tokens: 12,
             stop: Vec::new(),
             batch_size: 256,
+            weights: WeightPrecision::F32,
         },
         reward: RewardConfig::Molecule {
             qed: 0.7,

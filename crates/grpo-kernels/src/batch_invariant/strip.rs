@@ -1,0 +1,183 @@
+//! Weights as they lie in memory, and how a row of them gets into registers as `f32`.
+//!
+//! Fewer bits are turned into `f32` exactly, one by one, so that what is computed is what the same numbers give in
+//! `f32`, to the last bit. The loops are plain: the compiler makes vectors of them.
+
+use burn::backend::flex::{FlexQTensor, FlexTensor};
+use burn::backend::{BackendTensor, DispatchKindConversion, DispatchTensor, Flex};
+use burn::tensor::quantization::{QuantScheme, QuantStore, QuantValue, ScaleDtype};
+use burn::tensor::{DType, Tensor, bf16};
+use pulp::Simd;
+
+/// Columns of a strip: four vectors of 16 lanes.
+pub(super) const STRIP: usize = 64;
+/// Vectors of a block beside each other.
+pub(super) const VECTORS: usize = 4;
+/// Neighbours in a row of quantized weights that have one scale.
+const SHARED: usize = 32;
+
+/// The part of a weight from some place on, row by row.
+#[derive(Clone, Copy)]
+pub(super) enum Rows<'a> {
+    F32(Strip<'a, f32>),
+    Bf16(Strip<'a, bf16>),
+    Quantized(Quantized<'a>),
+}
+
+/// Numbers that lie in rows, a row `stride` behind the one above.
+#[derive(Clone, Copy)]
+pub(super) struct Strip<'a, T> {
+    pub(super) values: &'a [T],
+    pub(super) stride: usize,
+}
+
+/// Whole numbers, and a scale for each [`SHARED`] of a row.
+#[derive(Clone, Copy)]
+pub(super) struct Quantized<'a> {
+    values: Strip<'a, i8>,
+    scales: Strip<'a, f32>,
+}
+
+impl<'a> Rows<'a> {
+    /// From `row` and `column` on, which is a multiple of [`STRIP`].
+    pub(super) fn at(self, row: usize, column: usize) -> Self {
+        match self {
+            Self::F32(strip) => Self::F32(strip.at(row, column)),
+            Self::Bf16(strip) => Self::Bf16(strip.at(row, column)),
+            Self::Quantized(Quantized { values, scales }) => Self::Quantized(Quantized {
+                values: values.at(row, column),
+                scales: scales.at(row, column / SHARED),
+            }),
+        }
+    }
+}
+
+impl<'a, T> Strip<'a, T> {
+    fn at(self, row: usize, column: usize) -> Self {
+        let Self { values, stride } = self;
+        Self { values: &values[row * stride + column..], stride }
+    }
+}
+
+/// Rows of a strip of the weight, as `f32`.
+pub(super) trait Widen {
+    /// What `row` has from `first` on, as many as fit into `to`, which are [`SHARED`] of them or a part or a multiple.
+    fn widen(&self, row: usize, first: usize, to: &mut [f32]);
+
+    /// The same in registers.
+    #[inline(always)]
+    fn vectors<S: Simd>(&self, row: usize, first: usize) -> [S::f32s; VECTORS] {
+        // The compiler sees that nobody else reads this, and keeps it out of memory.
+        let mut wide = [0.0; STRIP];
+        let wide = &mut wide[..VECTORS * S::F32_LANES];
+        self.widen(row, first, wide);
+        let (vectors, _) = S::as_simd_f32s(wide);
+        std::array::from_fn(|v| vectors[v])
+    }
+}
+
+impl Widen for Strip<'_, f32> {
+    #[inline(always)]
+    fn widen(&self, row: usize, first: usize, to: &mut [f32]) {
+        to.copy_from_slice(&self.values[row * self.stride + first..][..to.len()]);
+    }
+}
+
+impl Widen for Strip<'_, bf16> {
+    #[inline(always)]
+    fn widen(&self, row: usize, first: usize, to: &mut [f32]) {
+        let from = &self.values[row * self.stride + first..][..to.len()];
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = f32::from_bits(u32::from(from.to_bits()) << 16);
+        }
+    }
+}
+
+impl Widen for Quantized<'_> {
+    #[inline(always)]
+    fn widen(&self, row: usize, first: usize, to: &mut [f32]) {
+        let Self { values, scales } = self;
+        let from = &values.values[row * values.stride + first..][..to.len()];
+        let scales = &scales.values[row * scales.stride..];
+        let shared = to.len().min(SHARED);
+        for (place, (to, from)) in to.chunks_mut(shared).zip(from.chunks(shared)).enumerate() {
+            let scale = scales[(first + place * shared) / SHARED];
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = f32::from(*from) * scale;
+            }
+        }
+    }
+}
+
+/// A weight in the CPU's memory.
+pub(super) enum Held {
+    /// In `f32` or `bf16`.
+    Float(FlexTensor),
+    Quantized(FlexQTensor),
+}
+
+impl Held {
+    /// Quantized numbers that are held in another way than [`Rows`] are turned into `f32`.
+    pub(super) fn new(weight: Tensor<2>) -> Self {
+        if let DType::QFloat(scheme) = weight.dtype() {
+            let dispatch = weight.clone().into_dispatch();
+            let held = <DispatchTensor as DispatchKindConversion<Flex>>::try_into_backend(dispatch);
+            if let Ok(BackendTensor::Quantized(held)) = held
+                && is_known(&scheme, &held)
+            {
+                return Self::Quantized(held);
+            }
+            return Self::Float(primitive(weight.dequantize()));
+        }
+        Self::Float(primitive(weight))
+    }
+
+    /// As rows, where it lies so.
+    pub(super) fn rows(&self) -> Option<Rows<'_>> {
+        match self {
+            Self::Float(weight) => {
+                let layout = weight.layout();
+                let (start, stride) = (layout.start_offset(), layout.strides()[0]);
+                let stride = usize::try_from(stride).ok()?;
+                // The stride of an axis with one place says nothing.
+                let in_rows = layout.strides()[1] == 1 || layout.shape()[1] == 1;
+                match weight.dtype() {
+                    _ if !in_rows => None,
+                    DType::F32 => {
+                        let values = &weight.storage::<f32>()[start..];
+                        Some(Rows::F32(Strip { values, stride }))
+                    }
+                    _ => {
+                        let values = &weight.storage::<bf16>()[start..];
+                        Some(Rows::Bf16(Strip { values, stride }))
+                    }
+                }
+            }
+            Self::Quantized(weight) => {
+                let stride = weight.tensor().layout().shape()[1];
+                let values = Strip { values: weight.tensor().storage::<i8>(), stride };
+                let scales = Strip { values: weight.scales(), stride: stride / SHARED };
+                Some(Rows::Quantized(Quantized { values, scales }))
+            }
+        }
+    }
+}
+
+pub(super) fn primitive<const D: usize>(tensor: Tensor<D>) -> FlexTensor {
+    tensor.try_into_primitive::<Flex>().expect("a tensor on the CPU, off the tape")
+}
+
+/// Bytes in rows, without a hole, and a scale for each [`SHARED`].
+fn is_known(scheme: &QuantScheme, weight: &FlexQTensor) -> bool {
+    let expected = |value: QuantValue| {
+        QuantScheme::default()
+            .with_value(value)
+            .with_store(QuantStore::Native)
+            .per_block([SHARED as u8], ScaleDtype::F32)
+    };
+    let layout = weight.tensor().layout();
+    [QuantValue::Q8S, QuantValue::Q4S].into_iter().any(|value| *scheme == expected(value))
+        && layout.is_contiguous()
+        && layout.start_offset() == 0
+        && layout.num_elements() == SHARED * weight.scales().len()
+}
