@@ -14,8 +14,12 @@ use super::strip::{Held, Rows, STRIP, Strip, VECTORS, Widen, primitive};
 
 /// Strips that a task takes at most; neighbours lie on the same pages of memory.
 const STRIPS: usize = 8;
-/// Terms after which a strip moves on to the next rows of the result: what it has read by then stays near.
-const DEPTH: usize = 128;
+/// Terms after which a strip moves on to the next rows of the result: what it has read by then stays in the second
+/// cache.
+const DEPTH: usize = 512;
+/// The same for a few blocks of rows, which wait for the weights more than they compute.
+const FEW_DEPTH: usize = 128;
+const FEW_ROWS: usize = 3 * ROWS;
 /// The same where weights of fewer bits are read for one block of rows alone: the strips of a panel, read in turns, are
 /// then one run of memory after the other.
 const NARROW_DEPTH: usize = 16;
@@ -134,9 +138,10 @@ impl WithSimd for Product<'_, '_> {
                 let in_registers = y.len() <= ROWS;
                 let deep = match rows {
                     Rows::Bf16(_) | Rows::Quantized(_) if in_registers => NARROW_DEPTH,
+                    _ if y.len() <= FEW_ROWS => FEW_DEPTH,
                     _ => DEPTH,
                 };
-                let mut room = [0.0; DEPTH * STRIP];
+                let mut room = vec![0.0; deep.min(inner) * STRIP];
                 for depth in (0..inner).step_by(deep) {
                     let terms = depth..inner.min(depth + deep);
                     let room = &mut room[..terms.len() * STRIP];
