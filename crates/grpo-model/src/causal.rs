@@ -26,7 +26,10 @@ pub trait CausalLm: Module + Sync {
     ) -> Tensor<2>;
 
     /// As [`CausalLm::hidden`] without dropout, for sequences that continue those in `slots` of the cache, which grow by
-    /// them. What comes out for a sequence does not depend on the other sequences, to the last bit.
+    /// them. On the CPU what comes out for a sequence does not depend on the other sequences, to the last bit.
+    ///
+    /// # Panics
+    /// Where the parameters are on the tape: take a [`Frozen`] model.
     fn extend(
         &self,
         tokens: &TokenBatch,
@@ -162,7 +165,7 @@ impl<M: CausalLm> Frozen<M> {
         self.0.logits(hidden)
     }
 
-    /// Logits to draw from: `[n, width]` → `[n, vocabulary]`. No row depends on the other rows, to the last bit.
+    /// Logits to draw from: `[n, width]` → `[n, vocabulary]`. On the CPU no row depends on the other rows, to the last bit.
     pub fn invariant_logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         self.0.head().invariant_logits(hidden)
     }

@@ -7,8 +7,7 @@ const PURGE_DELAY: c_int = 15;
 const NEVER: c_long = -1;
 
 /// Keeps free memory for the next buffers instead of giving it back to the system, which would have to clear it before
-/// it gives it out again: with mimalloc's delay of some milliseconds that was a third of a training step's time
-/// (docs/LOG.md). What the process holds is then the most that it ever needed. The environment variable
+/// it gives it out again (docs/LOG.md has what that costs). What the process holds is then the most that it ever needed. The environment variable
 /// `MIMALLOC_PURGE_DELAY` says otherwise.
 pub(crate) fn keep_memory() {
     #[expect(unsafe_code, reason = "mimalloc's options have no other door than its C functions")]

@@ -74,9 +74,7 @@ impl<M: CausalLm> Grpo<M> {
     pub fn step(&mut self, prompts: &[Prompt], step: u32) -> Result<StepReport, TrainError> {
         let started = Instant::now();
         // o_i ~ π_old(· | q), with their log-probabilities
-        let weights = self.config.sampling.weights;
-        let policy = Frozen::snapshot_in(self.learner.policy(), weights);
-        let groups = self.rollout.sample(&policy, prompts, self.key(step))?;
+        let groups = self.sample(prompts, step)?;
         let rollout = started.elapsed();
 
         // r_i with parts
@@ -93,6 +91,13 @@ impl<M: CausalLm> Grpo<M> {
 
         let times = PhaseTimes { rollout, reward, update };
         Ok(StepReport::new(step, groups, texts, outcomes, lesson, learning_rate, times))
+    }
+
+    /// The snapshot is gone when this returns: the optimizer then changes the policy in place.
+    fn sample(&self, prompts: &[Prompt], step: u32) -> Result<Vec<Group>, TrainError> {
+        let weights = self.config.sampling.weights;
+        let policy = Frozen::snapshot_in(self.learner.policy(), weights);
+        Ok(self.rollout.sample(&policy, prompts, self.key(step))?)
     }
 
     fn key(&self, step: u32) -> StepKey {

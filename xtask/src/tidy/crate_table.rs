@@ -70,7 +70,7 @@ mod tests {
         check(
             "grpo-train",
             Some(
-                "grpo-core grpo-kernels grpo-sampling grpo-logprob grpo-data grpo-chem grpo-model \
+                "grpo-core grpo-process grpo-kernels grpo-sampling grpo-logprob grpo-data grpo-chem grpo-model \
                  grpo-rollout grpo-rewards grpo-run",
             ),
         );
