@@ -1,6 +1,7 @@
 //! Threads that wait for work awake.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Runs `f` while the other threads of the pool look for work all the time instead of going to sleep.
 ///
@@ -8,19 +9,52 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// them costs as much as a small operation itself. For the time of `f` they stay awake (as OpenMP's do), and take up
 /// whatever `f` puts before them. Results do not change.
 pub fn awake<R>(f: impl FnOnce() -> R) -> R {
+    awake_where(|| (), f)
+}
+
+/// [`awake`], which calls `arrived` on each thread that begins to look.
+fn awake_where<R>(arrived: impl Fn() + Sync, f: impl FnOnce() -> R) -> R {
     let done = AtomicBool::new(false);
-    let others = rayon::current_num_threads() - 1;
+    let missing = AtomicUsize::new(rayon::current_num_threads() - 1);
     rayon::in_place_scope(|scope| {
-        for _ in 0..others {
-            scope.spawn(|_| look_for_work(&done));
+        // Not `spawn_broadcast`: a thread that waits inside a half of `f` could begin to look there, and `f`, which
+        // waits for that half, would never end. These jobs are older than all of `f`, so they are taken before it.
+        for _ in 0..missing.load(Ordering::Relaxed) {
+            scope.spawn(|_| {
+                arrived();
+                wait_for_others(&missing, &done);
+                look_for_work(&done);
+            });
         }
         let _done = Done(&done);
         f()
     })
 }
 
-/// Turns of looking for work after which a thread lets the system run another program.
+/// How long a thread waits for the others to arrive: longer than it takes to wake one, unless it has other work.
+const ARRIVAL: Duration = Duration::from_micros(200);
+
+/// Turns of waiting or looking after which a thread lets the system run another program.
 const PATIENCE: u32 = 200;
+
+/// Arrives, and takes no work until all have. A thread that looked at once would find the job that was meant for the
+/// next one, and in it the one after: all nested on one stack, while the other threads find nothing and sleep.
+fn wait_for_others(missing: &AtomicUsize, done: &AtomicBool) {
+    missing.fetch_sub(1, Ordering::Relaxed);
+    let begin = Instant::now();
+    let mut turns = 0;
+    while missing.load(Ordering::Relaxed) > 0
+        && !done.load(Ordering::Relaxed)
+        && begin.elapsed() < ARRIVAL
+    {
+        if turns < PATIENCE {
+            turns += 1;
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
 
 fn look_for_work(done: &AtomicBool) {
     let mut idle = 0;
@@ -47,6 +81,9 @@ impl Drop for Done<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Mutex;
+
     use super::*;
     use rayon::prelude::*;
 
@@ -59,5 +96,23 @@ mod tests {
         let panicked = std::panic::catch_unwind(|| awake(|| panic!("inside")));
         assert!(panicked.is_err());
         assert_eq!(awake(|| 7), 7);
+    }
+
+    #[test]
+    fn each_thread_looks_for_itself() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(4).build().unwrap();
+        let threads = || {
+            let seen = Mutex::new(BTreeSet::new());
+            let note = || {
+                seen.lock().unwrap().insert(rayon::current_thread_index());
+            };
+            awake_where(note, || {
+                std::thread::sleep(Duration::from_millis(1));
+                seen.lock().unwrap().len()
+            })
+        };
+        let all = pool.install(|| (0..50).filter(|_| threads() == 3).count());
+        // Nearly all of them; on a machine that is busy with something else, fewer.
+        assert!(all >= 10, "{all} of 50");
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Task<'a, M> {
 struct Engine<'a, M> {
     task: &'a Task<'a, M>,
     /// Completions that it samples at the same time.
-    batch_size: usize,
+    room: usize,
     cache: KvCache,
     /// Groups whose prompt was run, with completions that did not begin yet.
     ready: VecDeque<Ready>,
@@ -82,14 +82,13 @@ impl<'a, M: CausalLm> Task<'a, M> {
         Self { rollout, policy, prompts, key, waiting: Mutex::new(waiting) }
     }
 
-    /// The completions, in the order of prompts and samples, by `engines` engines at the same time.
-    pub(crate) fn run(&self, engines: usize) -> Result<Vec<Completion>, RolloutError> {
-        let batch_size = self.rollout.settings().batch_size.div_ceil(engines);
-        let mut sampled = match engines {
-            1 => awake(|| Engine::new(self, batch_size).run())?,
+    /// The completions, in the order of prompts and samples, by an engine for each of `rooms`.
+    pub(crate) fn run(&self, rooms: &[usize]) -> Result<Vec<Completion>, RolloutError> {
+        let mut sampled = match *rooms {
+            [room] => awake(|| Engine::new(self, room).run())?,
             _ => {
-                let engine = |_| Engine::new(self, batch_size).run();
-                let engines = (0..engines).into_par_iter().with_max_len(1);
+                let engine = |&room: &usize| Engine::new(self, room).run();
+                let engines = rooms.par_iter().with_max_len(1);
                 engines.map(engine).collect::<Result<Vec<_>, _>>()?.concat()
             }
         };
@@ -99,10 +98,10 @@ impl<'a, M: CausalLm> Task<'a, M> {
 }
 
 impl<'a, M: CausalLm> Engine<'a, M> {
-    fn new(task: &'a Task<'a, M>, batch_size: usize) -> Self {
+    fn new(task: &'a Task<'a, M>, room: usize) -> Self {
         Self {
             task,
-            batch_size,
+            room,
             cache: KvCache::new(),
             ready: VecDeque::new(),
             running: Vec::new(),
@@ -127,7 +126,7 @@ impl<'a, M: CausalLm> Engine<'a, M> {
         let mut begun: Vec<(Running, usize)> = Vec::new();
         let mut exhausted = 0;
         for (index, ready) in self.ready.iter_mut().enumerate() {
-            while self.running.len() + begun.len() < self.batch_size {
+            while self.running.len() + begun.len() < self.room {
                 let Some(sample) = ready.group.samples.pop_front() else { break };
                 let last = ready.group.samples.is_empty();
                 let slot = if last { ready.slot } else { self.cache.fork(ready.slot) };
@@ -156,7 +155,7 @@ impl<'a, M: CausalLm> Engine<'a, M> {
         let mut next: Vec<Group> = Vec::new();
         // Completions of one token end as they begin: without those that are still to begin, prompts would pile up.
         let to_begin: usize = self.ready.iter().map(|ready| ready.group.samples.len()).sum();
-        let mut room = (self.batch_size - self.running.len()).saturating_sub(to_begin);
+        let mut room = (self.room - self.running.len()).saturating_sub(to_begin);
         let mut tokens = 0;
         let mut waiting = self.task.waiting.lock().expect("no engine panicked");
         while let Some(group) = waiting.front() {

@@ -132,7 +132,8 @@ impl Rollout {
         let queue = order.into_iter().flat_map(|prompt| (0..k).map(move |sample| (prompt, sample)));
         let task = Task::new(self, policy, prompts, key, queue);
         // In the thread pool itself: from outside, each of the many short operations would wait for a thread to wake.
-        let mut completions = rayon::scope(|_| task.run(self.engines(policy)))?.into_iter();
+        let mut completions =
+            rayon::scope(|_| task.run(&self.rooms(policy, prompts.len())))?.into_iter();
         let group = |prompt: &Prompt| Group {
             prompt: prompt.clone(),
             completions: completions.by_ref().take(k as usize).collect(),
@@ -157,7 +158,7 @@ impl Rollout {
         let prompts = std::slice::from_ref(prompt);
         self.check(policy, prompts)?;
         let queue = [(0, sample)].into_iter();
-        let completion = Task::new(self, policy, prompts, key, queue).run(1)?.pop();
+        let completion = Task::new(self, policy, prompts, key, queue).run(&[1])?.pop();
         Ok(completion.expect("one was asked for"))
     }
 
@@ -180,15 +181,16 @@ impl Rollout {
         }
     }
 
-    /// How many engines sample at the same time. A model whose weights stay in the CPU's caches is read by each thread
-    /// for rows of its own, without waiting for others between layers; a larger one is read once for all rows.
-    fn engines<M: CausalLm>(&self, policy: &Frozen<M>) -> usize {
+    /// How many completions each engine samples at the same time. A model whose weights stay in the CPU's caches is read
+    /// by each thread for rows of its own, without waiting for others between layers; a larger one is read once for all
+    /// rows.
+    fn rooms<M: CausalLm>(&self, policy: &Frozen<M>, groups: usize) -> Vec<usize> {
         const CACHED_WEIGHTS: usize = 8 << 20;
-        const ROWS: usize = 8;
-        if policy.parameters() > CACHED_WEIGHTS || !grpo_kernels::is_cpu(&policy.device()) {
-            return 1;
-        }
-        rayon::current_num_threads().min(self.settings.batch_size / ROWS).max(1)
+        let RolloutSettings { group_size, batch_size, .. } = self.settings;
+        let is_cached =
+            policy.parameters() <= CACHED_WEIGHTS && grpo_kernels::is_cpu(&policy.device());
+        let most = if is_cached { rayon::current_num_threads() } else { 1 };
+        rooms(groups, group_size, batch_size, most)
     }
 
     pub(crate) fn settings(&self) -> &RolloutSettings {
@@ -203,5 +205,42 @@ impl Rollout {
 impl fmt::Debug for Rollout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rollout").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// The room of each of `most` engines, or of fewer where there is too little to sample: what can be sampled at the same
+/// time, no more, in equal parts. An engine samples whole groups, so where all of them fit they are what is dealt out.
+fn rooms(groups: usize, group_size: usize, batch_size: usize, most: usize) -> Vec<usize> {
+    /// Rows of a pass for which another engine is worth while.
+    const ROWS: usize = 8;
+    let completions = groups.saturating_mul(group_size);
+    let together = batch_size.min(completions);
+    let engines = most.min(together / ROWS).min(groups).max(1);
+    let (parts, size) = if together == completions { (groups, group_size) } else { (together, 1) };
+    let larger = parts % engines;
+    (0..engines).map(|engine| (parts / engines + usize::from(engine < larger)) * size).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rooms;
+
+    #[test]
+    fn engines_share_what_is_sampled_at_the_same_time() {
+        // More than fits: the batch.
+        assert_eq!(rooms(40, 8, 64, 1), [64]);
+        assert_eq!(rooms(40, 8, 64, 3), [22, 21, 21]);
+        assert_eq!(rooms(40, 8, 17, 3), [6, 6, 5]);
+        assert_eq!(rooms(40, 8, 15, 3), [15]);
+        assert_eq!(rooms(40, 8, 1, 4), [1]);
+        // All of it fits: the groups, and no more engines than groups.
+        assert_eq!(rooms(4, 8, 256, 4), [8; 4]);
+        assert_eq!(rooms(5, 8, 256, 4), [16, 8, 8, 8]);
+        assert_eq!(rooms(2, 64, 256, 4), [64; 2]);
+        assert_eq!(rooms(4, 4, 256, 4), [8; 2]);
+        assert_eq!(rooms(1, 3, 256, 4), [3]);
+        // Fewer groups than engines in a batch that is smaller than they are.
+        assert_eq!(rooms(2, 64, 100, 4), [50; 2]);
+        assert_eq!(rooms(0, 8, 256, 4), [0]);
     }
 }

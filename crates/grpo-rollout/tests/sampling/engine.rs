@@ -213,7 +213,7 @@ fn a_pass_of_prompts_can_be_filled_to_its_last_token() {
 #[test]
 fn engines_share_the_room_of_a_batch() {
     for (threads, batch_size, most) in
-        [(1, 64, 64), (2, 64, 32), (3, 64, 22), (3, 17, 9), (3, 15, 15)]
+        [(1, 64, 64), (2, 64, 32), (3, 64, 22), (3, 17, 6), (3, 15, 15)]
     {
         let model = Watched::new(16);
         let rollout = Rollout::new(endless(8, 6, batch_size), &model, 2).unwrap();
@@ -224,6 +224,23 @@ fn engines_share_the_room_of_a_batch() {
         let passes = model.passes.lock().unwrap();
         let found = passes.iter().map(|pass| pass.completions).max().unwrap();
         assert_eq!(found, most, "{threads} threads, batches of {batch_size}");
+    }
+}
+
+/// A batch with room for everything is no reason to leave everything to one engine.
+#[test]
+fn engines_share_what_there_is_to_sample() {
+    for (count, group_size, most) in [(4, 8, 8), (2, 32, 32), (1, 32, 32)] {
+        let model = Watched::new(16);
+        let rollout = Rollout::new(endless(group_size, 6, 256), &model, 2).unwrap();
+        let frozen = Frozen::snapshot(&model);
+        let prompts = prompts_of(count, 2);
+        let groups = in_pool(4, || rollout.sample(&frozen, &prompts, KEY)).unwrap();
+        let passes = model.passes.lock().unwrap().clone();
+        let found = passes.iter().map(|pass| pass.completions).max().unwrap();
+        assert_eq!(found, most, "{count} groups of {group_size}");
+        let (alone, _) = watch(endless(group_size, 6, 256), &prompts, 16);
+        assert_eq!(groups, alone);
     }
 }
 
