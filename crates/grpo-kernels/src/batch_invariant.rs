@@ -1,6 +1,8 @@
 //! A linear layer whose result for a row does not depend on the rows beside it.
 
-use burn::tensor::{DType, FloatDType, Tensor};
+#[cfg(feature = "flex")]
+use burn::tensor::DType;
+use burn::tensor::Tensor;
 
 #[cfg(feature = "flex")]
 mod cpu;
@@ -40,14 +42,5 @@ pub fn batch_invariant_linear(
     {
         return cpu::linear(x, weight, bias);
     }
-    let weight = match weight.dtype() {
-        DType::BF16 => weight.cast(FloatDType::F32),
-        DType::QFloat(_) => weight.dequantize(),
-        _ => weight,
-    };
-    let y = x.matmul(weight);
-    match bias {
-        Some(bias) => y + bias.unsqueeze(),
-        None => y,
-    }
+    crate::plain::batch_invariant_linear(x, weight, bias)
 }

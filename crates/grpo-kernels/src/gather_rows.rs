@@ -1,6 +1,6 @@
 //! Rows of a matrix by their numbers: an embedding, and the places of a batch that count.
 
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 #[cfg(feature = "flex")]
 use multiversion::multiversion;
 
@@ -25,6 +25,16 @@ pub fn gather_rows(table: Tensor<2>, ids: Tensor<1, Int>) -> Tensor<2> {
         return crate::backend::gather_rows(table, ids.iter::<i64>().map(row).collect());
     }
     crate::plain::gather_rows(table, ids)
+}
+
+/// The numbers of rows, as [`gather_rows`] and Burn's operations take them.
+///
+/// # Shapes
+/// - result: `[n]`, one for each of `rows`
+pub fn indices(rows: impl IntoIterator<Item = usize>, device: &Device) -> Tensor<1, Int> {
+    let rows: Vec<i32> = rows.into_iter().map(|row| row as i32).collect();
+    let count = rows.len();
+    Tensor::from_data(TensorData::new(rows, [count]), device)
 }
 
 /// The places of each id in their order: those of id `i` are `places[starts[i]..starts[i + 1]]`.

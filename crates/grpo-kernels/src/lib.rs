@@ -8,6 +8,8 @@
 //! Each operation has three parts: a *plain* version in Burn's own primitives ([`plain`]), which is the
 //! oracle of the tests and what runs on every other backend; a fused forward and backward over `f32`
 //! slices; and the public function that picks one by where the tensor lives. Callers never choose.
+//! [`attention_softmax`] and [`Visible`] serve the padded path: dropout on attention weights, and backends without a
+//! fused attention.
 //!
 //! Results do not depend on the number of threads: work is cut into chunks of a fixed size, and sums
 //! over chunks are taken in order.
@@ -43,7 +45,7 @@ pub use attention::{attention, joint_attention};
 pub use attention_softmax::attention_softmax;
 pub use awake::awake;
 pub use batch_invariant::batch_invariant_linear;
-pub use gather_rows::gather_rows;
+pub use gather_rows::{gather_rows, indices};
 pub use gelu::gelu;
 pub use gelu_tanh::gelu_tanh;
 pub use host::{is_cpu, on_host};

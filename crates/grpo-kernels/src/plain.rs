@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use burn::tensor::activation::{sigmoid, softmax};
-use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
+use burn::tensor::{Bool, DType, Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::adamw::{AdamW, Factors};
 use crate::{Heads, Packing, RotaryTables, Visible};
@@ -12,6 +12,25 @@ use crate::{Heads, Packing, RotaryTables, Visible};
 /// `a · b`. See [`crate::matmul`].
 pub fn matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
     a.matmul(b)
+}
+
+/// `x · W + b`, with the numbers of the weight in `f32`; its sums are the backend's and may depend on the number of rows.
+/// See [`crate::batch_invariant_linear`].
+pub fn batch_invariant_linear(
+    x: Tensor<2>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+) -> Tensor<2> {
+    let weight = match weight.dtype() {
+        DType::BF16 => weight.cast(FloatDType::F32),
+        DType::QFloat(_) => weight.dequantize(),
+        _ => weight,
+    };
+    let y = x.matmul(weight);
+    match bias {
+        Some(bias) => y + bias.unsqueeze(),
+        None => y,
+    }
 }
 
 /// `x + y`. See [`crate::add`].

@@ -3,15 +3,13 @@
 use std::f64::consts::TAU;
 
 use burn::tensor::{Device, Tensor, TensorData};
+use grpo_kernels::{RotaryTables, rotary};
 
 use crate::description::{RotaryConfig, RotaryScaling};
 
-/// Cosines and sines of the positions of a pass, `[tokens, 1, head width / 2]`.
+/// Turns of the positions of a pass.
 #[derive(Clone, Debug)]
-pub(crate) struct Rotary {
-    cos: Tensor<3>,
-    sin: Tensor<3>,
-}
+pub(crate) struct Rotary(RotaryTables);
 
 impl Rotary {
     /// Tables for the position of each token.
@@ -23,8 +21,10 @@ impl Rotary {
     ) -> Self {
         let frequencies = config.frequencies(head_width);
         let scale = config.attention_factor();
-        let shape = [positions.len(), 1, frequencies.len()];
-        let table = |of: fn(f64) -> f64| -> Tensor<3> {
+        let shape = [positions.len(), frequencies.len()];
+        // Nothing is learned of them: off the tape.
+        let device = device.clone().inner();
+        let table = |of: fn(f64) -> f64| -> Tensor<2> {
             let values: Vec<f32> = positions
                 .iter()
                 .flat_map(|&position| {
@@ -34,9 +34,9 @@ impl Rotary {
                 })
                 .map(|angle| (of(f64::from(angle)) * scale) as f32)
                 .collect();
-            Tensor::from_data(TensorData::new(values, shape), device)
+            Tensor::from_data(TensorData::new(values, shape), &device)
         };
-        Self { cos: table(libm::cos), sin: table(libm::sin) }
+        Self(RotaryTables { cos: table(libm::cos), sin: table(libm::sin) })
     }
 
     /// Turns each pair `(x_i, x_{i + width/2})` of each head by its angle.
@@ -44,13 +44,7 @@ impl Rotary {
     /// # Shapes
     /// - x and result: `[tokens, heads · head width]`
     pub(crate) fn turn(&self, x: Tensor<2>) -> Tensor<2> {
-        let [tokens, columns] = x.dims();
-        let half = self.cos.dims()[2];
-        let x: Tensor<3> = x.reshape([tokens, columns / (2 * half), 2 * half]);
-        let (first, second) = (x.clone().narrow(2, 0, half), x.narrow(2, half, half));
-        let turned = first.clone() * self.cos.clone() - second.clone() * self.sin.clone();
-        let other = second * self.cos.clone() + first * self.sin.clone();
-        Tensor::cat(vec![turned, other], 2).reshape([tokens, columns])
+        rotary(x, &self.0)
     }
 }
 

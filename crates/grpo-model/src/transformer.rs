@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use grpo_kernels::Packing;
+use burn::tensor::{Device, Tensor};
+use grpo_kernels::{Packing, gather_rows, indices};
 use grpo_logprob::Head;
 
 use crate::block::Block;
@@ -132,7 +132,7 @@ impl Transformer {
                     own
                 });
                 let rows = indices(rows, &x.device());
-                x.select(0, rows)
+                gather_rows(x, rows)
             }
         }
     }
@@ -222,7 +222,7 @@ impl Transformer {
             (sequence * vectors..(sequence + 1) * vectors).chain(first + own.start..first + own.end)
         });
         let rows = indices(rows, &x.device());
-        Tensor::cat(vec![condition, x], 0).select(0, rows)
+        gather_rows(Tensor::cat(vec![condition, x], 0), rows)
     }
 
     /// Block `layer` alone.
@@ -322,10 +322,4 @@ impl CausalLm for Transformer {
     fn context_length(&self) -> usize {
         self.description.context
     }
-}
-
-fn indices(rows: impl Iterator<Item = usize>, device: &Device) -> Tensor<1, Int> {
-    let rows: Vec<i32> = rows.map(|row| row as i32).collect();
-    let count = rows.len();
-    Tensor::from_data(TensorData::new(rows, [count]), device)
 }

@@ -201,20 +201,16 @@ impl AttentionKernels for Flex {
                 parts(&of.packing, members.iter().map(|(index, _)| *index))
                     .flat_map(|part| (0..of.heads.kv_heads).map(move |head| (part.clone(), head)))
                     .collect();
-            let of_tasks: Vec<Gradients> = tasks
-                .par_iter()
-                .map(|(part, kv_head)| backward(&inputs, part, *kv_head, &upstream))
-                .collect();
-            // Always in the same order.
-            for ((part, kv_head), gradients) in tasks.iter().zip(&of_tasks) {
-                let place = members.iter().position(|(index, _)| *index == part.sequence);
-                let place = place.expect("a task is of a member");
-                let prefix = part.prefix.len() * gradients.padded;
-                members[place].1.add_queries(part.queries.start, *kv_head, &gradients.query);
-                for (which, of_keys) in [(1, &gradients.keys), (2, &gradients.values)] {
-                    let (of_prefix, of_own) = of_keys.as_flattened().split_at(prefix);
-                    members[0].1.add_keys(which, *kv_head, of_prefix, gradients.padded);
-                    members[place].1.add_keys(which, *kv_head, of_own, gradients.padded);
+            // The gradients of a task are of all keys that it sees: those of a few tasks at a time, so that memory
+            // grows with the length and not with its square.
+            for tasks in tasks.chunks(2 * rayon::current_num_threads()) {
+                let of_tasks: Vec<Gradients> = tasks
+                    .par_iter()
+                    .map(|(part, kv_head)| backward(&inputs, part, *kv_head, &upstream))
+                    .collect();
+                // In the order of all tasks, whatever the number of threads.
+                for ((part, kv_head), gradients) in tasks.iter().zip(&of_tasks) {
+                    add(&mut members, part, *kv_head, gradients);
                 }
             }
         });
@@ -244,6 +240,19 @@ fn families(packing: &Packing) -> Vec<Vec<usize>> {
     }
     families.retain(|members| !members.is_empty());
     families
+}
+
+/// Adds what the queries of `part` give to the sequences of its family, of which the first is the one continued.
+fn add(members: &mut [(usize, OfSequence<'_>)], part: &Part, kv_head: usize, of: &Gradients) {
+    let place = members.iter().position(|(index, _)| *index == part.sequence);
+    let place = place.expect("a task is of a member");
+    let prefix = part.prefix.len() * of.padded;
+    members[place].1.add_queries(part.queries.start, kv_head, &of.query);
+    for (which, of_keys) in [(1, &of.keys), (2, &of.values)] {
+        let (of_prefix, of_own) = of_keys.as_flattened().split_at(prefix);
+        members[0].1.add_keys(which, kv_head, of_prefix, of.padded);
+        members[place].1.add_keys(which, kv_head, of_own, of.padded);
+    }
 }
 
 /// The rows of one sequence in the gradient of each input.

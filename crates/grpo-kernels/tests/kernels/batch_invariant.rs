@@ -2,7 +2,7 @@
 
 use burn::tensor::quantization::{QuantScheme, QuantValue, ScaleDtype};
 use burn::tensor::{DType, Device, FloatDType, Tensor};
-use grpo_kernels::batch_invariant_linear;
+use grpo_kernels::{batch_invariant_linear, plain};
 use proptest::prelude::*;
 
 use crate::support::{assert_close, host, tensor, values};
@@ -64,6 +64,31 @@ fn sizes_around_blocks_and_panels() {
         check([4, inner, 70]);
     }
     check([1, 16, 1]);
+}
+
+/// Weights of every kind, as they are and as transposed views.
+#[test]
+fn the_plain_version_is_the_same_within_rounding() {
+    let (rows, inner, columns) = (7, 64, 96);
+    let device = Device::flex();
+    let (weight, bias) = (values(inner * columns, 2), values(columns, 3));
+    let [in_rows, in_columns] = layouts(&weight, [inner, columns]);
+    let fewer_bits = in_fewer_bits(&in_rows, 32);
+    for weight in [in_rows, in_columns].into_iter().chain(fewer_bits) {
+        for bias in [None, Some(tensor(&bias, [columns], &device))] {
+            let run = |operation: fn(Tensor<2>, Tensor<2>, Option<Tensor<1>>) -> Tensor<2>| {
+                let x = tensor(&values(rows * inner, 1), [rows, inner], &device);
+                host(operation(x, weight.clone(), bias.clone()))
+            };
+            // Each is half an ulp a term away from the sum, at most.
+            let tolerance = 1.2e-7 * (2.0 + inner as f64).sqrt();
+            assert_close(
+                &run(plain::batch_invariant_linear),
+                &run(batch_invariant_linear),
+                tolerance,
+            );
+        }
+    }
 }
 
 #[test]
