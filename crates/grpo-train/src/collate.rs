@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
+use burn::tensor::{Device, IndexingUpdateOp, Tensor, TensorData};
 use grpo_data::Completion;
-use grpo_kernels::gather_rows;
+use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
 use grpo_model::{CausalLm, Dropout, Forward, Frozen, TokenBatch};
 use grpo_sampling::TokenSet;
@@ -193,7 +193,7 @@ impl<'a> MicroBatch<'a> {
         let [rows, columns] = self.shape();
         let device = of_actions.device();
         let all = Tensor::<1>::zeros([rows * columns], &device);
-        let places = indices(&self.actions, &device);
+        let places = indices(self.actions.iter().copied(), &device);
         all.select_assign(0, places, of_actions, IndexingUpdateOp::Add).reshape([rows, columns])
     }
 
@@ -230,14 +230,9 @@ impl<'a> MicroBatch<'a> {
 
     /// `[tokens, width]` → `[n, width]`.
     fn of_actions(&self, hidden: Tensor<2>) -> Tensor<2> {
-        let rows = indices(&self.rows, &hidden.device());
+        let rows = indices(self.rows.iter().copied(), &hidden.device());
         gather_rows(hidden, rows)
     }
-}
-
-fn indices(places: &[usize], device: &Device) -> Tensor<1, Int> {
-    let places: Vec<i32> = places.iter().map(|&place| place as i32).collect();
-    Tensor::from_data(places.as_slice(), device)
 }
 
 /// The actions of all completions, in their order, and the distributions that they were drawn from.
