@@ -26,7 +26,7 @@ enum Store {
     /// On the CPU, in the order in which attention reads them.
     #[cfg(feature = "flex")]
     Host(cpu::HostPages),
-    /// Keys and values, `[pages · PAGE, kv heads · width]` each.
+    /// Keys and values, `[at least pages · PAGE, kv heads · width]` each.
     Tensors(Box<[Tensor<2>; 2]>),
 }
 
@@ -55,19 +55,22 @@ impl KvPages {
         if pages <= self.pages {
             return;
         }
-        let added = pages - self.pages;
-        self.pages = pages;
         match &mut self.store {
             #[cfg(feature = "flex")]
-            Store::Host(host) => host.grow(added),
+            Store::Host(host) => host.grow(pages - self.pages),
             Store::Tensors(tensors) => {
-                let columns = self.heads.key_columns();
-                for tensor in tensors.iter_mut() {
-                    let more = Tensor::zeros([added * PAGE, columns], &tensor.device());
-                    *tensor = Tensor::cat(vec![tensor.clone(), more], 0);
+                let [positions, columns] = tensors[0].dims();
+                if pages * PAGE > positions {
+                    // At least twice as many, since those that there are have to be copied.
+                    let added = (pages * PAGE).max(2 * positions) - positions;
+                    for tensor in tensors.iter_mut() {
+                        let more = Tensor::zeros([added, columns], &tensor.device());
+                        tensor.inplace(|old| Tensor::cat(vec![old, more], 0));
+                    }
                 }
             }
         }
+        self.pages = pages;
     }
 
     /// Writes each row at its place: `page · PAGE` and the position in the page.
@@ -87,8 +90,7 @@ impl KvPages {
             Store::Tensors(tensors) => {
                 let places = indices(places.iter().copied(), &tensors[0].device());
                 for (all, new) in tensors.iter_mut().zip([keys, values]) {
-                    let old = all.clone();
-                    *all = old.select_assign(0, places.clone(), new, IndexingUpdateOp::Assign);
+                    assign(all, &places, new);
                 }
             }
         }
@@ -105,8 +107,7 @@ impl KvPages {
                 let to = indices(to * PAGE..(to + 1) * PAGE, &device);
                 for tensor in tensors.iter_mut() {
                     let page = tensor.clone().select(0, from.clone());
-                    let old = tensor.clone();
-                    *tensor = old.select_assign(0, to.clone(), page, IndexingUpdateOp::Assign);
+                    assign(tensor, &to, page);
                 }
             }
         }
@@ -193,6 +194,11 @@ impl Store {
         let empty = || Tensor::zeros([0, heads.key_columns()], device);
         Self::Tensors(Box::new([empty(), empty()]))
     }
+}
+
+/// Writes rows into `all`, which is taken out for that: with a second reference to it, backends would copy all of it.
+fn assign(all: &mut Tensor<2>, places: &Tensor<1, Int>, rows: Tensor<2>) {
+    all.inplace(|all| all.select_assign(0, places.clone(), rows, IndexingUpdateOp::Assign));
 }
 
 fn indices(places: impl IntoIterator<Item = usize>, device: &Device) -> Tensor<1, Int> {

@@ -14,6 +14,8 @@ use crate::TokenBatch;
 pub struct KvCache {
     layers: Vec<KvPages>,
     sequences: Vec<Option<Cached>>,
+    /// Which of them are closed.
+    closed: Vec<usize>,
     /// How many sequences have a page.
     users: Vec<u32>,
     free: Vec<u32>,
@@ -58,6 +60,7 @@ impl KvCache {
         if !fork.length.is_multiple_of(PAGE) {
             let shared = fork.pages.pop().expect("what is remembered is in a page");
             let own = self.take_page();
+            self.grow_layers();
             self.layers.iter_mut().for_each(|layer| layer.copy_page(shared as usize, own as usize));
             fork.pages.push(own);
             self.users[own as usize] = 0;
@@ -69,6 +72,7 @@ impl KvCache {
     /// Forgets a sequence.
     pub fn close(&mut self, slot: CacheSlot) {
         let sequence = self.sequences[slot.0].take().expect("a slot is closed once");
+        self.closed.push(slot.0);
         for page in sequence.pages {
             self.users[page as usize] -= 1;
             if self.users[page as usize] == 0 {
@@ -119,6 +123,7 @@ impl KvCache {
                 plan.seen.push((slot.0, at + 1));
             }
         }
+        self.grow_layers();
         plan
     }
 
@@ -127,8 +132,7 @@ impl KvCache {
         if self.layers.is_empty() {
             self.layers = (0..layers).map(|_| KvPages::new(heads, device)).collect();
         }
-        let pages = self.users.len();
-        self.layers.iter_mut().for_each(|layer| layer.grow_to(pages));
+        self.grow_layers();
     }
 
     /// Takes note of the keys and values of the rows of a plan in `layer`, and gives what their queries make of all
@@ -151,7 +155,7 @@ impl KvCache {
     }
 
     fn enter(&mut self, sequence: Cached) -> CacheSlot {
-        match self.sequences.iter().position(Option::is_none) {
+        match self.closed.pop() {
             Some(place) => {
                 self.sequences[place] = Some(sequence);
                 CacheSlot(place)
@@ -163,16 +167,20 @@ impl KvCache {
         }
     }
 
-    /// A page that nobody has, for one sequence.
+    /// A page that nobody has, for one sequence. The layers may lack it until [`Self::grow_layers`], which is once for
+    /// many pages.
     fn take_page(&mut self) -> u32 {
         let page = self.free.pop().unwrap_or_else(|| {
             self.users.push(0);
             (self.users.len() - 1) as u32
         });
         self.users[page as usize] = 1;
+        page
+    }
+
+    fn grow_layers(&mut self) {
         let pages = self.users.len();
         self.layers.iter_mut().for_each(|layer| layer.grow_to(pages));
-        page
     }
 
     fn sequence(&self, slot: CacheSlot) -> &Cached {

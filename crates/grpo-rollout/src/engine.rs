@@ -5,7 +5,8 @@
 //! next one at once. None of this shows in what is sampled, since no row of a pass depends on the others.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
 use burn::tensor::{Int, Tensor, TensorData};
 use grpo_data::{Completion, Prompt};
@@ -53,8 +54,10 @@ struct Group {
 struct Ready {
     group: Group,
     slot: CacheSlot,
-    /// After the prompt's last token, `[vocabulary]`.
-    logits: Vec<f32>,
+    /// Of the prompts of its pass, after the last token of each, `[prompts · vocabulary]`.
+    logits: Arc<[f32]>,
+    /// Which of them are this prompt's.
+    range: Range<usize>,
 }
 
 struct Running {
@@ -138,7 +141,8 @@ impl<'a, M: CausalLm> Engine<'a, M> {
         let distribution = &self.task.rollout.settings().distribution;
         let of = |(running, ready): &(Running, usize)| {
             let row = &running.row;
-            draw(&self.ready[*ready].logits, &row.ids, distribution, row.uniform())
+            let Ready { logits, range, .. } = &self.ready[*ready];
+            draw(&logits[range.clone()], &row.ids, distribution, row.uniform())
         };
         let draws = begun.par_iter().map(of).collect::<Result<Vec<_>, _>>()?;
         self.ready.drain(..exhausted);
@@ -193,18 +197,20 @@ impl<'a, M: CausalLm> Engine<'a, M> {
                 self.running.iter().map(|running| running.row.uniform()).collect();
             let distribution = &self.task.rollout.settings().distribution;
             let draws = draw_rows(of_running, &seen, distribution, &uniforms)?;
-            for (running, draw) in self.running.iter_mut().zip(draws) {
-                running.row.push(draw, self.task.rollout);
-            }
+            // A stop rule may read the text, which takes longer than the draw.
+            let rollout = self.task.rollout;
+            let rows = self.running.par_iter_mut().zip(draws);
+            rows.for_each(|(running, draw)| running.row.push(draw, rollout));
         }
         if !groups.is_empty() {
-            let of_prompts = logits.narrow(0, running, groups.len()).into_data();
-            let of_prompts: Vec<f32> = of_prompts.iter().collect();
-            let rows = of_prompts.chunks(vocabulary).zip(&slots[running..]);
-            self.ready.extend(groups.into_iter().zip(rows).map(|(group, (logits, &slot))| Ready {
+            let logits = logits.narrow(0, running, groups.len()).into_data();
+            let logits: Arc<[f32]> = logits.iter().collect();
+            let rows = groups.into_iter().zip(&slots[running..]).enumerate();
+            self.ready.extend(rows.map(|(row, (group, &slot))| Ready {
                 group,
                 slot,
-                logits: logits.to_vec(),
+                logits: Arc::clone(&logits),
+                range: row * vocabulary..(row + 1) * vocabulary,
             }));
         }
         self.take_out_finished();

@@ -230,7 +230,7 @@ mod tests {
         // More than fits: the batch.
         assert_eq!(rooms(40, 8, 64, 1), [64]);
         assert_eq!(rooms(40, 8, 64, 3), [22, 21, 21]);
-        assert_eq!(rooms(40, 8, 17, 3), [6, 6, 5]);
+        assert_eq!(rooms(40, 8, 17, 3), [9, 8]);
         assert_eq!(rooms(40, 8, 15, 3), [15]);
         assert_eq!(rooms(40, 8, 1, 4), [1]);
         // All of it fits: the groups, and no more engines than groups.
