@@ -3,11 +3,12 @@
 
 use std::hint::black_box;
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use criterion::{Criterion, criterion_group, criterion_main};
 use grpo_kernels::{
-    AdamW, Heads, Packing, RotaryTables, Visible, adamw_step, attention_softmax, gather_rows, gelu,
-    gelu_tanh, joint_attention, layer_norm, plain, rms_norm, rotary, squared_norm, swiglu,
+    AdamW, Heads, KvPages, PAGE, Packing, RotaryTables, Seen, Sequence, Visible, adamw_step, add,
+    add_bias, attention_softmax, batch_invariant_linear, gather_rows, gelu, gelu_tanh, indices,
+    joint_attention, layer_norm, matmul, plain, rms_norm, rotary, squared_norm, swiglu,
 };
 
 const ROWS: usize = 64 * 48;
@@ -45,6 +46,10 @@ fn compare(criterion: &mut Criterion) {
     group.finish();
 
     compare_attention(criterion);
+    compare_shared_prompts(criterion);
+    compare_pages(criterion);
+    compare_linear(criterion);
+    compare_products_and_sums(criterion);
     compare_gather(criterion);
     compare_optimizer(criterion);
     compare_softmax(criterion);
@@ -126,12 +131,104 @@ fn compare_attention(criterion: &mut Criterion) {
     }
 }
 
+/// Groups whose completions see one copy of their prompt, and whose completions each have their own.
+fn compare_shared_prompts(criterion: &mut Criterion) {
+    for (groups, group, prompt, completion, heads, width) in
+        [(8, 8, 32, 16, 4, 32), (2, 8, 512, 128, 8, 64)]
+    {
+        let heads = Heads { heads, kv_heads: heads, width };
+        let mut sequences = Vec::new();
+        let mut rows = 0;
+        for _ in 0..groups {
+            let first = sequences.len();
+            sequences.push(Sequence { rows: rows..rows + prompt, behind: None });
+            rows += prompt;
+            for _ in 0..group {
+                sequences.push(Sequence { rows: rows..rows + completion, behind: Some(first) });
+                rows += completion;
+            }
+        }
+        let shared = Packing::new(sequences, true);
+        let repeated = Packing::of_lengths(vec![prompt + completion; groups * group], true);
+        let name = format!("prompts, {groups} × {group} × ({prompt} + {completion})");
+        let mut benches = criterion.benchmark_group(name);
+        for (name, packing) in [("shared", shared), ("repeated", repeated)] {
+            let inputs = input([packing.rows(), 3 * heads.query_columns()]);
+            let scale = (width as f64).powf(-0.5);
+            let attend = |x| joint_attention(x, heads, scale, &packing);
+            benches.bench_function(name, |b| b.iter(|| step(&inputs, attend)));
+        }
+        benches.finish();
+    }
+}
+
+/// One token of each of 64 sequences over 48 positions.
+fn compare_pages(criterion: &mut Criterion) {
+    let (rows, positions) = (64, 48);
+    let heads = Heads { heads: 8, kv_heads: 8, width: 32 };
+    let pages = positions / PAGE;
+    let all: Vec<u32> = (0..).take(rows * pages).collect();
+    let seen: Vec<_> = all.chunks(pages).map(|pages| Seen { pages, positions }).collect();
+    let query = input([rows, heads.query_columns()]).inner();
+    let of_all = || input([rows * positions, heads.key_columns()]).inner();
+    let places: Vec<usize> = (0..rows * positions).collect();
+    let device = query.device();
+    let mut group = criterion.benchmark_group(format!("pages, {rows} × {positions}, 8 × 32"));
+    for (name, mut of) in
+        [("fused", KvPages::new(heads, &device)), ("plain", KvPages::plain(heads, &device))]
+    {
+        of.grow_to(rows * pages);
+        of.write(of_all(), of_all(), &places);
+        group.bench_function(name, |b| b.iter(|| black_box(of.attend(query.clone(), &seen, 0.18))));
+    }
+    group.finish();
+}
+
+/// Steps of sampling for one sequence and for many.
+fn compare_linear(criterion: &mut Criterion) {
+    for [inner, columns] in [[256, 1024], [512, 2048]] {
+        let weight = input([inner, columns]).inner();
+        let bias = input([columns]).inner();
+        for (name, weight) in [("f32", weight.clone()), ("bf16", weight.cast(FloatDType::BF16))] {
+            for rows in [1, 16, 64] {
+                let x = input([rows, inner]).inner();
+                let run = |of: Linear| black_box(of(x.clone(), weight.clone(), Some(bias.clone())));
+                let name = format!("linear, {rows} × {inner} × {columns}, {name}");
+                let mut group = criterion.benchmark_group(name);
+                group.bench_function("fused", |b| b.iter(|| run(batch_invariant_linear)));
+                group.bench_function("plain", |b| b.iter(|| run(plain::batch_invariant_linear)));
+                group.finish();
+            }
+        }
+    }
+}
+
+type Linear = fn(Tensor<2>, Tensor<2>, Option<Tensor<1>>) -> Tensor<2>;
+
+fn compare_products_and_sums(criterion: &mut Criterion) {
+    let (x, weight) = (input([ROWS, 128]), input([128, 512]));
+    let mut group = criterion.benchmark_group(format!("matmul, {ROWS} × 128 × 512"));
+    group.bench_function("fused", |b| b.iter(|| step(&x, |x| matmul(x, weight.clone()))));
+    group.bench_function("plain", |b| b.iter(|| step(&x, |x| plain::matmul(x, weight.clone()))));
+    group.finish();
+
+    let (wide, other, bias) = (input([ROWS, 512]), input([ROWS, 512]), input([512]));
+    let mut group = criterion.benchmark_group(format!("add, {ROWS} × 512"));
+    group.bench_function("fused", |b| b.iter(|| step(&wide, |x| add(x, other.clone()))));
+    group.bench_function("plain", |b| b.iter(|| step(&wide, |x| plain::add(x, other.clone()))));
+    group.finish();
+
+    let mut group = criterion.benchmark_group(format!("add_bias, {ROWS} × 512"));
+    group.bench_function("fused", |b| b.iter(|| step(&wide, |x| add_bias(x, bias.clone()))));
+    group.bench_function("plain", |b| b.iter(|| step(&wide, |x| plain::add_bias(x, bias.clone()))));
+    group.finish();
+}
+
 /// The table of the bundled model, one of a larger vocabulary, and the places of a batch that count.
 fn compare_gather(criterion: &mut Criterion) {
     for (rows, width, n) in [(40, 128, ROWS), (32_000, 512, 2048), (ROWS, 128, ROWS / 2)] {
         let table = input([rows, width]);
-        let ids: Vec<i32> = (0..n).map(|i| (i * 7919 % rows) as i32).collect();
-        let ids = Tensor::<1, Int>::from_data(ids.as_slice(), &table.device());
+        let ids = indices((0..n).map(|i| i * 7919 % rows), &table.device());
         let mut group = criterion.benchmark_group(format!("gather_rows, {n} of {rows} × {width}"));
         group.bench_function("fused", |b| b.iter(|| step(&table, |x| gather_rows(x, ids.clone()))));
         group.bench_function("plain", |b| {
