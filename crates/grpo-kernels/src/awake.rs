@@ -8,8 +8,25 @@ use std::time::{Duration, Instant};
 /// A forward pass is a chain of short parallel operations. Between two of them Rayon's threads fall asleep, and to wake
 /// them costs as much as a small operation itself. For the time of `f` they stay awake (as OpenMP's do), and take up
 /// whatever `f` puts before them. Results do not change.
+///
+/// For one `f` at a time: while another runs, `f` is just run. Of two, each could wait for a half that is under the other's
+/// threads on a stack, and neither would end.
 pub fn awake<R>(f: impl FnOnce() -> R) -> R {
+    static RUNNING: AtomicBool = AtomicBool::new(false);
+    if RUNNING.swap(true, Ordering::Acquire) {
+        return f();
+    }
+    let _running = Running(&RUNNING);
     awake_where(ARRIVAL, || (), f)
+}
+
+/// Lets the next one in, after a panic too.
+struct Running<'a>(&'a AtomicBool);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// [`awake`], which calls `arrived` on each thread that begins to look, and lets it wait for the others for `arrival`.
