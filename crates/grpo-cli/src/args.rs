@@ -141,7 +141,7 @@ pub(crate) struct SampleArguments {
     /// End a completion with the token that completes this text, which stays part of it; may be repeated
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
-    /// How the matrices of the model's blocks are held: f32, bf16, q8 or q4 (the last two are slow on the CPU)
+    /// How the matrices of the model's blocks are held: f32, bf16, q8 or q4 (q4 is coarse)
     #[arg(long, value_name = "PRECISION", default_value = "f32", value_parser = precision)]
     pub(crate) weights: WeightPrecision,
     /// Molecules or completions drawn at the same time
@@ -176,7 +176,7 @@ pub(crate) struct LogprobArguments {
     /// Completions scored at the same time; decides memory
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub(crate) batch_size: usize,
-    /// How the matrices of the model's blocks are held: f32, bf16, q8 or q4 (the last two are slow on the CPU)
+    /// How the matrices of the model's blocks are held: f32, bf16, q8 or q4 (q4 is coarse)
     #[arg(long, value_name = "PRECISION", default_value = "f32", value_parser = precision)]
     pub(crate) weights: WeightPrecision,
     /// The chat template's switch for thinking before the answer
