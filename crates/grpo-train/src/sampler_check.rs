@@ -25,7 +25,7 @@ pub struct SamplerCheck {
 pub enum AboveTolerance {
     /// The run ends before the policy moves.
     Stop,
-    /// The tokens of the step are weighed by [`TRUNCATED`], unless the loss has a correction of its own.
+    /// The tokens of the step are weighed by truncated importance sampling, 0 to 2, unless the loss has a correction of its own.
     Correct,
 }
 
