@@ -76,7 +76,7 @@ mod tests {
         );
         check("grpo-new", None);
         let all = allowed("grpo-cli").unwrap();
-        assert_eq!(all.len(), 14);
+        assert_eq!(all.len(), 15);
         assert!(all.contains(&"grpo-selftest".to_owned()));
     }
 
