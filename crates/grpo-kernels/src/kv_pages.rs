@@ -1,8 +1,8 @@
 //! Keys and values of what was seen, in pages.
 
-use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData};
+use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor};
 
-use crate::{Heads, Visible};
+use crate::{Heads, Visible, indices};
 
 #[cfg(feature = "flex")]
 mod cpu;
@@ -199,10 +199,4 @@ impl Store {
 /// Writes rows into `all`, which is taken out for that: with a second reference to it, backends would copy all of it.
 fn assign(all: &mut Tensor<2>, places: &Tensor<1, Int>, rows: Tensor<2>) {
     all.inplace(|all| all.select_assign(0, places.clone(), rows, IndexingUpdateOp::Assign));
-}
-
-fn indices(places: impl IntoIterator<Item = usize>, device: &Device) -> Tensor<1, Int> {
-    let places: Vec<i32> = places.into_iter().map(|place| place as i32).collect();
-    let count = places.len();
-    Tensor::from_data(TensorData::new(places, [count]), device)
 }

@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::Tensor;
 use grpo_data::{Completion, Prompt};
-use grpo_kernels::awake;
+use grpo_kernels::{awake, gather_rows, indices};
 use grpo_logprob::{draw, draw_rows};
 use grpo_model::{CacheSlot, CausalLm, Frozen, KvCache, TokenBatch};
 use rayon::prelude::*;
@@ -223,11 +223,9 @@ impl<'a, M: CausalLm> Engine<'a, M> {
         let last = if tokens.tokens() == tokens.sequences() {
             hidden
         } else {
-            let rows: Vec<i32> =
-                (0..tokens.sequences()).map(|i| tokens.rows(i).end as i32 - 1).collect();
-            let rows = TensorData::new(rows, [tokens.sequences()]);
-            let rows: Tensor<1, Int> = Tensor::from_data(rows, &hidden.device());
-            hidden.select(0, rows)
+            let last = (0..tokens.sequences()).map(|i| tokens.rows(i).end - 1);
+            let rows = indices(last, &hidden.device());
+            gather_rows(hidden, rows)
         };
         self.task.policy.invariant_logits(last)
     }
