@@ -1,7 +1,7 @@
 //! The Python that has PyTorch, transformers and TRL.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail};
 
@@ -61,6 +61,11 @@ pub(super) fn versions(python: &Path) -> Result<String> {
         .args(["-c", script])
         .output()
         .with_context(|| format!("cannot start `{}`", python.display()))?;
+    told(python, &output)
+}
+
+/// What the interpreter printed, or why it cannot measure.
+fn told(python: &Path, output: &Output) -> Result<String> {
     if !output.status.success() {
         // A traceback's last line says what is missing.
         let fault = String::from_utf8_lossy(&output.stderr);
@@ -90,24 +95,37 @@ mod tests {
         assert_eq!(python(folder.path(), folder.path(), Some(&missing)).unwrap(), missing);
     }
 
+    /// Of outputs, not of scripts that are written and started: while another test's child holds the file open,
+    /// Linux refuses to start it.
     #[test]
     #[cfg(unix)]
     fn an_interpreter_without_the_packages_is_told() {
-        use std::os::unix::fs::PermissionsExt;
-        let folder = tempfile::tempdir().unwrap();
-        let python = folder.path().join("python");
-        let check = |script: &str, expect: &str| {
-            // A shell is this Python; what it is asked does not matter.
-            std::fs::write(&python, format!("#!/bin/sh\n{script}\n")).unwrap();
-            std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
-            let found = versions(&python).unwrap_or_else(|error| error.to_string());
-            assert_eq!(found.replace(&python.display().to_string(), "PYTHON"), expect);
+        use std::os::unix::process::ExitStatusExt;
+        let check = |code: i32, stdout: &str, stderr: &str, expect: &str| {
+            let output = Output {
+                status: std::process::ExitStatus::from_raw(code << 8),
+                stdout: stdout.into(),
+                stderr: stderr.into(),
+            };
+            let found =
+                told(Path::new("PYTHON"), &output).unwrap_or_else(|error| error.to_string());
+            assert_eq!(found, expect);
         };
-        check("echo 'Python 3.11.7 , torch 2.15.0'", "Python 3.11.7, torch 2.15.0");
+        check(0, "Python 3.11.7 , torch 2.15.0\n", "", "Python 3.11.7, torch 2.15.0");
         check(
-            "echo Traceback >&2; echo 'No package trl' >&2; exit 1",
+            1,
+            "",
+            "Traceback\nNo package trl\n",
             "PYTHON cannot measure the other side: No package trl; without --python all that it needs is installed",
         );
+    }
+
+    #[test]
+    fn an_interpreter_that_cannot_start_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("python");
+        let error = versions(&missing).unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot start `{}`", missing.display()));
     }
 
     /// A second run installs nothing; other requirements do.
