@@ -5,6 +5,7 @@
 //!   config.toml            the resolved configuration
 //!   run.json               versions, seed, device, data            RunInfo
 //!   metrics.jsonl          one JSON object a step                  RunFolder::metrics
+//!   events.jsonl           guards, roll-backs, resumptions          Event
 //!   completions/
 //!     completions.jsonl    sampled completions with their rewards  CompletionRecord
 //!   checkpoints/step-N/    whatever the trainer keeps, and manifest.json with each file's hash
@@ -17,6 +18,7 @@
 mod atomic;
 mod completions;
 mod error;
+mod events;
 mod folder;
 mod info;
 mod json_lines;
@@ -25,6 +27,7 @@ mod manifest;
 pub use atomic::{Existing, atomic_write, write_folder_atomically};
 pub use completions::{CompletionRecord, read_completions};
 pub use error::RunError;
+pub use events::{Event, EventKind};
 pub use folder::{Checkpoint, RunFolder};
 pub use info::{DataFile, RunInfo};
 pub use json_lines::{JsonLinesWriter, read_json_lines};

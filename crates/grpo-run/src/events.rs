@@ -1,0 +1,68 @@
+//! `events.jsonl`: what happened to a run besides its steps.
+
+use serde::{Deserialize, Serialize};
+
+/// Something that happened after a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Training steps that were done, as in `metrics.jsonl`; 0 before the first.
+    pub step: u64,
+    /// When, in UTC, as `2026-01-31T12:00:00Z`.
+    pub at: String,
+    /// What.
+    #[serde(flatten)]
+    pub what: EventKind,
+}
+
+/// What can happen to a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum EventKind {
+    /// The run goes on from the checkpoint of this step.
+    Resumed {},
+    /// A signal asked the run to end; it can be resumed.
+    Interrupted {},
+    /// A checkpoint was written.
+    Checkpoint {
+        /// Whether no other one has a higher held-out reward so far.
+        best: bool,
+    },
+    /// The reference became another one.
+    Reference {
+        /// Part of the policy in it (α of TR-DPO); 1 where it became the policy.
+        mix: f64,
+        /// Hash of its weights from now on, as in `ledger.jsonl`.
+        weights: String,
+    },
+    /// A guard saw what it watches for.
+    Guard {
+        /// The metric that it watches, or `not_finite`.
+        watch: String,
+        /// What the metric was; `None` where it was no finite number.
+        value: Option<f64>,
+        /// The bound that it passed; `None` where there is none.
+        bound: Option<f64>,
+        /// Steps in a row that it did.
+        steps: u32,
+        /// What was done: `warn`, `stop` or `roll_back`.
+        action: String,
+        /// All of that in one sentence.
+        message: String,
+    },
+    /// The run went back to an earlier checkpoint.
+    RolledBack {
+        /// The step that it went back from.
+        from_step: u64,
+        /// What learning rates are multiplied by from now on.
+        learning_rate_factor: f64,
+        /// What the coefficient of the KL penalty is from now on.
+        kl_coef: f64,
+    },
+    /// The run ended before its last step, and why.
+    Stopped {
+        /// In one sentence.
+        reason: String,
+    },
+    /// All steps are done.
+    Finished {},
+}
