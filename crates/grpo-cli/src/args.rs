@@ -29,6 +29,11 @@ pub(crate) enum Command {
     /// model that it began with); where it kept none, the steps before are trained again, and nothing is written.
     /// The exit code is 0 where ids and log-probabilities are the recorded ones, else 1.
     Replay(ReplayArguments),
+    /// Show a run as one HTML page: verdict, curves, events, completions; or several runs beside one another
+    ///
+    /// The page loads nothing and runs no script. The verdict holds the run against the section [success] of its
+    /// configuration, which docs/configuration.md explains; it does not decide the exit code.
+    Report(ReportArguments),
     /// Write what a model generates: molecules, one SMILES a line, or completions of prompts as JSON lines
     Sample(SampleArguments),
     /// Score given completions: log-probability and entropy of each token, as JSON lines
@@ -91,6 +96,16 @@ pub(crate) struct ReplayArguments {
     /// Where the run did not keep the policy of the step, say so instead of training the steps before again
     #[arg(long)]
     pub(crate) no_retrain: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArguments {
+    /// Folders of runs of `grpo train`, finished or not
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Write to this file [default: report.html in the folder of the run, where there is one]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use grpo_model::{Frozen, LoraConfig, Policy, WeightPrecision};
+use grpo_report::SuccessCriteria;
 use grpo_rewards::RewardConfig;
 use grpo_train::{
     AdvantageSettings, GrpoConfig, LossSettings, OptimizerConfig, Parts, SamplerCheck,
@@ -58,6 +59,9 @@ pub(crate) struct TrainFile {
     pub(crate) eval: EvalSection,
     #[serde(default)]
     pub(crate) save: SaveSection,
+    /// What the run is judged by; decides nothing in the training.
+    #[serde(default)]
+    pub(crate) success: SuccessCriteria,
 }
 
 /// What holds the policy back.
@@ -128,6 +132,9 @@ impl TrainFile {
         }
         let reward = self.reward.build();
         reward.map_err(|error| anyhow::anyhow!("{}{error}", origin.place("reward")))?;
+        self.success.check().map_err(|error| {
+            anyhow::anyhow!("{}{error}", origin.place(&format!("success.{}", error.key)))
+        })?;
         anyhow::ensure!(
             self.eval.samples <= MOST_SAMPLES,
             "{}eval.samples = {} is out of range; expected 0 to {MOST_SAMPLES}",
