@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Improve a model with GRPO: all of it, or a LoRA adapter
-    Train(RunArguments),
+    Train(TrainArguments),
     /// Train a new model, or go on training one, on molecules or texts (next-token prediction)
     Pretrain(RunArguments),
     /// Sample one completion of a run again, and show that it is the recorded one, bit for bit
@@ -53,6 +53,36 @@ pub(crate) enum Command {
     /// TRL computed (built in), with the formulas once more in plain f64 loops, and with difference quotients of those.
     /// A table says how far each suite is off; a number out of tolerance is shown below it, and the exit code is 1.
     Selftest(SelftestArguments),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo train configs/molecules/grpo.toml                        the bundled job
+  grpo train my.toml --set train.steps=50 --run runs/short      with other settings, into another folder
+  grpo train --resume runs/short                                after an interruption, from the newest checkpoint on
+  grpo train --resume runs/short --verify                       and show that what was done can be done again
+
+Ctrl-C (or SIGTERM) ends a run between two steps, with a checkpoint; a second one ends it at once.")]
+pub(crate) struct TrainArguments {
+    /// Configuration file (TOML); every key is explained in docs/configuration.md
+    #[arg(required_unless_present = "resume")]
+    pub(crate) config: Option<PathBuf>,
+    /// Change one key of the configuration, e.g. --set train.steps=50; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
+    pub(crate) set: Vec<String>,
+    /// Folder of the run [default: the configuration's `run`]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
+    pub(crate) run: Option<PathBuf>,
+    /// Where the run folder exists, rename it (nothing is deleted) and begin anew
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) force: bool,
+    /// Go on with this run, from its newest checkpoint that is whole
+    #[arg(long, value_name = "RUN", conflicts_with = "config")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Go on from an earlier checkpoint, so that at least the last step is done once more, and end where its numbers and
+    /// weights are not what was recorded
+    #[arg(long, requires = "resume")]
+    pub(crate) verify: bool,
 }
 
 /// A configuration file, and what to change in it.

@@ -1,24 +1,10 @@
 //! A look at a policy before and after its training: completions of the same prompts with the same random numbers, and
 //! what the reward says of them.
 
-use std::time::Duration;
-
 use comfy_table::{CellAlignment, Table, presets};
-use grpo_data::{Codec, Prompt};
+use grpo_data::Codec;
 use grpo_eval::{MoleculeSummary, RewardSummary};
-use grpo_model::Policy;
-use grpo_rewards::{Outcome, RewardRunner, Sample};
-use grpo_train::GrpoConfig;
-
-use crate::generate::{Generation, generate, texts};
-
-/// What is drawn, and how it is judged.
-pub(crate) struct Look {
-    codec: Codec,
-    prompts: Vec<Prompt>,
-    config: GrpoConfig,
-    seed: u64,
-}
+use grpo_train::Evaluated;
 
 /// What was seen.
 pub(crate) enum Seen {
@@ -28,54 +14,18 @@ pub(crate) enum Seen {
     Completions(RewardSummary),
 }
 
-impl Look {
-    pub(crate) fn new(codec: &Codec, prompts: Vec<Prompt>, config: GrpoConfig, seed: u64) -> Self {
-        Self { codec: codec.clone(), prompts, config, seed }
-    }
-
-    /// How many completions it draws.
-    pub(crate) fn count(&self) -> usize {
-        self.prompts.len()
-    }
-
-    /// One completion of each prompt.
-    pub(crate) fn at(&self, policy: &Policy) -> anyhow::Result<Seen> {
-        if self.prompts.is_empty() {
-            return Ok(Seen::Nothing);
+impl Seen {
+    /// What an evaluation saw; `None` where there was none.
+    pub(crate) fn of(codec: &Codec, evaluated: Option<&Evaluated>) -> Self {
+        match (evaluated, codec.vocabulary()) {
+            (None, _) => Self::Nothing,
+            (Some(Evaluated { texts, outcomes, .. }), Some(_)) => {
+                Self::Molecules(MoleculeSummary::of(texts, outcomes, None))
+            }
+            (Some(Evaluated { outcomes, .. }), None) => {
+                Self::Completions(RewardSummary::of(outcomes))
+            }
         }
-        let (sampling, train) = (&self.config.sampling, &self.config.train);
-        let generation = Generation {
-            seed: self.seed,
-            sampling: sampling.settings(),
-            max_new_tokens: sampling.max_new_tokens,
-            stop: sampling.stop.clone(),
-            batch_size: sampling.batch_size,
-        };
-        let groups = generate(policy, &self.codec, &self.prompts, 1, &generation)?;
-        let drawn = texts(&self.codec, &groups);
-        let samples: Vec<Sample> = drawn
-            .iter()
-            .zip(&self.prompts)
-            .map(|(text, prompt)| Sample { text: text.clone(), fields: prompt.fields.clone() })
-            .collect();
-        // As much time for each completion as in a step of the training, and no less altogether.
-        let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
-        let share = (drawn.len() as f64 / completions).max(1.0);
-        let limit = Duration::from_secs_f64(train.reward_time_limit * share);
-        let outcomes = RewardRunner::new(self.config.reward.build()?, limit).score(samples);
-        let failed: Vec<&str> = outcomes.iter().filter_map(Outcome::failure).collect();
-        if failed.len() as f64 > train.max_failed_rewards * drawn.len() as f64 {
-            anyhow::bail!(
-                "the reward failed for {} of the {} completions of the table; the first reason: {}",
-                failed.len(),
-                drawn.len(),
-                failed[0]
-            );
-        }
-        Ok(match self.codec.vocabulary() {
-            Some(_) => Seen::Molecules(MoleculeSummary::of(&drawn, &outcomes, None)),
-            None => Seen::Completions(RewardSummary::of(&outcomes)),
-        })
     }
 }
 

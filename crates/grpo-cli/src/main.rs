@@ -4,15 +4,19 @@
 #![expect(clippy::print_stderr, reason = "this crate is the one that prints")]
 
 mod args;
+mod checkpoint;
 mod commands;
 mod config;
 mod device;
 mod generate;
+mod interrupt;
 mod look;
 mod models;
 mod output;
 mod prompts;
+mod recorded;
 mod run_files;
+mod session;
 mod train_file;
 
 use std::process::ExitCode;
@@ -29,6 +33,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // `grpo describe … | head` is no failure.
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        // What is to be said of it was said.
+        Err(error) if error.is::<interrupt::Interrupted>() => ExitCode::from(interrupt::EXIT_CODE),
         Err(error) => {
             // The sentence first; each cause behind it, where it says something new.
             eprintln!("error: {}", output::sentence(&error));

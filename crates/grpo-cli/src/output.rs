@@ -59,6 +59,12 @@ impl Progress {
         Self { bar, steps, is_terminal: io::stderr().is_terminal() }
     }
 
+    /// So many steps were done before.
+    pub(crate) fn begin_at(&self, done: u64) {
+        self.bar.set_position(done);
+        self.bar.reset_eta();
+    }
+
     /// One more step is done; `message` is of that step.
     pub(crate) fn step(&self, message: String) {
         self.bar.inc(1);

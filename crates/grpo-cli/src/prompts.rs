@@ -1,9 +1,9 @@
 //! The prompts of a training.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use grpo_data::{ChatOptions, DataError, EpochOrder, Prompt, PromptFile};
+use grpo_data::{ChatOptions, DataError, EpochOrder, OrderPosition, Prompt, PromptFile};
 use grpo_model::CausalLm;
 use grpo_rewards::Reward;
 use grpo_train::unconditional_prompts;
@@ -25,6 +25,13 @@ pub(crate) struct PromptSection {
     thinking: Option<bool>,
 }
 
+impl PromptSection {
+    /// The same of another file.
+    pub(crate) fn with_file(&self, file: &Path) -> Self {
+        Self { file: file.to_owned(), ..self.clone() }
+    }
+}
+
 /// The prompts of a training, each once an epoch in a shuffled order.
 pub(crate) struct Prompts {
     source: Source,
@@ -38,6 +45,7 @@ enum Source {
     File {
         prompts: Vec<Prompt>,
         order: EpochOrder,
+        seed: u64,
     },
 }
 
@@ -87,24 +95,36 @@ impl Prompts {
         }
         let order = EpochOrder::new(seed, read.prompts.len());
         Ok(Self {
-            source: Source::File { prompts: read.prompts, order },
+            source: Source::File { prompts: read.prompts, order, seed },
             report: Some(format!("{}: {}", data.file.display(), read.report)),
         })
     }
 
-    /// Those of the next step.
-    pub(crate) fn next(&mut self, count: u32) -> Vec<Prompt> {
+    /// Those of a step, counted from 0, each step having `count`.
+    pub(crate) fn of_step(&mut self, step: u32, count: u32) -> Vec<Prompt> {
         match &mut self.source {
             Source::Unconditional(begin) => unconditional_prompts(count, *begin),
-            // The index is of the step: two prompts of it never share random numbers.
-            Source::File { prompts, order } => (0..count)
-                .map(|index| Prompt { index, ..prompts[order.next_item()].clone() })
-                .collect(),
+            Source::File { prompts, order, seed } => {
+                let before = u64::from(step) * u64::from(count);
+                let length = prompts.len() as u64;
+                let position = OrderPosition {
+                    epoch: (before / length) as u32,
+                    index: (before % length) as u32,
+                };
+                if order.position() != position {
+                    *order = EpochOrder::resume(*seed, prompts.len(), position)
+                        .expect("a remainder is below the number of prompts");
+                }
+                // The index is of the step: two prompts of it never share random numbers.
+                (0..count)
+                    .map(|index| Prompt { index, ..prompts[order.next_item()].clone() })
+                    .collect()
+            }
         }
     }
 
-    /// Those to look at before and after: the first of the file, or as many beginnings.
-    pub(crate) fn for_look(&self, count: u32) -> Vec<Prompt> {
+    /// The first of the file, or as many beginnings.
+    pub(crate) fn first(&self, count: u32) -> Vec<Prompt> {
         match &self.source {
             Source::Unconditional(begin) => unconditional_prompts(count, *begin),
             Source::File { prompts, .. } => prompts.iter().take(count as usize).cloned().collect(),

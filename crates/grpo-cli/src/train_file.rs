@@ -4,11 +4,12 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use grpo_data::Prompt;
 use grpo_model::{Frozen, LoraConfig, Policy, WeightPrecision};
 use grpo_report::SuccessCriteria;
 use grpo_rewards::RewardConfig;
 use grpo_train::{
-    AdvantageSettings, GrpoConfig, LossSettings, OptimizerConfig, Parts, SamplerCheck,
+    AdvantageSettings, EvalConfig, GrpoConfig, LossSettings, OptimizerConfig, Parts, SamplerCheck,
     SamplingConfig, ScheduleConfig, TrainConfig,
 };
 use serde::{Deserialize, Serialize};
@@ -78,28 +79,46 @@ pub(crate) enum Reference {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EvalSection {
-    /// Completions drawn before and after.
+    /// Completions of an evaluation; 0 for none.
     pub(crate) samples: u32,
+    /// Prompts that nothing is learned from. Without it, the first ones of the training's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) file: Option<PathBuf>,
+    /// See [`EvalConfig`].
+    every: u32,
+    patience: u32,
+    min_gain: f64,
 }
 
 impl Default for EvalSection {
     fn default() -> Self {
-        Self { samples: 1000 }
+        let EvalConfig { every, patience, min_gain } = EvalConfig::default();
+        Self { samples: 1000, file: None, every, patience, min_gain }
+    }
+}
+
+impl EvalSection {
+    fn config(&self) -> EvalConfig {
+        EvalConfig { every: self.every, patience: self.patience, min_gain: self.min_gain }
     }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SaveSection {
-    /// The model is saved after each so many steps; 0 for only at the end.
+    /// Steps from one checkpoint to the next; 0 for only by time and at the end.
     pub(crate) every: u32,
+    /// Minutes after which a checkpoint is written at the next end of a step; 0 for never.
+    pub(crate) every_minutes: f64,
+    /// Checkpoints that are kept: the newest ones, and the one of the best evaluation.
+    pub(crate) keep_last: usize,
     /// Completions are written after each so many steps; 0 for never.
     pub(crate) completions_every: u32,
 }
 
 impl Default for SaveSection {
     fn default() -> Self {
-        Self { every: 0, completions_every: 10 }
+        Self { every: 0, every_minutes: 10.0, keep_last: 2, completions_every: 10 }
     }
 }
 
@@ -121,6 +140,7 @@ impl TrainFile {
             sampler_check: self.sampler_check,
             optimizer: self.optimizer,
             schedule: self.schedule,
+            eval: self.eval.config(),
         }
     }
 
@@ -141,6 +161,23 @@ impl TrainFile {
             origin.place("eval.samples"),
             self.eval.samples
         );
+        anyhow::ensure!(
+            self.eval.samples > 0 || self.eval.every == 0,
+            "{}eval.every = {} asks for evaluations, and eval.samples = 0 leaves nothing to evaluate; set one of the two",
+            origin.place("eval.every"),
+            self.eval.every
+        );
+        anyhow::ensure!(
+            self.save.keep_last >= 1,
+            "{}save.keep_last = 0 would keep no checkpoint; use 1 or more",
+            origin.place("save.keep_last")
+        );
+        anyhow::ensure!(
+            (0.0..=1e6).contains(&self.save.every_minutes),
+            "{}save.every_minutes = {} is out of range; expected 0 to 1000000",
+            origin.place("save.every_minutes"),
+            self.save.every_minutes
+        );
         Ok(())
     }
 
@@ -154,11 +191,25 @@ impl TrainFile {
         let prompts = Prompts::new(self.data.as_ref(), &loaded, longest, &*reward, self.seed)?;
         let mut files = loaded.files.clone();
         files.extend(self.data.iter().map(|data| ("prompts", data.file.clone())));
+        let of_evaluation = match (&self.eval.file, &self.data) {
+            (None, _) => prompts.first(self.eval.samples),
+            (Some(file), Some(data)) => {
+                let held_out = data.with_file(file);
+                let held_out =
+                    Prompts::new(Some(&held_out), &loaded, longest, &*reward, self.seed)?;
+                files.push(("evaluation", file.clone()));
+                held_out.first(self.eval.samples)
+            }
+            (Some(_), None) => anyhow::bail!(
+                "eval.file holds prompts, and a training without [data] has none; leave it out"
+            ),
+        };
         Ok(Start {
             kind: loaded.kind(),
             writer: Writer { spec: loaded.spec.clone(), adapter: loaded.adapter.clone() },
             parts: self.parts(loaded, &prompts)?,
             prompts,
+            of_evaluation,
             files,
         })
     }
@@ -195,6 +246,8 @@ impl TrainFile {
 pub(crate) struct Start {
     pub(crate) parts: Parts<Policy>,
     pub(crate) prompts: Prompts,
+    /// Those of evaluations.
+    pub(crate) of_evaluation: Vec<Prompt>,
     /// What writes the policy.
     pub(crate) writer: Writer,
     /// How what is trained is called.

@@ -139,6 +139,20 @@ impl<M: CausalLm> Frozen<M> {
         Self(model.valid().with_weights_in(precision))
     }
 
+    /// For this crate alone: what is given out could be put back on the tape.
+    pub(crate) fn model(&self) -> &M {
+        &self.0
+    }
+
+    pub(crate) fn into_model(self) -> M {
+        self.0
+    }
+
+    /// `model`, which is off the tape.
+    pub(crate) fn of_model(model: M) -> Self {
+        Self(model)
+    }
+
     /// See [`CausalLm::hidden`].
     pub fn hidden(&self, tokens: &TokenBatch, prefix: Option<Tensor<3>>) -> Tensor<2> {
         self.0.hidden(tokens, prefix, &mut Dropout::off())

@@ -7,6 +7,7 @@
 
 mod attention;
 mod block;
+mod by_path;
 mod cache;
 mod causal;
 mod checkpoint;
@@ -32,6 +33,7 @@ mod stored;
 mod tokens;
 mod transformer;
 
+pub use by_path::{parameter_paths, read_tensors};
 pub use cache::{CacheSlot, KvCache};
 pub use causal::{CausalLm, Forward, Frozen};
 pub use checkpoint::{INDEX_FILE, WEIGHTS_FILE};

@@ -44,6 +44,11 @@ impl StoredTensors {
         Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor, false))).collect())
     }
 
+    /// Tensors under names of the caller's.
+    pub fn named(tensors: impl IntoIterator<Item = (String, Tensor<1>)>) -> Self {
+        Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor, false))).collect())
+    }
+
     /// The numbers of each tensor.
     pub fn read(&self) -> BTreeMap<String, TensorData> {
         let data = |entry: &Entry| {

@@ -16,6 +16,12 @@ pub enum RunError {
         /// The folder.
         path: PathBuf,
     },
+    /// Another process writes into the folder of the run.
+    #[error("another process is at work in the run folder `{path}`; wait for its end, or end it")]
+    RunLocked {
+        /// The folder.
+        path: PathBuf,
+    },
     /// A folder that should be moved aside or opened is no run.
     #[error("`{path}` is not the folder of a run, as it has no `run.json`; check the path")]
     NotARun {
@@ -75,6 +81,16 @@ pub enum RunError {
     NoManifest {
         /// The folder.
         path: PathBuf,
+    },
+    /// A manifest of another form.
+    #[error(
+        "`{path}` has a manifest of version {found} where this program writes version 1; use the program that wrote it, or another checkpoint"
+    )]
+    ManifestVersion {
+        /// The folder.
+        path: PathBuf,
+        /// The version.
+        found: u32,
     },
     /// A file of the manifest is not there.
     #[error("`{path}` is missing though its manifest lists it; use another checkpoint")]

@@ -2,8 +2,7 @@
 
 use crate::atomic::parent;
 use crate::{
-    CompletionRecord, Event, Existing, JsonLinesWriter, RunError, RunInfo, VerifiedFolder, verify,
-    write_folder_atomically, write_manifest,
+    CompletionRecord, Event, Existing, JsonLinesWriter, RunError, RunInfo, write_folder_atomically,
 };
 use serde_json::{Map, Value};
 use std::fs;
@@ -16,23 +15,10 @@ pub struct RunFolder {
     path: PathBuf,
 }
 
-/// A checkpoint of a run, not yet verified.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Checkpoint {
-    /// Training steps that were done when it was written.
-    pub step: u64,
-    /// Its folder.
-    pub path: PathBuf,
-}
-
-impl Checkpoint {
-    /// Checks every file against the manifest.
-    ///
-    /// # Errors
-    /// As [`verify`].
-    pub fn verify(&self) -> Result<VerifiedFolder, RunError> {
-        verify(&self.path)
-    }
+/// A run's folder in the hands of this process; the system takes it back where the process ends, however it does.
+#[derive(Debug)]
+pub struct RunLock {
+    _file: fs::File,
 }
 
 impl RunFolder {
@@ -100,6 +86,22 @@ impl RunFolder {
             return Err(RunError::NotARun { path: path.to_owned() });
         }
         Ok(Self { path: path.to_owned() })
+    }
+
+    /// Keeps other processes from writing into the folder while the result lives.
+    ///
+    /// # Errors
+    /// Another process has it, or there is no room for the file that is locked.
+    pub fn lock(&self) -> Result<RunLock, RunError> {
+        let path = self.path.join(".lock");
+        let file = fs::File::create(&path).map_err(RunError::write(&path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(RunLock { _file: file }),
+            Err(fs::TryLockError::WouldBlock) => {
+                Err(RunError::RunLocked { path: self.path.clone() })
+            }
+            Err(fs::TryLockError::Error(error)) => Err(RunError::write(&path)(error)),
+        }
     }
 
     /// The folder.
@@ -224,59 +226,12 @@ impl RunFolder {
         let path = self.completions_path();
         if path.exists() { crate::read_completions(&path) } else { Ok(Vec::new()) }
     }
-
-    /// Writes the checkpoint of a step: `fill` puts files into an empty folder, which gets a
-    /// manifest and takes its place in `checkpoints/` once all is on disk. A checkpoint of the
-    /// same step, which a resumed run writes again, is replaced.
-    ///
-    /// # Errors
-    /// `fill` failed, or writing did; an older checkpoint of the step is then as it was.
-    pub fn write_checkpoint<E: From<RunError>>(
-        &self,
-        step: u64,
-        fill: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<Checkpoint, E> {
-        let path = self.path.join(CHECKPOINTS).join(format!("{STEP}{step}"));
-        write_folder_atomically(&path, Existing::Replace, |folder| {
-            fill(folder)?;
-            Ok::<(), E>(write_manifest(folder)?)
-        })?;
-        Ok(Checkpoint { step, path })
-    }
-
-    /// The checkpoints, in the order of their steps. Folders of other names are passed over, such
-    /// as those that a killed run left unfinished.
-    ///
-    /// # Errors
-    /// The folder of checkpoints cannot be read.
-    pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, RunError> {
-        let folder = self.path.join(CHECKPOINTS);
-        let mut checkpoints = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(RunError::read(&folder))? {
-            let entry = entry.map_err(RunError::read(&folder))?;
-            let name = entry.file_name();
-            if let Some(step) = name.to_str().and_then(step_of) {
-                let path = entry.path();
-                checkpoints.push(Checkpoint { step, path });
-            }
-        }
-        checkpoints.sort_unstable();
-        Ok(checkpoints)
-    }
 }
 
 const CONFIG: &str = "config.toml";
 const INFO: &str = "run.json";
-const CHECKPOINTS: &str = "checkpoints";
+pub(crate) const CHECKPOINTS: &str = "checkpoints";
 const COMPLETIONS: &str = "completions";
-const STEP: &str = "step-";
-
-/// The step of a checkpoint's folder, if its name is one that we write.
-fn step_of(name: &str) -> Option<u64> {
-    let step: u64 = name.strip_prefix(STEP)?.parse().ok()?;
-    (name == format!("{STEP}{step}")).then_some(step)
-}
-
 /// Whether there is anything at `path` but an empty folder.
 fn is_taken(path: &Path) -> Result<bool, RunError> {
     match fs::read_dir(path) {

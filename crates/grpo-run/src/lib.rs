@@ -16,6 +16,7 @@
 //! whole lines.
 
 mod atomic;
+mod checkpoints;
 mod completions;
 mod error;
 mod events;
@@ -25,10 +26,11 @@ mod json_lines;
 mod manifest;
 
 pub use atomic::{Existing, atomic_write, write_folder_atomically};
+pub use checkpoints::{Checkpoint, Newest};
 pub use completions::{CompletionRecord, read_completions};
 pub use error::RunError;
 pub use events::{Event, EventKind};
-pub use folder::{Checkpoint, RunFolder};
+pub use folder::{RunFolder, RunLock};
 pub use info::{DataFile, RunInfo};
 pub use json_lines::{JsonLinesWriter, read_json_lines};
 pub use manifest::{VerifiedFolder, sha256_of_file, verify, write_manifest};

@@ -53,6 +53,9 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     };
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|source| RunError::BadJson { path, source })?;
+    if manifest.version != 1 {
+        return Err(RunError::ManifestVersion { path: folder.to_owned(), found: manifest.version });
+    }
     let mut found = files_below(folder)?;
     for (name, expected) in &manifest.files {
         let Some(path) = found.remove(name) else {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 use crate::{
-    AboveTolerance, AdvantageSettings, LossSettings, OptimizerConfig, SamplerCheck, TrainError,
-    WarmupCosine,
+    AboveTolerance, AdvantageSettings, EvalConfig, LossSettings, OptimizerConfig, SamplerCheck,
+    TrainError, WarmupCosine,
 };
 
 /// The sections of a configuration that the training itself needs.
@@ -37,6 +37,9 @@ pub struct GrpoConfig {
     /// The learning rate over the run.
     #[serde(default)]
     pub schedule: ScheduleConfig,
+    /// When the training is evaluated.
+    #[serde(default)]
+    pub eval: EvalConfig,
 }
 
 /// The section `[train]`.
@@ -186,6 +189,7 @@ impl GrpoConfig {
         in_range("schedule.floor", self.schedule.floor, 0.0..=1.0)?;
         self.loss.resolve()?;
         self.sampler_check.check()?;
+        self.eval.check()?;
         self.refuse_uncorrected()?;
         self.optimizer.check("optimizer")
     }

@@ -84,6 +84,32 @@ pub enum TrainError {
         /// The first failure.
         reason: String,
     },
+    /// Too many rewards of an evaluation failed.
+    #[error(
+        "the reward failed for {failed} of the {all} completions of an evaluation; the first reason: {reason}"
+    )]
+    EvaluationReward {
+        /// Completions that were not scored because of a failure.
+        failed: usize,
+        /// Completions of the evaluation.
+        all: usize,
+        /// The first failure.
+        reason: String,
+    },
+    /// Early stopping without what it looks at.
+    #[error(
+        "eval.patience counts evaluations, and eval.every = 0 makes none during the training; set eval.every to a number of steps"
+    )]
+    PatienceWithoutEvaluations,
+    /// A state that is not of this training.
+    #[error("the state of the trainer does not fit: {fault}")]
+    OtherState {
+        /// What.
+        fault: String,
+    },
+    /// The training was asked to end.
+    #[error("the training was interrupted")]
+    Interrupted,
     /// The sampler computes something else than the trainer.
     #[error("step {step}: the sampler recorded the log-probability {sampler:.6} at position {position} of prompt {prompt}, sample {sample}, and with the same weights the trainer computes {trainer:.6}, which is further than sampler_check.tolerance = {tolerance}; {}", what_to_do(*sampler, *trainer))]
     SamplerMismatch {

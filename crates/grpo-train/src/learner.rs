@@ -1,17 +1,23 @@
 //! What a policy learns from completions and their rewards, whoever sampled them.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use burn::optim::GradientsParams;
+use burn::tensor::TensorData;
 use grpo_core::{
     Advantages, BatchTotals, EntropyController, HighEntropy, LossConfig, TokenStatistics,
     accumulate, weighted_group_advantages,
 };
 use grpo_data::{Completion, Group};
-use grpo_model::{CausalLm, Frozen};
+use grpo_model::{CausalLm, Frozen, StoredTensors};
 use grpo_rewards::Outcome;
+use serde::{Deserialize, Serialize};
 
 use crate::collate::micro_batches;
 use crate::error::finite_loss;
 use crate::frame::{Frame, Terms};
+use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
 use crate::sampler_check::TRUNCATED;
 use crate::{GrpoConfig, Optimizer, TrainError};
@@ -21,6 +27,8 @@ pub struct Learner<M> {
     /// There except while an optimizer step changes it in place.
     policy: Option<M>,
     reference: Frozen<M>,
+    /// Whether the reference is another one than at the start.
+    reference_moved: bool,
     optimizer: Optimizer,
     config: GrpoConfig,
     loss: LossConfig,
@@ -28,6 +36,16 @@ pub struct Learner<M> {
     entropy_bonus: Option<EntropyController>,
     /// Optimizer steps done.
     version: u64,
+}
+
+/// The part of a learner that is numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LearnerState {
+    policy_version: u64,
+    entropy_bonus: Option<EntropyController>,
+    /// Steps that the optimizer has done with each parameter.
+    optimizer_steps: BTreeMap<String, u32>,
 }
 
 /// What came of the completions of a step.
@@ -91,6 +109,7 @@ impl<M: CausalLm> Learner<M> {
             version: 0,
             policy: Some(policy),
             reference,
+            reference_moved: false,
         })
     }
 
@@ -102,6 +121,47 @@ impl<M: CausalLm> Learner<M> {
     /// Optimizer steps done.
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// All that the next step depends on besides the configuration and the policy itself.
+    pub(crate) fn remembered(&self) -> (LearnerState, StoredTensors, Option<StoredTensors>) {
+        let Remembered { steps, means } = self.optimizer.remembered(self.policy());
+        let state = LearnerState {
+            policy_version: self.version,
+            entropy_bonus: self.entropy_bonus,
+            optimizer_steps: steps,
+        };
+        (state, means, self.reference_moved.then(|| self.reference.stored()))
+    }
+
+    /// Goes on from there, with `policy`, which has the weights of then.
+    ///
+    /// # Errors
+    /// In words, where it was remembered of another model or other settings.
+    pub(crate) fn restore(
+        &mut self,
+        policy: M,
+        state: LearnerState,
+        means: BTreeMap<String, TensorData>,
+        reference: Option<(BTreeMap<String, TensorData>, &Path)>,
+    ) -> Result<(), String> {
+        let LearnerState { policy_version, entropy_bonus, optimizer_steps: steps } = state;
+        if entropy_bonus.is_some() != self.entropy_bonus.is_some() {
+            return Err("it is of another loss: one of the two has an entropy bonus".to_owned());
+        }
+        // Its parameters have other ids.
+        let mut optimizer = Optimizer::new(&policy, &self.config.optimizer);
+        optimizer.restore(&policy, Remembered { steps, means })?;
+        if let Some((values, path)) = reference {
+            let moved = self.reference.clone().with_values(values, path);
+            self.reference = moved.map_err(|error| error.to_string())?;
+            self.reference_moved = true;
+        }
+        self.policy = Some(policy);
+        self.optimizer = optimizer;
+        self.version = policy_version;
+        self.entropy_bonus = entropy_bonus;
+        Ok(())
     }
 
     /// Updates the policy on the completions of a step: nothing is kept for later. `outcomes` are group by group.

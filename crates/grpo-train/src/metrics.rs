@@ -7,7 +7,7 @@ use grpo_data::{Completion, Finish};
 use grpo_rewards::Outcome;
 use serde::{Serialize, Serializer};
 
-use crate::StepReport;
+use crate::{Evaluated, StepReport};
 
 /// Names and values in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,12 +48,32 @@ impl Metrics {
         let completions: Vec<&Completion> =
             report.groups.iter().flat_map(|group| &group.completions).collect();
         metrics.push_lengths(&completions);
-        let distinct: BTreeSet<&String> = report.texts.iter().collect();
-        let share = distinct.len() as f64 / report.texts.len() as f64;
-        metrics.push("completions/unique_ratio", share);
+        metrics.push("completions/unique_ratio", unique_share(&report.texts));
         metrics.push("num_tokens", num_tokens as f64);
         metrics.push_times(report, &completions);
         metrics
+    }
+
+    /// Those of an evaluation, with `eval_` in front; its time is `time/eval`.
+    pub(crate) fn of_evaluation(evaluated: &Evaluated) -> Self {
+        let mut seen = Self::default();
+        let rewards: Vec<f64> = evaluated.outcomes.iter().filter_map(Outcome::total).collect();
+        let reward = MeanAndStd::of(&rewards);
+        seen.push("reward", reward.mean);
+        seen.push("reward_std", reward.std);
+        seen.push_parts(&evaluated.outcomes);
+        let lengths: Vec<f64> = evaluated.lengths.iter().map(|&length| length as f64).collect();
+        seen.push("completions/mean_length", mean_and_std(&lengths).0);
+        seen.push("completions/unique_ratio", unique_share(&evaluated.texts));
+        let named = seen.0.into_iter().map(|(name, value)| (format!("eval_{name}"), value));
+        let mut metrics = Self(named.collect());
+        metrics.push("time/eval", evaluated.time.as_secs_f64());
+        metrics
+    }
+
+    /// Adds those of `more` behind its own.
+    pub(crate) fn extend(&mut self, more: Self) {
+        self.0.extend(more.0);
     }
 
     /// `rewards/{part}/mean` and `std` (over the completions that have the part), and how many have no reward.
@@ -123,6 +143,11 @@ impl Metrics {
         self.push("time/update", times.update.as_secs_f64());
         self.push("tokens_per_second", tokens as f64 / all);
     }
+}
+
+/// Distinct texts for each text.
+fn unique_share(texts: &[String]) -> f64 {
+    texts.iter().collect::<BTreeSet<&String>>().len() as f64 / texts.len() as f64
 }
 
 impl Serialize for Metrics {

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 use grpo_kernels::{AdamW, adamw_step, squared_norm};
-use grpo_model::linear_weights;
+use grpo_model::{StoredTensors, linear_weights, parameter_paths};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{TrainError, in_range};
@@ -156,6 +156,76 @@ impl Optimizer {
         let clip =
             if norm > self.config.max_grad_norm { self.config.max_grad_norm / norm } else { 1.0 };
         model.map(&mut Step { optimizer: self, gradients, learning_rate, clip })
+    }
+}
+
+/// What an optimizer remembers, by the paths of the parameters; `exp_avg.PATH` and `exp_avg_sq.PATH` are the names of
+/// the decaying means, as PyTorch calls them.
+pub(crate) struct Remembered<T> {
+    /// Steps that each parameter had a gradient in.
+    pub(crate) steps: BTreeMap<String, u32>,
+    pub(crate) means: T,
+}
+
+/// Names of the two means of a parameter.
+fn names_of_means(path: &str) -> [String; 2] {
+    [format!("exp_avg.{path}"), format!("exp_avg_sq.{path}")]
+}
+
+impl Optimizer {
+    /// All that the next step depends on besides the settings.
+    pub(crate) fn remembered<M: Module>(&self, model: &M) -> Remembered<StoredTensors> {
+        let (mut steps, mut means) = (BTreeMap::new(), Vec::new());
+        for (id, path) in parameter_paths(model) {
+            if let Some(moments) = self.moments.get(&id) {
+                means.extend(names_of_means(&path).into_iter().zip(moments.means.clone()));
+                steps.insert(path, moments.steps);
+            }
+        }
+        Remembered { steps, means: StoredTensors::named(means) }
+    }
+
+    /// Goes on from there.
+    ///
+    /// # Errors
+    /// In words, where it was remembered of another model.
+    pub(crate) fn restore<M: Module>(
+        &mut self,
+        model: &M,
+        remembered: Remembered<BTreeMap<String, TensorData>>,
+    ) -> Result<(), String> {
+        let Remembered { mut steps, mut means } = remembered;
+        let mut sizes = Sizes(BTreeMap::new());
+        model.visit(&mut sizes);
+        let device = model.devices().into_iter().next().expect("a model has parameters").inner();
+        let mut moments = BTreeMap::new();
+        for (id, path) in parameter_paths(model) {
+            let Some(steps) = steps.remove(&path) else { continue };
+            let mut mean = |name: String| -> Result<Tensor<1>, String> {
+                let data = means.remove(&name).ok_or_else(|| format!("'{name}' is not there"))?;
+                let (found, expected) = (data.num_elements(), sizes.0[&id]);
+                if found != expected {
+                    return Err(format!("'{name}' has {found} numbers, and {path} {expected}"));
+                }
+                Ok(Tensor::from_data(data, &device))
+            };
+            let [first, second] = names_of_means(&path);
+            moments.insert(id, Moments { steps, means: [mean(first)?, mean(second)?] });
+        }
+        if let Some(name) = steps.into_keys().chain(means.into_keys()).next() {
+            return Err(format!("'{name}' belongs to no parameter of the model"));
+        }
+        self.moments = moments;
+        Ok(())
+    }
+}
+
+/// Numbers of each parameter.
+struct Sizes(BTreeMap<ParamId, usize>);
+
+impl ModuleVisitor for Sizes {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.0.insert(param.id, param.shape().num_elements());
     }
 }
 

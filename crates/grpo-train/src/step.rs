@@ -1,5 +1,7 @@
 //! One step of GRPO: collect, score, update.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use grpo_core::{Advantages, TokenStatistics};
@@ -20,6 +22,10 @@ pub struct Grpo<M> {
     pub(crate) decode: Decode,
     pub(crate) config: GrpoConfig,
     pub(crate) seed: u64,
+    /// What learning rates are multiplied by; less than 1 after a run went back.
+    pub(crate) learning_rate_factor: f64,
+    /// Whether the run shall end.
+    pub(crate) interrupt: Arc<AtomicBool>,
 }
 
 /// What came of a step.
@@ -70,11 +76,13 @@ impl<M: CausalLm> Grpo<M> {
     ///
     /// # Errors
     /// Rewards that failed or are not finite; a sampler that is not the trainer; a loss or gradient that is not
-    /// finite. The policy is then as it was after its last whole update.
+    /// finite. The policy is then as it was after its last whole update. An interrupt, before the policy moves.
     pub fn step(&mut self, prompts: &[Prompt], step: u32) -> Result<StepReport, TrainError> {
         let started = Instant::now();
+        self.refuse_interrupt()?;
         // o_i ~ π_old(· | q), with their log-probabilities
         let groups = self.sample(prompts, step)?;
+        self.refuse_interrupt()?;
         let rollout = started.elapsed();
 
         // r_i with parts
@@ -82,10 +90,11 @@ impl<M: CausalLm> Grpo<M> {
         let texts = samples.iter().map(|sample| sample.text.clone()).collect();
         let outcomes = self.rewards.score(samples);
         self.refuse_failures(&outcomes, step)?;
+        self.refuse_interrupt()?;
         let reward = started.elapsed() - rollout;
 
         // Â_i, then μ updates of log π_θ
-        let learning_rate = self.config.learning_rate(step);
+        let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
         let lesson = awake(|| self.learner.learn(&groups, &outcomes, learning_rate))?;
         let update = started.elapsed() - rollout - reward;
 
@@ -116,6 +125,10 @@ impl<M: CausalLm> Grpo<M> {
                 fields: prompt.fields.clone(),
             })
             .collect()
+    }
+
+    fn refuse_interrupt(&self) -> Result<(), TrainError> {
+        if self.interrupt.load(Ordering::Relaxed) { Err(TrainError::Interrupted) } else { Ok(()) }
     }
 
     /// Ends the run where too many rewards failed.

@@ -1,5 +1,7 @@
 //! The loop around the step.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use grpo_data::Prompt;
@@ -7,20 +9,62 @@ use grpo_model::{CausalLm, Frozen};
 use grpo_rewards::RewardRunner;
 use grpo_rollout::{Rollout, RolloutSettings};
 
+use crate::evaluation::{Evaluated, Evaluation, Evaluations};
 use crate::{Decode, Grpo, GrpoConfig, Learner, Metrics, StepReport, TrainError};
 
 /// Who is told how a training goes.
 pub trait TrainObserver<M> {
-    /// After each step, with the policy as it is now.
+    /// After each step, with the training as it is now: what it writes down then is enough to go on from.
     ///
     /// # Errors
     /// Ends the training.
-    fn step(
-        &mut self,
-        report: &StepReport,
-        metrics: &Metrics,
-        policy: &M,
-    ) -> Result<(), TrainError>;
+    fn step(&mut self, done: &StepDone<'_>, training: &Training<M>) -> Result<(), TrainError>;
+}
+
+/// A step that is done.
+#[derive(Clone, Copy, Debug)]
+pub struct StepDone<'a> {
+    /// What came of it.
+    pub report: &'a StepReport,
+    /// Its numbers, and those of the evaluation after it.
+    pub metrics: &'a Metrics,
+    /// The evaluation after it, where there was one.
+    pub evaluated: Option<&'a Evaluated>,
+    /// Whether that was the best one so far.
+    pub is_best: bool,
+    /// Why the training ends here, where it does.
+    pub ending: Option<&'a Ending>,
+}
+
+/// Why a training ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ending {
+    /// All steps are done.
+    Finished,
+    /// The evaluations do not become better any more.
+    NoGain {
+        /// The last step.
+        step: u32,
+        /// Steps that were done at the best evaluation, and its mean reward.
+        best: (u32, f64),
+    },
+    /// It was asked to end, between two steps.
+    Interrupted,
+}
+
+/// A training with its steps behind and before it.
+pub struct Training<M> {
+    pub(crate) grpo: Grpo<M>,
+    evaluation: Option<Evaluation>,
+    /// Steps that are done.
+    pub(crate) steps: u32,
+    /// Tokens that were sampled in them.
+    pub(crate) num_tokens: u64,
+    /// How often the run went back.
+    pub(crate) roll_backs: u32,
+    pub(crate) evaluations: Evaluations,
+    /// Optimizer steps that were done in the steps that are.
+    pub(crate) version: u64,
 }
 
 /// What a training is made of, besides its configuration.
@@ -49,12 +93,28 @@ impl<M: CausalLm> Grpo<M> {
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(config.reward.build()?, time_limit);
         let learner = Learner::new(policy, reference, &config)?;
-        Ok(Self { learner, rollout, rewards, decode, config, seed })
+        let (learning_rate_factor, interrupt) = (1.0, Arc::default());
+        Ok(Self {
+            learner,
+            rollout,
+            rewards,
+            decode,
+            config,
+            seed,
+            learning_rate_factor,
+            interrupt,
+        })
     }
 
     /// The policy as it is now.
     pub fn policy(&self) -> &M {
         self.learner.policy()
+    }
+
+    /// Where `flag` becomes true, the step that is being done ends with [`TrainError::Interrupted`] before the policy
+    /// moves, or is done to its end where it moves already.
+    pub fn interrupted_by(&mut self, flag: Arc<AtomicBool>) {
+        self.interrupt = flag;
     }
 }
 
@@ -82,24 +142,120 @@ impl GrpoConfig {
     }
 }
 
-/// Runs all steps; `prompts` gives those of each step.
-///
-/// # Errors
-/// What [`Grpo::step`] or the observer says.
-pub fn train<M: CausalLm>(
-    grpo: &mut Grpo<M>,
-    mut prompts: impl FnMut(u32) -> Vec<Prompt>,
-    observer: &mut dyn TrainObserver<M>,
-) -> Result<(), TrainError> {
-    let mut num_tokens = 0;
-    for step in 0..grpo.config.train.steps {
-        let report = grpo.step(&prompts(step), step)?;
-        let completions = report.groups.iter().flat_map(|group| &group.completions);
-        num_tokens += completions.map(|completion| completion.actions() as u64).sum::<u64>();
-        let metrics = Metrics::of(&report, num_tokens);
-        observer.step(&report, &metrics, grpo.policy())?;
+impl<M: CausalLm> Training<M> {
+    /// A training before its first step, evaluated by `evaluation` as `[eval]` says.
+    pub fn new(grpo: Grpo<M>, evaluation: Option<Evaluation>) -> Self {
+        Self {
+            grpo,
+            evaluation,
+            steps: 0,
+            num_tokens: 0,
+            roll_backs: 0,
+            evaluations: Evaluations::default(),
+            version: 0,
+        }
     }
-    Ok(())
+
+    /// The training without its steps.
+    pub fn into_grpo(self) -> Grpo<M> {
+        self.grpo
+    }
+
+    /// Steps that are done.
+    pub fn steps(&self) -> u32 {
+        self.steps
+    }
+
+    /// The policy as it is now.
+    pub fn policy(&self) -> &M {
+        self.grpo.policy()
+    }
+
+    /// Runs the steps that are left; `prompts` gives those of each, counted from 0.
+    ///
+    /// # Errors
+    /// What [`Grpo::step`], the evaluation or the observer says.
+    pub fn run(
+        &mut self,
+        mut prompts: impl FnMut(u32) -> Vec<Prompt>,
+        observer: &mut dyn TrainObserver<M>,
+    ) -> Result<Ending, TrainError> {
+        loop {
+            if self.steps >= self.grpo.config.train.steps {
+                return Ok(Ending::Finished);
+            }
+            match self.advance(&prompts(self.steps), observer) {
+                Ok(None) => {}
+                Ok(Some(ending)) => return Ok(ending),
+                Err(TrainError::Interrupted) => return Ok(Ending::Interrupted),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// One step and what follows it.
+    fn advance(
+        &mut self,
+        prompts: &[Prompt],
+        observer: &mut dyn TrainObserver<M>,
+    ) -> Result<Option<Ending>, TrainError> {
+        let report = self.grpo.step(prompts, self.steps)?;
+        self.steps += 1;
+        self.version = self.grpo.learner.version();
+        let completions = report.groups.iter().flat_map(|group| &group.completions);
+        self.num_tokens += completions.map(|completion| completion.actions() as u64).sum::<u64>();
+        let mut metrics = Metrics::of(&report, self.num_tokens);
+
+        let config = &self.grpo.config;
+        let is_due = config.eval.is_due(self.steps, config.train.steps);
+        let evaluated = if is_due { self.evaluate()? } else { None };
+        let mut is_best = false;
+        if let Some(evaluated) = &evaluated {
+            let config = &self.grpo.config.eval;
+            is_best = self.evaluations.observe(self.steps, evaluated.reward(), config);
+            metrics.extend(evaluated.metrics());
+        }
+        let ending = self.ending();
+        observer.step(
+            &StepDone {
+                report: &report,
+                metrics: &metrics,
+                evaluated: evaluated.as_ref(),
+                is_best,
+                ending: ending.as_ref(),
+            },
+            self,
+        )?;
+        Ok(ending)
+    }
+
+    /// Looks at the policy as it is now; `None` where there is no evaluation.
+    ///
+    /// # Errors
+    /// What [`Evaluation::of`] says.
+    pub fn evaluate(&self) -> Result<Option<Evaluated>, TrainError> {
+        self.evaluation.as_ref().map(|evaluation| evaluation.of(self.policy())).transpose()
+    }
+
+    /// Completions of an evaluation.
+    pub fn evaluated_count(&self) -> usize {
+        self.evaluation.as_ref().map_or(0, Evaluation::count)
+    }
+
+    /// Whether the last step was done to its end: not where it failed after some of its updates.
+    pub fn is_between_steps(&self) -> bool {
+        self.grpo.learner.version() == self.version
+    }
+
+    /// Why the training ends at this moment, where it does.
+    fn ending(&self) -> Option<Ending> {
+        match self.evaluations.best {
+            Some(best) if self.evaluations.are_enough(&self.grpo.config.eval) => {
+                Some(Ending::NoGain { step: self.steps, best })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// `count` prompts that hold only the beginning mark.

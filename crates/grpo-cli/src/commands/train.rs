@@ -1,122 +1,215 @@
-//! `grpo train`: GRPO from a model folder, with a look before and after.
+//! `grpo train`: GRPO from a model folder, or from where a run was interrupted, with a look before and after.
+
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use grpo_data::{Codec, Completion};
 use grpo_model::Policy;
 use grpo_rewards::Outcome;
-use grpo_run::{CompletionRecord, DataFile, JsonLinesWriter, RunFolder};
-use grpo_train::{Grpo, Metrics, StepReport, TrainError, TrainObserver};
+use grpo_run::{CompletionRecord, Event, EventKind, JsonLinesWriter, RunFolder};
+use grpo_train::{Ending, StepDone, StepReport, TrainError, TrainObserver, Training};
+use serde_json::{Map, Value};
 
-use crate::args::RunArguments;
-use crate::config;
-use crate::look::{Look, comparison};
+use crate::args::TrainArguments;
+use crate::interrupt::Interrupted;
+use crate::look::{Seen, comparison};
 use crate::models::Writer;
 use crate::output::{Progress, say};
-use crate::run_files::{create_run, observer_error};
-use crate::train_file::{SaveSection, Start, TrainFile};
+use crate::recorded::Recorded;
+use crate::run_files::observer_error;
+use crate::session::Session;
+use crate::train_file::{SaveSection, TrainFile};
+use crate::{checkpoint, config, interrupt};
 
-pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
-    let loaded = config::load::<TrainFile>(&arguments.config, &arguments.set)?;
-    let origin = loaded.origin;
-    let mut file = loaded.value;
-    if let Some(run) = &arguments.run {
-        file.run.clone_from(run);
-    }
-    file.check(&origin)?;
-    // Everything that can be refused is refused before the run has a folder.
-    let Start { parts, mut prompts, writer, kind, files } = file.start()?;
-    let measured = files.iter().map(|(role, path)| DataFile::measure(role, path));
-    let data = measured.collect::<Result<Vec<_>, _>>()?;
-    let codec = &writer.spec.codec;
-    let look = Look::new(codec, prompts.for_look(file.eval.samples), file.grpo(), file.seed);
-    let mut grpo = Grpo::new(parts, file.grpo(), file.seed)?;
-    let text = config::resolved(&file.resolved()?)?;
-    let info = config::run_info(file.seed, data);
-    let folder = create_run(&file.run, arguments.force, &text, &info)?;
-    say(format_args!("run folder   {}", folder.path().display()));
-    if let Some(report) = &prompts.report {
-        say(format_args!("prompts      {report}"));
-    }
-
-    if !codec.is_text() {
-        say(format_args!("no tokenizer: the reward sees ids with spaces between them"));
-    }
-    if look.count() > 0 {
-        say(format_args!("drawing {} completions, to compare with later", look.count()));
-    }
-    let before = look.at(grpo.policy())?;
-    let steps = u64::from(file.train.steps);
-    let mut observer = Observer {
-        metrics: folder.metrics_from(1)?,
-        completions: folder.completions_from(1)?,
-        progress: Progress::new(steps),
-        folder,
-        save: file.save.clone(),
-        writer: writer.clone(),
-        idle_steps: 0,
-        was_corrected: false,
+pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
+    let flag = interrupt::flag()?;
+    let mut session = match (&arguments.resume, &arguments.config) {
+        (Some(run), _) => Session::resume(run, arguments.verify, flag)?,
+        (None, configuration) => {
+            let configuration = configuration.as_ref().context("which configuration?")?;
+            Session::begin(arguments, configuration, flag)?
+        }
     };
-    let of_step = |_step| prompts.next(file.train.prompts_per_step);
-    let trained = grpo_train::train(&mut grpo, of_step, &mut observer);
+    let mut observer = Observer::new(&mut session, arguments.verify)?;
+    if session.is_resumed {
+        observer.event(session.training.steps(), EventKind::Resumed {})?;
+    }
+    let Session { training, prompts, file, .. } = &mut session;
+    let per_step = file.train.prompts_per_step;
+    let trained = training.run(|step| prompts.of_step(step, per_step), &mut observer);
     observer.progress.finish();
-    // What was learned before a failure is not lost; where both fail, the training's reason is the one to know.
-    let target = observer.folder.path().join(kind);
-    let saved = writer.save(&target, grpo.policy());
-    trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
-    saved?;
+    let ending = match trained {
+        Ok(ending) => ending,
+        Err(error) => return Err(ended_early(&session, &mut observer, error)),
+    };
+    finish(&session, &mut observer, &ending)
+}
 
-    if 2 * observer.idle_steps > file.train.steps {
+/// What was learned before a failure is not lost; where saving fails too, the training's reason is the one to know.
+fn ended_early(session: &Session, observer: &mut Observer, error: TrainError) -> anyhow::Error {
+    let Session { training, folder, writer, kind, file, .. } = session;
+    let reason = error.to_string();
+    let _lost = observer.event(training.steps(), EventKind::Stopped { reason });
+    if training.is_between_steps() {
+        let _lost = observer.checkpoint(training, false);
+    }
+    let _lost = writer.save(&folder.path().join(kind), training.policy());
+    anyhow::Error::new(error).context(format!("the training of {} ended early", file.run.display()))
+}
+
+/// Says and writes what there is at the end.
+fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow::Result<()> {
+    let Session { training, folder, writer, kind, file, before, .. } = session;
+    let steps = training.steps();
+    match ending {
+        Ending::Finished => observer.event(steps, EventKind::Finished {})?,
+        Ending::NoGain { step, best: (best, reward) } => {
+            let reason = format!(
+                "no evaluation up to step {step} was better than that after step {best}, with a mean reward of {reward:.4}"
+            );
+            say(format_args!("stopped      {reason}"));
+            observer.event(steps, EventKind::Stopped { reason })?;
+        }
+        Ending::Interrupted => {
+            observer.checkpoint(training, false)?;
+            observer.event(steps, EventKind::Interrupted {})?;
+            say(format_args!(
+                "interrupted  after step {steps} of {}; `grpo train --resume {}` goes on",
+                file.train.steps,
+                folder.path().display()
+            ));
+            return Err(Interrupted.into());
+        }
+    }
+    let target = folder.path().join(kind);
+    writer.save(&target, training.policy())?;
+    let idle = idle_steps(folder)?;
+    if 2 * idle > steps as usize {
         say(format_args!(
-            "in {} of {} steps the rewards of every group were equal, and nothing was learned from them",
-            observer.idle_steps, file.train.steps
+            "in {idle} of {steps} steps the rewards of every group were equal, and nothing was learned from them"
         ));
     }
-    let after = look.at(grpo.policy())?;
-    say(format_args!("{}", comparison(&before, &after)));
+    let after = training.evaluate()?;
+    let seen = |evaluated| Seen::of(session.codec(), evaluated);
+    say(format_args!("{}", comparison(&seen(before.as_ref()), &seen(after.as_ref()))));
+    if let Some((step, reward)) = training.state().numbers.evaluations.best {
+        say(format_args!("best         step {step}, mean reward {reward:.4}"));
+    }
     say(format_args!("{kind:<12} {}", target.display()));
-    say(format_args!("metrics      {}", observer.folder.metrics_path().display()));
+    say(format_args!("metrics      {}", folder.metrics_path().display()));
     Ok(())
 }
 
-/// Writes metrics, completions and models, and moves the bar.
+/// Steps in which no group had a completion that was better than another.
+fn idle_steps(folder: &RunFolder) -> anyhow::Result<usize> {
+    let is_idle = |line: &Map<String, Value>| {
+        line.get("frac_reward_zero_std").and_then(Value::as_f64) == Some(1.0)
+    };
+    Ok(folder.read_metrics()?.iter().filter(|line| is_idle(line)).count())
+}
+
+/// Writes metrics, completions and checkpoints, and moves the bar.
 struct Observer {
     metrics: JsonLinesWriter,
     completions: JsonLinesWriter,
+    events: JsonLinesWriter,
     progress: Progress,
     folder: RunFolder,
     save: SaveSection,
+    steps: u32,
     writer: Writer,
-    /// Steps in which no group had a completion that was better than another.
-    idle_steps: u32,
+    /// What the steps were, where they were done before; and whether another result ends the run.
+    recorded: Recorded,
+    must_be_equal: bool,
+    /// The last checkpoint.
+    saved: Instant,
     /// Whether a step before had to be corrected for its sampler.
     was_corrected: bool,
 }
 
-impl TrainObserver<Policy> for Observer {
-    fn step(
-        &mut self,
-        report: &StepReport,
-        metrics: &Metrics,
-        policy: &Policy,
-    ) -> Result<(), TrainError> {
-        self.metrics.append(metrics).map_err(observer_error)?;
-        let done = report.step + 1;
-        self.idle_steps += u32::from(report.advantages.zero_std_share == 1.0);
-        if report.corrected == Some(true) && !self.was_corrected {
-            self.was_corrected = true;
-            self.progress.say(&format!(
-                "step {done}: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps"
-            ));
+impl Observer {
+    /// Of the steps that are left.
+    fn new(session: &mut Session, must_be_equal: bool) -> anyhow::Result<Self> {
+        let Session { folder, file, training, writer, recorded, .. } = session;
+        let done = u64::from(training.steps());
+        let TrainFile { save, train, .. } = file;
+        let progress = Progress::new(u64::from(train.steps));
+        progress.begin_at(done);
+        Ok(Self {
+            metrics: folder.metrics_from(done + 1)?,
+            completions: folder.completions_from(done + 1)?,
+            events: folder.events()?,
+            progress,
+            folder: folder.clone(),
+            save: save.clone(),
+            steps: train.steps,
+            writer: writer.clone(),
+            recorded: std::mem::take(recorded),
+            must_be_equal,
+            saved: Instant::now(),
+            was_corrected: false,
+        })
+    }
+
+    fn event(&mut self, step: u32, what: EventKind) -> anyhow::Result<()> {
+        let event = Event { step: u64::from(step), at: config::now(), what };
+        Ok(self.events.append(&event)?)
+    }
+
+    /// Writes the checkpoint of this moment, and removes those that are not kept.
+    fn checkpoint(&mut self, training: &Training<Policy>, best: bool) -> anyhow::Result<()> {
+        checkpoint::write(&self.folder, &self.writer, training)?;
+        self.saved = Instant::now();
+        let of_best = training.state().numbers.evaluations.best;
+        let besides: Vec<u64> = of_best.iter().map(|(step, _)| u64::from(*step)).collect();
+        self.folder.keep_checkpoints(self.save.keep_last, &besides)?;
+        self.event(training.steps(), EventKind::Checkpoint { best })
+    }
+
+    fn is_checkpoint_due(&self, done: &StepDone<'_>) -> bool {
+        let step = done.report.step + 1;
+        let minutes = self.save.every_minutes;
+        let is_time =
+            minutes > 0.0 && self.saved.elapsed() > Duration::from_secs_f64(60.0 * minutes);
+        let is_end = step == self.steps || done.ending.is_some();
+        is_due(step, self.save.every) || is_time || is_end || done.is_best
+    }
+
+    /// Where the step was done before, whether it is what it was.
+    fn compare(&self, done: &StepDone<'_>) -> anyhow::Result<()> {
+        let step = u64::from(done.report.step) + 1;
+        match self.recorded.check(step, done.metrics) {
+            Ok(false) => {}
+            Ok(true) if self.must_be_equal => {
+                self.progress.say(&format!("verified     step {step} is what it was"));
+            }
+            Ok(true) => {}
+            Err(fault) if self.must_be_equal => anyhow::bail!(fault),
+            Err(fault) => self.progress.say(&format!("warning      {fault}")),
         }
-        if is_due(done, self.save.completions_every) {
+        Ok(())
+    }
+}
+
+impl TrainObserver<Policy> for Observer {
+    fn step(&mut self, done: &StepDone<'_>, training: &Training<Policy>) -> Result<(), TrainError> {
+        let StepDone { report, metrics, .. } = *done;
+        self.compare(done).map_err(observer_error)?;
+        let step = report.step + 1;
+        if is_due(step, self.save.completions_every) {
             for record in records(report, &self.writer.spec.codec) {
                 self.completions.append(&record).map_err(observer_error)?;
             }
         }
-        if is_due(done, self.save.every) {
-            self.folder
-                .write_checkpoint(u64::from(done), |folder| self.writer.fill(folder, policy))
-                .map_err(observer_error)?;
+        self.metrics.append(metrics).map_err(observer_error)?;
+        if report.corrected == Some(true) && !self.was_corrected {
+            self.was_corrected = true;
+            self.progress.say(&format!(
+                "step {step}: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps"
+            ));
+        }
+        if self.is_checkpoint_due(done) {
+            self.checkpoint(training, done.is_best).map_err(observer_error)?;
         }
         let value = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
         let valid = metrics.get("rewards/valid/mean").map(|valid| format!("  valid {valid:.2}"));

@@ -4,4 +4,4 @@ mod layers;
 mod records;
 
 pub(crate) use layers::{Origin, load};
-pub(crate) use records::{resolved, run_info};
+pub(crate) use records::{now, resolved, run_info};

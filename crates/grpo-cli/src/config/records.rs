@@ -51,7 +51,7 @@ fn git_revision() -> Option<String> {
 }
 
 /// UTC to the second.
-fn now() -> String {
+pub(crate) fn now() -> String {
     utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()))
 }
 

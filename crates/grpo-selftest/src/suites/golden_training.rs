@@ -6,8 +6,8 @@ use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, S
 use grpo_model::{Frozen, Policy, StoredTensors, Transformer, WeightPrecision};
 use grpo_rewards::{Outcome, RewardConfig, Scored};
 use grpo_train::{
-    AdvantageSettings, Decayed, GrpoConfig, Learner, Lesson, LossSettings, OptimizerConfig,
-    SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
+    AdvantageSettings, Decayed, EvalConfig, GrpoConfig, Learner, Lesson, LossSettings,
+    OptimizerConfig, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
 };
 
 use super::golden_models::{check_ids, check_length, load, start};
@@ -174,6 +174,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             max_grad_norm: expected.max_grad_norm,
         },
         schedule: ScheduleConfig::default(),
+        eval: EvalConfig::default(),
     })
 }
 

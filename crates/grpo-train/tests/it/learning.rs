@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use grpo_data::Prompt;
 use grpo_model::Transformer;
 use grpo_train::{
-    Grpo, Metrics, StepReport, TrainError, TrainObserver, train, unconditional_prompts,
+    Ending, Grpo, Metrics, StepDone, TrainError, TrainObserver, Training, unconditional_prompts,
 };
 
 use crate::oracle::logprobs;
@@ -18,15 +19,20 @@ use crate::support::{
 struct Kept(RefCell<Vec<Metrics>>);
 
 impl TrainObserver<Transformer> for Kept {
-    fn step(
-        &mut self,
-        _: &StepReport,
-        metrics: &Metrics,
-        _: &Transformer,
-    ) -> Result<(), TrainError> {
-        self.0.borrow_mut().push(metrics.clone());
+    fn step(&mut self, done: &StepDone<'_>, _: &Training<Transformer>) -> Result<(), TrainError> {
+        self.0.borrow_mut().push(done.metrics.clone());
         Ok(())
     }
+}
+
+/// Runs all steps; gives the training and the metrics of each step.
+fn train(
+    grpo: Grpo<Transformer>,
+    prompts: impl FnMut(u32) -> Vec<Prompt>,
+) -> (Training<Transformer>, Vec<Metrics>) {
+    let (mut training, mut kept) = (Training::new(grpo, None), Kept::default());
+    assert_eq!(training.run(prompts, &mut kept).unwrap(), Ending::Finished);
+    (training, kept.0.into_inner())
 }
 
 /// Acceptance test 7: ten arms, one of which is rewarded.
@@ -54,7 +60,7 @@ fn the_best_of_ten_arms_is_found() {
         arm.map_or(0.0, |arm| logprobs(&policy, arm)[0].exp())
     };
     assert!(share(&mut grpo) < 0.2);
-    train(&mut grpo, prompts, &mut Kept::default()).unwrap();
+    let mut grpo = train(grpo, prompts).0.into_grpo();
     let share = share(&mut grpo);
     assert!(share > 0.9, "{share}");
 }
@@ -72,10 +78,8 @@ fn a_small_model_learns_to_write_molecules() {
     let boundary = vocabulary.boundary();
     let model = fresh_model(vocabulary.len());
     let decode = Arc::new(move |ids: &[u32]| vocabulary.decode(ids));
-    let mut grpo = begin(model, config, 1, boundary, decode).unwrap();
-    let mut kept = Kept::default();
-    train(&mut grpo, |_| unconditional_prompts(4, boundary), &mut kept).unwrap();
-    let metrics = kept.0.into_inner();
+    let grpo = begin(model, config, 1, boundary, decode).unwrap();
+    let (_, metrics) = train(grpo, |_| unconditional_prompts(4, boundary));
     let mean = |steps: &[Metrics], name: &str| {
         steps.iter().map(|step| step.get(name).unwrap()).sum::<f64>() / steps.len() as f64
     };
@@ -94,11 +98,9 @@ fn short_run(seed: u64) -> (Vec<Vec<(String, f64)>>, Vec<f32>) {
     config.train.micro_batch_tokens = 10;
     let boundary = vocabulary.boundary();
     let model = model(vocabulary.len(), 2.0);
-    let mut grpo = begin(model, config, seed, boundary, chains()).unwrap();
-    let mut kept = Kept::default();
-    train(&mut grpo, |_| unconditional_prompts(3, boundary), &mut kept).unwrap();
-    let metrics = kept.0.into_inner();
-    (metrics.iter().map(timeless).collect(), parameters(grpo.policy()))
+    let grpo = begin(model, config, seed, boundary, chains()).unwrap();
+    let (training, metrics) = train(grpo, |_| unconditional_prompts(3, boundary));
+    (metrics.iter().map(timeless).collect(), parameters(training.policy()))
 }
 
 #[test]
@@ -119,11 +121,9 @@ fn the_learning_rate_warms_up_and_falls() {
     config.train.steps = 10;
     config.schedule.warmup_steps = 4;
     config.schedule.floor = 0.1;
-    let mut grpo = grpo(config, chains());
-    let mut kept = Kept::default();
-    train(&mut grpo, |_| unconditional_prompts(1, vocabulary().boundary()), &mut kept).unwrap();
-    let rates: Vec<f64> =
-        kept.0.into_inner().iter().map(|step| step.get("learning_rate").unwrap()).collect();
+    let grpo = grpo(config, chains());
+    let (_, metrics) = train(grpo, |_| unconditional_prompts(1, vocabulary().boundary()));
+    let rates: Vec<f64> = metrics.iter().map(|step| step.get("learning_rate").unwrap()).collect();
     for (rate, expected) in rates.iter().zip([2.5e-3, 5e-3, 7.5e-3, 1e-2]) {
         assert!((rate - expected).abs() < 1e-12, "{rates:?}");
     }

@@ -11,9 +11,9 @@ use grpo_model::{
 };
 use grpo_rewards::RewardConfig;
 use grpo_train::{
-    AdvantageSettings, Decayed, Decode, Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig,
-    Parts, SamplerCheck, SamplingConfig, ScheduleConfig, StepReport, TrainConfig, TrainError,
-    unconditional_prompts,
+    AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings, Metrics,
+    OptimizerConfig, Parts, SamplerCheck, SamplingConfig, ScheduleConfig, StepReport, TrainConfig,
+    TrainError, unconditional_prompts,
 };
 
 /// Tokens of small molecules.
@@ -91,6 +91,7 @@ pub(crate) fn config() -> GrpoConfig {
         sampler_check: SamplerCheck::default(),
         optimizer: optimizer(),
         schedule: ScheduleConfig::default(),
+        eval: EvalConfig::default(),
     }
 }
 

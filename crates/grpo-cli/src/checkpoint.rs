@@ -1,0 +1,82 @@
+//! A training as a checkpoint, and back.
+//!
+//! ```text
+//! checkpoints/step-N/
+//!   config.json, model.safetensors, …    the policy: a model folder, or an adapter folder
+//!   trainer/state.json                   steps, controllers, what evaluations said
+//!   trainer/optimizer.safetensors        AdamW's two means of each parameter
+//!   trainer/reference.safetensors        the reference, where it is another one than at the start
+//!   manifest.json                        size and SHA-256 of each of these
+//! ```
+
+use anyhow::Context;
+use burn::module::Module;
+use grpo_model::{Adapted, AdapterFolder, CausalLm, ModelFolder, Policy, StoredAs, read_tensors};
+use grpo_run::{Checkpoint, RunFolder, VerifiedFolder};
+use grpo_train::{SavedState, TrainerState, Training};
+
+use crate::models::Writer;
+
+const FOLDER: &str = "trainer";
+const STATE: &str = "state.json";
+const MOMENTS: &str = "optimizer.safetensors";
+const REFERENCE: &str = "reference.safetensors";
+
+/// Writes the checkpoint of this moment.
+pub(crate) fn write(
+    run: &RunFolder,
+    writer: &Writer,
+    training: &Training<Policy>,
+) -> anyhow::Result<Checkpoint> {
+    let TrainerState { numbers, moments, reference } = training.state();
+    let state = serde_json::to_string_pretty(&numbers).context("the state of the trainer")?;
+    run.write_checkpoint(u64::from(training.steps()), |folder| {
+        writer.fill(folder, training.policy())?;
+        let folder = folder.join(FOLDER);
+        let failed = || format!("cannot write `{}`", folder.display());
+        std::fs::create_dir(&folder).with_context(failed)?;
+        std::fs::write(folder.join(STATE), state + "\n").with_context(failed)?;
+        moments.write(&folder.join(MOMENTS), StoredAs::F32, None)?;
+        if let Some(reference) = reference {
+            reference.write(&folder.join(REFERENCE), StoredAs::F32, None)?;
+        }
+        anyhow::Ok(())
+    })
+}
+
+/// The policy of a checkpoint; an adapter is put on the model of `like`.
+pub(crate) fn policy(checkpoint: &VerifiedFolder, like: &Policy) -> anyhow::Result<Policy> {
+    let folder = checkpoint.path();
+    Ok(match like {
+        Policy::Whole(model) => Policy::Whole(ModelFolder::load(folder, &model.device())?.model),
+        Policy::Adapted(adapted) => {
+            let device = adapted.adapter().devices().remove(0);
+            let AdapterFolder { adapter, .. } =
+                AdapterFolder::load(folder, adapted.base(), &device)?;
+            Policy::Adapted(Adapted::new(adapted.base(), adapter))
+        }
+    })
+}
+
+/// Takes `training` back to the moment of a checkpoint of its run.
+pub(crate) fn restore(
+    training: &mut Training<Policy>,
+    checkpoint: &VerifiedFolder,
+) -> anyhow::Result<()> {
+    let folder = checkpoint.path().join(FOLDER);
+    let (state, reference) = (folder.join(STATE), folder.join(REFERENCE));
+    let restored = (|| {
+        let text =
+            std::fs::read(&state).with_context(|| format!("cannot read `{}`", state.display()))?;
+        let numbers = serde_json::from_slice(&text)
+            .with_context(|| format!("`{}` is no state of this program", state.display()))?;
+        let moments = read_tensors(&folder.join(MOMENTS))?;
+        let reference = match reference.exists() {
+            true => Some((read_tensors(&reference)?, reference.as_path())),
+            false => None,
+        };
+        let policy = policy(checkpoint, training.policy())?;
+        anyhow::Ok(training.restore(policy, SavedState { numbers, moments, reference })?)
+    })();
+    restored.with_context(|| format!("`{}` cannot be gone on from", checkpoint.path().display()))
+}

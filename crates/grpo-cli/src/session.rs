@@ -1,0 +1,193 @@
+//! A run of `grpo train`: how it is begun, and how it is taken up again.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use grpo_data::Codec;
+use grpo_model::Policy;
+use grpo_run::{DataFile, Newest, RunFolder, RunLock, VerifiedFolder};
+use grpo_train::{Evaluated, Evaluation, Grpo, Training};
+
+use crate::args::TrainArguments;
+use crate::models::Writer;
+use crate::output::say;
+use crate::prompts::Prompts;
+use crate::recorded::Recorded;
+use crate::run_files::{create_run, unchanged, unlisted};
+use crate::train_file::{Start, TrainFile};
+use crate::{checkpoint, config};
+
+/// A run and the training in it.
+pub(crate) struct Session {
+    pub(crate) file: TrainFile,
+    pub(crate) folder: RunFolder,
+    pub(crate) training: Training<Policy>,
+    pub(crate) prompts: Prompts,
+    pub(crate) writer: Writer,
+    /// How what is trained is called.
+    pub(crate) kind: &'static str,
+    /// The policy as the run began with it.
+    pub(crate) before: Option<Evaluated>,
+    /// What steps to come were, where they were done before.
+    pub(crate) recorded: Recorded,
+    /// Whether it was taken up again.
+    pub(crate) is_resumed: bool,
+    /// As long as it lives, no other process writes into the folder.
+    _lock: RunLock,
+}
+
+impl Session {
+    /// Begins a run.
+    pub(crate) fn begin(
+        arguments: &TrainArguments,
+        configuration: &Path,
+        interrupt: Arc<AtomicBool>,
+    ) -> anyhow::Result<Self> {
+        let loaded = config::load::<TrainFile>(configuration, &arguments.set)?;
+        let mut file = loaded.value;
+        if let Some(run) = &arguments.run {
+            file.run.clone_from(run);
+        }
+        file.check(&loaded.origin)?;
+        // Everything that can be refused is refused before the run has a folder.
+        let start = file.start()?;
+        let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
+        let data = measured.collect::<Result<Vec<_>, _>>()?;
+        let begun = Begun::of(&file, start, interrupt)?;
+        let text = config::resolved(&file.resolved()?)?;
+        let info = config::run_info(file.seed, data);
+        let folder = create_run(&file.run, arguments.force, &text, &info)?;
+        let lock = folder.lock()?;
+        let before = begun.look(&folder)?;
+        let recorded = Recorded::after(&folder, 0)?;
+        Ok(begun.session(file, folder, lock, before, recorded))
+    }
+
+    /// Takes a run up again.
+    pub(crate) fn resume(
+        run: &Path,
+        verify: bool,
+        interrupt: Arc<AtomicBool>,
+    ) -> anyhow::Result<Self> {
+        let folder = RunFolder::open(run)?;
+        let lock = folder.lock()?;
+        let info = folder.read_info()?;
+        let loaded = config::load::<TrainFile>(&folder.config_path(), &[])
+            .with_context(|| format!("`{}` is no run of `grpo train`", run.display()))?;
+        let file = loaded.value;
+        file.check(&loaded.origin)?;
+        unchanged(&info.data)?;
+        folder.recover_checkpoints()?;
+        let from = place(&folder, verify)?;
+        let start = file.start()?;
+        unlisted(&start.files, &info.data)?;
+        let begun = Begun::of(&file, start, interrupt)?;
+        let before = begun.look(&folder)?;
+        let step = from.as_ref().map_or(0, |(step, _)| *step);
+        let recorded = Recorded::after(&folder, step)?;
+        let mut session = begun.session(file, folder, lock, before, recorded);
+        if let Some((_, checkpoint)) = from {
+            checkpoint::restore(&mut session.training, &checkpoint)?;
+        }
+        session.is_resumed = true;
+        say(format_args!("going on     after step {step} of {}", session.file.train.steps));
+        Ok(session)
+    }
+
+    /// What turns ids into text.
+    pub(crate) fn codec(&self) -> &Codec {
+        &self.writer.spec.codec
+    }
+}
+
+/// The checkpoint to go on from, and its step; `None` for the beginning. To verify a run is to go back so far that
+/// at least one step that was recorded is done once more.
+fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, VerifiedFolder)>> {
+    let last = Recorded::after(folder, 0)?.last();
+    anyhow::ensure!(
+        !verify || last.is_some(),
+        "`{}` has no step that could be verified; leave --verify out",
+        folder.path().display()
+    );
+    let latest = last.filter(|_| verify).map(|last| last - 1);
+    let Newest { whole, damaged } = folder.newest_checkpoint(latest)?;
+    for fault in &damaged {
+        say(format_args!("checkpoint   {fault}"));
+    }
+    anyhow::ensure!(
+        whole.is_some() || damaged.is_empty(),
+        "none of the {} checkpoints of `{}` is whole; begin anew with `grpo train {} --run` and another folder",
+        damaged.len(),
+        folder.path().display(),
+        folder.config_path().display()
+    );
+    if let (Some((step, _)), false) = (&whole, damaged.is_empty()) {
+        say(format_args!("checkpoint   that of step {step} is taken instead"));
+    }
+    Ok(whole)
+}
+
+/// A training before its first step, and what belongs to it.
+struct Begun {
+    training: Training<Policy>,
+    prompts: Prompts,
+    writer: Writer,
+    kind: &'static str,
+}
+
+impl Begun {
+    fn of(file: &TrainFile, start: Start, interrupt: Arc<AtomicBool>) -> anyhow::Result<Self> {
+        let Start { parts, prompts, of_evaluation, writer, kind, .. } = start;
+        let config = file.grpo();
+        let evaluation = (!of_evaluation.is_empty())
+            .then(|| {
+                let (end_ids, decode) = (parts.end_ids.clone(), parts.decode.clone());
+                Evaluation::new(of_evaluation, &parts.policy, &config, end_ids, decode, file.seed)
+            })
+            .transpose()?;
+        let mut grpo = Grpo::new(parts, config, file.seed)?;
+        grpo.interrupted_by(interrupt);
+        Ok(Self { training: Training::new(grpo, evaluation), prompts, writer, kind })
+    }
+
+    /// Says what the run is, and looks at the policy that it begins with.
+    fn look(&self, folder: &RunFolder) -> anyhow::Result<Option<Evaluated>> {
+        say(format_args!("run folder   {}", folder.path().display()));
+        if let Some(report) = &self.prompts.report {
+            say(format_args!("prompts      {report}"));
+        }
+        if !self.writer.spec.codec.is_text() {
+            say(format_args!("no tokenizer: the reward sees ids with spaces between them"));
+        }
+        let count = self.training.evaluated_count();
+        if count > 0 {
+            say(format_args!("drawing {count} completions, to compare with later"));
+        }
+        Ok(self.training.evaluate()?)
+    }
+
+    fn session(
+        self,
+        file: TrainFile,
+        folder: RunFolder,
+        lock: RunLock,
+        before: Option<Evaluated>,
+        recorded: Recorded,
+    ) -> Session {
+        let Self { training, prompts, writer, kind } = self;
+        Session {
+            file,
+            folder,
+            training,
+            prompts,
+            writer,
+            kind,
+            before,
+            recorded,
+            is_resumed: false,
+            _lock: lock,
+        }
+    }
+}

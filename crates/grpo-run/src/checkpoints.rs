@@ -1,0 +1,183 @@
+//! `checkpoints/`: what a run can be taken up from again, one folder a step.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::folder::CHECKPOINTS;
+use crate::{
+    Existing, RunError, RunFolder, VerifiedFolder, verify, write_folder_atomically, write_manifest,
+};
+
+/// A checkpoint of a run, not yet verified.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Checkpoint {
+    /// Training steps that were done when it was written.
+    pub step: u64,
+    /// Its folder.
+    pub path: PathBuf,
+}
+
+impl Checkpoint {
+    /// Checks every file against the manifest.
+    ///
+    /// # Errors
+    /// As [`verify`].
+    pub fn verify(&self) -> Result<VerifiedFolder, RunError> {
+        verify(&self.path)
+    }
+}
+
+/// The newest checkpoint that is whole, and why newer ones are not.
+#[derive(Debug)]
+pub struct Newest {
+    /// Steps that were done when it was written, and its folder; `None` where there is no whole one.
+    pub whole: Option<(u64, VerifiedFolder)>,
+    /// The faults of newer ones, from the newest on.
+    pub damaged: Vec<RunError>,
+}
+
+impl RunFolder {
+    /// Writes the checkpoint of a step: `fill` puts files into an empty folder, which gets a
+    /// manifest and takes its place in `checkpoints/` once all is on disk. A checkpoint of the
+    /// same step, which a resumed run writes again, is replaced.
+    ///
+    /// # Errors
+    /// `fill` failed, or writing did; an older checkpoint of the step is then as it was.
+    pub fn write_checkpoint<E: From<RunError>>(
+        &self,
+        step: u64,
+        fill: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<Checkpoint, E> {
+        let path = self.path().join(CHECKPOINTS).join(format!("{STEP}{step}"));
+        write_folder_atomically(&path, Existing::Replace, |folder| {
+            fill(folder)?;
+            Ok::<(), E>(write_manifest(folder)?)
+        })?;
+        Ok(Checkpoint { step, path })
+    }
+
+    /// The checkpoints, in the order of their steps. Folders of other names are passed over, such
+    /// as those that a killed run left unfinished.
+    ///
+    /// # Errors
+    /// The folder of checkpoints cannot be read.
+    pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, RunError> {
+        let folders = self.folders_of_checkpoints()?.into_iter();
+        let mut checkpoints: Vec<Checkpoint> = folders
+            .filter_map(|(name, path)| Some(Checkpoint { step: step_of(&name)?, path }))
+            .collect();
+        checkpoints.sort_unstable();
+        Ok(checkpoints)
+    }
+
+    /// Looks for a checkpoint to go on from, of the steps up to `last` alone where that is given.
+    ///
+    /// # Errors
+    /// The folder of checkpoints cannot be read.
+    pub fn newest_checkpoint(&self, last: Option<u64>) -> Result<Newest, RunError> {
+        let mut damaged = Vec::new();
+        for checkpoint in self.checkpoints()?.into_iter().rev() {
+            if last.is_some_and(|last| checkpoint.step > last) {
+                continue;
+            }
+            match checkpoint.verify() {
+                Ok(folder) => {
+                    return Ok(Newest { whole: Some((checkpoint.step, folder)), damaged });
+                }
+                Err(fault) => damaged.push(fault),
+            }
+        }
+        Ok(Newest { whole: None, damaged })
+    }
+
+    /// Removes all checkpoints but the newest `last` ones and those of the steps in `besides`.
+    ///
+    /// # Errors
+    /// One cannot be removed.
+    pub fn keep_checkpoints(&self, last: usize, besides: &[u64]) -> Result<(), RunError> {
+        let checkpoints = self.checkpoints()?;
+        let old = checkpoints.len().saturating_sub(last);
+        checkpoints[..old]
+            .iter()
+            .filter(|checkpoint| !besides.contains(&checkpoint.step))
+            .try_for_each(remove)
+    }
+
+    /// Removes the checkpoints after a step, which a run has gone back to.
+    ///
+    /// # Errors
+    /// One cannot be removed.
+    pub fn remove_checkpoints_after(&self, step: u64) -> Result<(), RunError> {
+        let checkpoints = self.checkpoints()?;
+        checkpoints.iter().filter(|checkpoint| checkpoint.step > step).try_for_each(remove)
+    }
+
+    /// Clears away what a killed run left in the folder of checkpoints. A checkpoint that was whole, but had not taken
+    /// its name yet or had lost it to its successor, gets it.
+    ///
+    /// # Errors
+    /// The folder of checkpoints cannot be read or written.
+    pub fn recover_checkpoints(&self) -> Result<(), RunError> {
+        for (name, path) in self.folders_of_checkpoints()? {
+            let Some(step) = step_of_leftover(&name) else { continue };
+            let place = self.path().join(CHECKPOINTS).join(format!("{STEP}{step}"));
+            if !place.exists() && verify(&path).is_ok() {
+                fs::rename(&path, &place).map_err(RunError::write(&place))?;
+            } else {
+                fs::remove_dir_all(&path).map_err(RunError::write(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names and paths, in the order of names; none where there is no folder of checkpoints.
+    fn folders_of_checkpoints(&self) -> Result<Vec<(String, PathBuf)>, RunError> {
+        let folder = self.path().join(CHECKPOINTS);
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(RunError::read(&folder)(error)),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(RunError::read(&folder))?;
+            if let Ok(name) = entry.file_name().into_string() {
+                found.push((name, entry.path()));
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+}
+
+const STEP: &str = "step-";
+
+/// The step of a checkpoint's folder, if its name is one that we write.
+fn step_of(name: &str) -> Option<u64> {
+    let step: u64 = name.strip_prefix(STEP)?.parse().ok()?;
+    (name == format!("{STEP}{step}")).then_some(step)
+}
+
+/// The step of a folder that had not taken its name yet, or stepped aside for another.
+fn step_of_leftover(name: &str) -> Option<u64> {
+    let (name, number) = name.strip_prefix('.')?.rsplit_once(".tmp-")?;
+    number.parse::<u32>().ok()?;
+    step_of(name)
+}
+
+/// It loses its name first, so that a machine that stops in between leaves no half of it under that.
+fn remove(checkpoint: &Checkpoint) -> Result<(), RunError> {
+    let Checkpoint { path, step } = checkpoint;
+    let names = (0u32..).map(|number| path.with_file_name(format!(".{STEP}{step}.tmp-{number}")));
+    let hidden = names.into_iter().find(|hidden| !hidden.exists()).expect("a number is free");
+    fs::rename(path, &hidden).map_err(RunError::write(path))?;
+    // Without its manifest nothing takes it for a whole one that lost its name; a damaged one may have none.
+    match fs::remove_file(hidden.join("manifest.json")) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(RunError::write(path)(error));
+        }
+        _ => {}
+    }
+    fs::remove_dir_all(&hidden).map_err(RunError::write(path))
+}

@@ -1,0 +1,232 @@
+//! A look at the policy from outside: completions of prompts that stay the same, that nothing is learned from.
+
+use std::time::{Duration, Instant};
+
+use grpo_data::{Completion, Prompt, Purpose};
+use grpo_model::{CausalLm, Frozen};
+use grpo_rewards::{Outcome, RewardRunner, Sample};
+use grpo_rollout::{Rollout, RolloutSettings, StepKey};
+use serde::{Deserialize, Serialize};
+
+use crate::error::in_range;
+use crate::{Decode, GrpoConfig, Metrics, TrainError};
+
+/// When a training is evaluated, and when that ends it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvalConfig {
+    /// Steps from one evaluation to the next; 0 for none between the first and the last step.
+    pub every: u32,
+    /// The run ends after so many evaluations without a new best one; 0 for never.
+    pub patience: u32,
+    /// What a new best one must be better by.
+    pub min_gain: f64,
+}
+
+impl Default for EvalConfig {
+    fn default() -> Self {
+        Self { every: 0, patience: 0, min_gain: 0.0 }
+    }
+}
+
+impl EvalConfig {
+    pub(crate) fn check(&self) -> Result<(), TrainError> {
+        in_range("eval.min_gain", self.min_gain, 0.0..=f64::MAX)?;
+        if self.patience > 0 && self.every == 0 {
+            return Err(TrainError::PatienceWithoutEvaluations);
+        }
+        Ok(())
+    }
+
+    /// Whether there is one after `done` of `steps` steps.
+    pub(crate) fn is_due(&self, done: u32, steps: u32) -> bool {
+        self.every > 0 && (done.is_multiple_of(self.every) || done == steps)
+    }
+}
+
+/// Prompts, and how they are completed and judged; equal policies give equal completions.
+pub struct Evaluation {
+    prompts: Vec<Prompt>,
+    rollout: Rollout,
+    rewards: RewardRunner,
+    decode: Decode,
+    seed: u64,
+    /// Part of the completions that the reward may fail for.
+    max_failed: f64,
+}
+
+/// What was seen: a completion of each prompt.
+#[derive(Clone, Debug)]
+pub struct Evaluated {
+    /// Each completion as text.
+    pub texts: Vec<String>,
+    /// What the reward said of it.
+    pub outcomes: Vec<Outcome>,
+    /// Its tokens.
+    pub lengths: Vec<usize>,
+    /// What it took.
+    pub time: Duration,
+}
+
+impl Evaluation {
+    /// One completion of each of `prompts`, sampled as `config` samples.
+    ///
+    /// # Errors
+    /// Settings that do not fit the model.
+    pub fn new<M: CausalLm>(
+        prompts: Vec<Prompt>,
+        policy: &M,
+        config: &GrpoConfig,
+        end_ids: Vec<u32>,
+        decode: Decode,
+        seed: u64,
+    ) -> Result<Self, TrainError> {
+        let settings = RolloutSettings {
+            group_size: 1,
+            max_new_tokens: config.sampling.max_new_tokens,
+            end_ids,
+            distribution: config.sampling.distribution(policy.vocabulary_size())?,
+            batch_size: config.sampling.batch_size,
+        };
+        let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
+        let rollout = Rollout::new(settings, policy, longest)?;
+        // As much time for each completion as in a step of the training, and no less altogether.
+        let of_step = f64::from(config.train.prompts_per_step) * config.train.group_size as f64;
+        let share = (prompts.len() as f64 / of_step).max(1.0);
+        let limit = Duration::from_secs_f64(config.train.reward_time_limit * share);
+        Ok(Self {
+            prompts,
+            rollout: rollout.stopping_at(&config.sampling.stop, &decode)?,
+            rewards: RewardRunner::new(config.reward.build()?, limit),
+            decode,
+            seed,
+            max_failed: config.train.max_failed_rewards,
+        })
+    }
+
+    /// Completions of an evaluation.
+    pub fn count(&self) -> usize {
+        self.prompts.len()
+    }
+
+    /// Looks at `policy`.
+    ///
+    /// # Errors
+    /// A policy that cannot be sampled, or a reward that failed too often.
+    pub fn of<M: CausalLm>(&self, policy: &M) -> Result<Evaluated, TrainError> {
+        let started = Instant::now();
+        let (seed, purpose) = (self.seed, Purpose::Evaluation);
+        let key = StepKey { seed, purpose, step: 0, policy_version: 0 };
+        let groups = self.rollout.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
+        let completions: Vec<&Completion> =
+            groups.iter().flat_map(|group| &group.completions).collect();
+        let text = |completion: &&Completion| {
+            (self.decode)(&completion.action_ids().collect::<Vec<u32>>())
+        };
+        let texts: Vec<String> = completions.iter().map(text).collect();
+        let sample = |(text, prompt): (&String, &Prompt)| Sample {
+            text: text.clone(),
+            fields: prompt.fields.clone(),
+        };
+        let outcomes = self.rewards.score(texts.iter().zip(&self.prompts).map(sample).collect());
+        let failures: Vec<&str> = outcomes.iter().filter_map(Outcome::failure).collect();
+        if failures.len() as f64 > self.max_failed * outcomes.len() as f64 {
+            return Err(TrainError::EvaluationReward {
+                failed: failures.len(),
+                all: outcomes.len(),
+                reason: failures[0].to_owned(),
+            });
+        }
+        let lengths = completions.iter().map(|completion| completion.actions()).collect();
+        Ok(Evaluated { texts, outcomes, lengths, time: started.elapsed() })
+    }
+}
+
+impl Evaluated {
+    /// Mean reward over the completions that have one; `None` without any.
+    pub fn reward(&self) -> Option<f64> {
+        let rewards: Vec<f64> = self.outcomes.iter().filter_map(Outcome::total).collect();
+        (!rewards.is_empty()).then(|| rewards.iter().sum::<f64>() / rewards.len() as f64)
+    }
+
+    /// The metrics of a step's completions, with `eval_` in front.
+    pub fn metrics(&self) -> Metrics {
+        Metrics::of_evaluation(self)
+    }
+}
+
+/// The evaluations of a run so far: all that early stopping depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evaluations {
+    /// Steps that were done at the best one, and its mean reward.
+    pub best: Option<(u32, f64)>,
+    /// Evaluations since then.
+    pub since_best: u32,
+}
+
+impl Evaluations {
+    /// Takes note of one; whether it is the best so far. One without a reward is not.
+    pub(crate) fn observe(&mut self, done: u32, reward: Option<f64>, config: &EvalConfig) -> bool {
+        let is_best = reward.is_some_and(|reward| {
+            self.best.is_none_or(|(_, best)| reward > best && reward >= best + config.min_gain)
+        });
+        match reward {
+            Some(reward) if is_best => *self = Self { best: Some((done, reward)), since_best: 0 },
+            _ => self.since_best += 1,
+        }
+        is_best
+    }
+
+    /// Whether there was no better one for too long.
+    pub(crate) fn are_enough(&self, config: &EvalConfig) -> bool {
+        config.patience > 0 && self.since_best >= config.patience
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_is_remembered_and_patience_ends() {
+        let config = EvalConfig { every: 5, patience: 2, min_gain: 0.1 };
+        let mut seen = Evaluations::default();
+        let rewards = [Some(0.5), Some(0.55), None, Some(0.7), Some(0.75), Some(0.3)];
+        let expected = [
+            (true, Some((5, 0.5)), false),
+            (false, Some((5, 0.5)), false),
+            (false, Some((5, 0.5)), true),
+            (true, Some((20, 0.7)), false),
+            (false, Some((20, 0.7)), false),
+            (false, Some((20, 0.7)), true),
+        ];
+        for (i, (reward, (is_best, best, is_enough))) in
+            rewards.into_iter().zip(expected).enumerate()
+        {
+            let done = 5 * (i as u32 + 1);
+            assert_eq!(seen.observe(done, reward, &config), is_best, "after {done}");
+            assert_eq!((seen.best, seen.are_enough(&config)), (best, is_enough), "after {done}");
+        }
+        let endless = EvalConfig { patience: 0, ..config };
+        assert!(!seen.are_enough(&endless));
+    }
+
+    /// Equal rewards are no gain, and with no gain asked for the last evaluation does not push out an equal one.
+    #[test]
+    fn an_equal_one_is_not_better() {
+        let config = EvalConfig::default();
+        let mut seen = Evaluations::default();
+        assert!(seen.observe(1, Some(0.5), &config));
+        assert!(!seen.observe(2, Some(0.5), &config));
+        assert!(seen.observe(3, Some(0.5 + 1e-12), &config));
+    }
+
+    #[test]
+    fn evaluations_are_due_at_multiples_and_at_the_end() {
+        let config = EvalConfig { every: 4, ..EvalConfig::default() };
+        let due: Vec<u32> = (1..=10).filter(|&done| config.is_due(done, 10)).collect();
+        assert_eq!(due, [4, 8, 10]);
+        assert!(!EvalConfig::default().is_due(10, 10));
+    }
+}

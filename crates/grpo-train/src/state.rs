@@ -1,0 +1,94 @@
+//! A training between two steps, as it is put away and taken up again.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::TensorData;
+use grpo_model::{CausalLm, StoredTensors};
+use serde::{Deserialize, Serialize};
+
+use crate::evaluation::Evaluations;
+use crate::learner::LearnerState;
+use crate::{TrainError, Training};
+
+/// Everything that the next step depends on besides the configuration, the files that a run reads, and the weights of
+/// the policy.
+///
+/// It is of the moment between two steps: no completion waits for its update then. Random numbers and the order of the
+/// prompts are functions of the seed and the step, so that a step is all that is kept of them.
+pub struct TrainerState {
+    /// Numbers.
+    pub numbers: StateNumbers,
+    /// The optimizer's decaying means.
+    pub moments: StoredTensors,
+    /// The reference, where it is another one than at the start.
+    pub reference: Option<StoredTensors>,
+}
+
+/// The part of a [`TrainerState`] that is numbers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StateNumbers {
+    /// Steps that are done.
+    pub steps: u32,
+    /// Tokens that were sampled in them.
+    pub num_tokens: u64,
+    /// What learning rates are multiplied by.
+    pub learning_rate_factor: f64,
+    /// How often the run went back.
+    pub roll_backs: u32,
+    /// What the evaluations so far said.
+    pub evaluations: Evaluations,
+    pub(crate) learner: LearnerState,
+}
+
+/// A [`TrainerState`] as it was read.
+pub struct SavedState<'a> {
+    /// Numbers.
+    pub numbers: StateNumbers,
+    /// The optimizer's decaying means, by name.
+    pub moments: BTreeMap<String, TensorData>,
+    /// The reference, where it is another one than at the start, and the file that it was in.
+    pub reference: Option<(BTreeMap<String, TensorData>, &'a Path)>,
+}
+
+impl<M: CausalLm> Training<M> {
+    /// What it is to be taken up with again.
+    pub fn state(&self) -> TrainerState {
+        let (learner, moments, reference) = self.grpo.learner.remembered();
+        let numbers = StateNumbers {
+            steps: self.steps,
+            num_tokens: self.num_tokens,
+            learning_rate_factor: self.grpo.learning_rate_factor,
+            roll_backs: self.roll_backs,
+            evaluations: self.evaluations,
+            learner,
+        };
+        TrainerState { numbers, moments, reference }
+    }
+
+    /// Goes on from `saved`, with `policy`, which has the weights of then.
+    ///
+    /// # Errors
+    /// It is of another model, or of other settings.
+    pub fn restore(&mut self, policy: M, saved: SavedState<'_>) -> Result<(), TrainError> {
+        let SavedState { numbers, moments, reference } = saved;
+        let StateNumbers {
+            steps,
+            num_tokens,
+            learning_rate_factor,
+            roll_backs,
+            evaluations,
+            learner,
+        } = numbers;
+        let restored = self.grpo.learner.restore(policy, learner, moments, reference);
+        restored.map_err(|fault| TrainError::OtherState { fault })?;
+        self.grpo.learning_rate_factor = learning_rate_factor;
+        self.steps = steps;
+        self.version = self.grpo.learner.version();
+        self.num_tokens = num_tokens;
+        self.roll_backs = roll_backs;
+        self.evaluations = evaluations;
+        Ok(())
+    }
+}
