@@ -7,9 +7,7 @@
 
 use std::fmt::Write as _;
 
-use chematic::core::{
-    AtomIdx, BondOrder, Molecule, apply_kekule, implicit_hcount, kekulize,
-};
+use chematic::core::{AtomIdx, BondOrder, Molecule, apply_kekule, implicit_hcount, kekulize};
 use chematic::depict::{BOND_LEN, compute_layout};
 
 /// Space around the outermost atoms, in the units of the layout (a bond is 40).
@@ -72,9 +70,7 @@ pub(crate) fn draw(model: &Molecule, rings: &[Vec<usize>]) -> String {
     for (i, label) in labels.iter().enumerate() {
         let Some(label) = label else { continue };
         let neighbors = model.neighbors(AtomIdx(i as u32)).map(|(atom, _)| places[atom.0 as usize]);
-        let right = neighbors.filter(|place| place.x > places[i].x + 1.0).count();
-        let left = model.degree(AtomIdx(i as u32)) - right;
-        label.write(&mut svg, places[i], right > left);
+        label.write(&mut svg, places[i], free_side(places[i], &neighbors.collect::<Vec<_>>()));
     }
     svg.push_str("</svg>");
     svg
@@ -125,10 +121,8 @@ fn bond_lines(
     let length = a.distance(b).max(1.0);
     // A unit vector across the bond.
     let across = Place { x: -(b.y - a.y) / length, y: (b.x - a.x) / length };
-    let beside = |place: Place, by: f64| Place {
-        x: place.x + by * across.x,
-        y: place.y + by * across.y,
-    };
+    let beside =
+        |place: Place, by: f64| Place { x: place.x + by * across.x, y: place.y + by * across.y };
     match order {
         BondOrder::Double | BondOrder::Aromatic => {
             let dashed = order == BondOrder::Aromatic;
@@ -205,41 +199,89 @@ impl Label {
     }
 
     /// The symbol in the middle of its atom, hydrogens on the free side.
-    fn write(&self, svg: &mut String, at: Place, hydrogens_left: bool) {
-        let y = at.y + 0.36 * FONT;
-        let half = FONT * 0.36 * self.symbol.len() as f64;
-        let small = 0.72 * FONT;
-        let above = |text: &str| {
-            if text.is_empty() {
-                return String::new();
-            }
-            format!("<tspan font-size=\"{small:.1}\" dy=\"-6\">{text}</tspan><tspan dy=\"6\">&#8203;</tspan>")
-        };
-        let below = |count: u8| match count {
-            0 | 1 => String::new(),
-            count => format!("<tspan font-size=\"{small:.1}\" dy=\"4\">{count}</tspan><tspan dy=\"-4\">&#8203;</tspan>"),
-        };
+    fn write(&self, svg: &mut String, at: Place, free: Side) {
+        let symbol = self.symbol;
+        let isotope = raised(&self.isotope.map(|mass| mass.to_string()).unwrap_or_default());
+        let charge = raised(&self.charge());
         let hydrogens = match self.hydrogens {
             0 => String::new(),
-            count => format!("H{}", below(count)),
+            1 => "H".to_owned(),
+            count => format!("H{}", lowered(count)),
         };
-        let isotope = above(&self.isotope.map(|mass| mass.to_string()).unwrap_or_default());
-        let (symbol, charge) = (self.symbol, above(&self.charge()));
-        let (anchor, x, text) = if hydrogens_left && self.isotope.is_none() && self.hydrogens > 0 {
-            // The charge stands behind the symbol, and so beyond the middle.
-            let beyond = if self.charge == 0 { 0.0 } else { 0.5 * FONT };
-            ("end", at.x + half + beyond, format!("{hydrogens}{symbol}{charge}"))
-        } else {
-            let before = self.isotope.map_or(0.0, |mass| small * 0.55 * mass.to_string().len() as f64);
-            ("start", at.x - half - before, format!("{isotope}{symbol}{hydrogens}{charge}"))
+        let half = FONT * 0.36 * symbol.len() as f64;
+        let mut text = |anchor: &str, x: f64, y: f64, text: &str| {
+            let _ = write!(
+                svg,
+                "<text class=\"atom-{symbol}\" x=\"{x:.1}\" y=\"{:.1}\" font-family=\"sans-serif\" font-size=\"{FONT}\" \
+                 fill=\"{}\" text-anchor=\"{anchor}\">{text}</text>",
+                y + 0.36 * FONT,
+                color(symbol)
+            );
         };
-        let _ = write!(
-            svg,
-            "<text class=\"atom-{symbol}\" x=\"{x:.1}\" y=\"{y:.1}\" font-family=\"sans-serif\" font-size=\"{FONT}\" \
-             fill=\"{}\" text-anchor=\"{anchor}\">{text}</text>",
-            color(symbol)
-        );
+        let is_alone = self.hydrogens == 0 || self.isotope.is_some();
+        match free {
+            Side::Left if !is_alone => {
+                // The charge stands behind the symbol, and so beyond the middle.
+                let beyond = if self.charge == 0 { 0.0 } else { 0.5 * FONT };
+                text("end", at.x + half + beyond, at.y, &format!("{hydrogens}{symbol}{charge}"));
+            }
+            Side::Above | Side::Below if !is_alone => {
+                let by = if free == Side::Above { -LINE } else { LINE };
+                text("middle", at.x, at.y, symbol);
+                text("middle", at.x, at.y + by, &format!("{hydrogens}{charge}"));
+            }
+            _ => {
+                let digits = self.isotope.map_or(0, |mass| mass.to_string().len());
+                let before = SMALL * 0.55 * digits as f64;
+                let all = format!("{isotope}{symbol}{hydrogens}{charge}");
+                text("start", at.x - half - before, at.y, &all);
+            }
+        }
     }
+}
+
+/// From a symbol to the hydrogens above or below it.
+const LINE: f64 = 0.9 * FONT;
+/// Size of raised and lowered letters.
+const SMALL: f64 = 0.72 * FONT;
+
+fn raised(text: &str) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<tspan font-size=\"{SMALL:.1}\" dy=\"-6\">{text}</tspan><tspan dy=\"6\">&#8203;</tspan>"
+    )
+}
+
+fn lowered(count: u8) -> String {
+    format!(
+        "<tspan font-size=\"{SMALL:.1}\" dy=\"4\">{count}</tspan><tspan dy=\"-4\">&#8203;</tspan>"
+    )
+}
+
+/// Where an atom has no bond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Right,
+    Left,
+    Above,
+    Below,
+}
+
+/// The right one, where it is free: letters are read from the left.
+fn free_side(at: Place, neighbors: &[Place]) -> Side {
+    let is_free = |toward: fn(Place, Place) -> f64| {
+        neighbors.iter().all(|neighbor| toward(at, *neighbor) < 0.3 * BOND_LEN)
+    };
+    if is_free(|at, neighbor| neighbor.x - at.x) {
+        return Side::Right;
+    }
+    if is_free(|at, neighbor| at.x - neighbor.x) {
+        return Side::Left;
+    }
+    let down: f64 = neighbors.iter().map(|neighbor| neighbor.y - at.y).sum();
+    if down > 0.0 { Side::Above } else { Side::Below }
 }
 
 /// Colours that are seen on white and on near-black.

@@ -62,6 +62,7 @@ pub(crate) enum Command {
   grpo train --resume runs/short                                after an interruption, from the newest checkpoint on
   grpo train --resume runs/short --verify                       and show that what was done can be done again
 
+On a terminal, a screen shows curves, completions and events; `q` on it is Ctrl-C. With --plain it is lines.
 Ctrl-C (or SIGTERM) ends a run between two steps, with a checkpoint; a second one ends it at once.")]
 pub(crate) struct TrainArguments {
     /// Configuration file (TOML); every key is explained in docs/configuration.md
@@ -83,6 +84,9 @@ pub(crate) struct TrainArguments {
     /// weights are not what was recorded
     #[arg(long, requires = "resume")]
     pub(crate) verify: bool,
+    /// Write plain lines, where there would be a screen with curves
+    #[arg(long)]
+    pub(crate) plain: bool,
 }
 
 /// A configuration file, and what to change in it.

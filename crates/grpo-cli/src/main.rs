@@ -7,6 +7,7 @@ mod args;
 mod checkpoint;
 mod commands;
 mod config;
+mod dashboard;
 mod device;
 mod generate;
 mod interrupt;

@@ -88,7 +88,8 @@ impl Chart {
     }
 
     fn draw(&self, svg: &mut String) -> Result<(), Box<dyn std::error::Error>> {
-        let root = SVGBackend::with_string(svg, (WIDTH * SCALE, HEIGHT * SCALE)).into_drawing_area();
+        let root =
+            SVGBackend::with_string(svg, (WIDTH * SCALE, HEIGHT * SCALE)).into_drawing_area();
         let (x, y) = self.ranges();
         let ticks = Ticks::of(&y);
         let mut context = ChartBuilder::on(&root)
@@ -96,14 +97,14 @@ impl Chart {
             .margin_right(12 * SCALE)
             .margin_bottom(2 * SCALE)
             .set_label_area_size(LabelAreaPosition::Left, ticks.width() * SCALE)
-            .set_label_area_size(LabelAreaPosition::Bottom, 24 * SCALE)
+            .set_label_area_size(LabelAreaPosition::Bottom, 26 * SCALE)
             .build_cartesian_2d(Steps(x.clone()), y.clone())?;
-        let text = ("sans-serif", 17 * SCALE).into_font().color(&INK);
+        let text = ("sans-serif", 20 * SCALE).into_font().color(&INK);
         context
             .configure_mesh()
             .disable_x_mesh()
             .x_labels(6)
-            .y_labels(5)
+            .y_labels(6)
             .light_line_style(TRANSPARENT)
             .bold_line_style(GRID.stroke_width(SCALE))
             .axis_style(GRID.stroke_width(SCALE))
@@ -205,6 +206,8 @@ struct Ticks {
     decimals: usize,
     scientific: bool,
     longest: usize,
+    /// What is smaller is a rounded 0.
+    zero: f64,
 }
 
 impl Ticks {
@@ -213,13 +216,13 @@ impl Ticks {
         let apart = (range.end - range.start) / 5.0;
         let scientific = largest >= 1e6 || largest < 1e-3;
         let decimals = (-apart.log10()).ceil().clamp(0.0, 8.0) as usize;
-        let mut ticks = Self { decimals, scientific, longest: 0 };
+        let mut ticks = Self { decimals, scientific, longest: 0, zero: 1e-6 * apart };
         ticks.longest = ticks.text(range.start).len().max(ticks.text(range.end).len());
         ticks
     }
 
     fn text(&self, value: f64) -> String {
-        if value == 0.0 {
+        if value.abs() < self.zero {
             return "0".to_owned();
         }
         if self.scientific { format!("{value:.1e}") } else { format!("{value:.*}", self.decimals) }
@@ -227,6 +230,6 @@ impl Ticks {
 
     /// Room for them, in pixels.
     fn width(&self) -> u32 {
-        (self.longest as u32 * 8 + 10).max(30)
+        (self.longest as u32 * 9 + 10).max(32)
     }
 }

@@ -18,3 +18,6 @@ pub use error::ReportError;
 pub use page::render;
 pub use run_data::RunData;
 pub use success::{Judged, OutOfRange, Outcome, SuccessCriteria, Verdict, judge};
+
+#[cfg(test)]
+mod tests;

@@ -36,7 +36,11 @@ pub fn render(runs: &[RunData]) -> String {
         numbers: numbers(runs),
         differences: differences(runs),
         samples: single.map_or_else(Vec::new, Samples::of),
-        events: single.map_or_else(Vec::new, |run| run.events.iter().map(row).collect()),
+        events: single.map_or_else(Vec::new, |run| {
+            // A checkpoint now and then is no event for a reader.
+            let plain = |event: &&Event| event.what == (EventKind::Checkpoint { best: false });
+            run.events.iter().filter(|event| !plain(event)).map(row).collect()
+        }),
     };
     template.render(Serde(page)).expect("the template finds all that it names")
 }
@@ -189,10 +193,9 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
     let (kind, text) = match &event.what {
         EventKind::Resumed {} => ("resumed", "The run goes on from this step.".to_owned()),
         EventKind::Interrupted {} => ("interrupted", "A signal asked the run to end.".to_owned()),
-        EventKind::Checkpoint { best } => (
-            "checkpoint",
-            if *best { "The best held-out reward so far." } else { "" }.to_owned(),
-        ),
+        EventKind::Checkpoint { best } => {
+            ("checkpoint", if *best { "The best held-out reward so far." } else { "" }.to_owned())
+        }
         EventKind::Reference { mix, .. } => {
             ("reference", format!("The reference takes in the policy with a share of {mix}."))
         }

@@ -93,8 +93,8 @@ const PLANS: &[Plan] = &[
         title: "Clipped tokens",
         what: "Share of the tokens whose ratio was clipped",
         metrics: &[
-            ("clip_ratio/low_mean", "low"),
-            ("clip_ratio/high_mean", "high"),
+            ("clip_ratio/low_mean", "below"),
+            ("clip_ratio/high_mean", "above"),
             ("cispo_clip_ratio", "CISPO"),
         ],
         spread: Spread::None,
@@ -216,31 +216,28 @@ fn panels_of(
     spread: &Spread,
 ) -> Vec<Panel> {
     let [run] = runs else {
-        let panel = |(name, label): &(&str, &str)| {
-            let several = metrics.len() > 1 && !label.is_empty() && *label != "training";
-            let title = if several { format!("{title}, {label}") } else { title.to_owned() };
+        let panel = |(i, (name, label)): (usize, &(&str, &str))| {
+            let title = if i > 0 { format!("{title}, {label}") } else { title.to_owned() };
             overlaid(runs, title, what, name)
         };
-        return metrics.iter().filter_map(panel).collect();
+        return metrics.iter().enumerate().filter_map(panel).collect();
     };
     let mut chart = Chart { marks: marks(run), ..Chart::default() };
     let mut legend = Vec::new();
-    let mut longest = 0;
     for (name, label) in metrics {
         let points = points_of(&run.metrics, name);
         if points.is_empty() || (is_constant(&points) && !ALWAYS.contains(name)) {
             continue;
         }
         let color = legend.len();
-        longest = longest.max(points.len());
-        let line = smooth(&points, span(points.len()));
+        let line = line_of(name, &points);
         chart.curves.push(Curve { color, points, line });
         legend.push(Key { label: (*label).to_owned(), color: css_color(color) });
     }
     if chart.is_empty() {
         return Vec::new();
     }
-    let mut caption = caption(what, span(longest));
+    let mut caption = join(what, "");
     let words = match spread {
         Spread::None => None,
         Spread::Deviation(std) => deviation(run, metrics[0].0, std)
@@ -265,14 +262,12 @@ fn panels_of(
 fn overlaid(runs: &[RunData], title: String, what: &str, name: &str) -> Option<Panel> {
     let mut chart = Chart::default();
     let mut legend = Vec::new();
-    let mut longest = 0;
     for (color, run) in runs.iter().enumerate() {
         let points = points_of(&run.metrics, name);
         if points.is_empty() {
             continue;
         }
-        longest = longest.max(points.len());
-        let line = smooth(&points, span(points.len()));
+        let line = line_of(name, &points);
         chart.curves.push(Curve { color, points, line });
         legend.push(Key { label: run.name.clone(), color: css_color(color) });
     }
@@ -282,14 +277,13 @@ fn overlaid(runs: &[RunData], title: String, what: &str, name: &str) -> Option<P
     if !ALWAYS.contains(&name) && all.into_iter().all(|point| point.1 == first) {
         return None;
     }
-    Some(Panel { title, caption: caption(what, span(longest)), svg: chart.svg(), legend })
+    Some(Panel { title, caption: join(what, ""), svg: chart.svg(), legend })
 }
 
-fn caption(what: &str, span: usize) -> String {
-    if span == 1 {
-        return join(what, "");
-    }
-    join(what, &format!("Points: steps. Line: moving average over about {span}"))
+/// The smoothed curve; what has no scatter is drawn as it is.
+fn line_of(name: &str, points: &[(f64, f64)]) -> Points {
+    let is_set = ["learning_rate", "kl_coef"].contains(&name) || name.starts_with("eval_");
+    smooth(points, if is_set { 1 } else { span(points.len()) })
 }
 
 /// Sentences with their full stops.
@@ -373,7 +367,9 @@ fn distribution(runs: &[RunData]) -> Option<Panel> {
 fn times(runs: &[RunData]) -> Vec<Panel> {
     let [run] = runs else {
         let what = "Seconds";
-        return overlaid(runs, "Time of a step".to_owned(), what, "step_time").into_iter().collect();
+        return overlaid(runs, "Time of a step".to_owned(), what, "step_time")
+            .into_iter()
+            .collect();
     };
     let mut chart = Chart { marks: marks(run), from_zero: true, ..Chart::default() };
     let mut legend = Vec::new();

@@ -44,9 +44,10 @@ impl RunData {
         let folder = RunFolder::open(path)?;
         let info = folder.read_info()?;
         let config_path = folder.config_path();
-        let config: toml::Table = folder.read_config()?.parse().map_err(|error: toml::de::Error| {
-            ReportError::Config { path: config_path.clone(), reason: one_line(error.message()) }
-        })?;
+        let config: toml::Table =
+            folder.read_config()?.parse().map_err(|error: toml::de::Error| {
+                ReportError::Config { path: config_path.clone(), reason: one_line(error.message()) }
+            })?;
         if config.contains_key("pretrain") {
             return Err(ReportError::NotATraining { path: path.to_owned() });
         }

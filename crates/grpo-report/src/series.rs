@@ -16,15 +16,21 @@ pub(crate) fn values_of(metrics: &[Map<String, Value>], name: &str) -> Vec<(u64,
 
 /// The step of line `i`: the line's own word, or its place.
 pub(crate) fn step_of(line: &Map<String, Value>, i: usize) -> u64 {
-    line.get("step").and_then(Value::as_u64).unwrap_or(i as u64 + 1)
+    let step = line.get("step").and_then(Value::as_u64);
+    step.filter(|step| *step < MOST_STEPS).unwrap_or(i as u64 + 1)
 }
+
+/// No run has more steps; a file that says so is not believed.
+const MOST_STEPS: u64 = 1 << 50;
+/// What is larger is off any chart.
+const LARGEST: f64 = 1e100;
 
 /// Points of a curve.
 pub(crate) type Points = Vec<(f64, f64)>;
 
-/// The finite values of a metric as points.
+/// The values of a metric that a chart can show.
 pub(crate) fn points_of(metrics: &[Map<String, Value>], name: &str) -> Points {
-    let finite = values_of(metrics, name).into_iter().filter(|(_, value)| value.is_finite());
+    let finite = values_of(metrics, name).into_iter().filter(|(_, value)| value.abs() < LARGEST);
     finite.map(|(step, value)| (step as f64, value)).collect()
 }
 
@@ -119,12 +125,19 @@ mod tests {
 
     #[test]
     fn null_is_not_a_number_and_an_absent_metric_is_nothing() {
-        let lines = [r#"{"step": 3, "kl": 0.5}"#, r#"{"step": 4, "kl": null}"#, r#"{"step": 5}"#];
+        let lines = [
+            r#"{"step": 3, "kl": 0.5}"#,
+            r#"{"step": 4, "kl": null}"#,
+            r#"{"step": 5}"#,
+            r#"{"step": 18446744073709551615, "kl": 1e300}"#,
+        ];
         let lines: Vec<Map<String, Value>> =
             lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
         let values = values_of(&lines, "kl");
         assert_eq!(values[0], (3, 0.5));
-        assert!(values[1].0 == 4 && values[1].1.is_nan() && values.len() == 2);
+        assert!(values[1].0 == 4 && values[1].1.is_nan());
+        // A step that no run can have is the line's place, and a number off any chart is no point.
+        assert_eq!(values[2..], [(4, 1e300)]);
         assert_eq!(points_of(&lines, "kl"), [(3.0, 0.5)]);
         assert!(values_of(&lines, "reward").is_empty());
     }

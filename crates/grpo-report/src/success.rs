@@ -104,14 +104,19 @@ pub struct Verdict {
 
 impl Verdict {
     /// [`Outcome::Failed`] where one criterion was missed; else [`Outcome::Passed`] where the rise of the reward, which is
-    /// what a run is for, could be judged; else [`Outcome::NotJudged`].
+    /// what a run is for, and its end could be judged; else [`Outcome::NotJudged`].
     pub fn outcome(&self) -> Outcome {
-        let has = |outcome| self.criteria.iter().any(|judged| judged.outcome == outcome);
-        let reward = self.criteria.first().map(|judged| judged.outcome);
-        match (has(Outcome::Failed), reward) {
-            (true, _) => Outcome::Failed,
-            (false, Some(Outcome::Passed)) => Outcome::Passed,
-            _ => Outcome::NotJudged,
+        let of = |name: &str| {
+            self.criteria
+                .iter()
+                .any(|judged| judged.name == name && judged.outcome == Outcome::Passed)
+        };
+        if self.criteria.iter().any(|judged| judged.outcome == Outcome::Failed) {
+            Outcome::Failed
+        } else if of(REWARD) && of(END) {
+            Outcome::Passed
+        } else {
+            Outcome::NotJudged
         }
     }
 }
@@ -133,6 +138,9 @@ pub fn judge(
     }
 }
 
+const REWARD: &str = "Reward rises";
+const END: &str = "No guard stopped it";
+
 /// Steps at the beginning, and as many at the end, that are compared: a tenth, and 5 where that is less.
 fn tenth(steps: usize) -> usize {
     (steps / 10).max(LEAST)
@@ -148,7 +156,7 @@ fn ends(values: &[f64]) -> Option<(&[f64], &[f64])> {
 }
 
 fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
-    let judged = |outcome, sentence| Judged { name: "Reward rises", outcome, sentence };
+    let judged = |outcome, sentence| Judged { name: REWARD, outcome, sentence };
     let rewards = finite(metrics, "reward");
     let Some((first, last)) = ends(&rewards) else {
         return judged(Outcome::NotJudged, too_few("reward", rewards.len()));
@@ -236,7 +244,7 @@ fn signal_is_there(metrics: &[Map<String, Value>], most: f64) -> Judged {
 }
 
 fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judged {
-    let judged = |outcome, sentence| Judged { name: "No guard stopped it", outcome, sentence };
+    let judged = |outcome, sentence| Judged { name: END, outcome, sentence };
     let stopped = events.iter().find_map(|event| match &event.what {
         EventKind::Guard { action, message, .. } if action == "stop" => Some((event.step, message)),
         _ => None,
@@ -255,13 +263,14 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
         sentence +=
             &format!("; guards spoke {warnings} times, and the run went back {rolled_back} times");
     }
-    // Early stopping is no guard, but whoever reads this should know of it.
+    // A failure or early stopping is no guard, and which of the two it was is for the reader to say.
     let ended = events.iter().rev().find_map(|event| match &event.what {
         EventKind::Stopped { reason } => Some((event.step, reason)),
         _ => None,
     });
     if let Some((step, reason)) = ended {
         sentence += &format!("; it ended early, after step {step}: {reason}");
+        return judged(Outcome::NotJudged, sentence);
     }
     judged(Outcome::Passed, sentence)
 }

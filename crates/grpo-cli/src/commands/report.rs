@@ -31,7 +31,12 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<()> {
         let verdict = run.verdict();
         say(format_args!("{}: {}", run.name, word(verdict.outcome())));
         for judged in verdict.criteria {
-            say(format_args!("  {:<11} {}: {}", word(judged.outcome), judged.name, judged.sentence));
+            say(format_args!(
+                "  {:<11} {}: {}",
+                word(judged.outcome),
+                judged.name,
+                judged.sentence
+            ));
         }
     }
     say(format_args!("report       {}", output.display()));

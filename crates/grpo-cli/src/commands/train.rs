@@ -1,5 +1,7 @@
 //! `grpo train`: GRPO from a model folder, or from where a run was interrupted, with a look before and after.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -11,10 +13,11 @@ use grpo_train::{Ending, StepDone, StepReport, TrainError, TrainObserver, Traini
 use serde_json::{Map, Value};
 
 use crate::args::TrainArguments;
+use crate::dashboard::Monitor;
 use crate::interrupt::Interrupted;
 use crate::look::{Seen, comparison};
 use crate::models::Writer;
-use crate::output::{Progress, say};
+use crate::output::say;
 use crate::recorded::Recorded;
 use crate::run_files::observer_error;
 use crate::session::Session;
@@ -23,6 +26,7 @@ use crate::{checkpoint, config, interrupt};
 
 pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
     let flag = interrupt::flag()?;
+    let stop = Arc::clone(&flag);
     let mut session = match (&arguments.resume, &arguments.config) {
         (Some(run), _) => Session::resume(run, arguments.verify, flag)?,
         (None, configuration) => {
@@ -30,14 +34,15 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
             Session::begin(arguments, configuration, flag)?
         }
     };
-    let mut observer = Observer::new(&mut session, arguments.verify)?;
+    let mut observer =
+        Observer::new(&mut session, arguments.verify, Show { plain: arguments.plain, stop })?;
     if session.is_resumed {
         observer.event(session.training.steps(), EventKind::Resumed {})?;
     }
     let Session { training, prompts, file, .. } = &mut session;
     let per_step = file.train.prompts_per_step;
     let trained = training.run(|step| prompts.of_step(step, per_step), &mut observer);
-    observer.progress.finish();
+    observer.monitor.finish();
     let ending = match trained {
         Ok(ending) => ending,
         Err(error) => return Err(ended_early(&session, &mut observer, error)),
@@ -108,12 +113,18 @@ fn idle_steps(folder: &RunFolder) -> anyhow::Result<usize> {
     Ok(folder.read_metrics()?.iter().filter(|line| is_idle(line)).count())
 }
 
+/// How the training is shown.
+struct Show {
+    plain: bool,
+    stop: Arc<AtomicBool>,
+}
+
 /// Writes metrics, completions and checkpoints, and moves the bar.
 struct Observer {
     metrics: JsonLinesWriter,
     completions: JsonLinesWriter,
     events: JsonLinesWriter,
-    progress: Progress,
+    monitor: Monitor,
     folder: RunFolder,
     save: SaveSection,
     steps: u32,
@@ -129,17 +140,21 @@ struct Observer {
 
 impl Observer {
     /// Of the steps that are left.
-    fn new(session: &mut Session, must_be_equal: bool) -> anyhow::Result<Self> {
+    fn new(session: &mut Session, must_be_equal: bool, show: Show) -> anyhow::Result<Self> {
         let Session { folder, file, training, writer, recorded, .. } = session;
         let done = u64::from(training.steps());
         let TrainFile { save, train, .. } = file;
-        let progress = Progress::new(u64::from(train.steps));
-        progress.begin_at(done);
+        let title = format!("grpo train  {}", file.run.display());
+        let mut monitor = Monitor::new(&title, u64::from(train.steps), done, show.plain, show.stop);
+        let metrics = folder.metrics_from(done + 1)?;
+        if done > 0 {
+            monitor.earlier(&folder.read_metrics()?);
+        }
         Ok(Self {
-            metrics: folder.metrics_from(done + 1)?,
+            metrics,
             completions: folder.completions_from(done + 1)?,
             events: folder.events()?,
-            progress,
+            monitor,
             folder: folder.clone(),
             save: save.clone(),
             steps: train.steps,
@@ -152,6 +167,9 @@ impl Observer {
     }
 
     fn event(&mut self, step: u32, what: EventKind) -> anyhow::Result<()> {
+        if let EventKind::Guard { message, .. } = &what {
+            self.monitor.event(&format!("step {step}: {message}"));
+        }
         let event = Event { step: u64::from(step), at: config::now(), what };
         Ok(self.events.append(&event)?)
     }
@@ -176,16 +194,16 @@ impl Observer {
     }
 
     /// Where the step was done before, whether it is what it was.
-    fn compare(&self, done: &StepDone<'_>) -> anyhow::Result<()> {
+    fn compare(&mut self, done: &StepDone<'_>) -> anyhow::Result<()> {
         let step = u64::from(done.report.step) + 1;
         match self.recorded.check(step, done.metrics) {
             Ok(false) => {}
             Ok(true) if self.must_be_equal => {
-                self.progress.say(&format!("verified     step {step} is what it was"));
+                self.monitor.say(&format!("verified     step {step} is what it was"));
             }
             Ok(true) => {}
             Err(fault) if self.must_be_equal => anyhow::bail!(fault),
-            Err(fault) => self.progress.say(&format!("warning      {fault}")),
+            Err(fault) => self.monitor.say(&format!("warning      {fault}")),
         }
         Ok(())
     }
@@ -204,22 +222,14 @@ impl TrainObserver<Policy> for Observer {
         self.metrics.append(metrics).map_err(observer_error)?;
         if report.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
-            self.progress.say(&format!(
+            self.monitor.say(&format!(
                 "step {step}: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps"
             ));
         }
         if self.is_checkpoint_due(done) {
             self.checkpoint(training, done.is_best).map_err(observer_error)?;
         }
-        let value = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
-        let valid = metrics.get("rewards/valid/mean").map(|valid| format!("  valid {valid:.2}"));
-        self.progress.step(format!(
-            "reward {:.3}{}  KL {:.3}  {:.0} tokens/s",
-            value("reward"),
-            valid.unwrap_or_default(),
-            value("kl"),
-            value("tokens_per_second"),
-        ));
+        self.monitor.step(report, metrics);
         Ok(())
     }
 }

@@ -20,8 +20,10 @@ use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use ratatui::crossterm::{cursor, execute};
+use serde_json::{Map, Value};
 
 use crate::dashboard::state::State;
+use crate::interrupt::EXIT_CODE;
 use crate::output::{Progress, say};
 
 /// Where a training shows how it goes.
@@ -39,10 +41,38 @@ enum Shown {
 impl Monitor {
     /// A screen where standard error is a terminal that can show one, else lines. Whoever presses `q` or Ctrl-C on the
     /// screen sets `stop`, which the training looks at after each step.
-    pub(crate) fn new(title: &str, steps: u64, plain: bool, stop: Arc<AtomicBool>) -> Self {
-        let screen = if plain || !is_terminal() { None } else { Dashboard::new(title, steps, stop) };
-        let shown = screen.map_or_else(|| Shown::Lines(Progress::new(steps)), Shown::Screen);
-        Self { shown, summary: Summary::new(steps) }
+    /// `done` steps of all `steps` were done before.
+    pub(crate) fn new(
+        title: &str,
+        steps: u64,
+        done: u64,
+        plain: bool,
+        stop: Arc<AtomicBool>,
+    ) -> Self {
+        let screen = if plain || !is_terminal() {
+            None
+        } else {
+            Dashboard::new(State::new(title, steps, done), stop)
+        };
+        let lines = || {
+            let progress = Progress::new(steps);
+            progress.begin_at(done);
+            Shown::Lines(progress)
+        };
+        Self { shown: screen.map_or_else(lines, Shown::Screen), summary: Summary::new(steps) }
+    }
+
+    /// The steps of a run that is taken up again, as lines of `metrics.jsonl`: its curves begin where the run began.
+    pub(crate) fn earlier(&mut self, lines: &[Map<String, Value>]) {
+        let mut rewards = lines.iter().filter_map(|line| line.get("reward")?.as_f64());
+        self.summary.first_reward = rewards.next();
+        let Shown::Screen(dashboard) = &self.shown else { return };
+        let mut state = dashboard.state();
+        for line in lines {
+            state.metrics(&|name| line.get(name).and_then(Value::as_f64));
+        }
+        // They say nothing of how fast this process is.
+        state.forget_times();
     }
 
     /// A step is done.
@@ -149,8 +179,8 @@ const FRAME: Duration = Duration::from_millis(250);
 
 impl Dashboard {
     /// `None` where the terminal refuses.
-    fn new(title: &str, steps: u64, stop: Arc<AtomicBool>) -> Option<Self> {
-        let state = Arc::new(Mutex::new(State::new(title, steps)));
+    fn new(state: State, stop: Arc<AtomicBool>) -> Option<Self> {
+        let state = Arc::new(Mutex::new(state));
         let closing = Arc::new(AtomicBool::new(false));
         hold_panics_back();
         open().ok()?;
@@ -217,7 +247,7 @@ fn draw_until<B: ratatui::backend::Backend>(
                         if stop.swap(true, Ordering::Relaxed) && is_ctrl_c(&event) {
                             // Asked before, and not willing to wait for the end of the step.
                             restore();
-                            std::process::exit(130);
+                            std::process::exit(EXIT_CODE.into());
                         }
                         break;
                     }
@@ -231,6 +261,8 @@ fn draw_until<B: ratatui::backend::Backend>(
             }
         }
         if !can_read {
+            // Without keys Ctrl-C has to be the terminal's again.
+            let _cooked = disable_raw_mode();
             thread::park_timeout(FRAME);
         }
     }
@@ -261,7 +293,7 @@ fn open() -> io::Result<()> {
 }
 
 /// Once, whoever comes first: the end, an error, an impatient user. Panics that were held back are shown then.
-fn restore() {
+pub(crate) fn restore() {
     if OPEN.swap(false, Ordering::SeqCst) {
         // There is nobody to tell.
         let _left = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);

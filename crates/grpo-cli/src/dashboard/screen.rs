@@ -19,7 +19,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, now: Instant) {
     let area = frame.area();
     let tall = area.height >= 36;
     // A terminal of 24 lines has 11 for the curves; one of a few lines has the head alone.
-    let samples = if tall { 8 } else { 4 };
+    let samples = if tall { 6 } else { 4 };
     let [head, gauge, curves, phases, completions, said, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
@@ -76,13 +76,14 @@ fn draw_curves(frame: &mut Frame<'_>, area: Rect, state: &State) {
     if area.height < 3 {
         return;
     }
-    if state.at.is_none() {
+    if state.curves.iter().all(|curve| curve.points.is_empty()) {
         let waiting = Paragraph::new("\nthe first step is on its way").alignment(Alignment::Center);
         return frame.render_widget(waiting.dark_gray(), area);
     }
     let rows: Vec<Rect> = if area.height >= 9 {
         let halves = Layout::vertical([Constraint::Fill(1); 2]).split(area);
-        let columns = |row: Rect| Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).split(row);
+        let columns =
+            |row: Rect| Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).split(row);
         halves.iter().flat_map(|row| columns(*row).to_vec()).collect()
     } else {
         Layout::horizontal([Constraint::Fill(1); 4]).spacing(2).split(area).to_vec()

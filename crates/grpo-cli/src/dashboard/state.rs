@@ -48,12 +48,12 @@ const SAID: usize = 1000;
 const TEXT: usize = 2000;
 
 impl State {
-    pub(super) fn new(title: &str, steps: u64) -> Self {
+    pub(super) fn new(title: &str, steps: u64, done: u64) -> Self {
         let curve = |name, metric| Curve { name, metric, points: Vec::new() };
         Self {
             title: printable(title),
             steps,
-            done: 0,
+            done,
             started: Instant::now(),
             at: None,
             curves: [
@@ -75,13 +75,14 @@ impl State {
     pub(super) fn step(&mut self, report: &StepReport, metrics: &Metrics) {
         let rewards = report.outcomes.iter().map(grpo_rewards::Outcome::total);
         let samples = report.texts.iter().zip(rewards);
-        self.metrics(metrics);
+        self.metrics(&|name| metrics.get(name));
         self.samples(samples.map(|(text, reward)| (text.as_str(), reward)));
     }
 
-    pub(super) fn metrics(&mut self, metrics: &Metrics) {
-        let value = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
-        self.done = metrics.get("step").map_or(self.done + 1, |step| step as u64);
+    /// The numbers of a step, by name.
+    pub(super) fn metrics(&mut self, metric: &dyn Fn(&str) -> Option<f64>) {
+        let value = |name: &str| metric(name).unwrap_or(f64::NAN);
+        self.done = metric("step").map_or(self.done + 1, |step| step as u64);
         self.at = Some(Instant::now());
         for curve in &mut self.curves {
             let value = value(curve.metric);
@@ -97,13 +98,19 @@ impl State {
             }
         }
         for (name, seconds) in &mut self.phases {
-            *seconds = metrics.get(&format!("time/{name}")).unwrap_or(0.0);
+            *seconds = metric(&format!("time/{name}")).unwrap_or(0.0);
         }
         self.tokens_per_second = value("tokens_per_second");
         let time = value("step_time");
         // Lately is about ten steps.
         let weight = if self.step_time == 0.0 { 1.0 } else { 0.1 };
         self.step_time += weight * (time - self.step_time);
+    }
+
+    /// Until the next step.
+    pub(super) fn forget_times(&mut self) {
+        (self.at, self.step_time) = (None, 0.0);
+        self.phases.iter_mut().for_each(|phase| phase.1 = 0.0);
     }
 
     /// The best and the worst of those with a reward.
@@ -139,7 +146,15 @@ impl State {
 
 /// Without what would move the cursor or ring a bell.
 fn printable(text: &str) -> String {
-    let shown = |c: char| if c == '\n' { '⏎' } else if c.is_control() { ' ' } else { c };
+    let shown = |c: char| {
+        if c == '\n' {
+            '⏎'
+        } else if c.is_control() {
+            ' '
+        } else {
+            c
+        }
+    };
     text.chars().map(shown).collect()
 }
 
