@@ -70,7 +70,7 @@ const SCALE: u32 = 4;
 const WIDTH: u32 = 480;
 const HEIGHT: u32 = 230;
 /// Points of a curve, at most.
-const POINTS: usize = 300;
+const POINTS: usize = 400;
 
 impl Chart {
     /// Whether there is anything to see.
@@ -94,7 +94,7 @@ impl Chart {
         let ticks = Ticks::of(&y);
         let mut context = ChartBuilder::on(&root)
             .margin_top(8 * SCALE)
-            .margin_right(12 * SCALE)
+            .margin_right(22 * SCALE)
             .margin_bottom(2 * SCALE)
             .set_label_area_size(LabelAreaPosition::Left, ticks.width() * SCALE)
             .set_label_area_size(LabelAreaPosition::Bottom, 26 * SCALE)
@@ -119,7 +119,7 @@ impl Chart {
             let around: Points = lower.into_iter().chain(upper.into_iter().rev()).collect();
             context.draw_series([Polygon::new(around, color.filled())])?;
         }
-        for &step in &self.marks {
+        for &step in self.marks.iter().filter(|step| (x.start..=x.end).contains(*step)) {
             let line = PathElement::new([(step, y.start), (step, y.end)], MARK.stroke_width(SCALE));
             context.draw_series([line])?;
         }
@@ -214,7 +214,7 @@ impl Ticks {
     fn of(range: &std::ops::Range<f64>) -> Self {
         let largest = range.start.abs().max(range.end.abs());
         let apart = (range.end - range.start) / 5.0;
-        let scientific = largest >= 1e6 || largest < 1e-3;
+        let scientific = !(1e-3..1e6).contains(&largest);
         let decimals = (-apart.log10()).ceil().clamp(0.0, 8.0) as usize;
         let mut ticks = Self { decimals, scientific, longest: 0, zero: 1e-6 * apart };
         ticks.longest = ticks.text(range.start).len().max(ticks.text(range.end).len());

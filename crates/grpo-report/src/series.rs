@@ -1,5 +1,7 @@
 //! Series of numbers over steps: read from metrics, smoothed, thinned, cut into quantiles.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 /// `(step, value)` of a metric in the lines that have it; what was not finite, which JSON cannot say, is NaN.
@@ -56,22 +58,20 @@ pub(crate) fn smooth(points: &[(f64, f64)], span: usize) -> Points {
     points.iter().map(average).collect()
 }
 
-/// At most about `most` points, with the lowest and the highest of each stretch: a page of a long run stays small, and no
-/// peak is lost.
+/// At most about `most` points, of each stretch the lowest, the highest, the first and the one in the middle: a page of a
+/// long run stays small, no peak is lost, and there is something between the peaks.
 pub(crate) fn thin(points: &[(f64, f64)], most: usize) -> Points {
     if points.len() <= most {
         return points.to_vec();
     }
-    let stretch = points.len().div_ceil(most / 2);
+    let stretch = points.len().div_ceil(most / 4);
     let mut kept = Points::new();
     for part in points.chunks(stretch) {
         let by = |a: &usize, b: &usize| part[*a].1.total_cmp(&part[*b].1);
         let low = (0..part.len()).min_by(by).expect("a stretch has points");
         let high = (0..part.len()).max_by(by).expect("a stretch has points");
-        kept.push(part[low.min(high)]);
-        if low != high {
-            kept.push(part[low.max(high)]);
-        }
+        let chosen = BTreeSet::from([0, part.len() / 2, low, high]);
+        kept.extend(chosen.into_iter().map(|place| part[place]));
     }
     kept
 }

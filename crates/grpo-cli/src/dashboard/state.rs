@@ -21,7 +21,7 @@ pub(super) struct State {
     pub(super) step_time: f64,
     pub(super) best: Option<Sample>,
     pub(super) worst: Option<Sample>,
-    said: Vec<String>,
+    pub(super) said: Vec<String>,
     pub(super) is_stopping: bool,
 }
 

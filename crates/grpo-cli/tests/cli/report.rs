@@ -55,7 +55,7 @@ fn runs_are_compared() {
     place.succeed(&["report", "run", "deep/run", "-o", "both.html"]);
     let page = place.read("both.html");
     // Folders of one name go by their paths.
-    assert!(page.contains("<h1>run · deep/run</h1>"));
+    assert!(page.contains("<h1>run · deep&#x2f;run</h1>"));
     assert!(page.contains("<tr><td><code>seed</code></td><td>1</td><td>2</td></tr>"));
 }
 
