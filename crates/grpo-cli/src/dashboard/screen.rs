@@ -166,7 +166,7 @@ fn number(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
         "0".to_owned()
-    } else if size >= 1e5 || size < 1e-3 {
+    } else if !(1e-3..1e5).contains(&size) {
         format!("{value:.1e}")
     } else {
         let decimals = (3 - size.log10().floor() as i32).clamp(0, 4) as usize;
