@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use grpo_run::{CompletionRecord, Event, RunFolder, RunInfo};
 use serde_json::{Map, Value};
 
-use crate::series::quantile;
+use crate::series::{LARGEST, quantile};
 use crate::{ReportError, SuccessCriteria, Verdict, judge};
 
 /// A run of `grpo train`, as far as it got.
@@ -127,8 +127,9 @@ fn name_of(path: &Path) -> String {
 }
 
 /// None where no completion has a reward.
-fn rewards_of(step: u64, completions: &[CompletionRecord]) -> Option<RewardsOfStep> {
-    let mut rewards: Vec<f64> = completions.iter().filter_map(|record| record.reward).collect();
+pub(crate) fn rewards_of(step: u64, completions: &[CompletionRecord]) -> Option<RewardsOfStep> {
+    let rewards = completions.iter().filter_map(|record| record.reward);
+    let mut rewards: Vec<f64> = rewards.filter(|reward| reward.abs() < LARGEST).collect();
     rewards.sort_by(f64::total_cmp);
     let quantiles = [0.05, 0.25, 0.5, 0.75, 0.95];
     (!rewards.is_empty())

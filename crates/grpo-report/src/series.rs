@@ -25,7 +25,7 @@ pub(crate) fn step_of(line: &Map<String, Value>, i: usize) -> u64 {
 /// No run has more steps; a file that says so is not believed.
 const MOST_STEPS: u64 = 1 << 50;
 /// What is larger is off any chart.
-const LARGEST: f64 = 1e100;
+pub(crate) const LARGEST: f64 = 1e100;
 
 /// Points of a curve.
 pub(crate) type Points = Vec<(f64, f64)>;

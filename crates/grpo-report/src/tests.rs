@@ -7,7 +7,7 @@ use grpo_data::Finish;
 use grpo_run::{CompletionRecord, Event, EventKind, RunInfo};
 use serde_json::{Map, Value, json};
 
-use crate::run_data::RewardsOfStep;
+use crate::run_data::{RewardsOfStep, rewards_of};
 use crate::{RunData, SuccessCriteria};
 
 /// A run of `steps` steps, of which the first and the last were recorded.
@@ -231,4 +231,28 @@ fn nothing_finite_is_no_chart() {
     let page = render(&[run]);
     assert!(charts(&page).is_empty(), "{:?}", charts(&page));
     assert!(page.contains("in step 1 it was no finite number"));
+}
+
+#[test]
+fn numbers_of_any_size_are_shown_or_left_out() {
+    for values in [
+        [1e300, -1e300, 1e308],
+        [1e99, -1e99, 0.0],
+        [1e-300, 2e-300, -1e-300],
+        [1e15, 1e15 + 0.25, 1e15],
+    ] {
+        let mut run = run("extreme", 3);
+        for (line, value) in run.metrics.iter_mut().zip(values) {
+            for name in ["reward", "kl", "time/update", "grad_norm"] {
+                line.insert(name.to_owned(), value.into());
+            }
+        }
+        assert!(!render(&[run]).contains("NaN"), "{values:?}");
+    }
+    let of = |rewards: &[f64]| {
+        let records: Vec<_> = rewards.iter().map(|reward| completion(1, "C", *reward)).collect();
+        rewards_of(1, &records)
+    };
+    assert_eq!(of(&[1e308, -1e308]), None);
+    assert_eq!(of(&[4.0, 1e308, 0.0]).unwrap().quantiles[2], 2.0);
 }
