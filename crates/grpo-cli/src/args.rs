@@ -76,7 +76,7 @@ pub(crate) struct TrainArguments {
     pub(crate) resume: Option<PathBuf>,
     /// Go on from an earlier checkpoint, so that at least the last step is done once more, and end where its numbers and
     /// weights are not what was recorded
-    #[arg(long, requires = "resume")]
+    #[arg(long)]
     pub(crate) verify: bool,
 }
 

@@ -21,6 +21,7 @@ mod completions;
 mod error;
 mod events;
 mod folder;
+mod going_back;
 mod info;
 mod json_lines;
 mod manifest;

@@ -22,6 +22,11 @@ use crate::train_file::{SaveSection, TrainFile};
 use crate::{checkpoint, config, interrupt};
 
 pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
+    // Clap asks for nothing that another argument excludes.
+    anyhow::ensure!(
+        !arguments.verify || arguments.resume.is_some(),
+        "--verify goes with --resume RUN: a new run has nothing that could be verified"
+    );
     let flag = interrupt::flag()?;
     let mut session = match (&arguments.resume, &arguments.config) {
         (Some(run), _) => Session::resume(run, arguments.verify, flag)?,

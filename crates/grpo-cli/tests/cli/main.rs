@@ -9,6 +9,7 @@ mod logprob;
 mod models;
 mod molecules;
 mod replay;
+mod resume;
 mod sample;
 mod selftest;
 mod shipped;

@@ -84,7 +84,16 @@ fn completions_of_prompts_by_an_adapter() {
         ("gpt2", "train.updates_per_rollout=2"),
     ] {
         let place = training_texts::place(family);
-        place.succeed(&["train", "train.toml", "--set", change, "--set", "save.every=1"]);
+        place.succeed(&[
+            "train",
+            "train.toml",
+            "--set",
+            change,
+            "--set",
+            "save.every=1",
+            "--set",
+            "save.keep_last=9",
+        ]);
         let mut texts = Vec::new();
         for (step, policy) in [
             ("1", "policy       m, where the run began\n"),
@@ -293,7 +302,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     let place = training_texts::place("llama");
     // A folder of the hub has none.
     fs::remove_file(place.path("m/manifest.json")).unwrap();
-    place.succeed(&["train", "train.toml", "--set", "save.every=1"]);
+    place.succeed(&["train", "train.toml", "--set", "save.every=1", "--set", "save.keep_last=9"]);
     let again = || arguments(["2", "0", "0"], &[]);
     place.succeed(&again());
 

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::tempdir;
 
-fn info() -> RunInfo {
+pub(crate) fn info() -> RunInfo {
     RunInfo {
         command: vec!["grpo".into(), "train".into()],
         started: "2026-01-31T12:00:00Z".into(),

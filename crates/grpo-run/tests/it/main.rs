@@ -1,6 +1,7 @@
 //! Tests through the public interface, in one binary.
 
 mod atomic;
+mod checkpoints;
 mod folder;
 mod json_lines;
 mod manifest;
