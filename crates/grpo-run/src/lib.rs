@@ -5,6 +5,7 @@
 //!   config.toml            the resolved configuration
 //!   run.json               versions, seed, device, data            RunInfo
 //!   metrics.jsonl          one JSON object a step                  RunFolder::metrics
+//!   ledger.jsonl           which weights sampled what, which updates used it   LedgerStep
 //!   events.jsonl           guards, roll-backs, resumptions          Event
 //!   completions/
 //!     completions.jsonl    sampled completions with their rewards  CompletionRecord
@@ -16,19 +17,28 @@
 //! whole lines.
 
 mod atomic;
+mod audit;
 mod completions;
 mod error;
 mod events;
 mod folder;
 mod info;
 mod json_lines;
+mod ledger;
 mod manifest;
 
 pub use atomic::{Existing, atomic_write, write_folder_atomically};
+pub use audit::{
+    Evidence, Finding, Period, Plan, ReferencePlan, ReferenceStart, ReferenceUpdate, StoredWeights,
+    Verdict, Violation, audit,
+};
 pub use completions::{CompletionRecord, read_completions};
 pub use error::RunError;
 pub use events::{Event, EventKind};
 pub use folder::{Checkpoint, RunFolder};
 pub use info::{DataFile, RunInfo};
 pub use json_lines::{JsonLinesWriter, read_json_lines};
+pub use ledger::{
+    CompletionDigest, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, ReferenceChange,
+};
 pub use manifest::{VerifiedFolder, sha256_of_file, verify, write_manifest};

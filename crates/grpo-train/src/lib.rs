@@ -9,6 +9,7 @@ mod config;
 mod error;
 mod frame;
 mod learner;
+mod ledger;
 mod loss_settings;
 mod metrics;
 mod optimizer;

@@ -48,8 +48,9 @@ impl<M: CausalLm> Grpo<M> {
         let rollout = config.rollout(&policy, end_ids, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(config.reward.build()?, time_limit);
+        let base = policy.base_digest();
         let learner = Learner::new(policy, reference, &config)?;
-        Ok(Self { learner, rollout, rewards, decode, config, seed })
+        Ok(Self { learner, rollout, rewards, decode, config, seed, base })
     }
 
     /// The policy as it is now.

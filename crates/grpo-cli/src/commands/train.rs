@@ -47,6 +47,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let before = look.at(grpo.policy())?;
     let steps = u64::from(file.train.steps);
     let mut observer = Observer {
+        ledger: folder.ledger_from(1)?,
         metrics: folder.metrics_from(1)?,
         completions: folder.completions_from(1)?,
         progress: Progress::new(steps),
@@ -80,6 +81,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
 
 /// Writes metrics, completions and models, and moves the bar.
 struct Observer {
+    ledger: JsonLinesWriter,
     metrics: JsonLinesWriter,
     completions: JsonLinesWriter,
     progress: Progress,
@@ -99,6 +101,8 @@ impl TrainObserver<Policy> for Observer {
         metrics: &Metrics,
         policy: &Policy,
     ) -> Result<(), TrainError> {
+        // In front of the metrics: a step with metrics has its proof.
+        self.ledger.append(&report.ledger).map_err(observer_error)?;
         self.metrics.append(metrics).map_err(observer_error)?;
         let done = report.step + 1;
         self.idle_steps += u32::from(report.advantages.zero_std_share == 1.0);
