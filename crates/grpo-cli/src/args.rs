@@ -29,6 +29,11 @@ pub(crate) enum Command {
     /// model that it began with); where it kept none, the steps before are trained again, and nothing is written.
     /// The exit code is 0 where ids and log-probabilities are the recorded ones, else 1.
     Replay(ReplayArguments),
+    /// Prove from a run's files that it learned from its own policy's completions, at once, each as often as it should
+    ///
+    /// For each property: what was looked at, and whether it is proven. docs/trust.md says what each means, and what files
+    /// cannot prove. The exit code is 1 where a property is violated, else 0.
+    Audit(AuditArguments),
     /// Write what a model generates: molecules, one SMILES a line, or completions of prompts as JSON lines
     Sample(SampleArguments),
     /// Score given completions: log-probability and entropy of each token, as JSON lines
@@ -121,6 +126,20 @@ pub(crate) struct ReplayArguments {
     /// Where the run did not keep the policy of the step, say so instead of training the steps before again
     #[arg(long)]
     pub(crate) no_retrain: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo audit runs/molecules
+  grpo audit runs/molecules --json | jq .violations
+
+Where an adapter was trained, run it in the folder that the training ran in: the path of its model is relative to that.")]
+pub(crate) struct AuditArguments {
+    /// Folder of a run of `grpo train`
+    pub(crate) run: PathBuf,
+    /// Write the findings as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

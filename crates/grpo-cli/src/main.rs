@@ -52,6 +52,7 @@ fn command(command: Command) -> anyhow::Result<()> {
         Command::Train(arguments) => commands::train::run(&arguments),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),
         Command::Replay(arguments) => commands::replay::run(&arguments),
+        Command::Audit(arguments) => commands::audit::run(&arguments),
         Command::Sample(arguments) => commands::sample::run(&arguments),
         Command::Logprob(arguments) => commands::logprob::run(&arguments),
         Command::Merge(arguments) => commands::merge::run(&arguments),

@@ -5,7 +5,9 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients, Tensor};
 use grpo_logprob::Head;
 
-use crate::{CacheSlot, Dropout, KvCache, TokenBatch, WeightPrecision};
+use crate::{
+    CacheSlot, Dropout, KvCache, TokenBatch, WeightPrecision, WeightsDigest, weights_digest,
+};
 
 /// A left-to-right transformer.
 ///
@@ -84,6 +86,11 @@ pub trait CausalLm: Module + Sync {
         self.num_params()
     }
 
+    /// Hash of the parameters that nobody trains and no visitor sees; `None` where there are none.
+    fn base_digest(&self) -> Option<WeightsDigest> {
+        None
+    }
+
     /// Where its parameters live.
     fn device(&self) -> Device {
         self.devices().into_iter().next().expect("a model has parameters")
@@ -151,6 +158,11 @@ impl<M: CausalLm> Frozen<M> {
     /// `model`, which is off the tape.
     pub(crate) fn of_model(model: M) -> Self {
         Self(model)
+    }
+
+    /// Hash of its parameters as they are here ([`crate::weights_digest`]).
+    pub fn digest(&self) -> WeightsDigest {
+        weights_digest(&self.0)
     }
 
     /// See [`CausalLm::hidden`].

@@ -14,6 +14,7 @@ mod checkpoint;
 mod checkpointing;
 mod config;
 mod description;
+mod digest;
 mod dropout;
 mod encoder;
 mod error;
@@ -42,6 +43,7 @@ pub use description::{
     Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, RotaryConfig,
     RotaryScaling, TokenType,
 };
+pub use digest::{WeightsDigest, weights_digest};
 pub use dropout::Dropout;
 pub use encoder::SentenceEncoder;
 pub use error::ModelError;

@@ -6,7 +6,10 @@ use grpo_logprob::Head;
 
 use crate::causal::{CausalLm, Forward};
 use crate::lora::Adapter;
-use crate::{CacheSlot, Dropout, KvCache, TokenBatch, Transformer, WeightPrecision};
+use crate::{
+    CacheSlot, Dropout, KvCache, TokenBatch, Transformer, WeightPrecision, WeightsDigest,
+    weights_digest,
+};
 
 /// What is trained.
 #[derive(Module, Debug)]
@@ -101,6 +104,14 @@ impl CausalLm for Policy {
     fn parameters(&self) -> usize {
         let (model, adapter) = self.parts();
         model.num_params() + adapter.map_or(0, Module::num_params)
+    }
+
+    fn base_digest(&self) -> Option<WeightsDigest> {
+        match self {
+            Self::Whole(_) => None,
+            // As a reference without the adapter would have it.
+            Self::Adapted(adapted) => Some(weights_digest(&Self::Whole(adapted.base.clone()))),
+        }
     }
 
     fn vocabulary_size(&self) -> usize {

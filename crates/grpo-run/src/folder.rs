@@ -2,7 +2,8 @@
 
 use crate::atomic::parent;
 use crate::{
-    CompletionRecord, Event, Existing, JsonLinesWriter, RunError, RunInfo, write_folder_atomically,
+    CompletionRecord, Event, Existing, JsonLinesWriter, LedgerStep, RunError, RunInfo,
+    write_folder_atomically,
 };
 use serde_json::{Map, Value};
 use std::fs;
@@ -177,6 +178,29 @@ impl RunFolder {
         JsonLinesWriter::resume(&self.completions_path(), |line: &CompletionRecord| {
             line.step < first_step
         })
+    }
+
+    /// Where the ledger is.
+    pub fn ledger_path(&self) -> PathBuf {
+        self.path.join("ledger.jsonl")
+    }
+
+    /// Opens `ledger.jsonl` for the steps from `first_step` on, as [`Self::metrics_from`]. Its lines are
+    /// [`LedgerStep`]s.
+    ///
+    /// # Errors
+    /// It cannot be read or written, or a finished line is no such step.
+    pub fn ledger_from(&self, first_step: u64) -> Result<JsonLinesWriter, RunError> {
+        JsonLinesWriter::resume(&self.ledger_path(), |line: &LedgerStep| line.step < first_step)
+    }
+
+    /// Reads `ledger.jsonl`; `None` where the run has none, as older versions wrote none.
+    ///
+    /// # Errors
+    /// It cannot be read, or a finished line is no step.
+    pub fn read_ledger(&self) -> Result<Option<Vec<LedgerStep>>, RunError> {
+        let path = self.ledger_path();
+        path.exists().then(|| crate::read_json_lines(&path)).transpose()
     }
 
     /// Where the events are.

@@ -5,6 +5,7 @@
 //!   config.toml            the resolved configuration
 //!   run.json               versions, seed, device, data            RunInfo
 //!   metrics.jsonl          one JSON object a step                  RunFolder::metrics
+//!   ledger.jsonl           which weights sampled what, which updates used it   LedgerStep
 //!   events.jsonl           guards, roll-backs, resumptions          Event
 //!   completions/
 //!     completions.jsonl    sampled completions with their rewards  CompletionRecord
@@ -16,6 +17,7 @@
 //! whole lines.
 
 mod atomic;
+mod audit;
 mod checkpoints;
 mod completions;
 mod error;
@@ -24,9 +26,14 @@ mod folder;
 mod going_back;
 mod info;
 mod json_lines;
+mod ledger;
 mod manifest;
 
 pub use atomic::{Existing, atomic_write, write_folder_atomically};
+pub use audit::{
+    Evidence, Finding, Period, Plan, ReferencePlan, ReferenceStart, ReferenceUpdate, StoredWeights,
+    Verdict, Violation, audit,
+};
 pub use checkpoints::{Checkpoint, Newest};
 pub use completions::{CompletionRecord, read_completions};
 pub use error::RunError;
@@ -34,4 +41,7 @@ pub use events::{Event, EventKind};
 pub use folder::{RunFolder, RunLock};
 pub use info::{DataFile, RunInfo};
 pub use json_lines::{JsonLinesWriter, read_json_lines};
+pub use ledger::{
+    CompletionDigest, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, ReferenceChange,
+};
 pub use manifest::{VerifiedFolder, sha256_of_file, verify, write_manifest};

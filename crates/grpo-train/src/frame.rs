@@ -5,6 +5,7 @@ use grpo_core::{
     BatchTotals, HostTokens, KlEstimator, LossConfig, LossInputs, TokenStatistics, grpo_loss,
     sequence_kl,
 };
+use grpo_data::Completion;
 use grpo_model::{CausalLm, Forward, Frozen};
 
 use crate::collate::MicroBatch;
@@ -42,6 +43,11 @@ impl<'a> Frame<'a> {
             old: None,
             advantages: vec![],
         }
+    }
+
+    /// What is in it.
+    pub(crate) fn completions(&self) -> &[&'a Completion] {
+        &self.micro.completions
     }
 
     /// See [`MicroBatch::forward`].

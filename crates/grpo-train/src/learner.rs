@@ -10,13 +10,15 @@ use grpo_core::{
     accumulate, weighted_group_advantages,
 };
 use grpo_data::{Completion, Group};
-use grpo_model::{CausalLm, Frozen, StoredTensors};
+use grpo_model::{CausalLm, Frozen, StoredTensors, WeightsDigest, weights_digest};
 use grpo_rewards::Outcome;
+use grpo_run::{LedgerCompletion, LedgerUpdate};
 use serde::{Deserialize, Serialize};
 
 use crate::collate::micro_batches;
 use crate::error::finite_loss;
 use crate::frame::{Frame, Terms};
+use crate::ledger::entry;
 use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
 use crate::sampler_check::TRUNCATED;
@@ -58,6 +60,8 @@ pub struct Lesson {
     /// Whether the sampler was further from the trainer than it may be, so that its tokens were weighed; `None` where
     /// that ends the run.
     pub corrected: Option<bool>,
+    /// Hash of the reference that the policy was held back by.
+    pub reference: WeightsDigest,
     /// The optimizer steps, μ of them.
     pub updates: Vec<Update>,
 }
@@ -75,6 +79,8 @@ pub struct Update {
     pub entropy: f64,
     /// Sums over tokens.
     pub tokens: TokenStatistics,
+    /// What it used, and what the policy was after it.
+    pub ledger: LedgerUpdate,
 }
 
 /// What a pass over the micro-batches gave, before the policy moves.
@@ -85,6 +91,8 @@ struct Pass {
     tokens: TokenStatistics,
     /// Whether the sampler was further from the trainer than it may be.
     is_above: bool,
+    /// The completions that the gradients are of.
+    used: Vec<LedgerCompletion>,
 }
 
 impl Update {
@@ -164,6 +172,11 @@ impl<M: CausalLm> Learner<M> {
         Ok(())
     }
 
+    /// Hash of the reference as it is now.
+    pub fn reference_digest(&self) -> WeightsDigest {
+        self.reference.digest()
+    }
+
     /// Updates the policy on the completions of a step: nothing is kept for later. `outcomes` are group by group.
     ///
     /// # Errors
@@ -175,6 +188,7 @@ impl<M: CausalLm> Learner<M> {
         outcomes: &[Outcome],
         learning_rate: f64,
     ) -> Result<Lesson, TrainError> {
+        let reference = self.reference_digest();
         // log π_ref; micro-batches only decide memory.
         let completions: Vec<&Completion> = groups.iter().flat_map(|g| &g.completions).collect();
         let tokens = self.config.train.micro_batch_tokens;
@@ -215,7 +229,7 @@ impl<M: CausalLm> Learner<M> {
             updates.push(self.update(pass, learning_rate)?);
         }
         let corrected = self.config.sampler_check.corrects(&self.loss).then_some(is_above);
-        Ok(Lesson { advantages, reward_kl, corrected, updates })
+        Ok(Lesson { advantages, reward_kl, corrected, reference, updates })
     }
 
     /// Loss and gradients of all micro-batches.
@@ -230,6 +244,7 @@ impl<M: CausalLm> Learner<M> {
         let (policy, reference) = (self.policy(), &self.reference);
         let mut tokens = TokenStatistics::default();
         let mut gradients: Option<GradientsParams> = None;
+        let mut used = Vec::new();
         let (mut total, mut is_above) = (0.0, false);
         for frame in frames {
             let forward = frame.forward(policy, self.config.train.activation_checkpointing);
@@ -239,14 +254,15 @@ impl<M: CausalLm> Learner<M> {
             for part in forward.backward(loss, policy) {
                 gradients = Some(accumulate(policy, gradients, part));
             }
+            used.extend(frame.completions().iter().map(|completion| entry(completion)));
         }
         let gradients = gradients.expect("a step has completions");
-        Ok(Pass { loss: total, gradients, entropy_coef, tokens, is_above })
+        Ok(Pass { loss: total, gradients, entropy_coef, tokens, is_above, used })
     }
 
     /// One optimizer step.
     fn update(&mut self, pass: Pass, learning_rate: f64) -> Result<Update, TrainError> {
-        let Pass { loss: total, gradients, entropy_coef, tokens, .. } = pass;
+        let Pass { loss: total, gradients, entropy_coef, tokens, used, .. } = pass;
         let admitted = Optimizer::admit(self.policy(), gradients)?;
         let grad_norm = admitted.norm;
         let policy = self.policy.take();
@@ -256,7 +272,13 @@ impl<M: CausalLm> Learner<M> {
         if let Some(bonus) = &mut self.entropy_bonus {
             bonus.observe(entropy);
         }
-        Ok(Update { loss: total, grad_norm, entropy_coef, entropy, tokens })
+        let ledger = LedgerUpdate {
+            version: self.version,
+            weights: weights_digest(self.policy()).into(),
+            learning_rate,
+            completions: used,
+        };
+        Ok(Update { loss: total, grad_norm, entropy_coef, entropy, tokens, ledger })
     }
 
     /// Takes `β · Σ_t KL` off each completion's reward, and gives the mean of the sums.

@@ -10,6 +10,7 @@ mod error;
 mod evaluation;
 mod frame;
 mod learner;
+mod ledger;
 mod loss_settings;
 mod metrics;
 mod optimizer;

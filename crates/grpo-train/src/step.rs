@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use grpo_core::{Advantages, TokenStatistics};
 use grpo_data::{Group, Prompt, Purpose};
 use grpo_kernels::awake;
-use grpo_model::{CausalLm, Frozen};
+use grpo_model::{CausalLm, Frozen, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_rewards::{Outcome, RewardRunner, Sample};
 use grpo_rollout::{Decode, Rollout, StepKey};
+use grpo_run::{LedgerRollout, LedgerStep};
 
 use crate::learner::{Learner, Lesson, Update};
+use crate::ledger::entry;
 use crate::{GrpoConfig, TrainError};
 
 /// A policy in training, and what samples from it and judges it.
@@ -26,6 +28,8 @@ pub struct Grpo<M> {
     pub(crate) learning_rate_factor: f64,
     /// Whether the run shall end.
     pub(crate) interrupt: Arc<AtomicBool>,
+    /// Hash of the model that an adapter is trained on.
+    pub(crate) base: Option<WeightsDigest>,
 }
 
 /// What came of a step.
@@ -58,6 +62,15 @@ pub struct StepReport {
     pub learning_rate: f64,
     /// Where the time went.
     pub times: PhaseTimes,
+    /// Which weights sampled the completions, and which updates used them.
+    pub ledger: LedgerStep,
+}
+
+/// What an update learns from.
+struct Collected {
+    groups: Vec<Group>,
+    texts: Vec<String>,
+    outcomes: Vec<Outcome>,
 }
 
 /// Duration of each phase of a step.
@@ -81,7 +94,7 @@ impl<M: CausalLm> Grpo<M> {
         let started = Instant::now();
         self.refuse_interrupt()?;
         // o_i ~ π_old(· | q), with their log-probabilities
-        let groups = self.sample(prompts, step)?;
+        let (groups, sampled) = self.sample(prompts, step)?;
         self.refuse_interrupt()?;
         let rollout = started.elapsed();
 
@@ -99,14 +112,39 @@ impl<M: CausalLm> Grpo<M> {
         let update = started.elapsed() - rollout - reward;
 
         let times = PhaseTimes { rollout, reward, update };
-        Ok(StepReport::new(step, groups, texts, outcomes, lesson, learning_rate, times))
+        let ledger = self.ledger(step, sampled, &lesson);
+        let collected = Collected { groups, texts, outcomes };
+        Ok(StepReport::new(step, collected, lesson, learning_rate, times, ledger))
     }
 
     /// The snapshot is gone when this returns: the optimizer then changes the policy in place.
-    fn sample(&self, prompts: &[Prompt], step: u32) -> Result<Vec<Group>, TrainError> {
-        let weights = self.config.sampling.weights;
+    fn sample(
+        &self,
+        prompts: &[Prompt],
+        step: u32,
+    ) -> Result<(Vec<Group>, LedgerRollout), TrainError> {
+        let (key, weights) = (self.key(step), self.config.sampling.weights);
         let policy = Frozen::snapshot_in(self.learner.policy(), weights);
-        Ok(self.rollout.sample(&policy, prompts, self.key(step))?)
+        let groups = self.rollout.sample(&policy, prompts, key)?;
+        // Of what sampled, where it is not a rounded copy.
+        let digest = match weights {
+            WeightPrecision::F32 => policy.digest(),
+            _ => weights_digest(self.learner.policy()),
+        };
+        let completions = groups.iter().flat_map(|group| &group.completions).map(entry).collect();
+        let policy_version = key.policy_version;
+        Ok((groups, LedgerRollout { policy_version, weights: digest.into(), completions }))
+    }
+
+    fn ledger(&self, step: u32, rollout: LedgerRollout, lesson: &Lesson) -> LedgerStep {
+        LedgerStep {
+            step: u64::from(step) + 1,
+            rollout,
+            updates: lesson.updates.iter().map(|update| update.ledger.clone()).collect(),
+            reference: lesson.reference.into(),
+            reference_changed: None,
+            base: self.base.map(String::from),
+        }
     }
 
     fn key(&self, step: u32) -> StepKey {
@@ -151,14 +189,14 @@ impl<M: CausalLm> Grpo<M> {
 impl StepReport {
     fn new(
         step: u32,
-        groups: Vec<Group>,
-        texts: Vec<String>,
-        outcomes: Vec<Outcome>,
+        collected: Collected,
         lesson: Lesson,
         learning_rate: f64,
         times: PhaseTimes,
+        ledger: LedgerStep,
     ) -> Self {
-        let Lesson { advantages, reward_kl, corrected, updates } = lesson;
+        let Collected { groups, texts, outcomes } = collected;
+        let Lesson { advantages, reward_kl, corrected, updates, .. } = lesson;
         let mut tokens = TokenStatistics::default();
         updates.iter().for_each(|update| tokens.merge(&update.tokens));
         let mean = |of: &dyn Fn(&Update) -> f64| {
@@ -180,6 +218,7 @@ impl StepReport {
             grad_norm: mean(&|update| update.grad_norm),
             learning_rate,
             times,
+            ledger,
         }
     }
 }

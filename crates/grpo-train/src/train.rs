@@ -92,6 +92,7 @@ impl<M: CausalLm> Grpo<M> {
         let rollout = config.rollout(&policy, end_ids, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(config.reward.build()?, time_limit);
+        let base = policy.base_digest();
         let learner = Learner::new(policy, reference, &config)?;
         let (learning_rate_factor, interrupt) = (1.0, Arc::default());
         Ok(Self {
@@ -103,6 +104,7 @@ impl<M: CausalLm> Grpo<M> {
             seed,
             learning_rate_factor,
             interrupt,
+            base,
         })
     }
 

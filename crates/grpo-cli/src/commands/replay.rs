@@ -209,7 +209,7 @@ impl Source {
 }
 
 /// The policy of a checkpoint: a model, or an adapter on the model that the run began with.
-fn kept(checkpoint: &Path, file: &TrainFile, device: &Device) -> anyhow::Result<Policy> {
+pub(super) fn kept(checkpoint: &Path, file: &TrainFile, device: &Device) -> anyhow::Result<Policy> {
     let is_adapter = file.adapter.is_some() || file.lora.is_some();
     let (model, trained) = match is_adapter {
         true => (file.model.as_path(), Trained::Adapter(checkpoint)),

@@ -115,6 +115,7 @@ fn idle_steps(folder: &RunFolder) -> anyhow::Result<usize> {
 
 /// Writes metrics, completions and checkpoints, and moves the bar.
 struct Observer {
+    ledger: JsonLinesWriter,
     metrics: JsonLinesWriter,
     completions: JsonLinesWriter,
     events: JsonLinesWriter,
@@ -141,6 +142,7 @@ impl Observer {
         let progress = Progress::new(u64::from(train.steps));
         progress.begin_at(done);
         Ok(Self {
+            ledger: folder.ledger_from(done + 1)?,
             metrics: folder.metrics_from(done + 1)?,
             completions: folder.completions_from(done + 1)?,
             events: folder.events()?,
@@ -206,6 +208,8 @@ impl TrainObserver<Policy> for Observer {
                 self.completions.append(&record).map_err(observer_error)?;
             }
         }
+        // In front of the metrics: a step with metrics has its proof.
+        self.ledger.append(&report.ledger).map_err(observer_error)?;
         self.metrics.append(metrics).map_err(observer_error)?;
         if report.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
