@@ -76,13 +76,13 @@ Run it in the folder that the training ran in: paths in a configuration are rela
 pub(crate) struct ReplayArguments {
     /// Folder of a run of `grpo train`
     pub(crate) run: PathBuf,
-    /// The step, from 1, as in metrics.jsonl and completions.jsonl
+    /// The step, from 1, as in metrics.jsonl and completions/
     #[arg(long, value_name = "S")]
     pub(crate) step: u32,
-    /// The prompt's place in the step, from 0, as in completions.jsonl
+    /// The prompt's place in the step, from 0, as in completions/step-S.parquet
     #[arg(long, value_name = "P", default_value_t = 0)]
     pub(crate) prompt: u32,
-    /// The completion's place in its group, from 0, as in completions.jsonl
+    /// The completion's place in its group, from 0, as in completions/step-S.parquet
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub(crate) sample: u32,
     /// Sample the whole step, N completions at the same time, and look at this one [default: this one alone]

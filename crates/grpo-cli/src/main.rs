@@ -12,6 +12,7 @@ mod look;
 mod models;
 mod output;
 mod prompts;
+mod recorded;
 mod run_files;
 mod train_file;
 

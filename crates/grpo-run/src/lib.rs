@@ -6,8 +6,9 @@
 //!   run.json               versions, seed, device, data            RunInfo
 //!   metrics.jsonl          one JSON object a step                  RunFolder::metrics
 //!   events.jsonl           guards, roll-backs, resumptions          Event
+//!   events.out.tfevents.…  the metrics for TensorBoard              TensorBoard
 //!   completions/
-//!     completions.jsonl    sampled completions with their rewards  CompletionRecord
+//!     step-N.parquet       what was sampled, what it got, and what that did  CompletionRecord
 //!   checkpoints/step-N/    whatever the trainer keeps, and manifest.json with each file's hash
 //! ```
 //!
@@ -23,12 +24,14 @@ mod folder;
 mod info;
 mod json_lines;
 mod manifest;
+mod tensorboard;
 
 pub use atomic::{Existing, atomic_write, write_folder_atomically};
-pub use completions::{CompletionRecord, read_completions};
+pub use completions::{CompletionRecord, RecordedOutcome};
 pub use error::RunError;
 pub use events::{Event, EventKind};
 pub use folder::{Checkpoint, RunFolder};
 pub use info::{DataFile, RunInfo};
 pub use json_lines::{JsonLinesWriter, read_json_lines};
 pub use manifest::{VerifiedFolder, sha256_of_file, verify, write_manifest};
+pub use tensorboard::TensorBoard;

@@ -1,5 +1,7 @@
 //! What a policy learns from completions and their rewards, whoever sampled them.
 
+use std::time::{Duration, Instant};
+
 use burn::optim::GradientsParams;
 use grpo_core::{
     Advantages, BatchTotals, EntropyController, HighEntropy, LossConfig, TokenStatistics,
@@ -14,6 +16,7 @@ use crate::error::finite_loss;
 use crate::frame::{Frame, Terms};
 use crate::reward_functions::RewardFunctions;
 use crate::sampler_check::TRUNCATED;
+use crate::token_record::TokenRecord;
 use crate::{GrpoConfig, Optimizer, TrainError};
 
 /// A policy in training, its reference, and what the two are trained with.
@@ -28,6 +31,8 @@ pub struct Learner<M> {
     entropy_bonus: Option<EntropyController>,
     /// Optimizer steps done.
     version: u64,
+    /// Whether lessons say what was computed for each token.
+    is_recording: bool,
 }
 
 /// What came of the completions of a step.
@@ -42,6 +47,24 @@ pub struct Lesson {
     pub corrected: Option<bool>,
     /// The optimizer steps, μ of them.
     pub updates: Vec<Update>,
+    /// What was computed for the tokens of each completion, where [`Learner::set_recording`] asked for it.
+    pub tokens: Option<Vec<TokenRecord>>,
+    /// Where the time went.
+    pub times: LessonTimes,
+}
+
+/// Duration of each phase of a lesson. A device that computes on its own has what it was told to do counted where its
+/// result is first waited for: much of the backward pass under the optimizer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LessonTimes {
+    /// `log π_ref`.
+    pub reference: Duration,
+    /// `log π_θ` and the loss of it.
+    pub forward: Duration,
+    /// Gradients.
+    pub backward: Duration,
+    /// Clipping, and the change of the weights.
+    pub optimizer: Duration,
 }
 
 /// What came of one optimizer step.
@@ -67,6 +90,8 @@ struct Pass {
     tokens: TokenStatistics,
     /// Whether the sampler was further from the trainer than it may be.
     is_above: bool,
+    forward: Duration,
+    backward: Duration,
 }
 
 impl Update {
@@ -89,6 +114,7 @@ impl<M: CausalLm> Learner<M> {
             entropy_bonus: loss.entropy_bonus.map(EntropyController::new),
             config: config.clone(),
             version: 0,
+            is_recording: false,
             policy: Some(policy),
             reference,
         })
@@ -104,6 +130,12 @@ impl<M: CausalLm> Learner<M> {
         self.version
     }
 
+    /// From now on, whether a [`Lesson`] says what was computed for each token. What is learned is the same, bit for bit;
+    /// it takes a little longer, as the loss of each update is differentiated by the log-probabilities of tokens as well.
+    pub fn set_recording(&mut self, is_recording: bool) {
+        self.is_recording = is_recording;
+    }
+
     /// Updates the policy on the completions of a step: nothing is kept for later. `outcomes` are group by group.
     ///
     /// # Errors
@@ -115,12 +147,15 @@ impl<M: CausalLm> Learner<M> {
         outcomes: &[Outcome],
         learning_rate: f64,
     ) -> Result<Lesson, TrainError> {
+        let mut times = LessonTimes::default();
+        let started = Instant::now();
         // log π_ref; micro-batches only decide memory.
         let completions: Vec<&Completion> = groups.iter().flat_map(|g| &g.completions).collect();
         let tokens = self.config.train.micro_batch_tokens;
         let micro = micro_batches(&completions, tokens, self.policy().vocabulary_size());
         let mut frames: Vec<Frame<'_>> =
             micro.into_iter().map(|micro| Frame::new(micro, &self.reference)).collect();
+        times.reference = started.elapsed();
 
         // Â_i
         let mut rewards = RewardFunctions::new(outcomes, self.config.advantage.aggregation);
@@ -131,7 +166,8 @@ impl<M: CausalLm> Learner<M> {
             &self.config.advantages()?,
         )?;
         let of_completions = advantages.groups.concat();
-        frames.iter_mut().for_each(|frame| frame.set_advantages(&of_completions));
+        let is_scored: Vec<bool> = outcomes.iter().map(|o| o.total().is_some()).collect();
+        frames.iter_mut().for_each(|frame| frame.set_advantages(&of_completions, &is_scored));
 
         // Denominators are of the whole batch.
         let mut totals = BatchTotals {
@@ -152,10 +188,17 @@ impl<M: CausalLm> Learner<M> {
                 pass = self.pass(&mut frames, &loss, &totals)?;
             }
             is_above |= pass.is_above;
+            frames.iter_mut().for_each(Frame::keep_record);
+            times.forward += pass.forward;
+            times.backward += pass.backward;
+            let started = Instant::now();
             updates.push(self.update(pass, learning_rate)?);
+            times.optimizer += started.elapsed();
         }
         let corrected = self.config.sampler_check.corrects(&self.loss).then_some(is_above);
-        Ok(Lesson { advantages, reward_kl, corrected, updates })
+        let tokens =
+            self.is_recording.then(|| frames.iter().flat_map(Frame::token_records).collect());
+        Ok(Lesson { advantages, reward_kl, corrected, updates, tokens, times })
     }
 
     /// Loss and gradients of all micro-batches.
@@ -166,22 +209,29 @@ impl<M: CausalLm> Learner<M> {
         totals: &BatchTotals,
     ) -> Result<Pass, TrainError> {
         let entropy_coef = self.entropy_bonus.map(|bonus| bonus.coef());
-        let terms = Terms { config, totals, entropy_coef: entropy_coef.unwrap_or(0.0) };
+        let (entropy_coef_now, is_recorded) = (entropy_coef.unwrap_or(0.0), self.is_recording);
+        let terms = Terms { config, totals, entropy_coef: entropy_coef_now, is_recorded };
         let (policy, reference) = (self.policy(), &self.reference);
         let mut tokens = TokenStatistics::default();
         let mut gradients: Option<GradientsParams> = None;
         let (mut total, mut is_above) = (0.0, false);
+        let (mut of_forward, mut of_backward) = (Duration::ZERO, Duration::ZERO);
         for frame in frames {
+            let started = Instant::now();
             let forward = frame.forward(policy, self.config.train.activation_checkpointing);
             let loss = frame.loss(policy, &forward.hidden, reference, terms, &mut tokens);
             is_above |= frame.is_above(&self.config.sampler_check, config)?;
             total += finite_loss(loss.clone())?;
+            of_forward += started.elapsed();
+            let started = Instant::now();
             for part in forward.backward(loss, policy) {
                 gradients = Some(accumulate(policy, gradients, part));
             }
+            of_backward += started.elapsed();
         }
         let gradients = gradients.expect("a step has completions");
-        Ok(Pass { loss: total, gradients, entropy_coef, tokens, is_above })
+        let (forward, backward) = (of_forward, of_backward);
+        Ok(Pass { loss: total, gradients, entropy_coef, tokens, is_above, forward, backward })
     }
 
     /// One optimizer step.

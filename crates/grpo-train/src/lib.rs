@@ -17,12 +17,13 @@ mod reward_functions;
 mod sampler_check;
 mod schedule;
 mod step;
+mod token_record;
 mod train;
 
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use error::TrainError;
 pub use grpo_rollout::Decode;
-pub use learner::{Learner, Lesson, Update};
+pub use learner::{Learner, Lesson, LessonTimes, Update};
 pub use loss_settings::{AdvantageSettings, LossSettings};
 pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
@@ -30,4 +31,5 @@ pub use pretrain::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::WarmupCosine;
 pub use step::{Grpo, PhaseTimes, StepReport};
+pub use token_record::TokenRecord;
 pub use train::{Parts, TrainObserver, train, unconditional_prompts};

@@ -21,6 +21,12 @@ pub trait TrainObserver<M> {
         metrics: &Metrics,
         policy: &M,
     ) -> Result<(), TrainError>;
+
+    /// Whether the report of step `step` (from 0) should say what was computed for each token.
+    fn records(&self, step: u32) -> bool {
+        let _of_every_step = step;
+        false
+    }
 }
 
 /// What a training is made of, besides its configuration.
@@ -93,6 +99,7 @@ pub fn train<M: CausalLm>(
 ) -> Result<(), TrainError> {
     let mut num_tokens = 0;
     for step in 0..grpo.config.train.steps {
+        grpo.set_recording(observer.records(step));
         let report = grpo.step(&prompts(step), step)?;
         let completions = report.groups.iter().flat_map(|group| &group.completions);
         num_tokens += completions.map(|completion| completion.actions() as u64).sum::<u64>();

@@ -1,17 +1,17 @@
 //! `grpo train`: GRPO from a model folder, with a look before and after.
 
 use anyhow::Context;
-use grpo_data::{Codec, Completion};
 use grpo_model::Policy;
-use grpo_rewards::Outcome;
-use grpo_run::{CompletionRecord, DataFile, JsonLinesWriter, RunFolder};
+use grpo_run::{DataFile, JsonLinesWriter, RunFolder, TensorBoard};
 use grpo_train::{Grpo, Metrics, StepReport, TrainError, TrainObserver};
+use serde_json::{Map, Value};
 
 use crate::args::RunArguments;
 use crate::config;
 use crate::look::{Look, comparison};
 use crate::models::Writer;
 use crate::output::{Progress, say};
+use crate::recorded::records;
 use crate::run_files::{create_run, observer_error};
 use crate::train_file::{SaveSection, Start, TrainFile};
 
@@ -48,7 +48,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let steps = u64::from(file.train.steps);
     let mut observer = Observer {
         metrics: folder.metrics_from(1)?,
-        completions: folder.completions_from(1)?,
+        tensorboard: TensorBoard::rebuild(&folder, &[])?,
+        parts: file.reward.build()?.parts(),
         progress: Progress::new(steps),
         folder,
         save: file.save.clone(),
@@ -81,7 +82,9 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
 /// Writes metrics, completions and models, and moves the bar.
 struct Observer {
     metrics: JsonLinesWriter,
-    completions: JsonLinesWriter,
+    tensorboard: TensorBoard,
+    /// Names of the parts of the reward.
+    parts: Vec<&'static str>,
     progress: Progress,
     folder: RunFolder,
     save: SaveSection,
@@ -100,6 +103,7 @@ impl TrainObserver<Policy> for Observer {
         policy: &Policy,
     ) -> Result<(), TrainError> {
         self.metrics.append(metrics).map_err(observer_error)?;
+        self.tensorboard.append(&line(metrics)).map_err(observer_error)?;
         let done = report.step + 1;
         self.idle_steps += u32::from(report.advantages.zero_std_share == 1.0);
         if report.corrected == Some(true) && !self.was_corrected {
@@ -109,9 +113,10 @@ impl TrainObserver<Policy> for Observer {
             ));
         }
         if is_due(done, self.save.completions_every) {
-            for record in records(report, &self.writer.spec.codec) {
-                self.completions.append(&record).map_err(observer_error)?;
-            }
+            let records = records(report, &self.writer.spec.codec);
+            self.folder
+                .write_completions(u64::from(done), &records, &self.parts)
+                .map_err(observer_error)?;
         }
         if is_due(done, self.save.every) {
             self.folder
@@ -129,47 +134,20 @@ impl TrainObserver<Policy> for Observer {
         ));
         Ok(())
     }
+
+    fn records(&self, step: u32) -> bool {
+        is_due(step + 1, self.save.completions_every)
+    }
+}
+
+/// As it stands in `metrics.jsonl`.
+fn line(metrics: &Metrics) -> Map<String, Value> {
+    match serde_json::to_value(metrics) {
+        Ok(Value::Object(line)) => line,
+        other => panic!("metrics are names and numbers: {other:?}"),
+    }
 }
 
 fn is_due(done: u32, every: u32) -> bool {
     every > 0 && done.is_multiple_of(every)
-}
-
-/// The completions of a step as they are stored.
-fn records(report: &StepReport, codec: &Codec) -> Vec<CompletionRecord> {
-    let completions: Vec<&Completion> =
-        report.groups.iter().flat_map(|group| &group.completions).collect();
-    let prompts: Vec<String> = report
-        .groups
-        .iter()
-        .flat_map(|group| vec![codec.decode(&group.prompt.ids); group.completions.len()])
-        .collect();
-    let advantages: Vec<f64> = report.advantages.groups.concat();
-    (0..completions.len())
-        .map(|i| {
-            let (completion, outcome) = (completions[i], &report.outcomes[i]);
-            let parts = match outcome {
-                Outcome::Scored(scored) => scored.parts.as_slice(),
-                Outcome::Abstained | Outcome::Failed { .. } => &[],
-            };
-            CompletionRecord {
-                step: u64::from(report.step) + 1,
-                prompt: completion.key().prompt,
-                prompt_text: Some(prompts[i].clone()).filter(|text| !text.is_empty()),
-                sample: completion.key().sample,
-                text: report.texts[i].clone(),
-                reward: outcome.total(),
-                parts: parts.iter().map(|(name, v)| ((*name).to_owned(), Some(*v))).collect(),
-                advantage: Some(advantages[i]),
-                actions: completion.actions() as u32,
-                completion_ids: completion.action_ids().collect(),
-                sampling_logprobs: completion.sampling_logprobs().to_vec(),
-                sampling_logprob: Some(
-                    completion.sampling_logprobs().iter().map(|&l| f64::from(l)).sum(),
-                ),
-                finish: completion.finish(),
-                policy_version: completion.policy_version(),
-            }
-        })
-        .collect()
 }
