@@ -7,6 +7,7 @@ mod args;
 mod commands;
 mod config;
 mod device;
+mod explanation;
 mod generate;
 mod look;
 mod models;
@@ -46,6 +47,7 @@ fn command(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Train(arguments) => commands::train::run(&arguments),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),
+        Command::Explain(arguments) => commands::explain::run(&arguments),
         Command::Replay(arguments) => commands::replay::run(&arguments),
         Command::Sample(arguments) => commands::sample::run(&arguments),
         Command::Logprob(arguments) => commands::logprob::run(&arguments),

@@ -34,11 +34,7 @@ pub(crate) fn records(report: &StepReport, codec: &Codec) -> Vec<CompletionRecor
         .collect()
 }
 
-fn of_tokens(
-    completion: &Completion,
-    outcome: &Outcome,
-    tokens: &TokenRecord,
-) -> CompletionRecord {
+fn of_tokens(completion: &Completion, outcome: &Outcome, tokens: &TokenRecord) -> CompletionRecord {
     let (kind, parts) = match outcome {
         Outcome::Scored(scored) => (RecordedOutcome::Scored, scored.parts.as_slice()),
         Outcome::Abstained => (RecordedOutcome::Abstained, &[][..]),
@@ -109,7 +105,8 @@ pub(crate) fn one_of(
     prompt: u32,
     sample: u32,
 ) -> anyhow::Result<CompletionRecord> {
-    let found = records.into_iter().find(|record| (record.prompt, record.sample) == (prompt, sample));
+    let found =
+        records.into_iter().find(|record| (record.prompt, record.sample) == (prompt, sample));
     found.with_context(|| {
         format!(
             "`{}` has no row of prompt {prompt}, sample {sample}, though it has others of the step; restore the file from a copy",

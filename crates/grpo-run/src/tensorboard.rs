@@ -32,7 +32,8 @@ impl TensorBoard {
             .timestamp();
         let path = folder.path().join(format!("{BEGINNING}{start:010}{ENDING}"));
         let mut wall_time = start as f64;
-        let version = Event { wall_time, file_version: Some(VERSION.to_owned()), ..Event::default() };
+        let version =
+            Event { wall_time, file_version: Some(VERSION.to_owned()), ..Event::default() };
         let mut bytes = record(&version);
         for line in lines {
             wall_time += step_time(line);

@@ -22,7 +22,9 @@ impl Metrics {
     /// Whether the metric `name` is of the machine, and not the same for equal seeds: a time, a speed, or memory.
     pub fn is_machine(name: &str) -> bool {
         let is_below = |folder| name.starts_with(folder);
-        is_below("time/") || is_below("memory/") || ["step_time", "tokens_per_second"].contains(&name)
+        is_below("time/")
+            || is_below("memory/")
+            || ["step_time", "tokens_per_second"].contains(&name)
     }
 
     /// All of them.

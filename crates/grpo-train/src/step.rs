@@ -157,7 +157,8 @@ impl StepReport {
         learning_rate: f64,
         times: PhaseTimes,
     ) -> Self {
-        let Lesson { advantages, reward_kl, corrected, updates, tokens: token_records, .. } = lesson;
+        let Lesson { advantages, reward_kl, corrected, updates, tokens: token_records, .. } =
+            lesson;
         let mut tokens = TokenStatistics::default();
         updates.iter().for_each(|update| tokens.merge(&update.tokens));
         let mean = |of: &dyn Fn(&Update) -> f64| {

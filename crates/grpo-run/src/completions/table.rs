@@ -81,15 +81,19 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
         (FATES, Texts(records.iter().map(|record| record.fates.clone()).collect())),
     ];
     let tokens = columns.split_off(8);
-    let part = |name: &&str| {
-        (format!("{PART}{name}"), number(&|record| record.parts.get(*name).copied()))
-    };
+    let part =
+        |name: &&str| (format!("{PART}{name}"), number(&|record| record.parts.get(*name).copied()));
     let named = |(name, values): (&str, Values)| (name.to_owned(), values);
     let unknown = records.iter().flat_map(|record| record.parts.keys());
     for name in unknown {
         assert!(parts.contains(&name.as_str()), "the part `{name}` is not among {parts:?}");
     }
-    columns.into_iter().map(named).chain(parts.iter().map(part)).chain(tokens.into_iter().map(named)).collect()
+    columns
+        .into_iter()
+        .map(named)
+        .chain(parts.iter().map(part))
+        .chain(tokens.into_iter().map(named))
+        .collect()
 }
 
 impl Values {
