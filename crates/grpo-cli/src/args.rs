@@ -22,6 +22,13 @@ pub(crate) enum Command {
     Train(TrainArguments),
     /// Train a new model, or go on training one, on molecules or texts (next-token prediction)
     Pretrain(RunArguments),
+    /// Say what moved the policy in a step of a run, and why nothing else did
+    ///
+    /// From the files of the run alone. First in words: why the loss is 0, where it is. Then each group, with what each of
+    /// its completions got for it, and how far it was pushed: the push is minus the sum of the derivatives of the surrogate
+    /// by the log-probabilities of its tokens, above 0 where it became likelier; the KL pull is what the penalty added.
+    /// With --prompt, token by token.
+    Explain(ExplainArguments),
     /// Sample one completion of a run again, and show that it is the recorded one, bit for bit
     ///
     /// A token is a function of seed, step, prompt, sample, position and policy, so that the completion is sampled alone
@@ -103,6 +110,27 @@ pub(crate) struct RunArguments {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  grpo explain runs/molecules --step 10
+  grpo explain runs/molecules --step 10 --prompt 3 --sample 7   its tokens")]
+pub(crate) struct ExplainArguments {
+    /// Folder of a run of `grpo train`
+    pub(crate) run: PathBuf,
+    /// The step, from 1, as in metrics.jsonl and completions/
+    #[arg(long, value_name = "S")]
+    pub(crate) step: u32,
+    /// One prompt of the step, from 0, with the tokens of its completions
+    #[arg(long, value_name = "P")]
+    pub(crate) prompt: Option<u32>,
+    /// One completion of that prompt, from 0
+    #[arg(long, value_name = "K", requires = "prompt")]
+    pub(crate) sample: Option<u32>,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
   grpo replay runs/molecules --step 10 --prompt 3 --sample 7
   grpo replay runs/molecules --step 10 --batch-size 64   among the others of its step
   grpo replay runs/molecules --step 80 --no-retrain      where the run kept the policy
@@ -111,13 +139,13 @@ Run it in the folder that the training ran in: paths in a configuration are rela
 pub(crate) struct ReplayArguments {
     /// Folder of a run of `grpo train`
     pub(crate) run: PathBuf,
-    /// The step, from 1, as in metrics.jsonl and completions.jsonl
+    /// The step, from 1, as in metrics.jsonl and completions/
     #[arg(long, value_name = "S")]
     pub(crate) step: u32,
-    /// The prompt's place in the step, from 0, as in completions.jsonl
+    /// The prompt's place in the step, from 0, as in completions/step-S.parquet
     #[arg(long, value_name = "P", default_value_t = 0)]
     pub(crate) prompt: u32,
-    /// The completion's place in its group, from 0, as in completions.jsonl
+    /// The completion's place in its group, from 0, as in completions/step-S.parquet
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub(crate) sample: u32,
     /// Sample the whole step, N completions at the same time, and look at this one [default: this one alone]

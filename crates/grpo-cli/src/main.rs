@@ -8,6 +8,8 @@ mod checkpoint;
 mod commands;
 mod config;
 mod device;
+mod earlier;
+mod explanation;
 mod generate;
 mod interrupt;
 mod look;
@@ -51,6 +53,7 @@ fn command(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Train(arguments) => commands::train::run(&arguments),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),
+        Command::Explain(arguments) => commands::explain::run(&arguments),
         Command::Replay(arguments) => commands::replay::run(&arguments),
         Command::Audit(arguments) => commands::audit::run(&arguments),
         Command::Sample(arguments) => commands::sample::run(&arguments),

@@ -11,10 +11,10 @@ use grpo_run::{DataFile, Newest, RunFolder, RunLock, VerifiedFolder};
 use grpo_train::{Evaluated, Evaluation, Grpo, Training};
 
 use crate::args::TrainArguments;
+use crate::earlier::Earlier;
 use crate::models::Writer;
 use crate::output::say;
 use crate::prompts::Prompts;
-use crate::recorded::Recorded;
 use crate::run_files::{create_run, unchanged, unlisted};
 use crate::train_file::{Start, TrainFile};
 use crate::{checkpoint, config};
@@ -31,7 +31,7 @@ pub(crate) struct Session {
     /// The policy as the run began with it.
     pub(crate) before: Option<Evaluated>,
     /// What steps to come were, where they were done before.
-    pub(crate) recorded: Recorded,
+    pub(crate) earlier: Earlier,
     /// Whether it was taken up again.
     pub(crate) is_resumed: bool,
     /// As long as it lives, no other process writes into the folder.
@@ -61,8 +61,8 @@ impl Session {
         let folder = create_run(&file.run, arguments.force, &text, &info)?;
         let lock = folder.lock()?;
         let before = begun.look(&folder)?;
-        let recorded = Recorded::after(&folder, 0)?;
-        Ok(begun.session(file, folder, lock, before, recorded))
+        let earlier = Earlier::after(&folder, 0)?;
+        Ok(begun.session(file, folder, lock, before, earlier))
     }
 
     /// Takes a run up again.
@@ -86,8 +86,8 @@ impl Session {
         let begun = Begun::of(&file, start, interrupt)?;
         let before = begun.look(&folder)?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
-        let recorded = Recorded::after(&folder, step)?;
-        let mut session = begun.session(file, folder, lock, before, recorded);
+        let earlier = Earlier::after(&folder, step)?;
+        let mut session = begun.session(file, folder, lock, before, earlier);
         if let Some((_, checkpoint)) = from {
             checkpoint::restore(&mut session.training, &checkpoint)?;
         }
@@ -105,7 +105,7 @@ impl Session {
 /// The checkpoint to go on from, and its step; `None` for the beginning. To verify a run is to go back so far that
 /// at least one step that was recorded is done once more.
 fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, VerifiedFolder)>> {
-    let last = Recorded::after(folder, 0)?.last();
+    let last = Earlier::after(folder, 0)?.last();
     anyhow::ensure!(
         !verify || last.is_some(),
         "`{}` has no step that could be verified; leave --verify out",
@@ -174,7 +174,7 @@ impl Begun {
         folder: RunFolder,
         lock: RunLock,
         before: Option<Evaluated>,
-        recorded: Recorded,
+        earlier: Earlier,
     ) -> Session {
         let Self { training, prompts, writer, kind } = self;
         Session {
@@ -185,7 +185,7 @@ impl Begun {
             writer,
             kind,
             before,
-            recorded,
+            earlier,
             is_resumed: false,
             _lock: lock,
         }

@@ -5,6 +5,7 @@ mod advantage;
 mod advantage_config;
 mod config;
 mod entropy;
+mod fate;
 mod kl;
 mod loss;
 mod loss_inputs;
@@ -23,6 +24,7 @@ pub use advantage::{
 pub use advantage_config::{AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale};
 pub use config::{ConfigError, EntropyBonus, LossConfig, RatioLevel};
 pub use entropy::{EntropyController, HighEntropy};
+pub use fate::{TokenFate, token_fates};
 pub use kl::{KlConfig, KlEstimator, KlPlacement, sequence_kl};
 pub use loss::grpo_loss;
 pub use loss_inputs::LossInputs;

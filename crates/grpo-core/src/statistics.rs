@@ -54,10 +54,8 @@ impl TokenStatistics {
     /// # Panics
     /// For [`KlEstimator::Exact`] with a reference where `exact_kl` is missing.
     pub fn add(&mut self, tokens: &HostTokens<'_>, config: &LossConfig, totals: &BatchTotals) {
-        let width = tokens.mask.first().map_or(0, Vec::len);
-        for (row, (mask, &advantage)) in tokens.mask.iter().zip(tokens.advantages).enumerate() {
-            let places = (0..width).filter(|&t| mask[t]).map(|t| row * width + t).collect();
-            let sequence = Sequence { tokens, places, advantage };
+        for row in 0..tokens.mask.len() {
+            let sequence = Sequence::of(tokens, row);
             if !sequence.places.is_empty() {
                 self.add_sequence(&sequence, config, totals);
             }
@@ -252,15 +250,22 @@ impl TokenStatistics {
     }
 }
 
-/// The action tokens of one sequence; at least one.
-struct Sequence<'a> {
-    tokens: &'a HostTokens<'a>,
+/// The action tokens of one sequence.
+pub(crate) struct Sequence<'a> {
+    pub(crate) tokens: &'a HostTokens<'a>,
     /// Indices into the flat slices.
-    places: Vec<usize>,
-    advantage: f64,
+    pub(crate) places: Vec<usize>,
+    pub(crate) advantage: f64,
 }
 
-impl Sequence<'_> {
+impl<'a> Sequence<'a> {
+    pub(crate) fn of(tokens: &'a HostTokens<'a>, row: usize) -> Self {
+        let mask = &tokens.mask[row];
+        let first = row * mask.len();
+        let places = (0..mask.len()).filter(|&t| mask[t]).map(|t| first + t).collect();
+        Self { tokens, places, advantage: tokens.advantages[row] }
+    }
+
     /// `log π_θ − log π_old` of each token.
     fn log_ratios(&self) -> Vec<f64> {
         match self.tokens.old_logprobs {
@@ -269,7 +274,7 @@ impl Sequence<'_> {
         }
     }
 
-    fn ratios(&self, level: RatioLevel) -> Vec<f64> {
+    pub(crate) fn ratios(&self, level: RatioLevel) -> Vec<f64> {
         let log_ratios = self.log_ratios();
         match level {
             RatioLevel::Token => log_ratios.into_iter().map(bounded_exp).collect(),
@@ -281,13 +286,13 @@ impl Sequence<'_> {
     }
 
     /// `log π_old − log π_sampler` of each token.
-    fn log_mismatch(&self, sampling: &[f64]) -> Vec<f64> {
+    pub(crate) fn log_mismatch(&self, sampling: &[f64]) -> Vec<f64> {
         let old = self.tokens.old_logprobs.unwrap_or(self.tokens.logprobs);
         self.places.iter().map(|&i| old[i] - sampling[i]).collect()
     }
 
     /// Mean of `log π_behaviour − log π_θ`.
-    fn mean_distance(&self, behaviour_is_sampler: bool) -> f64 {
+    pub(crate) fn mean_distance(&self, behaviour_is_sampler: bool) -> f64 {
         let tokens = self.tokens;
         let behaviour = if behaviour_is_sampler { tokens.sampling_logprobs } else { None };
         let behaviour = behaviour.or(tokens.old_logprobs).unwrap_or(tokens.logprobs);
@@ -295,7 +300,7 @@ impl Sequence<'_> {
         sum / self.places.len() as f64
     }
 
-    fn vespo_log_weight(&self, correction: Option<&MismatchCorrection>) -> f64 {
+    pub(crate) fn vespo_log_weight(&self, correction: Option<&MismatchCorrection>) -> f64 {
         let bounded = |x: f64| x.clamp(-VESPO_LARGEST, VESPO_LARGEST);
         let mut log_weight: f64 = self.log_ratios().into_iter().map(bounded).sum();
         if let (Some(correction), Some(sampling)) = (correction, self.tokens.sampling_logprobs) {

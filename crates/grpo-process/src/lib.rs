@@ -10,7 +10,9 @@
 //! ```
 
 mod allocator;
+mod memory;
 mod threads;
 
+pub use memory::ResidentMemory;
 pub use mimalloc::MiMalloc as Allocator;
 pub use threads::{ThreadsError, compute};

@@ -8,6 +8,10 @@ pub trait Reward: Send + Sync {
     /// alone or among others.
     fn score(&self, samples: &[Sample]) -> Vec<Outcome>;
 
+    /// The names of all parts that an outcome of it can have, in the order in which they are shown: the columns of the
+    /// files that completions are written to.
+    fn parts(&self) -> Vec<&'static str>;
+
     /// Whether completions of a prompt with this record can be scored at all, before any is drawn.
     ///
     /// # Errors

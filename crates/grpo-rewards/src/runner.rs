@@ -87,6 +87,10 @@ mod tests {
         fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
             (self.0)(samples)
         }
+
+        fn parts(&self) -> Vec<&'static str> {
+            vec![]
+        }
     }
 
     /// With time enough for what does end, however busy the machine.

@@ -2,8 +2,7 @@
 
 use crate::atomic::parent;
 use crate::{
-    CompletionRecord, Event, Existing, JsonLinesWriter, LedgerStep, RunError, RunInfo,
-    write_folder_atomically,
+    Event, Existing, JsonLinesWriter, LedgerStep, RunError, RunInfo, write_folder_atomically,
 };
 use serde_json::{Map, Value};
 use std::fs;
@@ -125,11 +124,6 @@ impl RunFolder {
         self.path.join("metrics.jsonl")
     }
 
-    /// Where the sampled completions are.
-    pub fn completions_path(&self) -> PathBuf {
-        self.path.join(COMPLETIONS).join("completions.jsonl")
-    }
-
     /// Reads `config.toml`.
     ///
     /// # Errors
@@ -166,17 +160,6 @@ impl RunFolder {
         JsonLinesWriter::resume(&self.metrics_path(), |line: &Map<String, Value>| {
             let step = line.get("step").and_then(Value::as_u64);
             step.is_some_and(|step| step < first_step)
-        })
-    }
-
-    /// Opens the file of completions for the steps from `first_step` on, as
-    /// [`Self::metrics_from`]. Its records are [`CompletionRecord`]s.
-    ///
-    /// # Errors
-    /// It cannot be read or written, or a finished line is no such record.
-    pub fn completions_from(&self, first_step: u64) -> Result<JsonLinesWriter, RunError> {
-        JsonLinesWriter::resume(&self.completions_path(), |line: &CompletionRecord| {
-            line.step < first_step
         })
     }
 
@@ -223,32 +206,6 @@ impl RunFolder {
     pub fn read_events(&self) -> Result<Vec<Event>, RunError> {
         let path = self.events_path();
         if path.exists() { crate::read_json_lines(&path) } else { Ok(Vec::new()) }
-    }
-
-    /// The steps whose completions were recorded, in their order.
-    ///
-    /// # Errors
-    /// What was recorded cannot be read.
-    pub fn completion_steps(&self) -> Result<Vec<u64>, RunError> {
-        let mut steps: Vec<u64> =
-            self.all_completions()?.iter().map(|record| record.step).collect();
-        steps.dedup();
-        Ok(steps)
-    }
-
-    /// The completions that were recorded of a step, group by group.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub fn completions_of(&self, step: u64) -> Result<Vec<CompletionRecord>, RunError> {
-        let mut records = self.all_completions()?;
-        records.retain(|record| record.step == step);
-        Ok(records)
-    }
-
-    fn all_completions(&self) -> Result<Vec<CompletionRecord>, RunError> {
-        let path = self.completions_path();
-        if path.exists() { crate::read_completions(&path) } else { Ok(Vec::new()) }
     }
 }
 

@@ -7,8 +7,9 @@
 //!   metrics.jsonl          one JSON object a step                  RunFolder::metrics
 //!   ledger.jsonl           which weights sampled what, which updates used it   LedgerStep
 //!   events.jsonl           guards, roll-backs, resumptions          Event
+//!   events.out.tfevents.…  the metrics for TensorBoard              TensorBoard
 //!   completions/
-//!     completions.jsonl    sampled completions with their rewards  CompletionRecord
+//!     step-N.parquet       what was sampled, what it got, and what that did  CompletionRecord
 //!   checkpoints/step-N/    whatever the trainer keeps, and manifest.json with each file's hash
 //! ```
 //!
@@ -28,6 +29,7 @@ mod info;
 mod json_lines;
 mod ledger;
 mod manifest;
+mod tensorboard;
 
 pub use atomic::{Existing, atomic_write, write_folder_atomically};
 pub use audit::{
@@ -35,7 +37,7 @@ pub use audit::{
     Verdict, Violation, audit,
 };
 pub use checkpoints::{Checkpoint, Newest};
-pub use completions::{CompletionRecord, read_completions};
+pub use completions::{CompletionRecord, RecordedOutcome};
 pub use error::RunError;
 pub use events::{Event, EventKind};
 pub use folder::{RunFolder, RunLock};
@@ -45,3 +47,4 @@ pub use ledger::{
     CompletionDigest, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, ReferenceChange,
 };
 pub use manifest::{VerifiedFolder, sha256_of_file, verify, write_manifest};
+pub use tensorboard::TensorBoard;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use burn::optim::GradientsParams;
 use burn::tensor::TensorData;
@@ -22,6 +23,7 @@ use crate::ledger::entry;
 use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
 use crate::sampler_check::TRUNCATED;
+use crate::token_record::TokenRecord;
 use crate::{GrpoConfig, Optimizer, TrainError};
 
 /// A policy in training, its reference, and what the two are trained with.
@@ -38,6 +40,8 @@ pub struct Learner<M> {
     entropy_bonus: Option<EntropyController>,
     /// Optimizer steps done.
     version: u64,
+    /// Whether lessons say what was computed for each token.
+    is_recording: bool,
 }
 
 /// The part of a learner that is numbers.
@@ -64,6 +68,24 @@ pub struct Lesson {
     pub reference: WeightsDigest,
     /// The optimizer steps, μ of them.
     pub updates: Vec<Update>,
+    /// What was computed for the tokens of each completion, where [`Learner::set_recording`] asked for it.
+    pub tokens: Option<Vec<TokenRecord>>,
+    /// Where the time went.
+    pub times: LessonTimes,
+}
+
+/// Duration of each phase of a lesson. A device that computes on its own has what it was told to do counted where its
+/// result is first waited for: much of the backward pass under the optimizer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LessonTimes {
+    /// `log π_ref`.
+    pub reference: Duration,
+    /// `log π_θ` and the loss of it.
+    pub forward: Duration,
+    /// Gradients.
+    pub backward: Duration,
+    /// Clipping, and the change of the weights.
+    pub optimizer: Duration,
 }
 
 /// What came of one optimizer step.
@@ -93,6 +115,8 @@ struct Pass {
     is_above: bool,
     /// The completions that the gradients are of.
     used: Vec<LedgerCompletion>,
+    forward: Duration,
+    backward: Duration,
 }
 
 impl Update {
@@ -115,6 +139,7 @@ impl<M: CausalLm> Learner<M> {
             entropy_bonus: loss.entropy_bonus.map(EntropyController::new),
             config: config.clone(),
             version: 0,
+            is_recording: false,
             policy: Some(policy),
             reference,
             reference_moved: false,
@@ -177,6 +202,12 @@ impl<M: CausalLm> Learner<M> {
         self.reference.digest()
     }
 
+    /// From now on, whether a [`Lesson`] says what was computed for each token. What is learned is the same, bit for bit;
+    /// it takes a little longer, as the loss of each update is differentiated by the log-probabilities of tokens as well.
+    pub fn set_recording(&mut self, is_recording: bool) {
+        self.is_recording = is_recording;
+    }
+
     /// Updates the policy on the completions of a step: nothing is kept for later. `outcomes` are group by group.
     ///
     /// # Errors
@@ -189,12 +220,15 @@ impl<M: CausalLm> Learner<M> {
         learning_rate: f64,
     ) -> Result<Lesson, TrainError> {
         let reference = self.reference_digest();
+        let mut times = LessonTimes::default();
+        let started = Instant::now();
         // log π_ref; micro-batches only decide memory.
         let completions: Vec<&Completion> = groups.iter().flat_map(|g| &g.completions).collect();
         let tokens = self.config.train.micro_batch_tokens;
         let micro = micro_batches(&completions, tokens, self.policy().vocabulary_size());
         let mut frames: Vec<Frame<'_>> =
             micro.into_iter().map(|micro| Frame::new(micro, &self.reference)).collect();
+        times.reference = started.elapsed();
 
         // Â_i
         let mut rewards = RewardFunctions::new(outcomes, self.config.advantage.aggregation);
@@ -205,7 +239,8 @@ impl<M: CausalLm> Learner<M> {
             &self.config.advantages()?,
         )?;
         let of_completions = advantages.groups.concat();
-        frames.iter_mut().for_each(|frame| frame.set_advantages(&of_completions));
+        let is_scored: Vec<bool> = outcomes.iter().map(|o| o.total().is_some()).collect();
+        frames.iter_mut().for_each(|frame| frame.set_advantages(&of_completions, &is_scored));
 
         // Denominators are of the whole batch.
         let mut totals = BatchTotals {
@@ -226,10 +261,17 @@ impl<M: CausalLm> Learner<M> {
                 pass = self.pass(&mut frames, &loss, &totals)?;
             }
             is_above |= pass.is_above;
+            frames.iter_mut().for_each(Frame::keep_record);
+            times.forward += pass.forward;
+            times.backward += pass.backward;
+            let started = Instant::now();
             updates.push(self.update(pass, learning_rate)?);
+            times.optimizer += started.elapsed();
         }
         let corrected = self.config.sampler_check.corrects(&self.loss).then_some(is_above);
-        Ok(Lesson { advantages, reward_kl, corrected, reference, updates })
+        let tokens =
+            self.is_recording.then(|| frames.iter().flat_map(Frame::token_records).collect());
+        Ok(Lesson { advantages, reward_kl, corrected, reference, updates, tokens, times })
     }
 
     /// Loss and gradients of all micro-batches.
@@ -240,24 +282,31 @@ impl<M: CausalLm> Learner<M> {
         totals: &BatchTotals,
     ) -> Result<Pass, TrainError> {
         let entropy_coef = self.entropy_bonus.map(|bonus| bonus.coef());
-        let terms = Terms { config, totals, entropy_coef: entropy_coef.unwrap_or(0.0) };
+        let (entropy_coef_now, is_recorded) = (entropy_coef.unwrap_or(0.0), self.is_recording);
+        let terms = Terms { config, totals, entropy_coef: entropy_coef_now, is_recorded };
         let (policy, reference) = (self.policy(), &self.reference);
         let mut tokens = TokenStatistics::default();
         let mut gradients: Option<GradientsParams> = None;
         let mut used = Vec::new();
         let (mut total, mut is_above) = (0.0, false);
+        let (mut of_forward, mut of_backward) = (Duration::ZERO, Duration::ZERO);
         for frame in frames {
+            let started = Instant::now();
             let forward = frame.forward(policy, self.config.train.activation_checkpointing);
             let loss = frame.loss(policy, &forward.hidden, reference, terms, &mut tokens);
             is_above |= frame.is_above(&self.config.sampler_check, config)?;
             total += finite_loss(loss.clone())?;
+            of_forward += started.elapsed();
+            let started = Instant::now();
             for part in forward.backward(loss, policy) {
                 gradients = Some(accumulate(policy, gradients, part));
             }
+            of_backward += started.elapsed();
             used.extend(frame.completions().iter().map(|completion| entry(completion)));
         }
         let gradients = gradients.expect("a step has completions");
-        Ok(Pass { loss: total, gradients, entropy_coef, tokens, is_above, used })
+        let (forward, backward) = (of_forward, of_backward);
+        Ok(Pass { loss: total, gradients, entropy_coef, tokens, is_above, used, forward, backward })
     }
 
     /// One optimizer step.

@@ -19,6 +19,14 @@ impl Metrics {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
+    /// Whether the metric `name` is of the machine, and not the same for equal seeds: a time, a speed, or memory.
+    pub fn is_machine(name: &str) -> bool {
+        let is_below = |folder| name.starts_with(folder);
+        is_below("time/")
+            || is_below("memory/")
+            || ["step_time", "tokens_per_second"].contains(&name)
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
@@ -30,7 +38,7 @@ impl Metrics {
 
     /// The metrics of `report`; `num_tokens` is of the whole run so far.
     ///
-    /// Everything but `step_time`, `tokens_per_second` and `time/*` is the same for equal seeds.
+    /// Everything but what [`Self::is_machine`] names is the same for equal seeds.
     pub fn of(report: &StepReport, num_tokens: u64) -> Self {
         let mut metrics = Self::default();
         metrics.push("step", f64::from(report.step + 1));
@@ -141,7 +149,16 @@ impl Metrics {
         self.push("time/rollout", times.rollout.as_secs_f64());
         self.push("time/reward", times.reward.as_secs_f64());
         self.push("time/update", times.update.as_secs_f64());
+        let parts = times.lesson;
+        self.push("time/reference", parts.reference.as_secs_f64());
+        self.push("time/forward", parts.forward.as_secs_f64());
+        self.push("time/backward", parts.backward.as_secs_f64());
+        self.push("time/optimizer", parts.optimizer.as_secs_f64());
         self.push("tokens_per_second", tokens as f64 / all);
+        if let Some(memory) = report.memory {
+            self.push("memory/rss", memory.now as f64);
+            self.push("memory/peak", memory.peak as f64);
+        }
     }
 }
 

@@ -8,13 +8,14 @@ use grpo_core::{Advantages, TokenStatistics};
 use grpo_data::{Group, Prompt, Purpose};
 use grpo_kernels::awake;
 use grpo_model::{CausalLm, Frozen, WeightPrecision, WeightsDigest, weights_digest};
+use grpo_process::ResidentMemory;
 use grpo_rewards::{Outcome, RewardRunner, Sample};
 use grpo_rollout::{Decode, Rollout, StepKey};
 use grpo_run::{LedgerRollout, LedgerStep};
 
-use crate::learner::{Learner, Lesson, Update};
+use crate::learner::{Learner, Lesson, LessonTimes, Update};
 use crate::ledger::entry;
-use crate::{GrpoConfig, TrainError};
+use crate::{GrpoConfig, TokenRecord, TrainError};
 
 /// A policy in training, and what samples from it and judges it.
 pub struct Grpo<M> {
@@ -60,8 +61,12 @@ pub struct StepReport {
     pub grad_norm: f64,
     /// What the updates used.
     pub learning_rate: f64,
+    /// What was computed for the tokens of each completion, where [`Grpo::set_recording`] asked for it.
+    pub token_records: Option<Vec<TokenRecord>>,
     /// Where the time went.
     pub times: PhaseTimes,
+    /// Memory of the process after the step, where the system says.
+    pub memory: Option<ResidentMemory>,
     /// Which weights sampled the completions, and which updates used them.
     pub ledger: LedgerStep,
 }
@@ -82,6 +87,8 @@ pub struct PhaseTimes {
     pub reward: Duration,
     /// Reference, advantages, loss, gradients, optimizer.
     pub update: Duration,
+    /// Parts of the update.
+    pub lesson: LessonTimes,
 }
 
 impl<M: CausalLm> Grpo<M> {
@@ -111,10 +118,15 @@ impl<M: CausalLm> Grpo<M> {
         let lesson = awake(|| self.learner.learn(&groups, &outcomes, learning_rate))?;
         let update = started.elapsed() - rollout - reward;
 
-        let times = PhaseTimes { rollout, reward, update };
+        let times = PhaseTimes { rollout, reward, update, lesson: lesson.times };
         let ledger = self.ledger(step, sampled, &lesson);
         let collected = Collected { groups, texts, outcomes };
         Ok(StepReport::new(step, collected, lesson, learning_rate, times, ledger))
+    }
+
+    /// From now on, whether reports say what was computed for each token: see [`Learner::set_recording`].
+    pub fn set_recording(&mut self, is_recording: bool) {
+        self.learner.set_recording(is_recording);
     }
 
     /// The snapshot is gone when this returns: the optimizer then changes the policy in place.
@@ -196,7 +208,8 @@ impl StepReport {
         ledger: LedgerStep,
     ) -> Self {
         let Collected { groups, texts, outcomes } = collected;
-        let Lesson { advantages, reward_kl, corrected, updates, .. } = lesson;
+        let Lesson { advantages, reward_kl, corrected, updates, tokens: token_records, .. } =
+            lesson;
         let mut tokens = TokenStatistics::default();
         updates.iter().for_each(|update| tokens.merge(&update.tokens));
         let mean = |of: &dyn Fn(&Update) -> f64| {
@@ -217,8 +230,10 @@ impl StepReport {
                 .map(|coefficient| (coefficient, mean(&|update| update.loss_without_bonus()))),
             grad_norm: mean(&|update| update.grad_norm),
             learning_rate,
+            token_records,
             times,
             ledger,
+            memory: ResidentMemory::of_this_process(),
         }
     }
 }

@@ -19,6 +19,12 @@ pub trait TrainObserver<M> {
     /// # Errors
     /// Ends the training.
     fn step(&mut self, done: &StepDone<'_>, training: &Training<M>) -> Result<(), TrainError>;
+
+    /// Whether the report of step `step` (from 0) should say what was computed for each token.
+    fn records(&self, step: u32) -> bool {
+        let _of_every_step = step;
+        false
+    }
 }
 
 /// A step that is done.
@@ -201,6 +207,7 @@ impl<M: CausalLm> Training<M> {
         prompts: &[Prompt],
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Option<Ending>, TrainError> {
+        self.grpo.set_recording(observer.records(self.steps));
         let report = self.grpo.step(prompts, self.steps)?;
         self.steps += 1;
         self.version = self.grpo.learner.version();

@@ -3,19 +3,18 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use grpo_data::{Codec, Completion};
 use grpo_model::Policy;
-use grpo_rewards::Outcome;
-use grpo_run::{CompletionRecord, Event, EventKind, JsonLinesWriter, RunFolder};
-use grpo_train::{Ending, StepDone, StepReport, TrainError, TrainObserver, Training};
+use grpo_run::{Event, EventKind, JsonLinesWriter, RunFolder, TensorBoard};
+use grpo_train::{Ending, Metrics, StepDone, TrainError, TrainObserver, Training};
 use serde_json::{Map, Value};
 
 use crate::args::TrainArguments;
+use crate::earlier::Earlier;
 use crate::interrupt::Interrupted;
 use crate::look::{Seen, comparison};
 use crate::models::Writer;
 use crate::output::{Progress, say};
-use crate::recorded::Recorded;
+use crate::recorded::records;
 use crate::run_files::observer_error;
 use crate::session::Session;
 use crate::train_file::{SaveSection, TrainFile};
@@ -117,15 +116,17 @@ fn idle_steps(folder: &RunFolder) -> anyhow::Result<usize> {
 struct Observer {
     ledger: JsonLinesWriter,
     metrics: JsonLinesWriter,
-    completions: JsonLinesWriter,
     events: JsonLinesWriter,
+    tensorboard: TensorBoard,
+    /// Names of the parts of the reward.
+    parts: Vec<&'static str>,
     progress: Progress,
     folder: RunFolder,
     save: SaveSection,
     steps: u32,
     writer: Writer,
     /// What the steps were, where they were done before; and whether another result ends the run.
-    recorded: Recorded,
+    earlier: Earlier,
     must_be_equal: bool,
     /// The last checkpoint.
     saved: Instant,
@@ -136,22 +137,26 @@ struct Observer {
 impl Observer {
     /// Of the steps that are left.
     fn new(session: &mut Session, must_be_equal: bool) -> anyhow::Result<Self> {
-        let Session { folder, file, training, writer, recorded, .. } = session;
+        let Session { folder, file, training, writer, earlier, .. } = session;
         let done = u64::from(training.steps());
         let TrainFile { save, train, .. } = file;
         let progress = Progress::new(u64::from(train.steps));
         progress.begin_at(done);
+        // What was written after that moment is written again.
+        let metrics = folder.metrics_from(done + 1)?;
+        folder.remove_completions_from(done + 1)?;
         Ok(Self {
             ledger: folder.ledger_from(done + 1)?,
-            metrics: folder.metrics_from(done + 1)?,
-            completions: folder.completions_from(done + 1)?,
+            metrics,
+            tensorboard: TensorBoard::rebuild(folder, &folder.read_metrics()?)?,
+            parts: file.reward.build()?.parts(),
             events: folder.events()?,
             progress,
             folder: folder.clone(),
             save: save.clone(),
             steps: train.steps,
             writer: writer.clone(),
-            recorded: std::mem::take(recorded),
+            earlier: std::mem::take(earlier),
             must_be_equal,
             saved: Instant::now(),
             was_corrected: false,
@@ -185,7 +190,7 @@ impl Observer {
     /// Where the step was done before, whether it is what it was.
     fn compare(&self, done: &StepDone<'_>) -> anyhow::Result<()> {
         let step = u64::from(done.report.step) + 1;
-        match self.recorded.check(step, done.metrics) {
+        match self.earlier.check(step, done.metrics) {
             Ok(false) => {}
             Ok(true) if self.must_be_equal => {
                 self.progress.say(&format!("verified     step {step} is what it was"));
@@ -204,13 +209,15 @@ impl TrainObserver<Policy> for Observer {
         self.compare(done).map_err(observer_error)?;
         let step = report.step + 1;
         if is_due(step, self.save.completions_every) {
-            for record in records(report, &self.writer.spec.codec) {
-                self.completions.append(&record).map_err(observer_error)?;
-            }
+            let records = records(report, &self.writer.spec.codec);
+            self.folder
+                .write_completions(u64::from(step), &records, &self.parts)
+                .map_err(observer_error)?;
         }
         // In front of the metrics: a step with metrics has its proof.
         self.ledger.append(&report.ledger).map_err(observer_error)?;
         self.metrics.append(metrics).map_err(observer_error)?;
+        self.tensorboard.append(&line(metrics)).map_err(observer_error)?;
         if report.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
             self.progress.say(&format!(
@@ -231,47 +238,20 @@ impl TrainObserver<Policy> for Observer {
         ));
         Ok(())
     }
+
+    fn records(&self, step: u32) -> bool {
+        is_due(step + 1, self.save.completions_every)
+    }
+}
+
+/// As it stands in `metrics.jsonl`.
+fn line(metrics: &Metrics) -> Map<String, Value> {
+    match serde_json::to_value(metrics) {
+        Ok(Value::Object(line)) => line,
+        other => panic!("metrics are names and numbers: {other:?}"),
+    }
 }
 
 fn is_due(done: u32, every: u32) -> bool {
     every > 0 && done.is_multiple_of(every)
-}
-
-/// The completions of a step as they are stored.
-fn records(report: &StepReport, codec: &Codec) -> Vec<CompletionRecord> {
-    let completions: Vec<&Completion> =
-        report.groups.iter().flat_map(|group| &group.completions).collect();
-    let prompts: Vec<String> = report
-        .groups
-        .iter()
-        .flat_map(|group| vec![codec.decode(&group.prompt.ids); group.completions.len()])
-        .collect();
-    let advantages: Vec<f64> = report.advantages.groups.concat();
-    (0..completions.len())
-        .map(|i| {
-            let (completion, outcome) = (completions[i], &report.outcomes[i]);
-            let parts = match outcome {
-                Outcome::Scored(scored) => scored.parts.as_slice(),
-                Outcome::Abstained | Outcome::Failed { .. } => &[],
-            };
-            CompletionRecord {
-                step: u64::from(report.step) + 1,
-                prompt: completion.key().prompt,
-                prompt_text: Some(prompts[i].clone()).filter(|text| !text.is_empty()),
-                sample: completion.key().sample,
-                text: report.texts[i].clone(),
-                reward: outcome.total(),
-                parts: parts.iter().map(|(name, v)| ((*name).to_owned(), Some(*v))).collect(),
-                advantage: Some(advantages[i]),
-                actions: completion.actions() as u32,
-                completion_ids: completion.action_ids().collect(),
-                sampling_logprobs: completion.sampling_logprobs().to_vec(),
-                sampling_logprob: Some(
-                    completion.sampling_logprobs().iter().map(|&l| f64::from(l)).sum(),
-                ),
-                finish: completion.finish(),
-                policy_version: completion.policy_version(),
-            }
-        })
-        .collect()
 }

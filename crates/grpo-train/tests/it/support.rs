@@ -159,9 +159,7 @@ pub(crate) fn parameters<M: Module>(model: &M) -> Vec<f32> {
 pub(crate) fn timeless(metrics: &Metrics) -> Vec<(String, f64)> {
     metrics
         .iter()
-        .filter(|(name, _)| {
-            !name.starts_with("time/") && !["step_time", "tokens_per_second"].contains(name)
-        })
+        .filter(|(name, _)| !Metrics::is_machine(name))
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
 }
