@@ -11,6 +11,7 @@ mod generate;
 mod look;
 mod models;
 mod output;
+mod preflight;
 mod prompts;
 mod run_files;
 mod train_file;

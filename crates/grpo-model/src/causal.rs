@@ -1,6 +1,6 @@
 //! What sampling, scoring and training need of a causal language model.
 
-use burn::module::Module;
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients, Tensor};
 use grpo_logprob::Head;
@@ -73,6 +73,14 @@ pub trait CausalLm: Module + Sync {
         self
     }
 
+    /// The same function with the parameters that `policy` has, off the tape, where it can be written so: a model is
+    /// an adapter on it that changes nothing. Else as it is.
+    #[must_use]
+    fn with_parameters_of(self, policy: &Self) -> Self {
+        let _ = policy;
+        self
+    }
+
     /// Tokens that it has logits for.
     fn vocabulary_size(&self) -> usize;
 
@@ -137,6 +145,27 @@ impl<M: CausalLm> Frozen<M> {
     /// `model` computes, unless that is f32.
     pub fn snapshot_in(model: &M, precision: WeightPrecision) -> Self {
         Self(model.valid().with_weights_in(precision))
+    }
+
+    /// How many of its tensors a gradient could reach: none, or a broken invariant.
+    pub fn parameters_on_tape(&self) -> usize {
+        struct OnTape(usize);
+        impl ModuleVisitor for OnTape {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                self.0 += usize::from(param.val().is_autodiff());
+            }
+        }
+        let mut on_tape = OnTape(0);
+        self.0.visit(&mut on_tape);
+        on_tape.0
+    }
+
+    pub(crate) fn of_inner(model: M) -> Self {
+        Self(model)
+    }
+
+    pub(crate) fn into_inner(self) -> M {
+        self.0
     }
 
     /// See [`CausalLm::hidden`].

@@ -8,6 +8,11 @@ pub trait Reward: Send + Sync {
     /// alone or among others.
     fn score(&self, samples: &[Sample]) -> Vec<Outcome>;
 
+    /// Names of [`Scored::terms`], in their order; for metrics of each, where there are several.
+    fn term_names(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// Whether completions of a prompt with this record can be scored at all, before any is drawn.
     ///
     /// # Errors

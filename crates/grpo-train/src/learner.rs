@@ -2,8 +2,8 @@
 
 use burn::optim::GradientsParams;
 use grpo_core::{
-    Advantages, BatchTotals, EntropyController, HighEntropy, LossConfig, TokenStatistics,
-    accumulate, weighted_group_advantages,
+    AdaptiveKl, Advantages, BatchTotals, EntropyController, HighEntropy, LossConfig,
+    TokenStatistics, accumulate, weighted_group_advantages,
 };
 use grpo_data::{Completion, Group};
 use grpo_model::{CausalLm, Frozen};
@@ -21,9 +21,13 @@ pub struct Learner<M> {
     /// There except while an optimizer step changes it in place.
     policy: Option<M>,
     reference: Frozen<M>,
+    /// Steps that were learned with it.
+    reference_age: u64,
     optimizer: Optimizer,
     config: GrpoConfig,
     loss: LossConfig,
+    /// The coefficient of the KL penalty, where it follows the KL.
+    kl: Option<AdaptiveKl>,
     /// The coefficient of the entropy bonus, where there is one.
     entropy_bonus: Option<EntropyController>,
     /// Optimizer steps done.
@@ -37,6 +41,10 @@ pub struct Lesson {
     pub advantages: Advantages,
     /// Mean over completions of the KL that their rewards lost; `None` where it is no part of the reward.
     pub reward_kl: Option<f64>,
+    /// Coefficient of the KL penalty.
+    pub kl_coef: f64,
+    /// Steps before this one that had the same reference.
+    pub reference_age: u64,
     /// Whether the sampler was further from the trainer than it may be, so that its tokens were weighed; `None` where
     /// that ends the run.
     pub corrected: Option<bool>,
@@ -69,6 +77,15 @@ struct Pass {
     is_above: bool,
 }
 
+impl Lesson {
+    /// Sums over tokens of all updates.
+    pub(crate) fn tokens(&self) -> TokenStatistics {
+        let mut tokens = TokenStatistics::default();
+        self.updates.iter().for_each(|update| tokens.merge(&update.tokens));
+        tokens
+    }
+}
+
 impl Update {
     /// The loss without the entropy bonus.
     pub(crate) fn loss_without_bonus(&self) -> f64 {
@@ -86,11 +103,13 @@ impl<M: CausalLm> Learner<M> {
         Ok(Self {
             optimizer: Optimizer::new(&policy, &config.optimizer),
             loss,
+            kl: config.kl_controller.map(|controller| AdaptiveKl::new(controller, loss.kl.coef)),
             entropy_bonus: loss.entropy_bonus.map(EntropyController::new),
             config: config.clone(),
             version: 0,
             policy: Some(policy),
             reference,
+            reference_age: 0,
         })
     }
 
@@ -102,6 +121,51 @@ impl<M: CausalLm> Learner<M> {
     /// Optimizer steps done.
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// What holds it back.
+    pub fn reference(&self) -> &Frozen<M> {
+        &self.reference
+    }
+
+    /// Steps that were learned with the reference as it is.
+    pub fn reference_age(&self) -> u64 {
+        self.reference_age
+    }
+
+    /// Goes on with a reference that so many steps were learned with.
+    pub fn set_reference(&mut self, reference: Frozen<M>, age: u64) {
+        self.reference = reference;
+        self.reference_age = age;
+    }
+
+    /// Lets the reference follow the policy: see [`Frozen::mixed`].
+    ///
+    /// # Errors
+    /// It has other parameters than the policy; it is then the policy.
+    pub fn update_reference(&mut self, mix: f64) -> Result<(), TrainError> {
+        // Taken out, so that its memory is free parameter by parameter; what stands in shares that of the policy.
+        let stand_in = Frozen::snapshot(self.policy());
+        let reference = std::mem::replace(&mut self.reference, stand_in);
+        self.reference = reference.mixed(self.policy(), mix)?;
+        self.reference_age = 0;
+        Ok(())
+    }
+
+    /// The coefficient of the KL penalty in the next step.
+    pub fn kl_coef(&self) -> f64 {
+        self.loss.kl.coef
+    }
+
+    /// Goes on from another coefficient of the KL penalty, within the bounds of the controller where there is one.
+    pub fn set_kl_coef(&mut self, coef: f64) {
+        self.loss.kl.coef = match &mut self.kl {
+            Some(adaptive) => {
+                adaptive.set_coef(coef);
+                adaptive.coef()
+            }
+            None => coef,
+        };
     }
 
     /// Updates the policy on the completions of a step: nothing is kept for later. `outcomes` are group by group.
@@ -155,7 +219,14 @@ impl<M: CausalLm> Learner<M> {
             updates.push(self.update(pass, learning_rate)?);
         }
         let corrected = self.config.sampler_check.corrects(&self.loss).then_some(is_above);
-        Ok(Lesson { advantages, reward_kl, corrected, updates })
+        let (kl_coef, reference_age) = (self.kl_coef(), self.reference_age);
+        let lesson = Lesson { advantages, reward_kl, kl_coef, reference_age, corrected, updates };
+        self.reference_age += 1;
+        if let (Some(adaptive), Some(kl)) = (&mut self.kl, lesson.tokens().kl()) {
+            adaptive.observe(kl, completions.len());
+            self.loss.kl.coef = adaptive.coef();
+        }
+        Ok(lesson)
     }
 
     /// Loss and gradients of all micro-batches.

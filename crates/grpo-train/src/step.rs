@@ -18,6 +18,8 @@ pub struct Grpo<M> {
     pub(crate) rollout: Rollout,
     pub(crate) rewards: RewardRunner,
     pub(crate) decode: Decode,
+    /// Prompts of an epoch.
+    pub(crate) epoch: Option<usize>,
     pub(crate) config: GrpoConfig,
     pub(crate) seed: u64,
 }
@@ -33,12 +35,20 @@ pub struct StepReport {
     pub texts: Vec<String>,
     /// Verdicts of the reward, group by group.
     pub outcomes: Vec<Outcome>,
+    /// Names of the terms of a scored outcome, where there are several.
+    pub term_names: Vec<&'static str>,
     /// What they made of it.
     pub advantages: Advantages,
     /// Sums over tokens of all updates of the step.
     pub tokens: TokenStatistics,
     /// Mean over completions of the KL that their rewards lost; `None` where it is no part of the reward.
     pub reward_kl: Option<f64>,
+    /// Coefficient of the KL penalty.
+    pub kl_coef: f64,
+    /// See [`Lesson::reference_age`].
+    pub reference_age: u64,
+    /// Part of the policy in what the reference became after the step (α); `None` where it did not change.
+    pub reference_updated: Option<f64>,
     /// See [`Lesson::corrected`].
     pub corrected: Option<bool>,
     /// Mean loss of the step's updates.
@@ -87,10 +97,21 @@ impl<M: CausalLm> Grpo<M> {
         // Â_i, then μ updates of log π_θ
         let learning_rate = self.config.learning_rate(step);
         let lesson = awake(|| self.learner.learn(&groups, &outcomes, learning_rate))?;
+        // π_ref
+        let reference_updated = self.reference_due(step);
+        if let Some(mix) = reference_updated {
+            self.learner.update_reference(mix)?;
+        }
         let update = started.elapsed() - rollout - reward;
 
         let times = PhaseTimes { rollout, reward, update };
-        Ok(StepReport::new(step, groups, texts, outcomes, lesson, learning_rate, times))
+        let report = StepReport::new(step, groups, texts, outcomes, lesson, learning_rate, times);
+        Ok(StepReport { reference_updated, term_names: self.rewards.term_names(), ..report })
+    }
+
+    /// Part of the policy in what the reference becomes after `step`, from 0; `None` where it stays what it is.
+    pub fn reference_due(&self, step: u32) -> Option<f64> {
+        self.config.reference.due(step + 1, self.config.train.prompts_per_step, self.epoch)
     }
 
     /// The snapshot is gone when this returns: the optimizer then changes the policy in place.
@@ -145,9 +166,8 @@ impl StepReport {
         learning_rate: f64,
         times: PhaseTimes,
     ) -> Self {
-        let Lesson { advantages, reward_kl, corrected, updates } = lesson;
-        let mut tokens = TokenStatistics::default();
-        updates.iter().for_each(|update| tokens.merge(&update.tokens));
+        let tokens = lesson.tokens();
+        let Lesson { advantages, reward_kl, kl_coef, reference_age, corrected, updates } = lesson;
         let mean = |of: &dyn Fn(&Update) -> f64| {
             updates.iter().map(of).sum::<f64>() / updates.len() as f64
         };
@@ -157,9 +177,13 @@ impl StepReport {
             groups,
             texts,
             outcomes,
+            term_names: Vec::new(),
             advantages,
             tokens,
             reward_kl,
+            kl_coef,
+            reference_age,
+            reference_updated: None,
             corrected,
             loss: mean(&|update| update.loss),
             entropy_bonus: coefficient

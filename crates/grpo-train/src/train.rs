@@ -33,6 +33,8 @@ pub struct Parts<M> {
     pub end_ids: Vec<u32>,
     /// Tokens of the longest prompt.
     pub longest_prompt: usize,
+    /// Prompts of an epoch: those of the file; `None` where there is none.
+    pub epoch: Option<usize>,
     /// From the ids of a completion's actions to the text that the reward sees and `sampling.stop` is looked for in.
     pub decode: Decode,
 }
@@ -44,17 +46,27 @@ impl<M: CausalLm> Grpo<M> {
     /// Settings that are out of range or do not fit the model.
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         config.check()?;
-        let Parts { policy, reference, end_ids, longest_prompt, decode } = parts;
+        let Parts { policy, reference, end_ids, longest_prompt, epoch, decode } = parts;
         let rollout = config.rollout(&policy, end_ids, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(config.reward.build()?, time_limit);
         let learner = Learner::new(policy, reference, &config)?;
-        Ok(Self { learner, rollout, rewards, decode, config, seed })
+        Ok(Self { learner, rollout, rewards, decode, epoch, config, seed })
     }
 
     /// The policy as it is now.
     pub fn policy(&self) -> &M {
         self.learner.policy()
+    }
+
+    /// The policy, its reference and what the two are trained with.
+    pub fn learner(&self) -> &Learner<M> {
+        &self.learner
+    }
+
+    /// As [`Self::learner`], to change settings of the next steps.
+    pub fn learner_mut(&mut self) -> &mut Learner<M> {
+        &mut self.learner
     }
 }
 

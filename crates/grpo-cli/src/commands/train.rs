@@ -12,6 +12,7 @@ use crate::config;
 use crate::look::{Look, comparison};
 use crate::models::Writer;
 use crate::output::{Progress, say};
+use crate::preflight::preflight;
 use crate::run_files::{create_run, observer_error};
 use crate::train_file::{SaveSection, Start, TrainFile};
 
@@ -30,6 +31,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let codec = &writer.spec.codec;
     let look = Look::new(codec, prompts.for_look(file.eval.samples), file.grpo(), file.seed);
     let mut grpo = Grpo::new(parts, file.grpo(), file.seed)?;
+    preflight(&file, &grpo, &prompts, codec)?;
     let text = config::resolved(&file.resolved()?)?;
     let info = config::run_info(file.seed, data);
     let folder = create_run(&file.run, arguments.force, &text, &info)?;

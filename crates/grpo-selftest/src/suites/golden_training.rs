@@ -7,7 +7,7 @@ use grpo_model::{Frozen, Policy, StoredTensors, Transformer, WeightPrecision};
 use grpo_rewards::{Outcome, RewardConfig, Scored};
 use grpo_train::{
     AdvantageSettings, Decayed, GrpoConfig, Learner, Lesson, LossSettings, OptimizerConfig,
-    SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
+    ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
 };
 
 use super::golden_models::{check_ids, check_length, load, start};
@@ -164,6 +164,9 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             ..LossSettings::default()
         },
         // The sampler was another program, whose losses and weights are what is compared.
+        kl_controller: None,
+        reference: ReferenceSettings::default(),
+        guards: None,
         sampler_check: SamplerCheck { tolerance: f64::MAX, above: None },
         optimizer: OptimizerConfig {
             learning_rate: expected.optimizer.lr,

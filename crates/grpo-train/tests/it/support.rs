@@ -12,8 +12,8 @@ use grpo_model::{
 use grpo_rewards::RewardConfig;
 use grpo_train::{
     AdvantageSettings, Decayed, Decode, Grpo, GrpoConfig, LossSettings, Metrics, OptimizerConfig,
-    Parts, SamplerCheck, SamplingConfig, ScheduleConfig, StepReport, TrainConfig, TrainError,
-    unconditional_prompts,
+    Parts, ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, StepReport,
+    TrainConfig, TrainError, unconditional_prompts,
 };
 
 /// Tokens of small molecules.
@@ -88,6 +88,9 @@ pub(crate) fn config() -> GrpoConfig {
         },
         advantage: AdvantageSettings::default(),
         loss: LossSettings { kl_coef: Some(0.05), ..LossSettings::default() },
+        kl_controller: None,
+        reference: ReferenceSettings::default(),
+        guards: None,
         sampler_check: SamplerCheck::default(),
         optimizer: optimizer(),
         schedule: ScheduleConfig::default(),
@@ -132,7 +135,14 @@ pub(crate) fn begin<M: CausalLm>(
     decode: Decode,
 ) -> Result<Grpo<M>, TrainError> {
     let reference = Frozen::snapshot(&policy);
-    let parts = Parts { policy, reference, end_ids: vec![boundary], longest_prompt: 1, decode };
+    let parts = Parts {
+        policy,
+        reference,
+        end_ids: vec![boundary],
+        longest_prompt: 1,
+        epoch: None,
+        decode,
+    };
     Grpo::new(parts, config, seed)
 }
 
