@@ -15,6 +15,7 @@ mod interrupt;
 mod look;
 mod models;
 mod output;
+mod preflight;
 mod prompts;
 mod recorded;
 mod run_files;

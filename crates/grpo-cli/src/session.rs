@@ -14,6 +14,7 @@ use crate::args::TrainArguments;
 use crate::earlier::Earlier;
 use crate::models::Writer;
 use crate::output::say;
+use crate::preflight::preflight;
 use crate::prompts::Prompts;
 use crate::run_files::{create_run, unchanged, unlisted};
 use crate::train_file::{Start, TrainFile};
@@ -56,6 +57,7 @@ impl Session {
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
         let begun = Begun::of(&file, start, interrupt)?;
+        preflight(&file, begun.training.grpo(), &begun.prompts, &begun.writer.spec.codec)?;
         let text = config::resolved(&file.resolved()?)?;
         let info = config::run_info(file.seed, data);
         let folder = create_run(&file.run, arguments.force, &text, &info)?;

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod accumulate;
+mod adaptive_kl;
 mod advantage;
 mod advantage_config;
 mod config;
@@ -18,6 +19,7 @@ mod statistics;
 mod surrogate;
 
 pub use accumulate::accumulate;
+pub use adaptive_kl::{AdaptiveKl, KlController};
 pub use advantage::{
     AdvantageError, Advantages, MeanAndStd, group_advantages, weighted_group_advantages,
 };

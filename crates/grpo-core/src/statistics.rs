@@ -29,6 +29,10 @@ pub struct HostTokens<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenStatistics {
     kl: Mean,
+    kl_of_sequence: Mean,
+    /// Of each token: a quantile is of all tokens of the step, and cannot be merged from those of its parts.
+    kls: Values,
+    ratios: Values,
     entropy: Mean,
     kept_entropy: Mean,
     clipped_low: Mean,
@@ -66,6 +70,7 @@ impl TokenStatistics {
     pub fn merge(&mut self, other: &Self) {
         let means = [
             (&mut self.kl, other.kl),
+            (&mut self.kl_of_sequence, other.kl_of_sequence),
             (&mut self.entropy, other.entropy),
             (&mut self.kept_entropy, other.kept_entropy),
             (&mut self.clipped_low, other.clipped_low),
@@ -90,13 +95,17 @@ impl TokenStatistics {
         for (range, other) in ranges {
             other.0.into_iter().flatten().for_each(|end| range.add(end));
         }
+        self.kls.0.extend(&other.kls.0);
+        self.ratios.0.extend(&other.ratios.0);
     }
 
     fn add_sequence(&mut self, sequence: &Sequence<'_>, config: &LossConfig, totals: &BatchTotals) {
         let tokens = sequence.tokens;
         let ratios = sequence.ratios(config.ratio_level);
+        let mut kl_of_sequence = 0.0;
         for (&i, &ratio) in sequence.places.iter().zip(&ratios) {
             self.ratio.add(ratio);
+            self.ratios.0.push(ratio);
             let entropy = tokens.entropies[i];
             self.entropy.add(entropy);
             if totals.high_entropy.is_none_or(|kept| entropy >= kept.threshold) {
@@ -107,8 +116,14 @@ impl TokenStatistics {
                     KlEstimator::Exact => tokens.exact_kl.expect("the exact KL is given")[i],
                     _ => 0.0,
                 };
-                self.kl.add(config.kl.at(reference[i] - tokens.logprobs[i], exact, ratio));
+                let kl = config.kl.at(reference[i] - tokens.logprobs[i], exact, ratio);
+                self.kl.add(kl);
+                self.kls.0.push(kl);
+                kl_of_sequence += kl;
             }
+        }
+        if tokens.ref_logprobs.is_some() {
+            self.kl_of_sequence.add(kl_of_sequence);
         }
         // A mean over tokens, or over sequences where these have one ratio.
         let counted = match config.ratio_level {
@@ -220,9 +235,13 @@ impl TokenStatistics {
         let [raw_min, raw_max] = self.raw_mismatch_range.ends();
         let measured = [
             ("kl", self.kl()),
+            ("kl_p99", self.kls.quantile(0.99)),
+            ("kl_max", self.kls.quantile(1.0)),
+            ("kl_sequence", self.kl_of_sequence.value()),
             ("entropy", self.entropy()),
             ("ratio/min", lowest_ratio),
             ("ratio/max", highest_ratio),
+            ("ratio/p99", self.ratios.quantile(0.99)),
             ("clip_ratio/low_mean", self.clipped_low.value()),
             ("clip_ratio/low_min", low_min),
             ("clip_ratio/high_mean", self.clipped_high.value()),
@@ -337,6 +356,29 @@ impl Mean {
 
     fn value(self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+}
+
+/// Every value, where a mean does not say enough.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Values(Vec<f64>);
+
+impl Values {
+    /// Linear between neighbours, as NumPy and PyTorch take it. What is not a number counts as the largest.
+    fn quantile(&self, share: f64) -> Option<f64> {
+        let last = self.0.len().checked_sub(1)?;
+        // NaN has a sign, which would make it the smallest.
+        let number = |value: &f64| if value.is_nan() { f64::NAN.abs() } else { *value };
+        let mut values: Vec<f64> = self.0.iter().map(number).collect();
+        let rank = share * last as f64;
+        let below = rank.floor() as usize;
+        let (_, &mut low, above) = values.select_nth_unstable_by(below, f64::total_cmp);
+        let part = rank - below as f64;
+        if part == 0.0 {
+            return Some(low);
+        }
+        let high = above.iter().copied().min_by(f64::total_cmp)?;
+        Some(low + (high - low) * part)
     }
 }
 

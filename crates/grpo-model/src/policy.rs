@@ -101,6 +101,19 @@ impl CausalLm for Policy {
         }
     }
 
+    /// A model as an adapter on it: with the policy's A, and a B of 0.
+    fn with_parameters_of(self, policy: &Self) -> Self {
+        match (self, policy) {
+            (Self::Whole(model), Self::Adapted(policy))
+                if model.description() == policy.base.description() =>
+            {
+                let adapter = policy.adapter.clone().valid().without_effect();
+                Self::Adapted(Adapted { base: model, adapter })
+            }
+            (same, _) => same,
+        }
+    }
+
     fn parameters(&self) -> usize {
         let (model, adapter) = self.parts();
         model.num_params() + adapter.map_or(0, Module::num_params)

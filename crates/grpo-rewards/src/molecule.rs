@@ -60,6 +60,11 @@ impl Reward for MoleculeReward {
         let logp = (self.logp > 0.0).then_some("logp");
         ["valid", "qed", "sa"].into_iter().chain(logp).collect()
     }
+
+    fn term_names(&self) -> Vec<&'static str> {
+        let all = [(self.qed, "qed"), (self.sa, "sa"), (self.logp, "logp")];
+        all.into_iter().filter(|(weight, _)| *weight > 0.0).map(|(_, name)| name).collect()
+    }
 }
 
 impl MoleculeReward {

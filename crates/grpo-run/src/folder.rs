@@ -2,7 +2,8 @@
 
 use crate::atomic::parent;
 use crate::{
-    Event, Existing, JsonLinesWriter, LedgerStep, RunError, RunInfo, write_folder_atomically,
+    Event, EventKind, Existing, JsonLinesWriter, LedgerStep, RunError, RunInfo,
+    write_folder_atomically,
 };
 use serde_json::{Map, Value};
 use std::fs;
@@ -191,12 +192,19 @@ impl RunFolder {
         self.path.join("events.jsonl")
     }
 
-    /// Opens `events.jsonl` to append to.
+    /// Opens `events.jsonl` for the steps from `first_step` on. Events of that step and later ones, which a resumed run
+    /// meets again, are taken out; not those of before the run last went back, which it does not.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn events(&self) -> Result<JsonLinesWriter, RunError> {
-        JsonLinesWriter::resume(&self.events_path(), |_: &Event| true)
+    /// It cannot be read or written, or a finished line is no event.
+    pub fn events_from(&self, first_step: u64) -> Result<JsonLinesWriter, RunError> {
+        let went_back = |event: &Event| matches!(event.what, EventKind::RolledBack { .. });
+        let undone = self.read_events()?.iter().rposition(went_back).map_or(0, |last| last + 1);
+        let mut line = 0;
+        JsonLinesWriter::resume(&self.events_path(), |event: &Event| {
+            line += 1;
+            line <= undone || event.step < first_step
+        })
     }
 
     /// Reads `events.jsonl`; a run without one has none.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use burn::optim::GradientsParams;
 use burn::tensor::TensorData;
 use grpo_core::{
-    Advantages, BatchTotals, EntropyController, HighEntropy, LossConfig, TokenStatistics,
-    accumulate, weighted_group_advantages,
+    AdaptiveKl, Advantages, BatchTotals, EntropyController, HighEntropy, LossConfig,
+    TokenStatistics, accumulate, weighted_group_advantages,
 };
 use grpo_data::{Completion, Group};
 use grpo_model::{CausalLm, Frozen, StoredTensors, WeightsDigest, weights_digest};
@@ -33,9 +33,13 @@ pub struct Learner<M> {
     reference: Frozen<M>,
     /// Whether the reference is another one than at the start.
     reference_moved: bool,
+    /// Steps that were learned with it.
+    reference_age: u64,
     optimizer: Optimizer,
     config: GrpoConfig,
     loss: LossConfig,
+    /// The coefficient of the KL penalty, where it follows the KL.
+    kl: Option<AdaptiveKl>,
     /// The coefficient of the entropy bonus, where there is one.
     entropy_bonus: Option<EntropyController>,
     /// Optimizer steps done.
@@ -50,6 +54,8 @@ pub struct Learner<M> {
 pub(crate) struct LearnerState {
     policy_version: u64,
     entropy_bonus: Option<EntropyController>,
+    kl_coef: f64,
+    reference_age: u64,
     /// Steps that the optimizer has done with each parameter.
     optimizer_steps: BTreeMap<String, u32>,
 }
@@ -61,6 +67,10 @@ pub struct Lesson {
     pub advantages: Advantages,
     /// Mean over completions of the KL that their rewards lost; `None` where it is no part of the reward.
     pub reward_kl: Option<f64>,
+    /// Coefficient of the KL penalty.
+    pub kl_coef: f64,
+    /// Steps before this one that had the same reference.
+    pub reference_age: u64,
     /// Whether the sampler was further from the trainer than it may be, so that its tokens were weighed; `None` where
     /// that ends the run.
     pub corrected: Option<bool>,
@@ -69,7 +79,7 @@ pub struct Lesson {
     /// The optimizer steps, μ of them.
     pub updates: Vec<Update>,
     /// What was computed for the tokens of each completion, where [`Learner::set_recording`] asked for it.
-    pub tokens: Option<Vec<TokenRecord>>,
+    pub recorded: Option<Vec<TokenRecord>>,
     /// Where the time went.
     pub times: LessonTimes,
 }
@@ -119,6 +129,15 @@ struct Pass {
     backward: Duration,
 }
 
+impl Lesson {
+    /// Sums over tokens of all updates.
+    pub(crate) fn tokens(&self) -> TokenStatistics {
+        let mut tokens = TokenStatistics::default();
+        self.updates.iter().for_each(|update| tokens.merge(&update.tokens));
+        tokens
+    }
+}
+
 impl Update {
     /// The loss without the entropy bonus.
     pub(crate) fn loss_without_bonus(&self) -> f64 {
@@ -136,6 +155,7 @@ impl<M: CausalLm> Learner<M> {
         Ok(Self {
             optimizer: Optimizer::new(&policy, &config.optimizer),
             loss,
+            kl: config.kl_controller.map(|controller| AdaptiveKl::new(controller, loss.kl.coef)),
             entropy_bonus: loss.entropy_bonus.map(EntropyController::new),
             config: config.clone(),
             version: 0,
@@ -143,6 +163,7 @@ impl<M: CausalLm> Learner<M> {
             policy: Some(policy),
             reference,
             reference_moved: false,
+            reference_age: 0,
         })
     }
 
@@ -162,6 +183,8 @@ impl<M: CausalLm> Learner<M> {
         let state = LearnerState {
             policy_version: self.version,
             entropy_bonus: self.entropy_bonus,
+            kl_coef: self.kl_coef(),
+            reference_age: self.reference_age,
             optimizer_steps: steps,
         };
         (state, means, self.reference_moved.then(|| self.reference.stored()))
@@ -178,7 +201,13 @@ impl<M: CausalLm> Learner<M> {
         means: BTreeMap<String, TensorData>,
         reference: Option<(BTreeMap<String, TensorData>, &Path)>,
     ) -> Result<(), String> {
-        let LearnerState { policy_version, entropy_bonus, optimizer_steps: steps } = state;
+        let LearnerState {
+            policy_version,
+            entropy_bonus,
+            kl_coef,
+            reference_age,
+            optimizer_steps: steps,
+        } = state;
         if entropy_bonus.is_some() != self.entropy_bonus.is_some() {
             return Err("it is of another loss: one of the two has an entropy bonus".to_owned());
         }
@@ -192,8 +221,10 @@ impl<M: CausalLm> Learner<M> {
         }
         self.policy = Some(policy);
         self.optimizer = optimizer;
+        self.reference_age = reference_age;
         self.version = policy_version;
         self.entropy_bonus = entropy_bonus;
+        self.set_kl_coef(kl_coef);
         Ok(())
     }
 
@@ -206,6 +237,46 @@ impl<M: CausalLm> Learner<M> {
     /// it takes a little longer, as the loss of each update is differentiated by the log-probabilities of tokens as well.
     pub fn set_recording(&mut self, is_recording: bool) {
         self.is_recording = is_recording;
+    }
+
+    /// What holds it back.
+    pub fn reference(&self) -> &Frozen<M> {
+        &self.reference
+    }
+
+    /// Steps that were learned with the reference as it is.
+    pub fn reference_age(&self) -> u64 {
+        self.reference_age
+    }
+
+    /// Lets the reference follow the policy: see [`Frozen::mixed`].
+    ///
+    /// # Errors
+    /// It has other parameters than the policy; it is then the policy.
+    pub fn update_reference(&mut self, mix: f64) -> Result<(), TrainError> {
+        // Taken out, so that its memory is free parameter by parameter; what stands in shares that of the policy.
+        let stand_in = Frozen::snapshot(self.policy());
+        let reference = std::mem::replace(&mut self.reference, stand_in);
+        self.reference = reference.mixed(self.policy(), mix)?;
+        self.reference_age = 0;
+        self.reference_moved = true;
+        Ok(())
+    }
+
+    /// The coefficient of the KL penalty in the next step.
+    pub fn kl_coef(&self) -> f64 {
+        self.loss.kl.coef
+    }
+
+    /// Goes on from another coefficient of the KL penalty, within the bounds of the controller where there is one.
+    pub fn set_kl_coef(&mut self, coef: f64) {
+        self.loss.kl.coef = match &mut self.kl {
+            Some(adaptive) => {
+                adaptive.set_coef(coef);
+                adaptive.coef()
+            }
+            None => coef,
+        };
     }
 
     /// Updates the policy on the completions of a step: nothing is kept for later. `outcomes` are group by group.
@@ -269,9 +340,25 @@ impl<M: CausalLm> Learner<M> {
             times.optimizer += started.elapsed();
         }
         let corrected = self.config.sampler_check.corrects(&self.loss).then_some(is_above);
-        let tokens =
+        let recorded =
             self.is_recording.then(|| frames.iter().flat_map(Frame::token_records).collect());
-        Ok(Lesson { advantages, reward_kl, corrected, reference, updates, tokens, times })
+        let lesson = Lesson {
+            advantages,
+            reward_kl,
+            kl_coef: self.kl_coef(),
+            reference_age: self.reference_age,
+            corrected,
+            reference,
+            updates,
+            recorded,
+            times,
+        };
+        self.reference_age += 1;
+        if let (Some(adaptive), Some(kl)) = (&mut self.kl, lesson.tokens().kl()) {
+            adaptive.observe(kl, completions.len());
+            self.loss.kl.coef = adaptive.coef();
+        }
+        Ok(lesson)
     }
 
     /// Loss and gradients of all micro-batches.

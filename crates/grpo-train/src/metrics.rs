@@ -7,6 +7,7 @@ use grpo_data::{Completion, Finish};
 use grpo_rewards::Outcome;
 use serde::{Serialize, Serializer};
 
+use crate::reward_shares::reward_shares;
 use crate::{Evaluated, StepReport};
 
 /// Names and values in the order in which they are written.
@@ -47,6 +48,16 @@ impl Metrics {
         let reward = MeanAndStd::of(&rewards);
         metrics.push("reward", reward.mean);
         metrics.push("reward_std", reward.std);
+        let ends = [
+            ("reward_min", rewards.iter().copied().reduce(f64::min)),
+            ("reward_max", rewards.iter().copied().reduce(f64::max)),
+        ];
+        for (name, end) in ends {
+            end.into_iter().for_each(|end| metrics.push(name, end));
+        }
+        metrics.push_shares(report);
+        let advantages = report.advantages.groups.iter().flatten();
+        metrics.push("advantage_max", advantages.fold(0.0, |most: f64, a| most.max(a.abs())));
         metrics.push("frac_reward_zero_std", report.advantages.zero_std_share);
         metrics.push_parts(&report.outcomes);
         metrics.push_tokens(report);
@@ -84,6 +95,27 @@ impl Metrics {
         self.0.extend(more.0);
     }
 
+    /// `reward_share/{term}` of each term of the reward, and `reward_dominance`, where there are several.
+    fn push_shares(&mut self, report: &StepReport) {
+        let Some(shares) = reward_shares(
+            &report.outcomes,
+            report.groups.iter().map(|group| group.completions.len()),
+        ) else {
+            return;
+        };
+        for (place, share) in shares.iter().enumerate() {
+            let name = report
+                .term_names
+                .get(place)
+                .map_or_else(|| format!("{}", place + 1), |&name| name.to_owned());
+            self.push(format!("reward_share/{name}"), *share);
+        }
+        self.push(
+            "reward_dominance",
+            shares.iter().fold(0.0, |most: f64, share| most.max(share.abs())),
+        );
+    }
+
     /// `rewards/{part}/mean` and `std` (over the completions that have the part), and how many have no reward.
     fn push_parts(&mut self, outcomes: &[Outcome]) {
         let mut parts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -111,6 +143,8 @@ impl Metrics {
         if let Some(corrected) = report.corrected {
             self.push("sampling/corrected", f64::from(u8::from(corrected)));
         }
+        self.push("kl_coef", report.kl_coef);
+        self.push("reference_age", report.reference_age as f64);
         if let Some(kl) = report.reward_kl {
             self.push("reward_kl", kl);
         }

@@ -11,7 +11,7 @@ use grpo_model::{CausalLm, Frozen, WeightPrecision, WeightsDigest, weights_diges
 use grpo_process::ResidentMemory;
 use grpo_rewards::{Outcome, RewardRunner, Sample};
 use grpo_rollout::{Decode, Rollout, StepKey};
-use grpo_run::{LedgerRollout, LedgerStep};
+use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 
 use crate::learner::{Learner, Lesson, LessonTimes, Update};
 use crate::ledger::entry;
@@ -23,6 +23,8 @@ pub struct Grpo<M> {
     pub(crate) rollout: Rollout,
     pub(crate) rewards: RewardRunner,
     pub(crate) decode: Decode,
+    /// Prompts of an epoch.
+    pub(crate) epoch: Option<usize>,
     pub(crate) config: GrpoConfig,
     pub(crate) seed: u64,
     /// What learning rates are multiplied by; less than 1 after a run went back.
@@ -44,12 +46,20 @@ pub struct StepReport {
     pub texts: Vec<String>,
     /// Verdicts of the reward, group by group.
     pub outcomes: Vec<Outcome>,
+    /// Names of the terms of a scored outcome, where there are several.
+    pub term_names: Vec<&'static str>,
     /// What they made of it.
     pub advantages: Advantages,
     /// Sums over tokens of all updates of the step.
     pub tokens: TokenStatistics,
     /// Mean over completions of the KL that their rewards lost; `None` where it is no part of the reward.
     pub reward_kl: Option<f64>,
+    /// Coefficient of the KL penalty.
+    pub kl_coef: f64,
+    /// See [`Lesson::reference_age`].
+    pub reference_age: u64,
+    /// Part of the policy in what the reference became after the step (α); `None` where it did not change.
+    pub reference_updated: Option<f64>,
     /// See [`Lesson::corrected`].
     pub corrected: Option<bool>,
     /// Mean loss of the step's updates.
@@ -116,17 +126,28 @@ impl<M: CausalLm> Grpo<M> {
         // Â_i, then μ updates of log π_θ
         let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
         let lesson = awake(|| self.learner.learn(&groups, &outcomes, learning_rate))?;
+        // π_ref
+        let reference_updated = self.reference_due(step);
+        if let Some(mix) = reference_updated {
+            self.learner.update_reference(mix)?;
+        }
         let update = started.elapsed() - rollout - reward;
 
         let times = PhaseTimes { rollout, reward, update, lesson: lesson.times };
         let ledger = self.ledger(step, sampled, &lesson);
         let collected = Collected { groups, texts, outcomes };
-        Ok(StepReport::new(step, collected, lesson, learning_rate, times, ledger))
+        let report = StepReport::new(step, collected, lesson, learning_rate, times, ledger);
+        Ok(StepReport { reference_updated, term_names: self.rewards.term_names(), ..report })
     }
 
     /// From now on, whether reports say what was computed for each token: see [`Learner::set_recording`].
     pub fn set_recording(&mut self, is_recording: bool) {
         self.learner.set_recording(is_recording);
+    }
+
+    /// Part of the policy in what the reference becomes after `step`, from 0; `None` where it stays what it is.
+    pub fn reference_due(&self, step: u32) -> Option<f64> {
+        self.config.reference.due(step + 1, self.config.train.prompts_per_step, self.epoch)
     }
 
     /// The snapshot is gone when this returns: the optimizer then changes the policy in place.
@@ -154,7 +175,10 @@ impl<M: CausalLm> Grpo<M> {
             rollout,
             updates: lesson.updates.iter().map(|update| update.ledger.clone()).collect(),
             reference: lesson.reference.into(),
-            reference_changed: None,
+            reference_changed: self.reference_due(step).map(|mix| ReferenceChange {
+                mix,
+                weights: self.learner.reference_digest().into(),
+            }),
             base: self.base.map(String::from),
         }
     }
@@ -208,10 +232,9 @@ impl StepReport {
         ledger: LedgerStep,
     ) -> Self {
         let Collected { groups, texts, outcomes } = collected;
-        let Lesson { advantages, reward_kl, corrected, updates, tokens: token_records, .. } =
-            lesson;
-        let mut tokens = TokenStatistics::default();
-        updates.iter().for_each(|update| tokens.merge(&update.tokens));
+        let tokens = lesson.tokens();
+        let Lesson { advantages, reward_kl, kl_coef, reference_age, corrected, .. } = lesson;
+        let (updates, token_records) = (lesson.updates, lesson.recorded);
         let mean = |of: &dyn Fn(&Update) -> f64| {
             updates.iter().map(of).sum::<f64>() / updates.len() as f64
         };
@@ -221,9 +244,13 @@ impl StepReport {
             groups,
             texts,
             outcomes,
+            term_names: Vec::new(),
             advantages,
             tokens,
             reward_kl,
+            kl_coef,
+            reference_age,
+            reference_updated: None,
             corrected,
             loss: mean(&|update| update.loss),
             entropy_bonus: coefficient

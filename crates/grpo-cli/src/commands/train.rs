@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use grpo_model::Policy;
 use grpo_run::{Event, EventKind, JsonLinesWriter, RunFolder, TensorBoard};
-use grpo_train::{Ending, Metrics, StepDone, TrainError, TrainObserver, Training};
+use grpo_train::{
+    Ending, GuardAction, Metrics, StepDone, TrainError, TrainObserver, Training, Trip,
+};
 use serde_json::{Map, Value};
 
 use crate::args::TrainArguments;
@@ -13,7 +15,7 @@ use crate::earlier::Earlier;
 use crate::interrupt::Interrupted;
 use crate::look::{Seen, comparison};
 use crate::models::Writer;
-use crate::output::{Progress, say};
+use crate::output::{Progress, say, sentence};
 use crate::recorded::records;
 use crate::run_files::observer_error;
 use crate::session::Session;
@@ -38,27 +40,55 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
     if session.is_resumed {
         observer.event(session.training.steps(), EventKind::Resumed {})?;
     }
-    let Session { training, prompts, file, .. } = &mut session;
-    let per_step = file.train.prompts_per_step;
-    let trained = training.run(|step| prompts.of_step(step, per_step), &mut observer);
+    if observer.can_roll_back && session.training.steps() == 0 {
+        observer.checkpoint(&session.training, false)?;
+    }
+    let trained = train(&mut session, &mut observer);
     observer.progress.finish();
-    let ending = match trained {
-        Ok(ending) => ending,
-        Err(error) => return Err(ended_early(&session, &mut observer, error)),
-    };
-    finish(&session, &mut observer, &ending)
+    match trained {
+        Ok(ending) => finish(&session, &mut observer, &ending),
+        Err(error) => Err(ended_early(&session, &mut observer, error)),
+    }
+}
+
+/// All steps, those among them that are done again after the run went back.
+fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Ending> {
+    loop {
+        let Session { training, prompts, file, .. } = &mut *session;
+        let per_step = file.train.prompts_per_step;
+        let ending = training.run(|step| prompts.of_step(step, per_step), observer)?;
+        let Ending::RollBack { since, learning_rate_factor, kl_coef_factor, message } = ending
+        else {
+            return Ok(ending);
+        };
+        if training.roll_backs() >= file.train.max_roll_backs {
+            let message = format!(
+                "{message}; the run went back {} times already (train.max_roll_backs)",
+                training.roll_backs()
+            );
+            return Ok(Ending::Stopped { message });
+        }
+        let factor = training.learning_rate_factor() * learning_rate_factor;
+        let kl_coef = training.kl_coef() * kl_coef_factor;
+        if !observer.roll_back(training, since, factor, kl_coef)? {
+            let message = format!(
+                "{message}; no checkpoint of before step {since} is there to go back to: a larger save.keep_last or save.every would have kept one"
+            );
+            return Ok(Ending::Stopped { message });
+        }
+    }
 }
 
 /// What was learned before a failure is not lost; where saving fails too, the training's reason is the one to know.
-fn ended_early(session: &Session, observer: &mut Observer, error: TrainError) -> anyhow::Error {
+fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error) -> anyhow::Error {
     let Session { training, folder, writer, kind, file, .. } = session;
-    let reason = error.to_string();
+    let reason = sentence(&error);
     let _lost = observer.event(training.steps(), EventKind::Stopped { reason });
     if training.is_between_steps() {
         let _lost = observer.checkpoint(training, false);
     }
     let _lost = writer.save(&folder.path().join(kind), training.policy());
-    anyhow::Error::new(error).context(format!("the training of {} ended early", file.run.display()))
+    error.context(format!("the training of {} ended early", file.run.display()))
 }
 
 /// Says and writes what there is at the end.
@@ -74,6 +104,11 @@ fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow
             say(format_args!("stopped      {reason}"));
             observer.event(steps, EventKind::Stopped { reason })?;
         }
+        Ending::Stopped { message } => {
+            say(format_args!("stopped      {message}"));
+            observer.event(steps, EventKind::Stopped { reason: message.clone() })?;
+        }
+        Ending::RollBack { .. } => unreachable!("`train` goes back by itself"),
         Ending::Interrupted => {
             observer.checkpoint(training, false)?;
             observer.event(steps, EventKind::Interrupted {})?;
@@ -124,6 +159,9 @@ struct Observer {
     folder: RunFolder,
     save: SaveSection,
     steps: u32,
+    steps_done: u32,
+    /// Whether a guard may want to go back.
+    can_roll_back: bool,
     writer: Writer,
     /// What the steps were, where they were done before; and whether another result ends the run.
     earlier: Earlier,
@@ -139,19 +177,17 @@ impl Observer {
     fn new(session: &mut Session, must_be_equal: bool) -> anyhow::Result<Self> {
         let Session { folder, file, training, writer, earlier, .. } = session;
         let done = u64::from(training.steps());
+        let guards = file.grpo().guards();
         let TrainFile { save, train, .. } = file;
-        let progress = Progress::new(u64::from(train.steps));
-        progress.begin_at(done);
-        // What was written after that moment is written again.
-        let metrics = folder.metrics_from(done + 1)?;
-        folder.remove_completions_from(done + 1)?;
-        Ok(Self {
+        let mut observer = Self {
             ledger: folder.ledger_from(done + 1)?,
-            metrics,
-            tensorboard: TensorBoard::rebuild(folder, &folder.read_metrics()?)?,
+            metrics: folder.metrics_from(done + 1)?,
+            tensorboard: TensorBoard::rebuild(folder, &[])?,
+            can_roll_back: guards.iter().any(|guard| guard.action == GuardAction::RollBack),
+            steps_done: training.steps(),
             parts: file.reward.build()?.parts(),
-            events: folder.events()?,
-            progress,
+            events: folder.events_from(done + 1)?,
+            progress: Progress::new(u64::from(train.steps)),
             folder: folder.clone(),
             save: save.clone(),
             steps: train.steps,
@@ -160,12 +196,69 @@ impl Observer {
             must_be_equal,
             saved: Instant::now(),
             was_corrected: false,
-        })
+        };
+        observer.open(training)?;
+        Ok(observer)
     }
 
     fn event(&mut self, step: u32, what: EventKind) -> anyhow::Result<()> {
         let event = Event { step: u64::from(step), at: config::now(), what };
         Ok(self.events.append(&event)?)
+    }
+
+    /// Goes back to the newest checkpoint of before step `since`, and on from there with these settings; whether there is
+    /// one.
+    fn roll_back(
+        &mut self,
+        training: &mut Training<Policy>,
+        since: u32,
+        learning_rate_factor: f64,
+        kl_coef: f64,
+    ) -> anyhow::Result<bool> {
+        let from_step = u64::from(training.steps());
+        let newest = self.folder.newest_checkpoint(Some(u64::from(since) - 1))?;
+        let Some((step, good)) = newest.whole else { return Ok(false) };
+        let number = training.roll_backs() + 1;
+        let aside = self.folder.set_aside(step, number)?;
+        checkpoint::restore(training, &good)?;
+        training.soften(number, learning_rate_factor, kl_coef);
+        self.event(
+            training.steps(),
+            EventKind::RolledBack { from_step, learning_rate_factor, kl_coef },
+        )?;
+        // Newer ones first: as long as the checkpoint has its old settings, a killed run comes here again by itself.
+        self.folder.remove_checkpoints_after(step)?;
+        self.checkpoint(training, false)?;
+        self.open(training)?;
+        self.earlier = Earlier::default();
+        self.progress.say(&format!(
+            "rolled back  to step {step}; learning rates are multiplied by {learning_rate_factor}, the KL penalty by {kl_coef} from now on; what was undone is in {}",
+            aside.display()
+        ));
+        Ok(true)
+    }
+
+    /// Opens the files of the steps that are left: what was written of them before is written again.
+    fn open(&mut self, training: &Training<Policy>) -> anyhow::Result<()> {
+        let done = u64::from(training.steps());
+        let folder = &self.folder;
+        self.ledger = folder.ledger_from(done + 1)?;
+        self.metrics = folder.metrics_from(done + 1)?;
+        folder.remove_completions_from(done + 1)?;
+        self.tensorboard = TensorBoard::rebuild(folder, &folder.read_metrics()?)?;
+        self.progress.begin_at(done);
+        Ok(())
+    }
+
+    /// Says what guards saw.
+    fn trips(&mut self, step: u32, trips: &[Trip]) -> anyhow::Result<()> {
+        for trip in trips {
+            let Trip { watch, value, bound, steps, action, message, .. } = trip.clone();
+            self.progress.say(&format!("guard        {message}: {}", action.name()));
+            let action = action.name().to_owned();
+            self.event(step, EventKind::Guard { watch, value, bound, steps, action, message })?;
+        }
+        Ok(())
     }
 
     /// Writes the checkpoint of this moment, and removes those that are not kept.
@@ -183,6 +276,9 @@ impl Observer {
         let minutes = self.save.every_minutes;
         let is_time =
             minutes > 0.0 && self.saved.elapsed() > Duration::from_secs_f64(60.0 * minutes);
+        if matches!(done.ending, Some(Ending::RollBack { .. })) {
+            return false;
+        }
         let is_end = step == self.steps || done.ending.is_some();
         is_due(step, self.save.every) || is_time || is_end || done.is_best
     }
@@ -208,6 +304,7 @@ impl TrainObserver<Policy> for Observer {
         let StepDone { report, metrics, .. } = *done;
         self.compare(done).map_err(observer_error)?;
         let step = report.step + 1;
+        self.steps_done = step;
         if is_due(step, self.save.completions_every) {
             let records = records(report, &self.writer.spec.codec);
             self.folder
@@ -224,6 +321,12 @@ impl TrainObserver<Policy> for Observer {
                 "step {step}: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps"
             ));
         }
+        self.trips(step, done.trips).map_err(observer_error)?;
+        if let Some(mix) = report.reference_updated {
+            let weights = report.ledger.reference_changed.as_ref().map(|now| now.weights.clone());
+            let weights = weights.unwrap_or_default();
+            self.event(step, EventKind::Reference { mix, weights }).map_err(observer_error)?;
+        }
         if self.is_checkpoint_due(done) {
             self.checkpoint(training, done.is_best).map_err(observer_error)?;
         }
@@ -237,6 +340,10 @@ impl TrainObserver<Policy> for Observer {
             value("tokens_per_second"),
         ));
         Ok(())
+    }
+
+    fn failed(&mut self, trips: &[Trip]) -> Result<(), TrainError> {
+        self.trips(self.steps_done, trips).map_err(observer_error)
     }
 
     fn records(&self, step: u32) -> bool {

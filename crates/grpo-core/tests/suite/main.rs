@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod acceptance_runs;
+mod adaptive_kl;
 mod advantages;
 mod advantages_by_hand;
 mod against_oracle;
