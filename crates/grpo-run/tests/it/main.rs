@@ -1,8 +1,10 @@
 //! Tests through the public interface, in one binary.
 
 mod atomic;
+mod audit;
 mod folder;
 mod json_lines;
+mod ledger;
 mod manifest;
 
 use std::collections::BTreeMap;
