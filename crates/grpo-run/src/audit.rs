@@ -169,7 +169,7 @@ fn steps(evidence: &Evidence) -> Finding {
         checked += &format!("; the run was ended in the middle of writing step {last}");
     } else if last != of_metrics {
         let what =
-            format!("ledger.jsonl ends with step {last}, and metrics.jsonl with {of_metrics}");
+            format!("ledger.jsonl ends with step {last}, and metrics.jsonl with step {of_metrics}");
         violations.push(Violation { step: None, what });
     }
     Finding::new("steps", checked, violations)

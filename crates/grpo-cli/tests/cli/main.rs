@@ -1,5 +1,6 @@
 //! The built program: what it does, and what it refuses.
 
+mod audit;
 mod completions;
 mod configuration;
 mod describe;

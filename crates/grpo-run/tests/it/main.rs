@@ -1,9 +1,11 @@
 //! Tests through the public interface, in one binary.
 
 mod atomic;
+mod audit;
 mod checkpoints;
 mod folder;
 mod json_lines;
+mod ledger;
 mod manifest;
 
 use std::collections::BTreeMap;

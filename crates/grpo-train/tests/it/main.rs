@@ -6,6 +6,7 @@ mod config;
 mod cuts;
 mod hygiene;
 mod learning;
+mod ledger;
 mod metrics;
 mod optimizer;
 mod oracle;
