@@ -3,6 +3,7 @@
 mod completions;
 mod configuration;
 mod describe;
+mod explain;
 mod folders;
 mod golden_models;
 mod logprob;

@@ -9,6 +9,7 @@ mod bandit;
 mod config;
 mod entropy;
 mod extremes;
+mod fates;
 mod gradients;
 mod invariance;
 mod kl;

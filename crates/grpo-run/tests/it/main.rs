@@ -1,9 +1,11 @@
 //! Tests through the public interface, in one binary.
 
 mod atomic;
+mod completions;
 mod folder;
 mod json_lines;
 mod manifest;
+mod tensorboard;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -15,3 +15,4 @@ mod step;
 mod supervised;
 mod support;
 mod threads;
+mod token_record;
