@@ -27,7 +27,7 @@ pub(crate) struct Explanation {
     pub(crate) constant_groups: usize,
     /// Tokens of the step, and how often each fate was one's: once an update.
     pub(crate) tokens: u64,
-    pub(crate) updates: usize,
+    pub(crate) updates: u32,
     pub(crate) fates: Fates,
     /// The groups that were asked for.
     pub(crate) groups: Vec<Group>,
@@ -85,9 +85,12 @@ pub(crate) struct Token {
 /// How often each fate was one's; those that were none's are left out.
 pub(crate) type Fates = BTreeMap<&'static str, u64>;
 
-/// Of what is explained token by token.
+/// What is to be explained.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
+    /// Updates of each step of the run.
+    pub(crate) updates: u32,
+    /// Of what the tokens are told.
     pub(crate) prompt: Option<u32>,
     pub(crate) sample: Option<u32>,
 }
@@ -132,7 +135,7 @@ impl Explanation {
             group_count: groups.len(),
             constant_groups: groups.iter().filter(|group| group.constant.is_some()).count(),
             tokens,
-            updates: fates.values().sum::<u64>().checked_div(tokens).unwrap_or(0) as usize,
+            updates: wanted.updates,
             fates,
             groups,
         };
@@ -258,7 +261,7 @@ impl Group {
         };
         let explain = |record: &CompletionRecord| {
             let piece = is_wanted(record).then_some(piece);
-            Explained::of(record, constant, piece).with_context(|| {
+            Explained::of(record, constant, wanted.updates, piece).with_context(|| {
                 format!("step {}, prompt {}, sample {}", record.step, record.prompt, record.sample)
             })
         };
@@ -277,12 +280,16 @@ impl Explained {
     fn of(
         record: &CompletionRecord,
         constant: Option<f64>,
+        updates: u32,
         piece: Option<Piece<'_>>,
     ) -> anyhow::Result<Self> {
         let mut fates = Fates::new();
         for words in &record.fates {
-            for fate in unfolded(words).map_err(anyhow::Error::msg)? {
-                *fates.entry(fate.name()).or_default() += 1;
+            let of_token = unfolded(words).map_err(anyhow::Error::msg)?;
+            // One word stands for all updates.
+            let often = if of_token.len() == 1 { u64::from(updates) } else { 1 };
+            for fate in of_token {
+                *fates.entry(fate.name()).or_default() += often;
             }
         }
         let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum::<f64>();

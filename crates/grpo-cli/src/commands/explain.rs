@@ -27,7 +27,11 @@ pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
     // Without the model that the run began with, ids are shown.
     let codec = Codec::of_folder(&file.model).ok().filter(Codec::is_text);
     let piece = |id: u32| codec.as_ref().map(|codec| codec.decode(&[id]));
-    let wanted = Wanted { prompt: arguments.prompt, sample: arguments.sample };
+    let wanted = Wanted {
+        updates: file.train.updates_per_rollout,
+        prompt: arguments.prompt,
+        sample: arguments.sample,
+    };
     let explanation = Explanation::of(step, &records, line, wanted, &piece)
         .with_context(|| format!("`{}`", folder.completions_path(step).display()))?;
     if arguments.json {

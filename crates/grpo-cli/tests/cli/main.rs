@@ -4,6 +4,7 @@ mod audit;
 mod completions;
 mod configuration;
 mod describe;
+mod explain;
 mod folders;
 mod golden_models;
 mod logprob;

@@ -10,6 +10,7 @@ mod bandit;
 mod config;
 mod entropy;
 mod extremes;
+mod fates;
 mod gradients;
 mod invariance;
 mod kl;

@@ -3,10 +3,12 @@
 mod atomic;
 mod audit;
 mod checkpoints;
+mod completions;
 mod folder;
 mod json_lines;
 mod ledger;
 mod manifest;
+mod tensorboard;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -16,3 +16,4 @@ mod step;
 mod supervised;
 mod support;
 mod threads;
+mod token_record;
