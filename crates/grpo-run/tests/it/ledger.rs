@@ -1,7 +1,7 @@
 use grpo_data::Finish;
 use grpo_run::{
     CompletionRecord, Existing, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate,
-    ReferenceChange, RunFolder, RunInfo,
+    RecordedOutcome, ReferenceChange, RunFolder, RunInfo,
 };
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
@@ -116,14 +116,21 @@ fn record(step: u64, ids: Vec<u32>, logprobs: Vec<f32>) -> CompletionRecord {
         sample: 6,
         text: "CCO".into(),
         reward: None,
+        outcome: RecordedOutcome::Abstained,
+        reason: None,
         parts: BTreeMap::new(),
-        advantage: None,
+        advantage: 0.0,
         actions: ids.len() as u32,
-        completion_ids: ids,
-        sampling_logprobs: logprobs,
-        sampling_logprob: None,
         finish: Finish::EndToken,
         policy_version: 9,
+        logprobs: logprobs.clone(),
+        ref_logprobs: logprobs.clone(),
+        entropies: logprobs.clone(),
+        gradients: logprobs.clone(),
+        surrogate_gradients: logprobs.clone(),
+        fates: vec!["moved".into(); ids.len()],
+        completion_ids: ids,
+        sampling_logprobs: logprobs,
     }
 }
 

@@ -119,9 +119,9 @@ fn learn(updates: u32, learning_rate: f64, outcomes: Option<&[Outcome]>) -> (Les
 
 #[test]
 fn gradients_are_summed_over_updates_and_clipped_ones_add_nothing() {
-    let once = learn(1, 0.0, None).0.tokens.unwrap();
+    let once = learn(1, 0.0, None).0.recorded.unwrap();
     // The same twice, as the policy stays where it is.
-    let twice = learn(2, 0.0, None).0.tokens.unwrap();
+    let twice = learn(2, 0.0, None).0.recorded.unwrap();
     for (once, twice) in once.iter().zip(&twice) {
         for (once, twice) in once.gradients.iter().zip(&twice.gradients) {
             assert_eq!(2.0 * once, *twice);
@@ -130,7 +130,7 @@ fn gradients_are_summed_over_updates_and_clipped_ones_add_nothing() {
         assert_eq!(once.logprobs, twice.logprobs);
     }
     // Far away, many are clipped.
-    let far = learn(2, 0.03, None).0.tokens.unwrap();
+    let far = learn(2, 0.03, None).0.recorded.unwrap();
     let mut clipped = 0;
     for (once, far) in once.iter().zip(&far) {
         assert_eq!(once.logprobs, far.logprobs, "those of the first update");
@@ -150,7 +150,7 @@ fn what_nothing_scored_is_said_to_be_so() {
     let mut outcomes = report.outcomes.clone();
     outcomes[3] = Outcome::Abstained;
     outcomes[9] = Outcome::Failed { reason: "no chemistry".to_owned() };
-    let records = learn(1, 0.0, Some(&outcomes)).0.tokens.unwrap();
+    let records = learn(1, 0.0, Some(&outcomes)).0.recorded.unwrap();
     for (place, record) in records.iter().enumerate() {
         let is_scored = ![3, 9].contains(&place);
         for (fates, gradient) in record.fates.iter().zip(&record.gradients) {
