@@ -659,6 +659,19 @@ fn runs_without_a_ledger_are_refused() {
 }
 
 #[test]
+fn a_pretraining_is_refused() {
+    let place = Place::for_pretraining();
+    place.succeed(&["pretrain", "pretrain.toml", "--run", "run", "--set", "pretrain.epochs=1"]);
+    let ended = place.run(&["audit", "run"]);
+    assert!(
+        ended.stderr.starts_with("error: `run` is no run of `grpo train`: run/config.toml:"),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(ended.code, Some(1));
+}
+
+#[test]
 fn an_adapter_and_the_model_under_it() {
     let place = training_texts::place("llama");
     for precision in ["f32", "q8"] {

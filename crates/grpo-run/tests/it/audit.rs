@@ -277,3 +277,24 @@ fn what_the_run_left() {
         check(&run, &other);
     }
 }
+
+#[test]
+fn completions_that_were_written_down() {
+    const PROPERTY: &str = "recorded completions";
+    let mut run = evidence(3, FIXED, &[], 1.0);
+    let sampled = run.ledger[2].rollout.completions.clone();
+    run.recorded = BTreeMap::from([(3, sampled.clone())]);
+    check(&run, &[]);
+    assert_eq!(finding(&run, PROPERTY).checked, "3 completions of 1 step");
+    run.recorded = BTreeMap::from([(3, [&sampled[..], &sampled[1..2]].concat())]);
+    check(&run, &["recorded completions: step 3: prompt 0, sample 1 is recorded 2 times"]);
+    // A run that ended by itself wrote all of them; one that was killed was writing those of its last step.
+    run.recorded = BTreeMap::from([(3, sampled[..2].to_vec())]);
+    let lacks = "recorded completions: step 3: prompt 0, sample 2 is not recorded, and others of the step are";
+    check(&run, &[lacks]);
+    run.trained = None;
+    check(&run, &[]);
+    let of_first = run.ledger[0].rollout.completions[..2].to_vec();
+    run.recorded.insert(1, of_first);
+    check(&run, &[&lacks.replace("step 3", "step 1")]);
+}
