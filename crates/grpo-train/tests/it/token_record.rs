@@ -4,10 +4,14 @@ use grpo_core::{Preset, TokenFate};
 use grpo_data::Completion;
 use grpo_model::Frozen;
 use grpo_rewards::Outcome;
-use grpo_train::{GrpoConfig, Learner, Lesson, LossSettings, Metrics, StepReport, TokenRecord};
+use grpo_train::{
+    AboveTolerance, GrpoConfig, Learner, Lesson, LossSettings, Metrics, SamplerCheck, StepReport,
+    TokenRecord,
+};
 
 use crate::choices::{choices, smooth};
 use crate::oracle::{completions, log_softmax, logprobs};
+use crate::sampler_check::recorded;
 use crate::support::{
     SEED, begin, chains, config, grpo, model, parameters, take_step, timeless, vocabulary,
 };
@@ -157,6 +161,30 @@ fn what_nothing_scored_is_said_to_be_so() {
             assert_eq!(fates[0] == TokenFate::NotScored, !is_scored, "{place}");
             assert!(is_scored || *gradient == 0.0);
         }
+    }
+}
+
+/// The first pass of a corrected step is thrown away, and so is what it says.
+#[test]
+fn a_corrected_step_tells_of_the_loss_that_was_used() {
+    let (plain, report) = learn(1, 0.0, None);
+    let wrong = recorded(&report.groups, |_, _, logprobs| logprobs[0] -= 0.25);
+    let mut config = GrpoConfig {
+        loss: LossSettings { preset: Preset::Grpo, ..LossSettings::default() },
+        ..config()
+    };
+    let above = Some(AboveTolerance::Correct);
+    config.sampler_check = SamplerCheck { tolerance: 1e-3, above };
+    let policy = model(vocabulary().len(), 2.0);
+    let reference = Frozen::snapshot(&policy);
+    let mut learner = Learner::new(policy, reference, &config).unwrap();
+    learner.set_recording(true);
+    let lesson = learner.learn(&wrong, &report.outcomes, 0.0).unwrap();
+    assert_eq!(lesson.corrected, Some(true));
+    for (plain, corrected) in plain.tokens.unwrap().iter().zip(lesson.tokens.unwrap()) {
+        let expected = plain.gradients[0] * 0.25_f64.exp();
+        close(corrected.gradients[0], expected, 1e-4 * expected.abs());
+        assert!(corrected.fates.iter().all(|fates| fates.len() == 1));
     }
 }
 
