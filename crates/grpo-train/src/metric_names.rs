@@ -114,7 +114,6 @@ mod tests {
             ("klp99", "kl_p99"),
             ("completion/unique_ratio", "completions/unique_ratio"),
             ("entrpy", "entropy"),
-            ("rewards/valid", "rewards/*/mean"),
         ] {
             assert_eq!(nearest_known(slip), meant);
         }

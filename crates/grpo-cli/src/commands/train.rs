@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let codec = &writer.spec.codec;
     let look = Look::new(codec, prompts.for_look(file.eval.samples), file.grpo(), file.seed);
     let mut grpo = Grpo::new(parts, file.grpo(), file.seed)?;
-    preflight(&file, &grpo, &prompts, codec)?;
+    let outlook = preflight(&file, &grpo, &prompts, codec)?;
     let text = config::resolved(&file.resolved()?)?;
     let info = config::run_info(file.seed, data);
     let folder = create_run(&file.run, arguments.force, &text, &info)?;
@@ -40,6 +40,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         say(format_args!("prompts      {report}"));
     }
 
+    outlook.iter().for_each(|line| say(format_args!("{line}")));
     if !codec.is_text() {
         say(format_args!("no tokenizer: the reward sees ids with spaces between them"));
     }

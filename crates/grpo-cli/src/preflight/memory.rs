@@ -4,9 +4,6 @@ use burn::module::Module;
 use grpo_core::KlEstimator;
 use grpo_model::{Activation, CausalLm, Description, Policy, WeightPrecision};
 use grpo_train::ReferenceFrom;
-use sysinfo::{
-    MemoryRefreshKind, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System, get_current_pid,
-};
 
 use super::trial::Lengths;
 use super::words;
@@ -122,15 +119,14 @@ impl MemoryPlan {
     }
 
     /// A short table.
-    pub(super) fn lines(&self, available: u64) -> Vec<String> {
-        let heading = format!(
-            "memory       about {} at its peak, {} are available",
-            words(self.bytes()),
-            words(available)
-        );
-        let visible = self.peak().filter(|part| 100 * part.bytes >= self.bytes());
+    pub(super) fn lines(&self, available: Option<u64>) -> Vec<String> {
+        let there = available.map(|bytes| format!(", {} are available", words(bytes)));
+        let (need, there) = (words(self.bytes()), there.unwrap_or_default());
+        let visible = self.peak().filter(|part| 50 * part.bytes >= self.bytes());
         let rows = visible.map(|part| format!("  {:<18} {:>8}", part.what, words(part.bytes)));
-        std::iter::once(heading).chain(rows).collect()
+        std::iter::once(format!("memory       about {need} at its peak{there}"))
+            .chain(rows)
+            .collect()
     }
 
     pub(super) fn refuse_above(&self, available: u64) -> anyhow::Result<()> {
@@ -179,22 +175,72 @@ impl Sizes<'_> {
     }
 }
 
-/// Bytes that this process can have, those that it has among them.
-pub(super) fn available() -> u64 {
-    let refresh = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
-    let mut system = System::new_with_specifics(refresh);
-    let own = get_current_pid().map_or(0, |pid| {
-        let only = ProcessesToUpdate::Some(&[pid]);
-        system.refresh_processes_specifics(
-            only,
-            false,
-            ProcessRefreshKind::nothing().with_memory(),
-        );
-        system.process(pid).map_or(0, |process| process.memory())
-    });
-    let machine = system.available_memory() + own;
+/// Bytes that this process can have, those that it has among them; `None` where the system does not say.
+pub(super) fn available() -> Option<u64> {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let own = kibibytes(&read("/proc/self/status")?, "VmRSS")?;
+    let machine = kibibytes(&read("/proc/meminfo")?, "MemAvailable")? + own;
     // A container may have less than its machine.
-    let container =
-        system.cgroup_limits().map(|limits| limits.total_memory.saturating_sub(limits.rss) + own);
-    container.map_or(machine, |container| container.min(machine))
+    let limit = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse().ok());
+    Some(limit.map_or(machine, |limit: u64| limit.min(machine)))
+}
+
+/// A line such as `VmRSS:     1234 kB`, in bytes.
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(1024 * kibibytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernel() {
+        let text = "MemTotal:   10 kB\nMemAvailable:   7 kB\n";
+        assert_eq!(kibibytes(text, "MemAvailable"), Some(7 * 1024));
+        assert_eq!(kibibytes(text, "VmRSS"), None);
+        assert_eq!(kibibytes("VmRSS: many kB\n", "VmRSS"), None);
+        if cfg!(target_os = "linux") {
+            assert!(available().unwrap() > 1 << 20);
+        }
+    }
+
+    fn plan() -> MemoryPlan {
+        MemoryPlan {
+            held: vec![part("weights", 1e9, "train an adapter with [lora]")],
+            sampling: vec![part("sampling", 3e8, "lower sampling.batch_size")],
+            update: vec![
+                part("gradients", 1e9, "train an adapter with [lora]"),
+                part("activations", 2e9, "lower train.micro_batch_tokens"),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_larger_phase_counts() {
+        assert_eq!(plan().bytes(), 16_000_000_000);
+        let sampled = MemoryPlan { sampling: vec![part("sampling", 4e9, "")], ..plan() };
+        assert_eq!(sampled.bytes(), 20_000_000_000);
+        assert_eq!(
+            plan().lines(Some(20_000_000_000)),
+            [
+                "memory       about 16 GB at its peak, 20 GB are available",
+                "  weights              4.0 GB",
+                "  gradients            4.0 GB",
+                "  activations          8.0 GB",
+            ]
+        );
+        assert_eq!(plan().lines(None)[0], "memory       about 16 GB at its peak");
+    }
+
+    #[test]
+    fn what_cannot_fit_is_refused_with_its_largest_part() {
+        assert!(plan().refuse_above(16_000_000_000).is_ok());
+        assert_eq!(
+            plan().refuse_above(15_000_000_000).unwrap_err().to_string(),
+            "the training would need about 16 GB of memory, and 15 GB are available; most of it is for activations (8.0 GB): lower train.micro_batch_tokens, or begin all the same with --set preflight.ignore_memory=true"
+        );
+    }
 }
