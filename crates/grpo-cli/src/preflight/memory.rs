@@ -30,6 +30,8 @@ fn part(what: &'static str, numbers: f64, cure: &'static str) -> Part {
     Part { what, bytes: (4.0 * numbers) as u64, cure }
 }
 
+/// Positions of a page of the cache (`grpo_kernels::PAGE`).
+const PAGE: f64 = 16.0;
 /// The program, its tables and threads.
 const PROGRAM: f64 = 40e6 / 4.0;
 
@@ -170,7 +172,7 @@ impl Sizes<'_> {
         let it = self.description;
         let kv = (2 * it.layers * it.kv_heads * it.head_width) as f64;
         // A page is half full at the end, on average, and memory doubles as it grows.
-        let remembered = rows * (tokens + 16 as f64 / 2.0);
+        let remembered = rows * (tokens + PAGE / 2.0);
         1.5 * remembered * kv + 4.0 * rows * it.vocabulary as f64
     }
 }
