@@ -171,9 +171,10 @@ impl Sizes<'_> {
     fn sampling(&self, rows: f64, tokens: f64) -> f64 {
         let it = self.description;
         let kv = (2 * it.layers * it.kv_heads * it.head_width) as f64;
-        // A page is half full at the end, on average, and memory doubles as it grows.
+        // A page is half full at the end, on average. Memory doubles as it grows, and what it was is there until it is
+        // copied and stays with the process.
         let remembered = rows * (tokens + PAGE / 2.0);
-        1.5 * remembered * kv + 4.0 * rows * it.vocabulary as f64
+        2.5 * remembered * kv + 4.0 * rows * it.vocabulary as f64
     }
 }
 
