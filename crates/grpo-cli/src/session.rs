@@ -57,12 +57,13 @@ impl Session {
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
         let begun = Begun::of(&file, start, interrupt)?;
-        preflight(&file, begun.training.grpo(), &begun.prompts, &begun.writer.spec.codec)?;
+        let outlook =
+            preflight(&file, begun.training.grpo(), &begun.prompts, &begun.writer.spec.codec)?;
         let text = config::resolved(&file.resolved()?)?;
         let info = config::run_info(file.seed, data);
         let folder = create_run(&file.run, arguments.force, &text, &info)?;
         let lock = folder.lock()?;
-        let before = begun.look(&folder)?;
+        let before = begun.look(&folder, &outlook)?;
         let earlier = Earlier::after(&folder, 0)?;
         Ok(begun.session(file, folder, lock, before, earlier))
     }
@@ -86,7 +87,7 @@ impl Session {
         let start = file.start()?;
         unlisted(&start.files, &info.data)?;
         let begun = Begun::of(&file, start, interrupt)?;
-        let before = begun.look(&folder)?;
+        let before = begun.look(&folder, &[])?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
         let earlier = Earlier::after(&folder, step)?;
         let mut session = begun.session(file, folder, lock, before, earlier);
@@ -155,11 +156,12 @@ impl Begun {
     }
 
     /// Says what the run is, and looks at the policy that it begins with.
-    fn look(&self, folder: &RunFolder) -> anyhow::Result<Option<Evaluated>> {
+    fn look(&self, folder: &RunFolder, outlook: &[String]) -> anyhow::Result<Option<Evaluated>> {
         say(format_args!("run folder   {}", folder.path().display()));
         if let Some(report) = &self.prompts.report {
             say(format_args!("prompts      {report}"));
         }
+        outlook.iter().for_each(|line| say(format_args!("{line}")));
         if !self.writer.spec.codec.is_text() {
             say(format_args!("no tokenizer: the reward sees ids with spaces between them"));
         }

@@ -92,3 +92,116 @@ impl ModuleMapper for Mixer {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+    use crate::{
+        Adapted, Adapter, LoraConfig, ModelConfig, MolGptConfig, Policy, TokenBatch, Transformer,
+    };
+
+    fn model(seed: u64, width: usize) -> Transformer {
+        let config = ModelConfig::molgpt(&MolGptConfig::new(7, 12, 1, 2, width)).unwrap();
+        Transformer::random(&config, seed, &Device::flex().autodiff()).unwrap()
+    }
+
+    fn adapted(base: &Transformer, seed: u64) -> Policy {
+        let lora = LoraConfig { rank: 2, alpha: 4.0, dropout: 0.0, targets: vec![], rslora: false };
+        let adapter = Adapter::random(&lora, base, seed, &base.device()).unwrap();
+        // B is 0 at first.
+        let mut policy = Policy::Adapted(Adapted::new(base, adapter));
+        struct Shift;
+        impl ModuleMapper for Shift {
+            fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+                param.map(|value| (value + 0.125).detach().require_grad())
+            }
+        }
+        policy = policy.map(&mut Shift);
+        policy
+    }
+
+    fn numbers<M: CausalLm>(model: &M) -> Vec<f32> {
+        let mut values = Values(VecDeque::new());
+        model.valid().visit(&mut values);
+        values
+            .0
+            .into_iter()
+            .flat_map(|value| value.into_data().iter::<f32>().collect::<Vec<_>>())
+            .collect()
+    }
+
+    fn hidden(model: &Frozen<Policy>) -> Vec<f32> {
+        let tokens = TokenBatch::from_iter([[1, 2, 3, 4, 5].as_slice()]);
+        model.hidden(&tokens, None).into_data().iter().collect()
+    }
+
+    #[test]
+    fn parameters_are_mixed_one_by_one() {
+        let (policy, reference) = (Policy::Whole(model(1, 8)), Policy::Whole(model(2, 8)));
+        for mix in [0.25, 0.6, 1.0] {
+            let mixed = Frozen::snapshot(&reference).mixed(&policy, mix).unwrap();
+            assert_eq!(mixed.parameters_on_tape(), 0);
+            let got = numbers(&mixed.into_inner());
+            for ((got, a), b) in got.iter().zip(numbers(&policy)).zip(numbers(&reference)) {
+                let expected = mix * f64::from(a) + (1.0 - mix) * f64::from(b);
+                // Four roundings to f32, each of a number that is not larger.
+                let scale = f64::from(a).abs() + f64::from(b).abs();
+                let bound = 4.0 * scale * f64::from(f32::EPSILON) / 2.0;
+                assert!((f64::from(*got) - expected).abs() <= bound, "{got} {expected}");
+                assert!(mix < 1.0 || got.to_bits() == a.to_bits());
+            }
+        }
+    }
+
+    #[test]
+    fn a_base_follows_the_products_of_an_adapter() {
+        let base = model(1, 8);
+        let policy = adapted(&base, 3);
+        let Policy::Adapted(adapted_policy) = &policy else { unreachable!() };
+        let reference = || Frozen::snapshot(&Policy::Whole(adapted_policy.base().clone()));
+        assert_ne!(hidden(&reference()), hidden(&Frozen::snapshot(&policy)));
+        // As an adapter that changes nothing it computes the same, to the last bit.
+        let same = Frozen::of_inner(reference().into_inner().with_parameters_of(&policy.valid()));
+        assert_eq!(hidden(&same), hidden(&reference()));
+        let whole = reference().mixed(&policy, 1.0).unwrap();
+        assert_eq!(hidden(&whole), hidden(&Frozen::snapshot(&policy)));
+        // A is the policy's, and B a quarter of it.
+        let quarter = reference().mixed(&policy, 0.25).unwrap().into_inner();
+        let (got, full) = (pairs(&quarter), pairs(&policy.valid()));
+        assert!(!got.is_empty());
+        for ((a, b), (full_a, full_b)) in got.iter().zip(&full) {
+            for (got, full) in a.iter().zip(full_a) {
+                assert!((got - full).abs() < 1e-7);
+            }
+            for (got, full) in b.iter().zip(full_b) {
+                assert!((got - 0.25 * full).abs() < 1e-7);
+            }
+        }
+    }
+
+    fn pairs(policy: &Policy) -> Vec<(Vec<f32>, Vec<f32>)> {
+        let (_, adapter) = policy.parts();
+        let read = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect();
+        adapter
+            .unwrap()
+            .pairs()
+            .iter()
+            .map(|pair| (read(pair.a.val()), read(pair.b.val())))
+            .collect()
+    }
+
+    #[test]
+    fn other_parameters_are_refused() {
+        let (policy, wider) = (Policy::Whole(model(1, 8)), Policy::Whole(model(1, 16)));
+        let error = Frozen::snapshot(&wider).mixed(&policy, 0.5).unwrap_err();
+        let message = error.to_string();
+        assert!(
+            message.starts_with("the reference cannot follow the policy: it has parameters of the shapes 22 tensors: "),
+            "{message}"
+        );
+        let adapter = adapted(&model(1, 8), 1);
+        assert!(Frozen::snapshot(&adapter).mixed(&policy, 0.5).is_err());
+    }
+}

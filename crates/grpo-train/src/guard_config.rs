@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
 use crate::guards::Action;
-use crate::metric_names::{is_known, nearest_known};
+use crate::metric_names::{is_known, is_of_machine, nearest_known};
 
 /// What `watch` is for any metric that is not finite.
 pub(crate) const NOT_FINITE: &str = "not_finite";
@@ -63,6 +63,12 @@ impl GuardConfig {
             |key: &'static str, fault: String| Err(TrainError::Guard { guard, key, fault });
         let watch = &self.watch;
         let is_not_finite = watch == NOT_FINITE;
+        if is_of_machine(watch) {
+            let fault = format!(
+                "watch = \"{watch}\" is another number in each run, and nothing is decided by such; watch what equal seeds make equal"
+            );
+            return refuse("watch", fault);
+        }
         if !is_not_finite && !is_known(watch) {
             let near = nearest_known(watch);
             let fault = format!(

@@ -248,3 +248,6 @@ fn is_not_finite(error: &TrainError) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -73,6 +73,13 @@ pub(crate) fn is_known(name: &str) -> bool {
     })
 }
 
+/// Whether the metric is of the machine, and so another in each run.
+pub(crate) fn is_of_machine(name: &str) -> bool {
+    ["step_time", "tokens_per_second"].contains(&name)
+        || name.starts_with("time/")
+        || name.starts_with("memory/")
+}
+
 /// Whether steps have the metric in some steps alone.
 pub(crate) fn is_occasional(name: &str) -> bool {
     name.starts_with("eval_")
@@ -114,7 +121,6 @@ mod tests {
             ("klp99", "kl_p99"),
             ("completion/unique_ratio", "completions/unique_ratio"),
             ("entrpy", "entropy"),
-            ("rewards/valid", "rewards/*/mean"),
         ] {
             assert_eq!(nearest_known(slip), meant);
         }

@@ -33,6 +33,12 @@ impl Metrics {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
+    /// These, for tests of what reads metrics.
+    #[cfg(test)]
+    pub(crate) fn of_pairs(pairs: &[(&str, f64)]) -> Self {
+        Self(pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect())
+    }
+
     fn push(&mut self, name: impl Into<String>, value: f64) {
         self.0.push((name.into(), value));
     }

@@ -104,24 +104,24 @@ mod tests {
             let weights = [0.7, 0.3];
             let shares = reward_shares(&outcomes(&terms, weights), [terms.len()].into_iter()).unwrap();
             let n = terms.len() as f64;
-            let total = |i: usize| 0.7 * terms[i][0] + 0.3 * terms[i][1];
+            let total = |values: &[f64; 2]| 0.7 * values[0] + 0.3 * values[1];
             let mut mean_of_totals = 0.0;
-            for i in 0..terms.len() {
-                mean_of_totals += total(i) / n;
+            for values in &terms {
+                mean_of_totals += total(values) / n;
             }
             let mut variance = 0.0;
-            for i in 0..terms.len() {
-                variance += (total(i) - mean_of_totals).powi(2) / n;
+            for values in &terms {
+                variance += (total(values) - mean_of_totals).powi(2) / n;
             }
             prop_assume!(variance > 1e-6);
-            for k in 0..2 {
+            for (k, weight) in weights.into_iter().enumerate() {
                 let mut mean = 0.0;
-                for term in &terms {
-                    mean += weights[k] * term[k] / n;
+                for values in &terms {
+                    mean += weight * values[k] / n;
                 }
                 let mut covariance = 0.0;
-                for i in 0..terms.len() {
-                    covariance += (weights[k] * terms[i][k] - mean) * (total(i) - mean_of_totals) / n;
+                for values in &terms {
+                    covariance += (weight * values[k] - mean) * (total(values) - mean_of_totals) / n;
                 }
                 prop_assert!((shares[k] - covariance / variance).abs() < 1e-9);
             }

@@ -4,9 +4,6 @@ use burn::module::Module;
 use grpo_core::KlEstimator;
 use grpo_model::{Activation, CausalLm, Description, Policy, WeightPrecision};
 use grpo_train::ReferenceFrom;
-use sysinfo::{
-    MemoryRefreshKind, ProcessRefreshKind, ProcessesToUpdate, RefreshKind, System, get_current_pid,
-};
 
 use super::trial::Lengths;
 use super::words;
@@ -33,6 +30,8 @@ fn part(what: &'static str, numbers: f64, cure: &'static str) -> Part {
     Part { what, bytes: (4.0 * numbers) as u64, cure }
 }
 
+/// Positions of a page of the cache (`grpo_kernels::PAGE`).
+const PAGE: f64 = 16.0;
 /// The program, its tables and threads.
 const PROGRAM: f64 = 40e6 / 4.0;
 
@@ -122,15 +121,14 @@ impl MemoryPlan {
     }
 
     /// A short table.
-    pub(super) fn lines(&self, available: u64) -> Vec<String> {
-        let heading = format!(
-            "memory       about {} at its peak, {} are available",
-            words(self.bytes()),
-            words(available)
-        );
-        let visible = self.peak().filter(|part| 100 * part.bytes >= self.bytes());
+    pub(super) fn lines(&self, available: Option<u64>) -> Vec<String> {
+        let there = available.map(|bytes| format!(", {} are available", words(bytes)));
+        let (need, there) = (words(self.bytes()), there.unwrap_or_default());
+        let visible = self.peak().filter(|part| 50 * part.bytes >= self.bytes());
         let rows = visible.map(|part| format!("  {:<18} {:>8}", part.what, words(part.bytes)));
-        std::iter::once(heading).chain(rows).collect()
+        std::iter::once(format!("memory       about {need} at its peak{there}"))
+            .chain(rows)
+            .collect()
     }
 
     pub(super) fn refuse_above(&self, available: u64) -> anyhow::Result<()> {
@@ -173,28 +171,79 @@ impl Sizes<'_> {
     fn sampling(&self, rows: f64, tokens: f64) -> f64 {
         let it = self.description;
         let kv = (2 * it.layers * it.kv_heads * it.head_width) as f64;
-        // A page is half full at the end, on average, and memory doubles as it grows.
-        let remembered = rows * (tokens + 16 as f64 / 2.0);
-        1.5 * remembered * kv + 4.0 * rows * it.vocabulary as f64
+        // A page is half full at the end, on average. Memory doubles as it grows, and what it was is there until it is
+        // copied and stays with the process.
+        let remembered = rows * (tokens + PAGE / 2.0);
+        2.5 * remembered * kv + 4.0 * rows * it.vocabulary as f64
     }
 }
 
-/// Bytes that this process can have, those that it has among them.
-pub(super) fn available() -> u64 {
-    let refresh = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
-    let mut system = System::new_with_specifics(refresh);
-    let own = get_current_pid().map_or(0, |pid| {
-        let only = ProcessesToUpdate::Some(&[pid]);
-        system.refresh_processes_specifics(
-            only,
-            false,
-            ProcessRefreshKind::nothing().with_memory(),
-        );
-        system.process(pid).map_or(0, |process| process.memory())
-    });
-    let machine = system.available_memory() + own;
+/// Bytes that this process can have, those that it has among them; `None` where the system does not say.
+pub(super) fn available() -> Option<u64> {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let own = kibibytes(&read("/proc/self/status")?, "VmRSS")?;
+    let machine = kibibytes(&read("/proc/meminfo")?, "MemAvailable")? + own;
     // A container may have less than its machine.
-    let container =
-        system.cgroup_limits().map(|limits| limits.total_memory.saturating_sub(limits.rss) + own);
-    container.map_or(machine, |container| container.min(machine))
+    let limit = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse().ok());
+    Some(limit.map_or(machine, |limit: u64| limit.min(machine)))
+}
+
+/// A line such as `VmRSS:     1234 kB`, in bytes.
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(1024 * kibibytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernel() {
+        let text = "MemTotal:   10 kB\nMemAvailable:   7 kB\n";
+        assert_eq!(kibibytes(text, "MemAvailable"), Some(7 * 1024));
+        assert_eq!(kibibytes(text, "VmRSS"), None);
+        assert_eq!(kibibytes("VmRSS: many kB\n", "VmRSS"), None);
+        if cfg!(target_os = "linux") {
+            assert!(available().unwrap() > 1 << 20);
+        }
+    }
+
+    fn plan() -> MemoryPlan {
+        MemoryPlan {
+            held: vec![part("weights", 1e9, "train an adapter with [lora]")],
+            sampling: vec![part("sampling", 3e8, "lower sampling.batch_size")],
+            update: vec![
+                part("gradients", 1e9, "train an adapter with [lora]"),
+                part("activations", 2e9, "lower train.micro_batch_tokens"),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_larger_phase_counts() {
+        assert_eq!(plan().bytes(), 16_000_000_000);
+        let sampled = MemoryPlan { sampling: vec![part("sampling", 4e9, "")], ..plan() };
+        assert_eq!(sampled.bytes(), 20_000_000_000);
+        assert_eq!(
+            plan().lines(Some(20_000_000_000)),
+            [
+                "memory       about 16 GB at its peak, 20 GB are available",
+                "  weights              4.0 GB",
+                "  gradients            4.0 GB",
+                "  activations          8.0 GB",
+            ]
+        );
+        assert_eq!(plan().lines(None)[0], "memory       about 16 GB at its peak");
+    }
+
+    #[test]
+    fn what_cannot_fit_is_refused_with_its_largest_part() {
+        assert!(plan().refuse_above(16_000_000_000).is_ok());
+        assert_eq!(
+            plan().refuse_above(15_000_000_000).unwrap_err().to_string(),
+            "the training would need about 16 GB of memory, and 15 GB are available; most of it is for activations (8.0 GB): lower train.micro_batch_tokens, or begin all the same with --set preflight.ignore_memory=true"
+        );
+    }
 }

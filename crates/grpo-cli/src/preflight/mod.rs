@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Origin;
 use crate::device;
-use crate::output::say;
 use crate::prompts::Prompts;
 use crate::train_file::TrainFile;
 use memory::MemoryPlan;
@@ -49,32 +48,30 @@ impl PreflightSection {
     }
 }
 
-/// Says what is to be expected of a training, and refuses one that cannot be. Nothing of it is changed: the trial batch
+/// What is to be expected of a training, in lines to be shown; one that cannot be is refused. Nothing of it is changed: the trial batch
 /// has random numbers of its own.
 pub(crate) fn preflight(
     file: &TrainFile,
     grpo: &Grpo<Policy>,
     prompts: &Prompts,
     codec: &Codec,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<String>> {
     refuse_unfrozen(grpo)?;
     let trial = Trial::of(file, grpo.policy(), prompts, codec)?;
-    if let Some(trial) = &trial {
-        trial.lines(file).iter().for_each(|line| say(format_args!("{line}")));
-    }
+    let mut lines = trial.as_ref().map_or_else(Vec::new, |trial| trial.lines(file));
     let lengths = trial.as_ref().map(Trial::lengths);
     let disk = disk::Need::of(file, grpo.policy(), lengths);
-    say(format_args!("disk         {}", disk.checked(&file.run)?));
+    lines.push(format!("disk         {}", disk.checked(&file.run)?));
     let plan = MemoryPlan::of(file, grpo.policy(), prompts.longest(), lengths);
     // Elsewhere the memory is not that of this process.
     if device::name() == "flex" {
         let available = memory::available();
-        plan.lines(available).iter().for_each(|line| say(format_args!("{line}")));
-        if !file.preflight.ignore_memory {
+        if let Some(available) = available.filter(|_| !file.preflight.ignore_memory) {
             plan.refuse_above(available)?;
         }
+        lines.extend(plan.lines(available));
     }
-    Ok(())
+    Ok(lines)
 }
 
 /// What is meant to stay as it is is no parameter of the tape.

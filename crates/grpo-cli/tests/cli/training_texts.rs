@@ -185,7 +185,7 @@ fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
     place.succeed(&["train", "train.toml"]);
     let kl = |run: &str| metrics(&place, run)[0]["kl"].as_f64().unwrap();
     assert_eq!(kl("run"), 0.0);
-    place.succeed(&["train", "train.toml", "--run", "base", "--set", "reference=base"]);
+    place.succeed(&["train", "train.toml", "--run", "base", "--set", "reference.from=base"]);
     assert!(kl("base") > 1e-3, "{}", kl("base"));
     // The base of both is the same, and so is what was drawn in the first step.
     let first = |run: &str| {
@@ -233,8 +233,8 @@ fn a_base_in_fewer_bits() {
         "base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out",
     );
     place.refuse(
-        &["train", "train.toml", "--set", "reference=base"],
-        "reference = \"base\" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`",
+        &["train", "train.toml", "--set", "reference.from=base"],
+        "reference.from = \"base\" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`",
     );
 }
 
@@ -356,8 +356,8 @@ fn files_of_no_prompts() {
         "model = \"m\": lora.targets: no linear layer is called 'qkv'; there are: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj",
     );
     place.refuse(
-        &["train", "train.toml", "--set", "reference=nothing"],
-        "--set reference=nothing: reference: unknown variant `nothing`, expected `start` or `base`",
+        &["train", "train.toml", "--set", "reference.from=nothing"],
+        "--set reference.from=nothing: reference.from: unknown variant `nothing`, expected `start` or `base`",
     );
 }
 

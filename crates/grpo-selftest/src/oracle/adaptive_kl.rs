@@ -6,19 +6,9 @@ use grpo_core::KlController;
 pub fn adaptive_kl(controller: &KlController, coef: f64, steps: &[(f64, usize)]) -> f64 {
     let mut coef = coef;
     for &(kl, completions) in steps {
-        let mut error = kl / controller.target - 1.0;
-        if error > 0.2 {
-            error = 0.2;
-        } else if error < -0.2 {
-            error = -0.2;
-        }
+        let error = (kl / controller.target - 1.0).clamp(-0.2, 0.2);
         coef += coef * error * (completions as f64 / controller.horizon);
-        if coef > controller.max {
-            coef = controller.max;
-        }
-        if coef < controller.min {
-            coef = controller.min;
-        }
+        coef = coef.clamp(controller.min, controller.max);
     }
     coef
 }

@@ -9,10 +9,16 @@ use grpo_train::{Decode, Metrics, StepReport};
 use crate::oracle::completions;
 use crate::support::{chains, config, grpo, take_step};
 
-const NAMES: [&str; 50] = [
+const NAMES: [&str; 62] = [
     "step",
     "reward",
     "reward_std",
+    "reward_min",
+    "reward_max",
+    "reward_share/qed",
+    "reward_share/sa",
+    "reward_dominance",
+    "advantage_max",
     "frac_reward_zero_std",
     "rewards/qed/mean",
     "rewards/qed/std",
@@ -23,9 +29,13 @@ const NAMES: [&str; 50] = [
     "rewards/abstained",
     "rewards/failed",
     "kl",
+    "kl_p99",
+    "kl_max",
+    "kl_sequence",
     "entropy",
     "ratio/min",
     "ratio/max",
+    "ratio/p99",
     "clip_ratio/low_mean",
     "clip_ratio/low_min",
     "clip_ratio/high_mean",
@@ -37,6 +47,8 @@ const NAMES: [&str; 50] = [
     "sampling/raw_importance_sampling_ratio/min",
     "sampling/raw_importance_sampling_ratio/mean",
     "sampling/raw_importance_sampling_ratio/max",
+    "kl_coef",
+    "reference_age",
     "loss",
     "grad_norm",
     "learning_rate",
@@ -104,6 +116,8 @@ fn values_are_those_of_the_completions() {
         report.outcomes.iter().map(|outcome| outcome.part("valid").unwrap()).collect();
     let qed: Vec<f64> = report.outcomes.iter().filter_map(|outcome| outcome.part("qed")).collect();
     assert!(qed.len() < rewards.len(), "an invalid molecule is needed");
+    let advantages: Vec<f64> =
+        report.advantages.groups.concat().into_iter().map(f64::abs).collect();
     let texts: BTreeSet<&String> = report.texts.iter().collect();
     for (name, expected) in [
         ("step", 1.0),
@@ -113,6 +127,12 @@ fn values_are_those_of_the_completions() {
         ("rewards/valid/mean", mean(&valid)),
         ("rewards/qed/mean", mean(&qed)),
         ("rewards/failed", 0.0),
+        ("reward_min", least(&rewards)),
+        ("reward_max", most(&rewards)),
+        ("advantage_max", most(&advantages)),
+        ("reward_dominance", metrics.get("reward_share/qed").unwrap()),
+        ("kl_coef", 0.05),
+        ("reference_age", 0.0),
         ("learning_rate", 1e-2),
         ("completions/mean_length", mean(&lengths)),
         ("completions/min_length", least(&lengths)),
