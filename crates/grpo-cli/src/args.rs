@@ -22,6 +22,13 @@ pub(crate) enum Command {
     Train(TrainArguments),
     /// Train a new model, or go on training one, on molecules or texts (next-token prediction)
     Pretrain(RunArguments),
+    /// Say what moved the policy in a step of a run, and why nothing else did
+    ///
+    /// From the files of the run alone. First in words: why the loss is 0, where it is. Then each group, with what each of
+    /// its completions got for it, and how far it was pushed: the push is minus the sum of the derivatives of the surrogate
+    /// by the log-probabilities of its tokens, above 0 where it became likelier; the KL pull is what the penalty added.
+    /// With --prompt, token by token.
+    Explain(ExplainArguments),
     /// Sample one completion of a run again, and show that it is the recorded one, bit for bit
     ///
     /// A token is a function of seed, step, prompt, sample, position and policy, so that the completion is sampled alone
@@ -29,6 +36,11 @@ pub(crate) enum Command {
     /// model that it began with); where it kept none, the steps before are trained again, and nothing is written.
     /// The exit code is 0 where ids and log-probabilities are the recorded ones, else 1.
     Replay(ReplayArguments),
+    /// Prove from a run's files that it learned from its own policy's completions, at once, each as often as it should
+    ///
+    /// For each property: what was looked at, and whether it is proven. docs/trust.md says what each means, and what files
+    /// cannot prove. The exit code is 1 where a property is violated, else 0.
+    Audit(AuditArguments),
     /// Show a run as one HTML page: verdict, curves, events, completions; or several runs beside one another
     ///
     /// The page loads nothing and runs no script. The verdict holds the run against the section `success` of its
@@ -82,7 +94,7 @@ pub(crate) struct TrainArguments {
     pub(crate) resume: Option<PathBuf>,
     /// Go on from an earlier checkpoint, so that at least the last step is done once more, and end where its numbers and
     /// weights are not what was recorded
-    #[arg(long, requires = "resume")]
+    #[arg(long)]
     pub(crate) verify: bool,
     /// Write plain lines, where there would be a screen with curves
     #[arg(long)]
@@ -107,6 +119,27 @@ pub(crate) struct RunArguments {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  grpo explain runs/molecules --step 10
+  grpo explain runs/molecules --step 10 --prompt 3 --sample 7   its tokens")]
+pub(crate) struct ExplainArguments {
+    /// Folder of a run of `grpo train`
+    pub(crate) run: PathBuf,
+    /// The step, from 1, as in metrics.jsonl and completions/
+    #[arg(long, value_name = "S")]
+    pub(crate) step: u32,
+    /// One prompt of the step, from 0, with the tokens of its completions
+    #[arg(long, value_name = "P")]
+    pub(crate) prompt: Option<u32>,
+    /// One completion of that prompt, from 0
+    #[arg(long, value_name = "K", requires = "prompt")]
+    pub(crate) sample: Option<u32>,
+    /// As JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
   grpo replay runs/molecules --step 10 --prompt 3 --sample 7
   grpo replay runs/molecules --step 10 --batch-size 64   among the others of its step
   grpo replay runs/molecules --step 80 --no-retrain      where the run kept the policy
@@ -115,13 +148,13 @@ Run it in the folder that the training ran in: paths in a configuration are rela
 pub(crate) struct ReplayArguments {
     /// Folder of a run of `grpo train`
     pub(crate) run: PathBuf,
-    /// The step, from 1, as in metrics.jsonl and completions.jsonl
+    /// The step, from 1, as in metrics.jsonl and completions/
     #[arg(long, value_name = "S")]
     pub(crate) step: u32,
-    /// The prompt's place in the step, from 0, as in completions.jsonl
+    /// The prompt's place in the step, from 0, as in completions/step-S.parquet
     #[arg(long, value_name = "P", default_value_t = 0)]
     pub(crate) prompt: u32,
-    /// The completion's place in its group, from 0, as in completions.jsonl
+    /// The completion's place in its group, from 0, as in completions/step-S.parquet
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub(crate) sample: u32,
     /// Sample the whole step, N completions at the same time, and look at this one [default: this one alone]
@@ -140,6 +173,20 @@ pub(crate) struct ReportArguments {
     /// Write to this file [default: report.html in the folder of the run, where there is one]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo audit runs/molecules
+  grpo audit runs/molecules --json | jq .violations
+
+Where an adapter was trained, run it in the folder that the training ran in: the path of its model is relative to that.")]
+pub(crate) struct AuditArguments {
+    /// Folder of a run of `grpo train`
+    pub(crate) run: PathBuf,
+    /// Write the findings as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -9,11 +9,14 @@ mod commands;
 mod config;
 mod dashboard;
 mod device;
+mod earlier;
+mod explanation;
 mod generate;
 mod interrupt;
 mod look;
 mod models;
 mod output;
+mod preflight;
 mod prompts;
 mod recorded;
 mod run_files;
@@ -52,8 +55,10 @@ fn command(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Train(arguments) => commands::train::run(&arguments),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),
+        Command::Explain(arguments) => commands::explain::run(&arguments),
         Command::Replay(arguments) => commands::replay::run(&arguments),
         Command::Report(arguments) => commands::report::run(&arguments),
+        Command::Audit(arguments) => commands::audit::run(&arguments),
         Command::Sample(arguments) => commands::sample::run(&arguments),
         Command::Logprob(arguments) => commands::logprob::run(&arguments),
         Command::Merge(arguments) => commands::merge::run(&arguments),

@@ -131,6 +131,14 @@ impl Prompts {
         }
     }
 
+    /// How many an epoch has, where they are of a file.
+    pub(crate) fn epoch(&self) -> Option<usize> {
+        match &self.source {
+            Source::Unconditional(_) => None,
+            Source::File { prompts, .. } => Some(prompts.len()),
+        }
+    }
+
     /// Tokens of the longest one.
     pub(crate) fn longest(&self) -> usize {
         match &self.source {

@@ -1,52 +1,128 @@
-//! What a run wrote down of a step, beside what the step is when it is done once more.
+//! Completions of a run as they are stored, written and found again.
 
-use std::collections::BTreeMap;
+use anyhow::Context;
+use grpo_core::TokenFate;
+use grpo_data::{Codec, Completion};
+use grpo_rewards::Outcome;
+use grpo_run::{CompletionRecord, RecordedOutcome, RunFolder};
+use grpo_train::{StepReport, TokenRecord};
 
-use grpo_run::RunFolder;
-use grpo_train::Metrics;
-use serde_json::{Map, Value};
+use crate::train_file::TrainFile;
 
-/// The metrics of the steps after some step, as the run has recorded them.
-#[derive(Default)]
-pub(crate) struct Recorded(BTreeMap<u64, Map<String, Value>>);
+/// The completions of a step as they are stored.
+///
+/// # Panics
+/// Where the step was taken without a record of its tokens.
+pub(crate) fn records(report: &StepReport, codec: &Codec) -> Vec<CompletionRecord> {
+    let prompts: Vec<String> =
+        report.groups.iter().map(|group| codec.decode(&group.prompt.ids)).collect();
+    let of_groups = report.groups.iter().zip(&prompts);
+    let completions = of_groups.flat_map(|(group, prompt)| {
+        group.completions.iter().map(move |completion| (completion, prompt))
+    });
+    let advantages: Vec<f64> = report.advantages.groups.concat();
+    let tokens = report.token_records.as_ref().expect("what is stored was recorded");
+    completions
+        .enumerate()
+        .map(|(i, (completion, prompt))| CompletionRecord {
+            step: u64::from(report.step) + 1,
+            prompt_text: Some(prompt.clone()).filter(|text| !text.is_empty()),
+            text: report.texts[i].clone(),
+            advantage: advantages[i],
+            ..of_tokens(completion, &report.outcomes[i], &tokens[i])
+        })
+        .collect()
+}
 
-impl Recorded {
-    /// Those after `step`; none where the run has no `metrics.jsonl` yet.
-    pub(crate) fn after(run: &RunFolder, step: u64) -> anyhow::Result<Self> {
-        let lines = match run.metrics_path().exists() {
-            true => run.read_metrics()?,
-            false => Vec::new(),
-        };
-        let of_step = |line: Map<String, Value>| Some((line.get("step")?.as_u64()?, line));
-        Ok(Self(lines.into_iter().filter_map(of_step).filter(|(of, _)| *of > step).collect()))
-    }
-
-    /// The last step.
-    pub(crate) fn last(&self) -> Option<u64> {
-        self.0.keys().next_back().copied()
-    }
-
-    /// Whether the step's numbers are what they were, where they were recorded.
-    ///
-    /// # Errors
-    /// In words, the first that is not.
-    pub(crate) fn check(&self, step: u64, metrics: &Metrics) -> Result<bool, String> {
-        let Some(line) = self.0.get(&step) else { return Ok(false) };
-        // Through the same writer and reader, so that equal numbers are equal here.
-        let now = serde_json::to_string(metrics).expect("metrics are JSON");
-        let now: Map<String, Value> = serde_json::from_str(&now).expect("metrics are an object");
-        for (name, value) in now.iter().filter(|(name, _)| !is_time(name)) {
-            if let Some(recorded) = line.get(name).filter(|recorded| *recorded != value) {
-                return Err(format!(
-                    "step {step} is not what it was: `{name}` was {recorded} and is {value}; this program or machine computes otherwise than the one that made the run"
-                ));
-            }
-        }
-        Ok(true)
+fn of_tokens(completion: &Completion, outcome: &Outcome, tokens: &TokenRecord) -> CompletionRecord {
+    let (kind, parts) = match outcome {
+        Outcome::Scored(scored) => (RecordedOutcome::Scored, scored.parts.as_slice()),
+        Outcome::Abstained => (RecordedOutcome::Abstained, &[][..]),
+        Outcome::Failed { .. } => (RecordedOutcome::Failed, &[][..]),
+    };
+    let f32s = |values: &[f64]| values.iter().map(|&value| value as f32).collect();
+    CompletionRecord {
+        step: 0,
+        prompt: completion.key().prompt,
+        prompt_text: None,
+        sample: completion.key().sample,
+        text: String::new(),
+        reward: outcome.total(),
+        outcome: kind,
+        reason: outcome.failure().map(str::to_owned),
+        parts: parts.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        advantage: 0.0,
+        actions: completion.actions() as u32,
+        finish: completion.finish(),
+        policy_version: completion.policy_version(),
+        completion_ids: completion.action_ids().collect(),
+        sampling_logprobs: completion.sampling_logprobs().to_vec(),
+        logprobs: f32s(&tokens.logprobs),
+        ref_logprobs: f32s(&tokens.ref_logprobs),
+        entropies: f32s(&tokens.entropies),
+        gradients: f32s(&tokens.gradients),
+        surrogate_gradients: f32s(&tokens.surrogate_gradients),
+        fates: tokens.fates.iter().map(|fates| folded(fates)).collect(),
     }
 }
 
-/// Whether a metric is of the machine and not of the training.
-fn is_time(name: &str) -> bool {
-    name.starts_with("time/") || name == "step_time" || name == "tokens_per_second"
+/// The fates of a token in the updates of a step in one word, or one word each where they differ.
+fn folded(fates: &[TokenFate]) -> String {
+    let is_one = fates.windows(2).all(|pair| pair[0] == pair[1]);
+    let told = if is_one { &fates[..1] } else { fates };
+    told.iter().map(|fate| fate.name()).collect::<Vec<_>>().join("+")
+}
+
+/// The fates of a token, from what [`folded`] made of them.
+///
+/// # Errors
+/// A word that is none of them.
+pub(crate) fn unfolded(words: &str) -> Result<Vec<TokenFate>, String> {
+    words.split('+').map(str::parse).collect()
+}
+
+/// What the run wrote down of a step.
+pub(crate) fn of_step(
+    folder: &RunFolder,
+    file: &TrainFile,
+    step: u64,
+) -> anyhow::Result<Vec<CompletionRecord>> {
+    let steps = folder.completion_steps()?;
+    anyhow::ensure!(
+        steps.contains(&step),
+        "the completions of step {step} were not recorded (save.completions_every = {}); recorded are {}",
+        file.save.completions_every,
+        listed(&steps)
+    );
+    Ok(folder.completions_of(step)?)
+}
+
+/// The one completion of `records`, which are of a step.
+pub(crate) fn one_of(
+    folder: &RunFolder,
+    records: Vec<CompletionRecord>,
+    step: u64,
+    prompt: u32,
+    sample: u32,
+) -> anyhow::Result<CompletionRecord> {
+    let found =
+        records.into_iter().find(|record| (record.prompt, record.sample) == (prompt, sample));
+    found.with_context(|| {
+        format!(
+            "`{}` has no row of prompt {prompt}, sample {sample}, though it has others of the step; restore the file from a copy",
+            folder.completions_path(step).display()
+        )
+    })
+}
+
+/// Steps in words; of many the first and the last.
+pub(crate) fn listed(steps: &[u64]) -> String {
+    const MOST: usize = 12;
+    let words =
+        |steps: &[u64]| steps.iter().map(u64::to_string).collect::<Vec<String>>().join(", ");
+    match steps {
+        [] => "none".to_owned(),
+        [.., last] if steps.len() > MOST => format!("{}, …, {last}", words(&steps[..MOST - 1])),
+        all => words(all),
+    }
 }

@@ -11,10 +11,11 @@ use grpo_run::{DataFile, Newest, RunFolder, RunLock, VerifiedFolder};
 use grpo_train::{Evaluated, Evaluation, Grpo, Training};
 
 use crate::args::TrainArguments;
+use crate::earlier::Earlier;
 use crate::models::Writer;
 use crate::output::say;
+use crate::preflight::preflight;
 use crate::prompts::Prompts;
-use crate::recorded::Recorded;
 use crate::run_files::{create_run, unchanged, unlisted};
 use crate::train_file::{Start, TrainFile};
 use crate::{checkpoint, config};
@@ -31,7 +32,7 @@ pub(crate) struct Session {
     /// The policy as the run began with it.
     pub(crate) before: Option<Evaluated>,
     /// What steps to come were, where they were done before.
-    pub(crate) recorded: Recorded,
+    pub(crate) earlier: Earlier,
     /// Whether it was taken up again.
     pub(crate) is_resumed: bool,
     /// As long as it lives, no other process writes into the folder.
@@ -56,13 +57,15 @@ impl Session {
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
         let begun = Begun::of(&file, start, interrupt)?;
+        let outlook =
+            preflight(&file, begun.training.grpo(), &begun.prompts, &begun.writer.spec.codec)?;
         let text = config::resolved(&file.resolved()?)?;
         let info = config::run_info(file.seed, data);
         let folder = create_run(&file.run, arguments.force, &text, &info)?;
         let lock = folder.lock()?;
-        let before = begun.look(&folder)?;
-        let recorded = Recorded::after(&folder, 0)?;
-        Ok(begun.session(file, folder, lock, before, recorded))
+        let before = begun.look(&folder, &outlook)?;
+        let earlier = Earlier::after(&folder, 0)?;
+        Ok(begun.session(file, folder, lock, before, earlier))
     }
 
     /// Takes a run up again.
@@ -84,10 +87,10 @@ impl Session {
         let start = file.start()?;
         unlisted(&start.files, &info.data)?;
         let begun = Begun::of(&file, start, interrupt)?;
-        let before = begun.look(&folder)?;
+        let before = begun.look(&folder, &[])?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
-        let recorded = Recorded::after(&folder, step)?;
-        let mut session = begun.session(file, folder, lock, before, recorded);
+        let earlier = Earlier::after(&folder, step)?;
+        let mut session = begun.session(file, folder, lock, before, earlier);
         if let Some((_, checkpoint)) = from {
             checkpoint::restore(&mut session.training, &checkpoint)?;
         }
@@ -105,7 +108,7 @@ impl Session {
 /// The checkpoint to go on from, and its step; `None` for the beginning. To verify a run is to go back so far that
 /// at least one step that was recorded is done once more.
 fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, VerifiedFolder)>> {
-    let last = Recorded::after(folder, 0)?.last();
+    let last = Earlier::after(folder, 0)?.last();
     anyhow::ensure!(
         !verify || last.is_some(),
         "`{}` has no step that could be verified; leave --verify out",
@@ -153,11 +156,12 @@ impl Begun {
     }
 
     /// Says what the run is, and looks at the policy that it begins with.
-    fn look(&self, folder: &RunFolder) -> anyhow::Result<Option<Evaluated>> {
+    fn look(&self, folder: &RunFolder, outlook: &[String]) -> anyhow::Result<Option<Evaluated>> {
         say(format_args!("run folder   {}", folder.path().display()));
         if let Some(report) = &self.prompts.report {
             say(format_args!("prompts      {report}"));
         }
+        outlook.iter().for_each(|line| say(format_args!("{line}")));
         if !self.writer.spec.codec.is_text() {
             say(format_args!("no tokenizer: the reward sees ids with spaces between them"));
         }
@@ -174,7 +178,7 @@ impl Begun {
         folder: RunFolder,
         lock: RunLock,
         before: Option<Evaluated>,
-        recorded: Recorded,
+        earlier: Earlier,
     ) -> Session {
         let Self { training, prompts, writer, kind } = self;
         Session {
@@ -185,7 +189,7 @@ impl Begun {
             writer,
             kind,
             before,
-            recorded,
+            earlier,
             is_resumed: false,
             _lock: lock,
         }

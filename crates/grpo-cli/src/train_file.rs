@@ -4,13 +4,14 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
+use grpo_core::KlController;
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LoraConfig, Policy, WeightPrecision};
 use grpo_report::SuccessCriteria;
 use grpo_rewards::RewardConfig;
 use grpo_train::{
-    AdvantageSettings, EvalConfig, GrpoConfig, LossSettings, OptimizerConfig, Parts, SamplerCheck,
-    SamplingConfig, ScheduleConfig, TrainConfig,
+    AdvantageSettings, EvalConfig, GrpoConfig, GuardConfig, LossSettings, OptimizerConfig, Parts,
+    ReferenceFrom, ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,7 @@ use crate::config::Origin;
 use crate::device;
 use crate::generate::decoder;
 use crate::models::{Loaded, Trained, Writer, load};
+use crate::preflight::PreflightSection;
 use crate::prompts::{PromptSection, Prompts};
 
 /// Configuration of `grpo train`.
@@ -31,9 +33,6 @@ pub(crate) struct TrainFile {
     /// Adapter folder to go on training, on the model as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) adapter: Option<PathBuf>,
-    /// What holds the policy back.
-    #[serde(default)]
-    pub(crate) reference: Reference,
     /// How the matrices of a model that only an adapter is trained on are held.
     #[serde(default)]
     pub(crate) base_precision: WeightPrecision,
@@ -51,11 +50,21 @@ pub(crate) struct TrainFile {
     pub(crate) advantage: AdvantageSettings,
     #[serde(default)]
     pub(crate) loss: LossSettings,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) kl_controller: Option<KlController>,
+    /// What holds the policy back, and when that changes.
+    #[serde(default)]
+    pub(crate) reference: ReferenceSettings,
     #[serde(default)]
     pub(crate) sampler_check: SamplerCheck,
     pub(crate) optimizer: OptimizerConfig,
     #[serde(default)]
     pub(crate) schedule: ScheduleConfig,
+    /// What is done where a metric leaves its range; an empty list for nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) guards: Option<Vec<GuardConfig>>,
+    #[serde(default)]
+    pub(crate) preflight: PreflightSection,
     #[serde(default)]
     pub(crate) eval: EvalSection,
     #[serde(default)]
@@ -63,17 +72,6 @@ pub(crate) struct TrainFile {
     /// What the run is judged by; decides nothing in the training.
     #[serde(default)]
     pub(crate) success: SuccessCriteria,
-}
-
-/// What holds the policy back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Reference {
-    /// The policy as it is at the start.
-    #[default]
-    Start,
-    /// The model without an adapter.
-    Base,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -127,7 +125,8 @@ impl TrainFile {
     pub(crate) fn resolved(&self) -> anyhow::Result<Self> {
         let (advantage, loss) = (self.advantage.resolved(self.loss.preset), self.loss.resolved()?);
         let sampler_check = self.sampler_check.resolved(loss.mismatch);
-        Ok(Self { advantage, loss, sampler_check, ..self.clone() })
+        let (reference, guards) = (self.reference.resolved(), Some(self.grpo().guards()));
+        Ok(Self { advantage, loss, reference, guards, sampler_check, ..self.clone() })
     }
 
     pub(crate) fn grpo(&self) -> GrpoConfig {
@@ -137,6 +136,9 @@ impl TrainFile {
             reward: self.reward.clone(),
             advantage: self.advantage,
             loss: self.loss,
+            kl_controller: self.kl_controller,
+            reference: self.reference,
+            guards: self.guards.clone(),
             sampler_check: self.sampler_check,
             optimizer: self.optimizer,
             schedule: self.schedule,
@@ -150,6 +152,12 @@ impl TrainFile {
         if let Some(lora) = &self.lora {
             lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
         }
+        anyhow::ensure!(
+            self.reference.every_epochs.is_none() || self.data.is_some(),
+            "{}reference.every_epochs counts passes over a file of prompts, and there is none; use reference.every_steps, or add [data]",
+            origin.place("reference.every_epochs")
+        );
+        self.preflight.check(origin)?;
         let reward = self.reward.build();
         reward.map_err(|error| anyhow::anyhow!("{}{error}", origin.place("reward")))?;
         self.success.check().map_err(|error| {
@@ -216,14 +224,14 @@ impl TrainFile {
 
     fn parts(&self, loaded: Loaded, prompts: &Prompts) -> anyhow::Result<Parts<Policy>> {
         let Loaded { spec, policy, .. } = loaded;
-        let reference = match (self.reference, &policy) {
-            (Reference::Start, _) => Frozen::snapshot(&policy),
+        let reference = match (self.reference.from, &policy) {
+            (ReferenceFrom::Start, _) => Frozen::snapshot(&policy),
             // Shares the base with the policy.
-            (Reference::Base, Policy::Adapted(adapted)) => {
+            (ReferenceFrom::Base, Policy::Adapted(adapted)) => {
                 Frozen::snapshot(&Policy::Whole(adapted.base().clone()))
             }
-            (Reference::Base, Policy::Whole(_)) => anyhow::bail!(
-                "reference = \"base\" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`"
+            (ReferenceFrom::Base, Policy::Whole(_)) => anyhow::bail!(
+                "reference.from = \"base\" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`"
             ),
         };
         let codec = spec.codec;
@@ -237,6 +245,7 @@ impl TrainFile {
             reference,
             end_ids: codec.end_ids().to_vec(),
             longest_prompt: prompts.longest(),
+            epoch: prompts.epoch(),
             decode: decoder(&codec),
         })
     }

@@ -29,6 +29,10 @@ pub struct HostTokens<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenStatistics {
     kl: Mean,
+    kl_of_sequence: Mean,
+    /// Of each token: a quantile is of all tokens of the step, and cannot be merged from those of its parts.
+    kls: Values,
+    ratios: Values,
     entropy: Mean,
     kept_entropy: Mean,
     clipped_low: Mean,
@@ -54,10 +58,8 @@ impl TokenStatistics {
     /// # Panics
     /// For [`KlEstimator::Exact`] with a reference where `exact_kl` is missing.
     pub fn add(&mut self, tokens: &HostTokens<'_>, config: &LossConfig, totals: &BatchTotals) {
-        let width = tokens.mask.first().map_or(0, Vec::len);
-        for (row, (mask, &advantage)) in tokens.mask.iter().zip(tokens.advantages).enumerate() {
-            let places = (0..width).filter(|&t| mask[t]).map(|t| row * width + t).collect();
-            let sequence = Sequence { tokens, places, advantage };
+        for row in 0..tokens.mask.len() {
+            let sequence = Sequence::of(tokens, row);
             if !sequence.places.is_empty() {
                 self.add_sequence(&sequence, config, totals);
             }
@@ -68,6 +70,7 @@ impl TokenStatistics {
     pub fn merge(&mut self, other: &Self) {
         let means = [
             (&mut self.kl, other.kl),
+            (&mut self.kl_of_sequence, other.kl_of_sequence),
             (&mut self.entropy, other.entropy),
             (&mut self.kept_entropy, other.kept_entropy),
             (&mut self.clipped_low, other.clipped_low),
@@ -92,13 +95,17 @@ impl TokenStatistics {
         for (range, other) in ranges {
             other.0.into_iter().flatten().for_each(|end| range.add(end));
         }
+        self.kls.0.extend(&other.kls.0);
+        self.ratios.0.extend(&other.ratios.0);
     }
 
     fn add_sequence(&mut self, sequence: &Sequence<'_>, config: &LossConfig, totals: &BatchTotals) {
         let tokens = sequence.tokens;
         let ratios = sequence.ratios(config.ratio_level);
+        let mut kl_of_sequence = 0.0;
         for (&i, &ratio) in sequence.places.iter().zip(&ratios) {
             self.ratio.add(ratio);
+            self.ratios.0.push(ratio);
             let entropy = tokens.entropies[i];
             self.entropy.add(entropy);
             if totals.high_entropy.is_none_or(|kept| entropy >= kept.threshold) {
@@ -109,8 +116,14 @@ impl TokenStatistics {
                     KlEstimator::Exact => tokens.exact_kl.expect("the exact KL is given")[i],
                     _ => 0.0,
                 };
-                self.kl.add(config.kl.at(reference[i] - tokens.logprobs[i], exact, ratio));
+                let kl = config.kl.at(reference[i] - tokens.logprobs[i], exact, ratio);
+                self.kl.add(kl);
+                self.kls.0.push(kl);
+                kl_of_sequence += kl;
             }
+        }
+        if tokens.ref_logprobs.is_some() {
+            self.kl_of_sequence.add(kl_of_sequence);
         }
         // A mean over tokens, or over sequences where these have one ratio.
         let counted = match config.ratio_level {
@@ -222,9 +235,13 @@ impl TokenStatistics {
         let [raw_min, raw_max] = self.raw_mismatch_range.ends();
         let measured = [
             ("kl", self.kl()),
+            ("kl_p99", self.kls.quantile(0.99)),
+            ("kl_max", self.kls.quantile(1.0)),
+            ("kl_sequence", self.kl_of_sequence.value()),
             ("entropy", self.entropy()),
             ("ratio/min", lowest_ratio),
             ("ratio/max", highest_ratio),
+            ("ratio/p99", self.ratios.quantile(0.99)),
             ("clip_ratio/low_mean", self.clipped_low.value()),
             ("clip_ratio/low_min", low_min),
             ("clip_ratio/high_mean", self.clipped_high.value()),
@@ -252,15 +269,22 @@ impl TokenStatistics {
     }
 }
 
-/// The action tokens of one sequence; at least one.
-struct Sequence<'a> {
-    tokens: &'a HostTokens<'a>,
+/// The action tokens of one sequence.
+pub(crate) struct Sequence<'a> {
+    pub(crate) tokens: &'a HostTokens<'a>,
     /// Indices into the flat slices.
-    places: Vec<usize>,
-    advantage: f64,
+    pub(crate) places: Vec<usize>,
+    pub(crate) advantage: f64,
 }
 
-impl Sequence<'_> {
+impl<'a> Sequence<'a> {
+    pub(crate) fn of(tokens: &'a HostTokens<'a>, row: usize) -> Self {
+        let mask = &tokens.mask[row];
+        let first = row * mask.len();
+        let places = (0..mask.len()).filter(|&t| mask[t]).map(|t| first + t).collect();
+        Self { tokens, places, advantage: tokens.advantages[row] }
+    }
+
     /// `log π_θ − log π_old` of each token.
     fn log_ratios(&self) -> Vec<f64> {
         match self.tokens.old_logprobs {
@@ -269,7 +293,7 @@ impl Sequence<'_> {
         }
     }
 
-    fn ratios(&self, level: RatioLevel) -> Vec<f64> {
+    pub(crate) fn ratios(&self, level: RatioLevel) -> Vec<f64> {
         let log_ratios = self.log_ratios();
         match level {
             RatioLevel::Token => log_ratios.into_iter().map(bounded_exp).collect(),
@@ -281,13 +305,13 @@ impl Sequence<'_> {
     }
 
     /// `log π_old − log π_sampler` of each token.
-    fn log_mismatch(&self, sampling: &[f64]) -> Vec<f64> {
+    pub(crate) fn log_mismatch(&self, sampling: &[f64]) -> Vec<f64> {
         let old = self.tokens.old_logprobs.unwrap_or(self.tokens.logprobs);
         self.places.iter().map(|&i| old[i] - sampling[i]).collect()
     }
 
     /// Mean of `log π_behaviour − log π_θ`.
-    fn mean_distance(&self, behaviour_is_sampler: bool) -> f64 {
+    pub(crate) fn mean_distance(&self, behaviour_is_sampler: bool) -> f64 {
         let tokens = self.tokens;
         let behaviour = if behaviour_is_sampler { tokens.sampling_logprobs } else { None };
         let behaviour = behaviour.or(tokens.old_logprobs).unwrap_or(tokens.logprobs);
@@ -295,7 +319,7 @@ impl Sequence<'_> {
         sum / self.places.len() as f64
     }
 
-    fn vespo_log_weight(&self, correction: Option<&MismatchCorrection>) -> f64 {
+    pub(crate) fn vespo_log_weight(&self, correction: Option<&MismatchCorrection>) -> f64 {
         let bounded = |x: f64| x.clamp(-VESPO_LARGEST, VESPO_LARGEST);
         let mut log_weight: f64 = self.log_ratios().into_iter().map(bounded).sum();
         if let (Some(correction), Some(sampling)) = (correction, self.tokens.sampling_logprobs) {
@@ -332,6 +356,29 @@ impl Mean {
 
     fn value(self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+}
+
+/// Every value, where a mean does not say enough.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Values(Vec<f64>);
+
+impl Values {
+    /// Linear between neighbours, as NumPy and PyTorch take it. What is not a number counts as the largest.
+    fn quantile(&self, share: f64) -> Option<f64> {
+        let last = self.0.len().checked_sub(1)?;
+        // NaN has a sign, which would make it the smallest.
+        let number = |value: &f64| if value.is_nan() { f64::NAN.abs() } else { *value };
+        let mut values: Vec<f64> = self.0.iter().map(number).collect();
+        let rank = share * last as f64;
+        let below = rank.floor() as usize;
+        let (_, &mut low, above) = values.select_nth_unstable_by(below, f64::total_cmp);
+        let part = rank - below as f64;
+        if part == 0.0 {
+            return Some(low);
+        }
+        let high = above.iter().copied().min_by(f64::total_cmp)?;
+        Some(low + (high - low) * part)
     }
 }
 

@@ -30,6 +30,7 @@ mod special;
 mod tokenizer;
 mod vocabulary;
 
+pub use caught::caught;
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::Codec;
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};

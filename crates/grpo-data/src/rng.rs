@@ -28,6 +28,8 @@ pub enum Purpose {
     Augmentation = 6,
     /// Which molecules are held out for validation.
     DataSplit = 7,
+    /// Tokens of the trial batch before a training.
+    Preflight = 8,
 }
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), keyed by

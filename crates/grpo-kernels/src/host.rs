@@ -12,9 +12,9 @@ pub fn is_cpu(device: &Device) -> bool {
     false
 }
 
-/// What `read` makes of the numbers of `x`, row by row. On the CPU in `f32` they are read where they lie; elsewhere they
+/// What `read` makes of the numbers of `x`, in their order (a matrix row by row). On the CPU in `f32` they are read where they lie; elsewhere they
 /// come to the host first.
-pub fn on_host<R>(x: Tensor<2>, read: impl FnOnce(&[f32]) -> R) -> R {
+pub fn on_host<const D: usize, R>(x: Tensor<D>, read: impl FnOnce(&[f32]) -> R) -> R {
     #[cfg(feature = "flex")]
     if crate::backend::is_fusable(&x) && !x.is_autodiff() {
         let x = x.try_into_primitive::<burn::backend::Flex>().expect("asked just now");

@@ -1,11 +1,13 @@
 //! What sampling, scoring and training need of a causal language model.
 
-use burn::module::Module;
+use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients, Tensor};
 use grpo_logprob::Head;
 
-use crate::{CacheSlot, Dropout, KvCache, TokenBatch, WeightPrecision};
+use crate::{
+    CacheSlot, Dropout, KvCache, TokenBatch, WeightPrecision, WeightsDigest, weights_digest,
+};
 
 /// A left-to-right transformer.
 ///
@@ -73,6 +75,14 @@ pub trait CausalLm: Module + Sync {
         self
     }
 
+    /// The same function with the parameters that `policy` has, off the tape, where it can be written so: a model is
+    /// an adapter on it that changes nothing. Else as it is.
+    #[must_use]
+    fn with_parameters_of(self, policy: &Self) -> Self {
+        let _ = policy;
+        self
+    }
+
     /// Tokens that it has logits for.
     fn vocabulary_size(&self) -> usize;
 
@@ -82,6 +92,11 @@ pub trait CausalLm: Module + Sync {
     /// Numbers that a pass reads: all parameters, trained or not.
     fn parameters(&self) -> usize {
         self.num_params()
+    }
+
+    /// Hash of the parameters that nobody trains and no visitor sees; `None` where there are none.
+    fn base_digest(&self) -> Option<WeightsDigest> {
+        None
     }
 
     /// Where its parameters live.
@@ -151,6 +166,32 @@ impl<M: CausalLm> Frozen<M> {
     /// `model`, which is off the tape.
     pub(crate) fn of_model(model: M) -> Self {
         Self(model)
+    }
+
+    /// Hash of its parameters as they are here ([`crate::weights_digest`]).
+    pub fn digest(&self) -> WeightsDigest {
+        weights_digest(&self.0)
+    }
+
+    /// How many of its tensors a gradient could reach: none, or a broken invariant.
+    pub fn parameters_on_tape(&self) -> usize {
+        struct OnTape(usize);
+        impl ModuleVisitor for OnTape {
+            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+                self.0 += usize::from(param.val().is_autodiff());
+            }
+        }
+        let mut on_tape = OnTape(0);
+        self.0.visit(&mut on_tape);
+        on_tape.0
+    }
+
+    pub(crate) fn of_inner(model: M) -> Self {
+        Self(model)
+    }
+
+    pub(crate) fn into_inner(self) -> M {
+        self.0
     }
 
     /// See [`CausalLm::hidden`].

@@ -14,6 +14,7 @@ mod checkpoint;
 mod checkpointing;
 mod config;
 mod description;
+mod digest;
 mod dropout;
 mod encoder;
 mod error;
@@ -21,6 +22,7 @@ mod families;
 mod folder;
 mod layers;
 mod lora;
+mod mixed;
 mod names;
 mod parameters;
 mod pass;
@@ -42,12 +44,14 @@ pub use description::{
     Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, RotaryConfig,
     RotaryScaling, TokenType,
 };
+pub use digest::{WeightsDigest, weights_digest};
 pub use dropout::Dropout;
 pub use encoder::SentenceEncoder;
 pub use error::ModelError;
 pub use families::{Family, MolGptConfig};
 pub use folder::{ModelFolder, ModelFolderError, ModelSpec};
 pub use lora::{Adapter, LoraConfig};
+pub use mixed::OtherParameters;
 pub use names::Names;
 pub use peft::{AdapterConfig, AdapterFolder, write_adapter};
 pub use policy::{Adapted, Policy};

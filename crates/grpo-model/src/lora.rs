@@ -209,6 +209,14 @@ impl Adapter {
         Self { pairs: numbered.into_iter().map(|(_, pair)| pair).collect(), places }
     }
 
+    /// The same with every B of 0.
+    pub(crate) fn without_effect(mut self) -> Self {
+        for pair in &mut self.pairs {
+            pair.b = pair.b.clone().map(|b| b.zeros_like());
+        }
+        self
+    }
+
     /// The pair of a linear layer, where there is one.
     pub(crate) fn pair(&self, number: usize) -> Option<&LoraPair> {
         // The head comes last and has none.

@@ -6,7 +6,10 @@ use grpo_logprob::Head;
 
 use crate::causal::{CausalLm, Forward};
 use crate::lora::Adapter;
-use crate::{CacheSlot, Dropout, KvCache, TokenBatch, Transformer, WeightPrecision};
+use crate::{
+    CacheSlot, Dropout, KvCache, TokenBatch, Transformer, WeightPrecision, WeightsDigest,
+    weights_digest,
+};
 
 /// What is trained.
 #[derive(Module, Debug)]
@@ -98,9 +101,30 @@ impl CausalLm for Policy {
         }
     }
 
+    /// A model as an adapter on it: with the policy's A, and a B of 0.
+    fn with_parameters_of(self, policy: &Self) -> Self {
+        match (self, policy) {
+            (Self::Whole(model), Self::Adapted(policy))
+                if model.description() == policy.base.description() =>
+            {
+                let adapter = policy.adapter.clone().valid().without_effect();
+                Self::Adapted(Adapted { base: model, adapter })
+            }
+            (same, _) => same,
+        }
+    }
+
     fn parameters(&self) -> usize {
         let (model, adapter) = self.parts();
         model.num_params() + adapter.map_or(0, Module::num_params)
+    }
+
+    fn base_digest(&self) -> Option<WeightsDigest> {
+        match self {
+            Self::Whole(_) => None,
+            // As a reference without the adapter would have it.
+            Self::Adapted(adapted) => Some(weights_digest(&Self::Whole(adapted.base.clone()))),
+        }
     }
 
     fn vocabulary_size(&self) -> usize {

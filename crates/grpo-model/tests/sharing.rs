@@ -6,7 +6,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use grpo_model::{
     Adapted, Adapter, CausalLm, Dropout, Forward, Frozen, LoraConfig, ModelConfig, Policy,
-    TokenBatch, Transformer,
+    TokenBatch, Transformer, weights_digest,
 };
 use peakmem_alloc::{PeakMemAlloc, PeakMemAllocTrait};
 
@@ -39,6 +39,16 @@ fn adapter(model: &Transformer, seed: u64) -> Adapter {
 fn memory() {
     adapters_share_their_base();
     checkpointing_holds_one_block();
+    hashing_copies_nothing();
+}
+
+fn hashing_copies_nothing() {
+    for device in [Device::flex(), Device::flex().autodiff()] {
+        let model = model(4, &device);
+        let bytes = 4 * model.num_params();
+        let (held, _) = peak(|| weights_digest(&model));
+        assert!(held < bytes / 64, "{held} bytes more; the numbers have {bytes}");
+    }
 }
 
 fn adapters_share_their_base() {

@@ -1,4 +1,4 @@
-//! What a program that computes sets up before it begins: its allocator and its threads.
+//! The process itself: its allocator and its threads, set up before it begins, and the memory that it holds.
 //!
 //! ```no_run
 //! #[global_allocator]
@@ -10,7 +10,9 @@
 //! ```
 
 mod allocator;
+mod memory;
 mod threads;
 
+pub use memory::ResidentMemory;
 pub use mimalloc::MiMalloc as Allocator;
 pub use threads::{ThreadsError, compute};

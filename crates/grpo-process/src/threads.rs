@@ -41,19 +41,3 @@ pub enum ThreadsError {
     #[error("the pool of threads could not be made")]
     Pool(#[from] ThreadPoolBuildError),
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_runs_in_a_pool_of_its_threads() {
-        let error = compute(Some(0), || ()).unwrap_err();
-        assert_eq!(error.to_string(), "--threads 0 is out of range; expected 1 to 1024");
-        let inside = compute(Some(3), || {
-            (rayon::current_thread_index().is_some(), rayon::current_num_threads())
-        });
-        assert_eq!(inside.unwrap(), (true, 3));
-        assert!(matches!(compute(None, || ()), Err(ThreadsError::Pool(_))));
-    }
-}

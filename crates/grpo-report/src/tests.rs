@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use grpo_data::Finish;
-use grpo_run::{CompletionRecord, Event, EventKind, RunInfo};
+use grpo_run::{CompletionRecord, Event, EventKind, RecordedOutcome, RunInfo};
 use serde_json::{Map, Value, json};
 
 use crate::run_data::{RewardsOfStep, rewards_of};
@@ -58,14 +58,21 @@ fn completion(step: u64, text: &str, reward: f64) -> CompletionRecord {
         sample: 0,
         text: text.to_owned(),
         reward: Some(reward),
-        parts: BTreeMap::from([("qed".to_owned(), Some(0.25))]),
-        advantage: Some(-1.5),
+        outcome: RecordedOutcome::Scored,
+        reason: None,
+        parts: BTreeMap::from([("qed".to_owned(), 0.25)]),
+        advantage: -1.5,
         actions: 3,
-        completion_ids: Vec::new(),
-        sampling_logprobs: Vec::new(),
-        sampling_logprob: None,
         finish: Finish::EndToken,
         policy_version: 0,
+        completion_ids: Vec::new(),
+        sampling_logprobs: Vec::new(),
+        logprobs: Vec::new(),
+        ref_logprobs: Vec::new(),
+        entropies: Vec::new(),
+        gradients: Vec::new(),
+        surrogate_gradients: Vec::new(),
+        fates: Vec::new(),
     }
 }
 
@@ -138,8 +145,9 @@ fn all_text_of_a_run_is_escaped() {
     let evil = "<script>alert(1)</script>\"'&";
     let mut run = run(evil, 30);
     run.samples[0].1[0].text = evil.to_owned();
+    run.samples[0].1[0].reason = Some(evil.to_owned());
     run.samples[0].1[0].prompt_text = Some(evil.to_owned());
-    run.samples[0].1[0].parts = BTreeMap::from([(evil.to_owned(), None)]);
+    run.samples[0].1[0].parts = BTreeMap::from([(evil.to_owned(), 0.5)]);
     run.config.insert("model".to_owned(), evil.into());
     run.info.device = evil.to_owned();
     run.metrics.iter_mut().for_each(|line| {

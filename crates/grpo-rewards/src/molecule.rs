@@ -55,6 +55,16 @@ impl Reward for MoleculeReward {
             })
             .collect()
     }
+
+    fn parts(&self) -> Vec<&'static str> {
+        let logp = (self.logp > 0.0).then_some("logp");
+        ["valid", "qed", "sa"].into_iter().chain(logp).collect()
+    }
+
+    fn term_names(&self) -> Vec<&'static str> {
+        let all = [(self.qed, "qed"), (self.sa, "sa"), (self.logp, "logp")];
+        all.into_iter().filter(|(weight, _)| *weight > 0.0).map(|(_, name)| name).collect()
+    }
 }
 
 impl MoleculeReward {
@@ -126,6 +136,15 @@ mod tests {
         let easy = one(&only_sa, "CCO").total().unwrap();
         let hard = one(&only_sa, "C[C@]12CC[C@H]3[C@@H](CCC4=CC(=O)CC[C@@]34C)[C@@H]1CC[C@@H]2O");
         assert!(easy > hard.total().unwrap());
+    }
+
+    #[test]
+    fn parts_are_those_that_outcomes_have() {
+        for reward in [QED_AND_SA, MoleculeReward { logp: 0.5, ..QED_AND_SA }] {
+            let Outcome::Scored(scored) = one(&reward, "CCO") else { panic!("a molecule") };
+            let names: Vec<&str> = scored.parts.iter().map(|(name, _)| *name).collect();
+            assert_eq!(reward.parts(), names);
+        }
     }
 
     #[test]

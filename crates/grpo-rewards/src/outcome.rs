@@ -8,6 +8,14 @@ pub trait Reward: Send + Sync {
     /// alone or among others.
     fn score(&self, samples: &[Sample]) -> Vec<Outcome>;
 
+    /// The names of all parts that an outcome of it can have, in the order in which they are shown: the columns of the
+    /// files that completions are written to.
+    fn parts(&self) -> Vec<&'static str>;
+    /// Names of [`Scored::terms`], in their order; for metrics of each, where there are several.
+    fn term_names(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// Whether completions of a prompt with this record can be scored at all, before any is drawn.
     ///
     /// # Errors

@@ -28,6 +28,11 @@ impl RewardRunner {
         Self { reward, time_limit }
     }
 
+    /// See [`Reward::term_names`].
+    pub fn term_names(&self) -> Vec<&'static str> {
+        self.reward.term_names()
+    }
+
     /// Scores a batch. A reward that panics, takes too long or gives another number of outcomes fails for
     /// the whole batch; a thread that hangs is left behind.
     pub fn score(&self, samples: Vec<Sample>) -> Vec<Outcome> {
@@ -86,6 +91,10 @@ mod tests {
     impl<F: Fn(&[Sample]) -> Vec<Outcome> + Send + Sync> Reward for Of<F> {
         fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
             (self.0)(samples)
+        }
+
+        fn parts(&self) -> Vec<&'static str> {
+            vec![]
         }
     }
 

@@ -23,6 +23,10 @@ impl Reward for AnswerReward {
         samples.iter().map(|sample| self.score_one(sample)).collect()
     }
 
+    fn parts(&self) -> Vec<&'static str> {
+        vec!["answered", "correct"]
+    }
+
     fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
         self.right(fields).map(|_| ())
     }
@@ -78,6 +82,10 @@ impl Reward for PatternReward {
         let score = |sample: &Sample| verdict(self.pattern.is_match(&sample.text), Vec::new());
         samples.iter().map(score).collect()
     }
+
+    fn parts(&self) -> Vec<&'static str> {
+        vec!["correct"]
+    }
 }
 
 fn verdict(correct: bool, mut parts: Vec<(&'static str, f64)>) -> Outcome {
@@ -114,6 +122,20 @@ mod tests {
             outcomes.iter().map(|o| o.part("answered")).collect::<Vec<_>>(),
             [Some(0.0), Some(1.0)]
         );
+    }
+
+    #[test]
+    fn parts_are_those_that_outcomes_have() {
+        let names = |outcome: &Outcome| match outcome {
+            Outcome::Scored(scored) => {
+                scored.parts.iter().map(|(name, _)| *name).collect::<Vec<_>>()
+            }
+            other => panic!("{other:?}"),
+        };
+        let answer = AnswerReward { field: "answer".to_owned(), extract: None };
+        assert_eq!(names(&answer.score(&[sample("4", "4")])[0]), answer.parts());
+        let pattern = PatternReward { pattern: Regex::new("4").unwrap() };
+        assert_eq!(names(&pattern.score(&[sample("4", "4")])[0]), pattern.parts());
     }
 
     #[test]

@@ -76,6 +76,24 @@ pub enum RunError {
         /// What the JSON reader said.
         source: serde_json::Error,
     },
+    /// A file of completions does not hold what it should.
+    #[error("`{path}` is damaged: {reason}; restore it from a copy, or train anew")]
+    BadCompletions {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, with the row counted from 1 where it is one.
+        reason: String,
+    },
+    /// `run.json` does not say when the run began.
+    #[error(
+        "`{path}` says that the run began at `{started}`, which is no time such as 2026-01-31T12:00:00Z; put it back as it was"
+    )]
+    BadStart {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        started: String,
+    },
     /// A folder that should have a manifest has none.
     #[error("`{path}` has no `manifest.json`, so it is no complete checkpoint; use another one")]
     NoManifest {

@@ -2,7 +2,8 @@
 
 use crate::atomic::parent;
 use crate::{
-    CompletionRecord, Event, Existing, JsonLinesWriter, RunError, RunInfo, write_folder_atomically,
+    Event, EventKind, Existing, JsonLinesWriter, LedgerStep, RunError, RunInfo,
+    write_folder_atomically,
 };
 use serde_json::{Map, Value};
 use std::fs;
@@ -124,11 +125,6 @@ impl RunFolder {
         self.path.join("metrics.jsonl")
     }
 
-    /// Where the sampled completions are.
-    pub fn completions_path(&self) -> PathBuf {
-        self.path.join(COMPLETIONS).join("completions.jsonl")
-    }
-
     /// Reads `config.toml`.
     ///
     /// # Errors
@@ -168,15 +164,27 @@ impl RunFolder {
         })
     }
 
-    /// Opens the file of completions for the steps from `first_step` on, as
-    /// [`Self::metrics_from`]. Its records are [`CompletionRecord`]s.
+    /// Where the ledger is.
+    pub fn ledger_path(&self) -> PathBuf {
+        self.path.join("ledger.jsonl")
+    }
+
+    /// Opens `ledger.jsonl` for the steps from `first_step` on, as [`Self::metrics_from`]. Its lines are
+    /// [`LedgerStep`]s.
     ///
     /// # Errors
-    /// It cannot be read or written, or a finished line is no such record.
-    pub fn completions_from(&self, first_step: u64) -> Result<JsonLinesWriter, RunError> {
-        JsonLinesWriter::resume(&self.completions_path(), |line: &CompletionRecord| {
-            line.step < first_step
-        })
+    /// It cannot be read or written, or a finished line is no such step.
+    pub fn ledger_from(&self, first_step: u64) -> Result<JsonLinesWriter, RunError> {
+        JsonLinesWriter::resume(&self.ledger_path(), |line: &LedgerStep| line.step < first_step)
+    }
+
+    /// Reads `ledger.jsonl`; `None` where the run has none, as older versions wrote none.
+    ///
+    /// # Errors
+    /// It cannot be read, or a finished line is no step.
+    pub fn read_ledger(&self) -> Result<Option<Vec<LedgerStep>>, RunError> {
+        let path = self.ledger_path();
+        path.exists().then(|| crate::read_json_lines(&path)).transpose()
     }
 
     /// Where the events are.
@@ -184,12 +192,19 @@ impl RunFolder {
         self.path.join("events.jsonl")
     }
 
-    /// Opens `events.jsonl` to append to.
+    /// Opens `events.jsonl` for the steps from `first_step` on. Events of that step and later ones, which a resumed run
+    /// meets again, are taken out; not those of before the run last went back, which it does not.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn events(&self) -> Result<JsonLinesWriter, RunError> {
-        JsonLinesWriter::resume(&self.events_path(), |_: &Event| true)
+    /// It cannot be read or written, or a finished line is no event.
+    pub fn events_from(&self, first_step: u64) -> Result<JsonLinesWriter, RunError> {
+        let went_back = |event: &Event| matches!(event.what, EventKind::RolledBack { .. });
+        let undone = self.read_events()?.iter().rposition(went_back).map_or(0, |last| last + 1);
+        let mut line = 0;
+        JsonLinesWriter::resume(&self.events_path(), |event: &Event| {
+            line += 1;
+            line <= undone || event.step < first_step
+        })
     }
 
     /// Reads `events.jsonl`; a run without one has none.
@@ -199,32 +214,6 @@ impl RunFolder {
     pub fn read_events(&self) -> Result<Vec<Event>, RunError> {
         let path = self.events_path();
         if path.exists() { crate::read_json_lines(&path) } else { Ok(Vec::new()) }
-    }
-
-    /// The steps whose completions were recorded, in their order.
-    ///
-    /// # Errors
-    /// What was recorded cannot be read.
-    pub fn completion_steps(&self) -> Result<Vec<u64>, RunError> {
-        let mut steps: Vec<u64> =
-            self.all_completions()?.iter().map(|record| record.step).collect();
-        steps.dedup();
-        Ok(steps)
-    }
-
-    /// The completions that were recorded of a step, group by group.
-    ///
-    /// # Errors
-    /// They cannot be read.
-    pub fn completions_of(&self, step: u64) -> Result<Vec<CompletionRecord>, RunError> {
-        let mut records = self.all_completions()?;
-        records.retain(|record| record.step == step);
-        Ok(records)
-    }
-
-    fn all_completions(&self) -> Result<Vec<CompletionRecord>, RunError> {
-        let path = self.completions_path();
-        if path.exists() { crate::read_completions(&path) } else { Ok(Vec::new()) }
     }
 }
 

@@ -40,7 +40,7 @@ impl JsonLinesWriter {
     /// The file cannot be read or written, or a finished line is not a `T`; it is then as it was.
     pub fn resume<T: DeserializeOwned>(
         path: &Path,
-        keep: impl Fn(&T) -> bool,
+        mut keep: impl FnMut(&T) -> bool,
     ) -> Result<Self, RunError> {
         if path.exists() {
             let text = read(path)?;

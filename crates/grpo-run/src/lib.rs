@@ -5,9 +5,11 @@
 //!   config.toml            the resolved configuration
 //!   run.json               versions, seed, device, data            RunInfo
 //!   metrics.jsonl          one JSON object a step                  RunFolder::metrics
+//!   ledger.jsonl           which weights sampled what, which updates used it   LedgerStep
 //!   events.jsonl           guards, roll-backs, resumptions          Event
+//!   events.out.tfevents.…  the metrics for TensorBoard              TensorBoard
 //!   completions/
-//!     completions.jsonl    sampled completions with their rewards  CompletionRecord
+//!     step-N.parquet       what was sampled, what it got, and what that did  CompletionRecord
 //!   checkpoints/step-N/    whatever the trainer keeps, and manifest.json with each file's hash
 //! ```
 //!
@@ -16,21 +18,33 @@
 //! whole lines.
 
 mod atomic;
+mod audit;
 mod checkpoints;
 mod completions;
 mod error;
 mod events;
 mod folder;
+mod going_back;
 mod info;
 mod json_lines;
+mod ledger;
 mod manifest;
+mod tensorboard;
 
 pub use atomic::{Existing, atomic_write, write_folder_atomically};
+pub use audit::{
+    Evidence, Finding, Period, Plan, ReferencePlan, ReferenceStart, ReferenceUpdate, StoredWeights,
+    Verdict, Violation, audit,
+};
 pub use checkpoints::{Checkpoint, Newest};
-pub use completions::{CompletionRecord, read_completions};
+pub use completions::{CompletionRecord, RecordedOutcome};
 pub use error::RunError;
 pub use events::{Event, EventKind};
 pub use folder::{RunFolder, RunLock};
 pub use info::{DataFile, RunInfo};
 pub use json_lines::{JsonLinesWriter, read_json_lines};
+pub use ledger::{
+    CompletionDigest, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, ReferenceChange,
+};
 pub use manifest::{VerifiedFolder, sha256_of_file, verify, write_manifest};
+pub use tensorboard::TensorBoard;

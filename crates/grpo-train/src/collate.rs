@@ -219,6 +219,11 @@ impl<'a> MicroBatch<'a> {
         self.completions.iter().flat_map(of).map(|&logprob| f64::from(logprob)).collect()
     }
 
+    /// The places of the actions among the `b · t`, `[n]`.
+    pub(crate) fn actions(&self) -> &[usize] {
+        &self.actions
+    }
+
     /// Completions, and places of each.
     pub(crate) fn shape(&self) -> [usize; 2] {
         [self.completions.len(), self.mask[0].len()]

@@ -1,6 +1,6 @@
 //! Settings of a GRPO run, read from TOML and checked once.
 
-use grpo_core::AdvantageConfig;
+use grpo_core::{AdvantageConfig, KlController};
 use grpo_model::WeightPrecision;
 use grpo_rewards::RewardConfig;
 use grpo_rollout::StopStrings;
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 use crate::{
-    AboveTolerance, AdvantageSettings, EvalConfig, LossSettings, OptimizerConfig, SamplerCheck,
-    TrainError, WarmupCosine,
+    AboveTolerance, AdvantageSettings, EvalConfig, GuardConfig, LossSettings, OptimizerConfig,
+    ReferenceSettings, SamplerCheck, TrainError, WarmupCosine, default_guards,
 };
 
 /// The sections of a configuration that the training itself needs.
@@ -29,6 +29,15 @@ pub struct GrpoConfig {
     /// The loss.
     #[serde(default)]
     pub loss: LossSettings,
+    /// What makes the coefficient of the KL penalty follow the KL; without it, it stays what it is.
+    #[serde(default)]
+    pub kl_controller: Option<KlController>,
+    /// What holds the policy back, and when that changes.
+    #[serde(default)]
+    pub reference: ReferenceSettings,
+    /// What is done where a metric leaves its range; without it [`default_guards`].
+    #[serde(default)]
+    pub guards: Option<Vec<GuardConfig>>,
     /// What is done where the sampler is not the trainer.
     #[serde(default)]
     pub sampler_check: SamplerCheck,
@@ -66,6 +75,9 @@ pub struct TrainConfig {
     /// Seconds that the reward of a step may take.
     #[serde(default = "default_reward_time_limit")]
     pub reward_time_limit: f64,
+    /// Times that guards may send the run back to a checkpoint.
+    #[serde(default = "default_max_roll_backs")]
+    pub max_roll_backs: u32,
     /// The run stops where the reward fails for more than this part of a step's completions.
     #[serde(default = "default_max_failed")]
     pub max_failed_rewards: f64,
@@ -79,6 +91,9 @@ fn default_micro_batch_tokens() -> usize {
 }
 fn default_reward_time_limit() -> f64 {
     60.0
+}
+fn default_max_roll_backs() -> u32 {
+    3
 }
 fn default_max_failed() -> f64 {
     0.1
@@ -187,7 +202,17 @@ impl GrpoConfig {
         let warmup = f64::from(self.schedule.warmup_steps);
         in_range("schedule.warmup_steps", warmup, 0.0..=f64::from(train.steps))?;
         in_range("schedule.floor", self.schedule.floor, 0.0..=1.0)?;
-        self.loss.resolve()?;
+        let kl_coef = self.loss.resolve()?.kl.coef;
+        if let Some(controller) = &self.kl_controller {
+            controller.check(kl_coef).map_err(TrainError::KlController)?;
+            if controller.horizon < completions {
+                return Err(TrainError::Horizon { horizon: controller.horizon, completions });
+            }
+        }
+        self.reference.check()?;
+        for (place, guard) in self.guards.iter().flatten().enumerate() {
+            guard.check(place, kl_coef)?;
+        }
         self.sampler_check.check()?;
         self.eval.check()?;
         self.refuse_uncorrected()?;
@@ -202,6 +227,12 @@ impl GrpoConfig {
             return Err(TrainError::UncorrectedWeights { weights });
         }
         Ok(())
+    }
+
+    /// The guards of the run, with all that counts written out.
+    pub fn guards(&self) -> Vec<GuardConfig> {
+        let guards = self.guards.clone().unwrap_or_else(default_guards);
+        guards.iter().map(GuardConfig::resolved).collect()
     }
 
     /// How rewards become advantages: the section, or what the loss preset says.

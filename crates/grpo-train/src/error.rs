@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use burn::tensor::Tensor;
 use grpo_core::{AdvantageError, ConfigError};
-use grpo_model::WeightPrecision;
+use grpo_model::{OtherParameters, WeightPrecision};
 use grpo_rewards::RewardConfigError;
 use grpo_rollout::RolloutError;
 
@@ -138,6 +138,52 @@ pub enum TrainError {
         /// NaN or infinite.
         value: f64,
     },
+    /// A guard that cannot be what is meant.
+    #[error("guards[{guard}]: {fault}")]
+    Guard {
+        /// Its place in the list, from 0.
+        guard: usize,
+        /// The key that has to change.
+        key: &'static str,
+        /// Why.
+        fault: String,
+    },
+    /// What guards remember, of another run.
+    #[error(
+        "the checkpoint was saved by a run with {saved} guards, and this one has {guards}; put config.toml back as it was"
+    )]
+    GuardsState {
+        /// In the checkpoint.
+        saved: usize,
+        /// In the configuration.
+        guards: usize,
+    },
+    /// A controller of the KL coefficient that cannot be what is meant.
+    #[error("{0}")]
+    KlController(ConfigError),
+    /// A step that takes the coefficient too far.
+    #[error(
+        "kl_controller.horizon = {horizon} is less than the {completions} completions of a step; a horizon of some steps follows the KL without swinging"
+    )]
+    Horizon {
+        /// The key.
+        horizon: f64,
+        /// Completions of a step.
+        completions: f64,
+    },
+    /// Two times at which a reference changes.
+    #[error(
+        "reference.every_steps and reference.every_epochs are two periods of one reference; leave one of them out"
+    )]
+    TwoPeriods,
+    /// A mix without a time.
+    #[error(
+        "reference.mix has no effect on a reference that stays what it is; add reference.every_steps or reference.every_epochs, or leave it out"
+    )]
+    MixOfNothing,
+    /// A reference that cannot follow the policy.
+    #[error(transparent)]
+    Reference(#[from] OtherParameters),
     /// What the caller does with progress (writing a line, saving a checkpoint) failed.
     #[error(transparent)]
     Observer(Box<dyn std::error::Error + Send + Sync>),

@@ -5,9 +5,11 @@ use grpo_core::{
     BatchTotals, HostTokens, KlEstimator, LossConfig, LossInputs, TokenStatistics, grpo_loss,
     sequence_kl,
 };
+use grpo_data::Completion;
 use grpo_model::{CausalLm, Forward, Frozen};
 
 use crate::collate::MicroBatch;
+use crate::token_record::{TokenRecord, UpdateRecord, fold};
 use crate::{SamplerCheck, TrainError};
 
 /// A micro-batch with its constants; log-probabilities are of actions, `[n]`.
@@ -21,6 +23,12 @@ pub(crate) struct Frame<'a> {
     old: Option<Vec<f64>>,
     /// Â of each completion.
     advantages: Vec<f64>,
+    /// Whether something scored each completion.
+    is_scored: Vec<bool>,
+    /// What the last [`Self::loss`] computed for each token, where that is wanted.
+    last: Option<UpdateRecord>,
+    /// The same of the updates that were made.
+    updates: Vec<UpdateRecord>,
 }
 
 /// What a loss is, for all micro-batches of an update.
@@ -30,6 +38,8 @@ pub(crate) struct Terms<'a> {
     /// Of the whole batch.
     pub(crate) totals: &'a BatchTotals,
     pub(crate) entropy_coef: f64,
+    /// Whether what is computed for each token is kept.
+    pub(crate) is_recorded: bool,
 }
 
 impl<'a> Frame<'a> {
@@ -41,7 +51,15 @@ impl<'a> Frame<'a> {
             reference,
             old: None,
             advantages: vec![],
+            is_scored: vec![],
+            last: None,
+            updates: vec![],
         }
+    }
+
+    /// What is in it.
+    pub(crate) fn completions(&self) -> &[&'a Completion] {
+        &self.micro.completions
     }
 
     /// See [`MicroBatch::forward`].
@@ -49,9 +67,21 @@ impl<'a> Frame<'a> {
         self.micro.forward(policy, checkpointing)
     }
 
-    /// Picks those of its completions from the advantages of the step.
-    pub(crate) fn set_advantages(&mut self, of_step: &[f64]) {
+    /// Picks those of its completions from the advantages of the step, and whether something scored them.
+    pub(crate) fn set_advantages(&mut self, of_step: &[f64], is_scored: &[bool]) {
         self.advantages = self.micro.places.iter().map(|&place| of_step[place]).collect();
+        self.is_scored = self.micro.places.iter().map(|&place| is_scored[place]).collect();
+    }
+
+    /// Keeps what the last [`Self::loss`] recorded: the policy moves by it.
+    pub(crate) fn keep_record(&mut self) {
+        self.updates.extend(self.last.take());
+    }
+
+    /// What was kept of each completion, in their order; nothing where nothing was.
+    pub(crate) fn token_records(&self) -> Vec<TokenRecord> {
+        let lengths = self.micro.completions.iter().map(|completion| completion.actions());
+        fold(&self.updates, &self.reference, lengths)
     }
 
     /// See [`SamplerCheck::is_above`]; once there was a first [`Self::loss`].
@@ -111,7 +141,7 @@ impl<'a> Frame<'a> {
         terms: Terms<'_>,
         statistics: &mut TokenStatistics,
     ) -> Tensor<1> {
-        let Terms { config, totals, entropy_coef } = terms;
+        let Terms { config, totals, entropy_coef, is_recorded } = terms;
         let micro = &self.micro;
         let (scores, exact_kl) = match config.kl.estimator {
             KlEstimator::Exact => {
@@ -122,20 +152,20 @@ impl<'a> Frame<'a> {
         };
         let logprobs = host(scores.logprobs.clone());
         let spread = |values: &[f64]| micro.spread_host(values);
-        statistics.add(
-            &HostTokens {
-                logprobs: &spread(&logprobs),
-                old_logprobs: self.old.as_deref().map(spread).as_deref(),
-                ref_logprobs: Some(&spread(&self.reference)),
-                sampling_logprobs: Some(&spread(&self.sampling)),
-                exact_kl: exact_kl.clone().map(|kl| spread(&host(kl))).as_deref(),
-                entropies: &spread(&host(scores.entropies.clone())),
-                mask: &micro.mask,
-                advantages: &self.advantages,
-            },
-            config,
-            totals,
-        );
+        let of_host = [&logprobs, &self.reference, &self.sampling].map(|values| spread(values));
+        let old_of_host = self.old.as_deref().map(spread);
+        let kl_of_host = exact_kl.clone().map(|kl| spread(&host(kl)));
+        let tokens = HostTokens {
+            logprobs: &of_host[0],
+            old_logprobs: old_of_host.as_deref(),
+            ref_logprobs: Some(&of_host[1]),
+            sampling_logprobs: Some(&of_host[2]),
+            exact_kl: kl_of_host.as_deref(),
+            entropies: &spread(&host(scores.entropies.clone())),
+            mask: &micro.mask,
+            advantages: &self.advantages,
+        };
+        statistics.add(&tokens, config, totals);
         let device = policy.device().inner();
         let constant = |values: &[f64]| -> Tensor<2> {
             let values: Vec<f32> = spread(values).into_iter().map(|value| value as f32).collect();
@@ -154,6 +184,10 @@ impl<'a> Frame<'a> {
             entropies: config.needs_entropies().then(|| micro.spread(scores.entropies)),
             entropy_coef,
         };
+        self.last = is_recorded.then(|| {
+            let (is_scored, device) = (&self.is_scored, policy.device());
+            UpdateRecord::of(&tokens, is_scored, &inputs, micro.actions(), config, totals, &device)
+        });
         self.old.get_or_insert(logprobs);
         grpo_loss(inputs, config, totals)
     }

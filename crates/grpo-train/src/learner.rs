@@ -2,24 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use burn::optim::GradientsParams;
 use burn::tensor::TensorData;
 use grpo_core::{
-    Advantages, BatchTotals, EntropyController, HighEntropy, LossConfig, TokenStatistics,
-    accumulate, weighted_group_advantages,
+    AdaptiveKl, Advantages, BatchTotals, EntropyController, HighEntropy, LossConfig,
+    TokenStatistics, accumulate, weighted_group_advantages,
 };
 use grpo_data::{Completion, Group};
-use grpo_model::{CausalLm, Frozen, StoredTensors};
+use grpo_model::{CausalLm, Frozen, StoredTensors, WeightsDigest, weights_digest};
 use grpo_rewards::Outcome;
+use grpo_run::{LedgerCompletion, LedgerUpdate};
 use serde::{Deserialize, Serialize};
 
 use crate::collate::micro_batches;
 use crate::error::finite_loss;
 use crate::frame::{Frame, Terms};
+use crate::ledger::entry;
 use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
 use crate::sampler_check::TRUNCATED;
+use crate::token_record::TokenRecord;
 use crate::{GrpoConfig, Optimizer, TrainError};
 
 /// A policy in training, its reference, and what the two are trained with.
@@ -29,13 +33,19 @@ pub struct Learner<M> {
     reference: Frozen<M>,
     /// Whether the reference is another one than at the start.
     reference_moved: bool,
+    /// Steps that were learned with it.
+    reference_age: u64,
     optimizer: Optimizer,
     config: GrpoConfig,
     loss: LossConfig,
+    /// The coefficient of the KL penalty, where it follows the KL.
+    kl: Option<AdaptiveKl>,
     /// The coefficient of the entropy bonus, where there is one.
     entropy_bonus: Option<EntropyController>,
     /// Optimizer steps done.
     version: u64,
+    /// Whether lessons say what was computed for each token.
+    is_recording: bool,
 }
 
 /// The part of a learner that is numbers.
@@ -44,6 +54,8 @@ pub struct Learner<M> {
 pub(crate) struct LearnerState {
     policy_version: u64,
     entropy_bonus: Option<EntropyController>,
+    kl_coef: f64,
+    reference_age: u64,
     /// Steps that the optimizer has done with each parameter.
     optimizer_steps: BTreeMap<String, u32>,
 }
@@ -55,11 +67,35 @@ pub struct Lesson {
     pub advantages: Advantages,
     /// Mean over completions of the KL that their rewards lost; `None` where it is no part of the reward.
     pub reward_kl: Option<f64>,
+    /// Coefficient of the KL penalty.
+    pub kl_coef: f64,
+    /// Steps before this one that had the same reference.
+    pub reference_age: u64,
     /// Whether the sampler was further from the trainer than it may be, so that its tokens were weighed; `None` where
     /// that ends the run.
     pub corrected: Option<bool>,
+    /// Hash of the reference that the policy was held back by.
+    pub reference: WeightsDigest,
     /// The optimizer steps, μ of them.
     pub updates: Vec<Update>,
+    /// What was computed for the tokens of each completion, where [`Learner::set_recording`] asked for it.
+    pub recorded: Option<Vec<TokenRecord>>,
+    /// Where the time went.
+    pub times: LessonTimes,
+}
+
+/// Duration of each phase of a lesson. A device that computes on its own has what it was told to do counted where its
+/// result is first waited for: much of the backward pass under the optimizer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LessonTimes {
+    /// `log π_ref`.
+    pub reference: Duration,
+    /// `log π_θ` and the loss of it.
+    pub forward: Duration,
+    /// Gradients.
+    pub backward: Duration,
+    /// Clipping, and the change of the weights.
+    pub optimizer: Duration,
 }
 
 /// What came of one optimizer step.
@@ -75,6 +111,8 @@ pub struct Update {
     pub entropy: f64,
     /// Sums over tokens.
     pub tokens: TokenStatistics,
+    /// What it used, and what the policy was after it.
+    pub ledger: LedgerUpdate,
 }
 
 /// What a pass over the micro-batches gave, before the policy moves.
@@ -85,6 +123,19 @@ struct Pass {
     tokens: TokenStatistics,
     /// Whether the sampler was further from the trainer than it may be.
     is_above: bool,
+    /// The completions that the gradients are of.
+    used: Vec<LedgerCompletion>,
+    forward: Duration,
+    backward: Duration,
+}
+
+impl Lesson {
+    /// Sums over tokens of all updates.
+    pub(crate) fn tokens(&self) -> TokenStatistics {
+        let mut tokens = TokenStatistics::default();
+        self.updates.iter().for_each(|update| tokens.merge(&update.tokens));
+        tokens
+    }
 }
 
 impl Update {
@@ -104,12 +155,15 @@ impl<M: CausalLm> Learner<M> {
         Ok(Self {
             optimizer: Optimizer::new(&policy, &config.optimizer),
             loss,
+            kl: config.kl_controller.map(|controller| AdaptiveKl::new(controller, loss.kl.coef)),
             entropy_bonus: loss.entropy_bonus.map(EntropyController::new),
             config: config.clone(),
             version: 0,
+            is_recording: false,
             policy: Some(policy),
             reference,
             reference_moved: false,
+            reference_age: 0,
         })
     }
 
@@ -129,6 +183,8 @@ impl<M: CausalLm> Learner<M> {
         let state = LearnerState {
             policy_version: self.version,
             entropy_bonus: self.entropy_bonus,
+            kl_coef: self.kl_coef(),
+            reference_age: self.reference_age,
             optimizer_steps: steps,
         };
         (state, means, self.reference_moved.then(|| self.reference.stored()))
@@ -145,7 +201,13 @@ impl<M: CausalLm> Learner<M> {
         means: BTreeMap<String, TensorData>,
         reference: Option<(BTreeMap<String, TensorData>, &Path)>,
     ) -> Result<(), String> {
-        let LearnerState { policy_version, entropy_bonus, optimizer_steps: steps } = state;
+        let LearnerState {
+            policy_version,
+            entropy_bonus,
+            kl_coef,
+            reference_age,
+            optimizer_steps: steps,
+        } = state;
         if entropy_bonus.is_some() != self.entropy_bonus.is_some() {
             return Err("it is of another loss: one of the two has an entropy bonus".to_owned());
         }
@@ -159,9 +221,62 @@ impl<M: CausalLm> Learner<M> {
         }
         self.policy = Some(policy);
         self.optimizer = optimizer;
+        self.reference_age = reference_age;
         self.version = policy_version;
         self.entropy_bonus = entropy_bonus;
+        self.set_kl_coef(kl_coef);
         Ok(())
+    }
+
+    /// Hash of the reference as it is now.
+    pub fn reference_digest(&self) -> WeightsDigest {
+        self.reference.digest()
+    }
+
+    /// From now on, whether a [`Lesson`] says what was computed for each token. What is learned is the same, bit for bit;
+    /// it takes a little longer, as the loss of each update is differentiated by the log-probabilities of tokens as well.
+    pub fn set_recording(&mut self, is_recording: bool) {
+        self.is_recording = is_recording;
+    }
+
+    /// What holds it back.
+    pub fn reference(&self) -> &Frozen<M> {
+        &self.reference
+    }
+
+    /// Steps that were learned with the reference as it is.
+    pub fn reference_age(&self) -> u64 {
+        self.reference_age
+    }
+
+    /// Lets the reference follow the policy: see [`Frozen::mixed`].
+    ///
+    /// # Errors
+    /// It has other parameters than the policy; it is then the policy.
+    pub fn update_reference(&mut self, mix: f64) -> Result<(), TrainError> {
+        // Taken out, so that its memory is free parameter by parameter; what stands in shares that of the policy.
+        let stand_in = Frozen::snapshot(self.policy());
+        let reference = std::mem::replace(&mut self.reference, stand_in);
+        self.reference = reference.mixed(self.policy(), mix)?;
+        self.reference_age = 0;
+        self.reference_moved = true;
+        Ok(())
+    }
+
+    /// The coefficient of the KL penalty in the next step.
+    pub fn kl_coef(&self) -> f64 {
+        self.loss.kl.coef
+    }
+
+    /// Goes on from another coefficient of the KL penalty, within the bounds of the controller where there is one.
+    pub fn set_kl_coef(&mut self, coef: f64) {
+        self.loss.kl.coef = match &mut self.kl {
+            Some(adaptive) => {
+                adaptive.set_coef(coef);
+                adaptive.coef()
+            }
+            None => coef,
+        };
     }
 
     /// Updates the policy on the completions of a step: nothing is kept for later. `outcomes` are group by group.
@@ -175,12 +290,16 @@ impl<M: CausalLm> Learner<M> {
         outcomes: &[Outcome],
         learning_rate: f64,
     ) -> Result<Lesson, TrainError> {
+        let reference = self.reference_digest();
+        let mut times = LessonTimes::default();
+        let started = Instant::now();
         // log π_ref; micro-batches only decide memory.
         let completions: Vec<&Completion> = groups.iter().flat_map(|g| &g.completions).collect();
         let tokens = self.config.train.micro_batch_tokens;
         let micro = micro_batches(&completions, tokens, self.policy().vocabulary_size());
         let mut frames: Vec<Frame<'_>> =
             micro.into_iter().map(|micro| Frame::new(micro, &self.reference)).collect();
+        times.reference = started.elapsed();
 
         // Â_i
         let mut rewards = RewardFunctions::new(outcomes, self.config.advantage.aggregation);
@@ -191,7 +310,8 @@ impl<M: CausalLm> Learner<M> {
             &self.config.advantages()?,
         )?;
         let of_completions = advantages.groups.concat();
-        frames.iter_mut().for_each(|frame| frame.set_advantages(&of_completions));
+        let is_scored: Vec<bool> = outcomes.iter().map(|o| o.total().is_some()).collect();
+        frames.iter_mut().for_each(|frame| frame.set_advantages(&of_completions, &is_scored));
 
         // Denominators are of the whole batch.
         let mut totals = BatchTotals {
@@ -212,10 +332,33 @@ impl<M: CausalLm> Learner<M> {
                 pass = self.pass(&mut frames, &loss, &totals)?;
             }
             is_above |= pass.is_above;
+            frames.iter_mut().for_each(Frame::keep_record);
+            times.forward += pass.forward;
+            times.backward += pass.backward;
+            let started = Instant::now();
             updates.push(self.update(pass, learning_rate)?);
+            times.optimizer += started.elapsed();
         }
         let corrected = self.config.sampler_check.corrects(&self.loss).then_some(is_above);
-        Ok(Lesson { advantages, reward_kl, corrected, updates })
+        let recorded =
+            self.is_recording.then(|| frames.iter().flat_map(Frame::token_records).collect());
+        let lesson = Lesson {
+            advantages,
+            reward_kl,
+            kl_coef: self.kl_coef(),
+            reference_age: self.reference_age,
+            corrected,
+            reference,
+            updates,
+            recorded,
+            times,
+        };
+        self.reference_age += 1;
+        if let (Some(adaptive), Some(kl)) = (&mut self.kl, lesson.tokens().kl()) {
+            adaptive.observe(kl, completions.len());
+            self.loss.kl.coef = adaptive.coef();
+        }
+        Ok(lesson)
     }
 
     /// Loss and gradients of all micro-batches.
@@ -226,27 +369,36 @@ impl<M: CausalLm> Learner<M> {
         totals: &BatchTotals,
     ) -> Result<Pass, TrainError> {
         let entropy_coef = self.entropy_bonus.map(|bonus| bonus.coef());
-        let terms = Terms { config, totals, entropy_coef: entropy_coef.unwrap_or(0.0) };
+        let (entropy_coef_now, is_recorded) = (entropy_coef.unwrap_or(0.0), self.is_recording);
+        let terms = Terms { config, totals, entropy_coef: entropy_coef_now, is_recorded };
         let (policy, reference) = (self.policy(), &self.reference);
         let mut tokens = TokenStatistics::default();
         let mut gradients: Option<GradientsParams> = None;
+        let mut used = Vec::new();
         let (mut total, mut is_above) = (0.0, false);
+        let (mut of_forward, mut of_backward) = (Duration::ZERO, Duration::ZERO);
         for frame in frames {
+            let started = Instant::now();
             let forward = frame.forward(policy, self.config.train.activation_checkpointing);
             let loss = frame.loss(policy, &forward.hidden, reference, terms, &mut tokens);
             is_above |= frame.is_above(&self.config.sampler_check, config)?;
             total += finite_loss(loss.clone())?;
+            of_forward += started.elapsed();
+            let started = Instant::now();
             for part in forward.backward(loss, policy) {
                 gradients = Some(accumulate(policy, gradients, part));
             }
+            of_backward += started.elapsed();
+            used.extend(frame.completions().iter().map(|completion| entry(completion)));
         }
         let gradients = gradients.expect("a step has completions");
-        Ok(Pass { loss: total, gradients, entropy_coef, tokens, is_above })
+        let (forward, backward) = (of_forward, of_backward);
+        Ok(Pass { loss: total, gradients, entropy_coef, tokens, is_above, used, forward, backward })
     }
 
     /// One optimizer step.
     fn update(&mut self, pass: Pass, learning_rate: f64) -> Result<Update, TrainError> {
-        let Pass { loss: total, gradients, entropy_coef, tokens, .. } = pass;
+        let Pass { loss: total, gradients, entropy_coef, tokens, used, .. } = pass;
         let admitted = Optimizer::admit(self.policy(), gradients)?;
         let grad_norm = admitted.norm;
         let policy = self.policy.take();
@@ -256,7 +408,13 @@ impl<M: CausalLm> Learner<M> {
         if let Some(bonus) = &mut self.entropy_bonus {
             bonus.observe(entropy);
         }
-        Ok(Update { loss: total, grad_norm, entropy_coef, entropy, tokens })
+        let ledger = LedgerUpdate {
+            version: self.version,
+            weights: weights_digest(self.policy()).into(),
+            learning_rate,
+            completions: used,
+        };
+        Ok(Update { loss: total, grad_norm, entropy_coef, entropy, tokens, ledger })
     }
 
     /// Takes `β · Σ_t KL` off each completion's reward, and gives the mean of the sums.

@@ -7,6 +7,7 @@ use grpo_data::{Completion, Finish};
 use grpo_rewards::Outcome;
 use serde::{Serialize, Serializer};
 
+use crate::reward_shares::reward_shares;
 use crate::{Evaluated, StepReport};
 
 /// Names and values in the order in which they are written.
@@ -19,9 +20,23 @@ impl Metrics {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
+    /// Whether the metric `name` is of the machine, and not the same for equal seeds: a time, a speed, or memory.
+    pub fn is_machine(name: &str) -> bool {
+        let is_below = |folder| name.starts_with(folder);
+        is_below("time/")
+            || is_below("memory/")
+            || ["step_time", "tokens_per_second"].contains(&name)
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
+    }
+
+    /// These, for tests of what reads metrics.
+    #[cfg(test)]
+    pub(crate) fn of_pairs(pairs: &[(&str, f64)]) -> Self {
+        Self(pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect())
     }
 
     fn push(&mut self, name: impl Into<String>, value: f64) {
@@ -30,7 +45,7 @@ impl Metrics {
 
     /// The metrics of `report`; `num_tokens` is of the whole run so far.
     ///
-    /// Everything but `step_time`, `tokens_per_second` and `time/*` is the same for equal seeds.
+    /// Everything but what [`Self::is_machine`] names is the same for equal seeds.
     pub fn of(report: &StepReport, num_tokens: u64) -> Self {
         let mut metrics = Self::default();
         metrics.push("step", f64::from(report.step + 1));
@@ -39,6 +54,16 @@ impl Metrics {
         let reward = MeanAndStd::of(&rewards);
         metrics.push("reward", reward.mean);
         metrics.push("reward_std", reward.std);
+        let ends = [
+            ("reward_min", rewards.iter().copied().reduce(f64::min)),
+            ("reward_max", rewards.iter().copied().reduce(f64::max)),
+        ];
+        for (name, end) in ends {
+            end.into_iter().for_each(|end| metrics.push(name, end));
+        }
+        metrics.push_shares(report);
+        let advantages = report.advantages.groups.iter().flatten();
+        metrics.push("advantage_max", advantages.fold(0.0, |most: f64, a| most.max(a.abs())));
         metrics.push("frac_reward_zero_std", report.advantages.zero_std_share);
         metrics.push_parts(&report.outcomes);
         metrics.push_tokens(report);
@@ -76,6 +101,27 @@ impl Metrics {
         self.0.extend(more.0);
     }
 
+    /// `reward_share/{term}` of each term of the reward, and `reward_dominance`, where there are several.
+    fn push_shares(&mut self, report: &StepReport) {
+        let Some(shares) = reward_shares(
+            &report.outcomes,
+            report.groups.iter().map(|group| group.completions.len()),
+        ) else {
+            return;
+        };
+        for (place, share) in shares.iter().enumerate() {
+            let name = report
+                .term_names
+                .get(place)
+                .map_or_else(|| format!("{}", place + 1), |&name| name.to_owned());
+            self.push(format!("reward_share/{name}"), *share);
+        }
+        self.push(
+            "reward_dominance",
+            shares.iter().fold(0.0, |most: f64, share| most.max(share.abs())),
+        );
+    }
+
     /// `rewards/{part}/mean` and `std` (over the completions that have the part), and how many have no reward.
     fn push_parts(&mut self, outcomes: &[Outcome]) {
         let mut parts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
@@ -103,6 +149,8 @@ impl Metrics {
         if let Some(corrected) = report.corrected {
             self.push("sampling/corrected", f64::from(u8::from(corrected)));
         }
+        self.push("kl_coef", report.kl_coef);
+        self.push("reference_age", report.reference_age as f64);
         if let Some(kl) = report.reward_kl {
             self.push("reward_kl", kl);
         }
@@ -141,7 +189,16 @@ impl Metrics {
         self.push("time/rollout", times.rollout.as_secs_f64());
         self.push("time/reward", times.reward.as_secs_f64());
         self.push("time/update", times.update.as_secs_f64());
+        let parts = times.lesson;
+        self.push("time/reference", parts.reference.as_secs_f64());
+        self.push("time/forward", parts.forward.as_secs_f64());
+        self.push("time/backward", parts.backward.as_secs_f64());
+        self.push("time/optimizer", parts.optimizer.as_secs_f64());
         self.push("tokens_per_second", tokens as f64 / all);
+        if let Some(memory) = report.memory {
+            self.push("memory/rss", memory.now as f64);
+            self.push("memory/peak", memory.peak as f64);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::evaluation::Evaluations;
 use crate::learner::LearnerState;
-use crate::{TrainError, Training};
+use crate::{GuardsState, TrainError, Training};
 
 /// Everything that the next step depends on besides the configuration, the files that a run reads, and the weights of
 /// the policy.
@@ -26,7 +26,7 @@ pub struct TrainerState {
 }
 
 /// The part of a [`TrainerState`] that is numbers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StateNumbers {
     /// Steps that are done.
@@ -39,6 +39,8 @@ pub struct StateNumbers {
     pub roll_backs: u32,
     /// What the evaluations so far said.
     pub evaluations: Evaluations,
+    /// What the guards have counted.
+    pub guards: GuardsState,
     pub(crate) learner: LearnerState,
 }
 
@@ -62,9 +64,17 @@ impl<M: CausalLm> Training<M> {
             learning_rate_factor: self.grpo.learning_rate_factor,
             roll_backs: self.roll_backs,
             evaluations: self.evaluations,
+            guards: self.guards.state().clone(),
             learner,
         };
         TrainerState { numbers, moments, reference }
+    }
+
+    /// Goes on more carefully from here, after `roll_backs` of them: steps are shorter, and the reference holds tighter.
+    pub fn soften(&mut self, roll_backs: u32, learning_rate_factor: f64, kl_coef: f64) {
+        self.roll_backs = roll_backs;
+        self.grpo.learning_rate_factor = learning_rate_factor;
+        self.grpo.learner.set_kl_coef(kl_coef);
     }
 
     /// Goes on from `saved`, with `policy`, which has the weights of then.
@@ -79,8 +89,10 @@ impl<M: CausalLm> Training<M> {
             learning_rate_factor,
             roll_backs,
             evaluations,
+            guards,
             learner,
         } = numbers;
+        self.guards.restore(guards)?;
         let restored = self.grpo.learner.restore(policy, learner, moments, reference);
         restored.map_err(|fault| TrainError::OtherState { fault })?;
         self.grpo.learning_rate_factor = learning_rate_factor;

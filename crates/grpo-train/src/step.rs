@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 use grpo_core::{Advantages, TokenStatistics};
 use grpo_data::{Group, Prompt, Purpose};
 use grpo_kernels::awake;
-use grpo_model::{CausalLm, Frozen};
+use grpo_model::{CausalLm, Frozen, WeightPrecision, WeightsDigest, weights_digest};
+use grpo_process::ResidentMemory;
 use grpo_rewards::{Outcome, RewardRunner, Sample};
 use grpo_rollout::{Decode, Rollout, StepKey};
+use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 
-use crate::learner::{Learner, Lesson, Update};
-use crate::{GrpoConfig, TrainError};
+use crate::learner::{Learner, Lesson, LessonTimes, Update};
+use crate::ledger::entry;
+use crate::{GrpoConfig, TokenRecord, TrainError};
 
 /// A policy in training, and what samples from it and judges it.
 pub struct Grpo<M> {
@@ -20,12 +23,16 @@ pub struct Grpo<M> {
     pub(crate) rollout: Rollout,
     pub(crate) rewards: RewardRunner,
     pub(crate) decode: Decode,
+    /// Prompts of an epoch.
+    pub(crate) epoch: Option<usize>,
     pub(crate) config: GrpoConfig,
     pub(crate) seed: u64,
     /// What learning rates are multiplied by; less than 1 after a run went back.
     pub(crate) learning_rate_factor: f64,
     /// Whether the run shall end.
     pub(crate) interrupt: Arc<AtomicBool>,
+    /// Hash of the model that an adapter is trained on.
+    pub(crate) base: Option<WeightsDigest>,
 }
 
 /// What came of a step.
@@ -39,12 +46,20 @@ pub struct StepReport {
     pub texts: Vec<String>,
     /// Verdicts of the reward, group by group.
     pub outcomes: Vec<Outcome>,
+    /// Names of the terms of a scored outcome, where there are several.
+    pub term_names: Vec<&'static str>,
     /// What they made of it.
     pub advantages: Advantages,
     /// Sums over tokens of all updates of the step.
     pub tokens: TokenStatistics,
     /// Mean over completions of the KL that their rewards lost; `None` where it is no part of the reward.
     pub reward_kl: Option<f64>,
+    /// Coefficient of the KL penalty.
+    pub kl_coef: f64,
+    /// See [`Lesson::reference_age`].
+    pub reference_age: u64,
+    /// Part of the policy in what the reference became after the step (α); `None` where it did not change.
+    pub reference_updated: Option<f64>,
     /// See [`Lesson::corrected`].
     pub corrected: Option<bool>,
     /// Mean loss of the step's updates.
@@ -56,8 +71,21 @@ pub struct StepReport {
     pub grad_norm: f64,
     /// What the updates used.
     pub learning_rate: f64,
+    /// What was computed for the tokens of each completion, where [`Grpo::set_recording`] asked for it.
+    pub token_records: Option<Vec<TokenRecord>>,
     /// Where the time went.
     pub times: PhaseTimes,
+    /// Memory of the process after the step, where the system says.
+    pub memory: Option<ResidentMemory>,
+    /// Which weights sampled the completions, and which updates used them.
+    pub ledger: LedgerStep,
+}
+
+/// What an update learns from.
+struct Collected {
+    groups: Vec<Group>,
+    texts: Vec<String>,
+    outcomes: Vec<Outcome>,
 }
 
 /// Duration of each phase of a step.
@@ -69,6 +97,8 @@ pub struct PhaseTimes {
     pub reward: Duration,
     /// Reference, advantages, loss, gradients, optimizer.
     pub update: Duration,
+    /// Parts of the update.
+    pub lesson: LessonTimes,
 }
 
 impl<M: CausalLm> Grpo<M> {
@@ -81,7 +111,7 @@ impl<M: CausalLm> Grpo<M> {
         let started = Instant::now();
         self.refuse_interrupt()?;
         // o_i ~ π_old(· | q), with their log-probabilities
-        let groups = self.sample(prompts, step)?;
+        let (groups, sampled) = self.sample(prompts, step)?;
         self.refuse_interrupt()?;
         let rollout = started.elapsed();
 
@@ -96,17 +126,61 @@ impl<M: CausalLm> Grpo<M> {
         // Â_i, then μ updates of log π_θ
         let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
         let lesson = awake(|| self.learner.learn(&groups, &outcomes, learning_rate))?;
+        // π_ref
+        let reference_updated = self.reference_due(step);
+        if let Some(mix) = reference_updated {
+            self.learner.update_reference(mix)?;
+        }
         let update = started.elapsed() - rollout - reward;
 
-        let times = PhaseTimes { rollout, reward, update };
-        Ok(StepReport::new(step, groups, texts, outcomes, lesson, learning_rate, times))
+        let times = PhaseTimes { rollout, reward, update, lesson: lesson.times };
+        let ledger = self.ledger(step, sampled, &lesson);
+        let collected = Collected { groups, texts, outcomes };
+        let report = StepReport::new(step, collected, lesson, learning_rate, times, ledger);
+        Ok(StepReport { reference_updated, term_names: self.rewards.term_names(), ..report })
+    }
+
+    /// From now on, whether reports say what was computed for each token: see [`Learner::set_recording`].
+    pub fn set_recording(&mut self, is_recording: bool) {
+        self.learner.set_recording(is_recording);
+    }
+
+    /// Part of the policy in what the reference becomes after `step`, from 0; `None` where it stays what it is.
+    pub fn reference_due(&self, step: u32) -> Option<f64> {
+        self.config.reference.due(step + 1, self.config.train.prompts_per_step, self.epoch)
     }
 
     /// The snapshot is gone when this returns: the optimizer then changes the policy in place.
-    fn sample(&self, prompts: &[Prompt], step: u32) -> Result<Vec<Group>, TrainError> {
-        let weights = self.config.sampling.weights;
+    fn sample(
+        &self,
+        prompts: &[Prompt],
+        step: u32,
+    ) -> Result<(Vec<Group>, LedgerRollout), TrainError> {
+        let (key, weights) = (self.key(step), self.config.sampling.weights);
         let policy = Frozen::snapshot_in(self.learner.policy(), weights);
-        Ok(self.rollout.sample(&policy, prompts, self.key(step))?)
+        let groups = self.rollout.sample(&policy, prompts, key)?;
+        // Of what sampled, where it is not a rounded copy.
+        let digest = match weights {
+            WeightPrecision::F32 => policy.digest(),
+            _ => weights_digest(self.learner.policy()),
+        };
+        let completions = groups.iter().flat_map(|group| &group.completions).map(entry).collect();
+        let policy_version = key.policy_version;
+        Ok((groups, LedgerRollout { policy_version, weights: digest.into(), completions }))
+    }
+
+    fn ledger(&self, step: u32, rollout: LedgerRollout, lesson: &Lesson) -> LedgerStep {
+        LedgerStep {
+            step: u64::from(step) + 1,
+            rollout,
+            updates: lesson.updates.iter().map(|update| update.ledger.clone()).collect(),
+            reference: lesson.reference.into(),
+            reference_changed: self.reference_due(step).map(|mix| ReferenceChange {
+                mix,
+                weights: self.learner.reference_digest().into(),
+            }),
+            base: self.base.map(String::from),
+        }
     }
 
     fn key(&self, step: u32) -> StepKey {
@@ -151,16 +225,16 @@ impl<M: CausalLm> Grpo<M> {
 impl StepReport {
     fn new(
         step: u32,
-        groups: Vec<Group>,
-        texts: Vec<String>,
-        outcomes: Vec<Outcome>,
+        collected: Collected,
         lesson: Lesson,
         learning_rate: f64,
         times: PhaseTimes,
+        ledger: LedgerStep,
     ) -> Self {
-        let Lesson { advantages, reward_kl, corrected, updates } = lesson;
-        let mut tokens = TokenStatistics::default();
-        updates.iter().for_each(|update| tokens.merge(&update.tokens));
+        let Collected { groups, texts, outcomes } = collected;
+        let tokens = lesson.tokens();
+        let Lesson { advantages, reward_kl, kl_coef, reference_age, corrected, .. } = lesson;
+        let (updates, token_records) = (lesson.updates, lesson.recorded);
         let mean = |of: &dyn Fn(&Update) -> f64| {
             updates.iter().map(of).sum::<f64>() / updates.len() as f64
         };
@@ -170,16 +244,23 @@ impl StepReport {
             groups,
             texts,
             outcomes,
+            term_names: Vec::new(),
             advantages,
             tokens,
             reward_kl,
+            kl_coef,
+            reference_age,
+            reference_updated: None,
             corrected,
             loss: mean(&|update| update.loss),
             entropy_bonus: coefficient
                 .map(|coefficient| (coefficient, mean(&|update| update.loss_without_bonus()))),
             grad_norm: mean(&|update| update.grad_norm),
             learning_rate,
+            token_records,
             times,
+            ledger,
+            memory: ResidentMemory::of_this_process(),
         }
     }
 }

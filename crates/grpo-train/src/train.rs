@@ -10,7 +10,9 @@ use grpo_rewards::RewardRunner;
 use grpo_rollout::{Rollout, RolloutSettings};
 
 use crate::evaluation::{Evaluated, Evaluation, Evaluations};
-use crate::{Decode, Grpo, GrpoConfig, Learner, Metrics, StepReport, TrainError};
+use crate::{
+    Action, Decode, Grpo, GrpoConfig, Guards, Learner, Metrics, StepReport, TrainError, Trip,
+};
 
 /// Who is told how a training goes.
 pub trait TrainObserver<M> {
@@ -19,6 +21,21 @@ pub trait TrainObserver<M> {
     /// # Errors
     /// Ends the training.
     fn step(&mut self, done: &StepDone<'_>, training: &Training<M>) -> Result<(), TrainError>;
+
+    /// Before a training ends or goes back because of a step that failed: the guards that saw it.
+    ///
+    /// # Errors
+    /// Ends the training.
+    fn failed(&mut self, trips: &[Trip]) -> Result<(), TrainError> {
+        let _told_elsewhere = trips;
+        Ok(())
+    }
+
+    /// Whether the report of step `step` (from 0) should say what was computed for each token.
+    fn records(&self, step: u32) -> bool {
+        let _of_every_step = step;
+        false
+    }
 }
 
 /// A step that is done.
@@ -32,6 +49,8 @@ pub struct StepDone<'a> {
     pub evaluated: Option<&'a Evaluated>,
     /// Whether that was the best one so far.
     pub is_best: bool,
+    /// The guards that saw what they watch for.
+    pub trips: &'a [Trip],
     /// Why the training ends here, where it does.
     pub ending: Option<&'a Ending>,
 }
@@ -50,6 +69,22 @@ pub enum Ending {
     },
     /// It was asked to end, between two steps.
     Interrupted,
+    /// A guard ends it.
+    Stopped {
+        /// What it saw.
+        message: String,
+    },
+    /// A guard wants it to go back to a checkpoint of before `since`, and on from there more carefully.
+    RollBack {
+        /// The first step that was not as it should be, from 1.
+        since: u32,
+        /// What learning rates are to be multiplied by.
+        learning_rate_factor: f64,
+        /// What the coefficient of the KL penalty is to be multiplied by.
+        kl_coef_factor: f64,
+        /// What the guard saw.
+        message: String,
+    },
 }
 
 /// A training with its steps behind and before it.
@@ -63,6 +98,7 @@ pub struct Training<M> {
     /// How often the run went back.
     pub(crate) roll_backs: u32,
     pub(crate) evaluations: Evaluations,
+    pub(crate) guards: Guards,
     /// Optimizer steps that were done in the steps that are.
     pub(crate) version: u64,
 }
@@ -77,6 +113,8 @@ pub struct Parts<M> {
     pub end_ids: Vec<u32>,
     /// Tokens of the longest prompt.
     pub longest_prompt: usize,
+    /// Prompts of an epoch: those of the file; `None` where there is none.
+    pub epoch: Option<usize>,
     /// From the ids of a completion's actions to the text that the reward sees and `sampling.stop` is looked for in.
     pub decode: Decode,
 }
@@ -88,10 +126,11 @@ impl<M: CausalLm> Grpo<M> {
     /// Settings that are out of range or do not fit the model.
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         config.check()?;
-        let Parts { policy, reference, end_ids, longest_prompt, decode } = parts;
+        let Parts { policy, reference, end_ids, longest_prompt, epoch, decode } = parts;
         let rollout = config.rollout(&policy, end_ids, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(config.reward.build()?, time_limit);
+        let base = policy.base_digest();
         let learner = Learner::new(policy, reference, &config)?;
         let (learning_rate_factor, interrupt) = (1.0, Arc::default());
         Ok(Self {
@@ -99,10 +138,12 @@ impl<M: CausalLm> Grpo<M> {
             rollout,
             rewards,
             decode,
+            epoch,
             config,
             seed,
             learning_rate_factor,
             interrupt,
+            base,
         })
     }
 
@@ -115,6 +156,16 @@ impl<M: CausalLm> Grpo<M> {
     /// moves, or is done to its end where it moves already.
     pub fn interrupted_by(&mut self, flag: Arc<AtomicBool>) {
         self.interrupt = flag;
+    }
+
+    /// The policy, its reference and what the two are trained with.
+    pub fn learner(&self) -> &Learner<M> {
+        &self.learner
+    }
+
+    /// As [`Self::learner`], to change settings of the next steps.
+    pub fn learner_mut(&mut self) -> &mut Learner<M> {
+        &mut self.learner
     }
 }
 
@@ -146,6 +197,7 @@ impl<M: CausalLm> Training<M> {
     /// A training before its first step, evaluated by `evaluation` as `[eval]` says.
     pub fn new(grpo: Grpo<M>, evaluation: Option<Evaluation>) -> Self {
         Self {
+            guards: Guards::new(&grpo.config.guards()),
             grpo,
             evaluation,
             steps: 0,
@@ -159,6 +211,11 @@ impl<M: CausalLm> Training<M> {
     /// The training without its steps.
     pub fn into_grpo(self) -> Grpo<M> {
         self.grpo
+    }
+
+    /// What takes its steps.
+    pub fn grpo(&self) -> &Grpo<M> {
+        &self.grpo
     }
 
     /// Steps that are done.
@@ -199,7 +256,11 @@ impl<M: CausalLm> Training<M> {
         prompts: &[Prompt],
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Option<Ending>, TrainError> {
-        let report = self.grpo.step(prompts, self.steps)?;
+        self.grpo.set_recording(observer.records(self.steps));
+        let report = match self.grpo.step(prompts, self.steps) {
+            Ok(report) => report,
+            Err(error) => return self.failed(error, observer).map(Some),
+        };
         self.steps += 1;
         self.version = self.grpo.learner.version();
         let completions = report.groups.iter().flat_map(|group| &group.completions);
@@ -215,13 +276,15 @@ impl<M: CausalLm> Training<M> {
             is_best = self.evaluations.observe(self.steps, evaluated.reward(), config);
             metrics.extend(evaluated.metrics());
         }
-        let ending = self.ending();
+        let trips = self.guards.observe(self.steps.into(), &metrics)?;
+        let ending = of_trips(self.steps, &trips).or_else(|| self.no_gain());
         observer.step(
             &StepDone {
                 report: &report,
                 metrics: &metrics,
                 evaluated: evaluated.as_ref(),
                 is_best,
+                trips: &trips,
                 ending: ending.as_ref(),
             },
             self,
@@ -247,13 +310,62 @@ impl<M: CausalLm> Training<M> {
         self.grpo.learner.version() == self.version
     }
 
-    /// Why the training ends at this moment, where it does.
-    fn ending(&self) -> Option<Ending> {
+    /// How often it went back.
+    pub fn roll_backs(&self) -> u32 {
+        self.roll_backs
+    }
+
+    /// What learning rates are multiplied by.
+    pub fn learning_rate_factor(&self) -> f64 {
+        self.grpo.learning_rate_factor
+    }
+
+    /// The coefficient of the KL penalty in the next step.
+    pub fn kl_coef(&self) -> f64 {
+        self.grpo.learner.kl_coef()
+    }
+
+    /// What becomes of a training whose step failed.
+    fn failed(
+        &mut self,
+        error: TrainError,
+        observer: &mut dyn TrainObserver<M>,
+    ) -> Result<Ending, TrainError> {
+        let step = self.steps + 1;
+        let trips = self.guards.failed(step.into(), &error);
+        observer.failed(&trips)?;
+        match of_trips(step, &trips) {
+            Some(ending @ Ending::RollBack { .. }) => Ok(ending),
+            // The error itself is the better reason.
+            _ => Err(error),
+        }
+    }
+
+    /// Whether the evaluations have not become better for too long.
+    fn no_gain(&self) -> Option<Ending> {
         match self.evaluations.best {
             Some(best) if self.evaluations.are_enough(&self.grpo.config.eval) => {
                 Some(Ending::NoGain { step: self.steps, best })
             }
             _ => None,
+        }
+    }
+}
+
+/// What the guards that tripped in `step`, from 1, make of a training.
+fn of_trips(step: u32, trips: &[Trip]) -> Option<Ending> {
+    let action = Action::of(trips)?;
+    let decisive: Vec<&Trip> =
+        trips.iter().filter(|trip| trip.action.name() == action.name()).collect();
+    let messages: Vec<&str> = decisive.iter().map(|trip| trip.message.as_str()).collect();
+    let message = messages.join("; ");
+    match action {
+        Action::Warn => None,
+        Action::Stop => Some(Ending::Stopped { message }),
+        Action::RollBack { learning_rate_factor, kl_coef_factor } => {
+            let longest = decisive.iter().map(|trip| trip.steps).max().unwrap_or(1);
+            let since = step - (longest.min(step) - 1);
+            Some(Ending::RollBack { since, learning_rate_factor, kl_coef_factor, message })
         }
     }
 }

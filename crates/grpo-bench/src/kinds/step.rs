@@ -30,6 +30,7 @@ impl Step {
             policy,
             end_ids: Vec::new(),
             longest_prompt: shape.prompt_tokens,
+            epoch: None,
             decode: decode(),
         };
         let config: GrpoConfig = serde_json::from_value(config(shape))?;

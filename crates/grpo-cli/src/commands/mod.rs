@@ -1,6 +1,8 @@
 //! One file for each command.
 
+pub(crate) mod audit;
 pub(crate) mod describe;
+pub(crate) mod explain;
 pub(crate) mod init;
 pub(crate) mod logprob;
 pub(crate) mod merge;

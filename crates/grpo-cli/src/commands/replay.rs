@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use grpo_data::{Codec, Completion, Prompt, Purpose};
 use grpo_model::{Frozen, Policy};
 use grpo_rollout::{Rollout, StepKey};
-use grpo_run::{Checkpoint, CompletionRecord, RunFolder, read_completions};
+use grpo_run::{Checkpoint, CompletionRecord, RunFolder};
 use grpo_train::{Grpo, Metrics, Parts};
 use serde_json::{Map, Value};
 
@@ -15,6 +15,7 @@ use crate::args::ReplayArguments;
 use crate::models::{Trained, load};
 use crate::output::{Progress, say};
 use crate::prompts::Prompts;
+use crate::recorded::{listed, of_step, one_of};
 use crate::run_files::{unchanged, unlisted};
 use crate::train_file::{Start, TrainFile};
 use crate::{config, device};
@@ -100,46 +101,10 @@ fn record(
     arguments: &ReplayArguments,
     file: &TrainFile,
 ) -> anyhow::Result<(CompletionRecord, Vec<u64>)> {
-    let path = folder.completions_path();
-    let records = read_completions(&path)?;
     let step = u64::from(arguments.step);
-    let mut steps: Vec<u64> = records.iter().map(|record| record.step).collect();
-    steps.dedup();
-    anyhow::ensure!(
-        steps.contains(&step),
-        "the completions of step {step} were not recorded (save.completions_every = {}); recorded are {}",
-        file.save.completions_every,
-        listed(&steps)
-    );
-    let found = records.into_iter().find(|record| {
-        (record.step, record.prompt, record.sample) == (step, arguments.prompt, arguments.sample)
-    });
-    let record = found.with_context(|| {
-        format!(
-            "`{}` has no line of step {step}, prompt {}, sample {}, though it has others of the step; restore the file from a copy",
-            path.display(),
-            arguments.prompt,
-            arguments.sample
-        )
-    })?;
-    anyhow::ensure!(
-        !record.completion_ids.is_empty(),
-        "`{}` has no ids and log-probabilities of its completions, as an older version of this program wrote it; train anew to have them",
-        path.display()
-    );
-    Ok((record, steps))
-}
-
-/// Steps in words; of many the first and the last.
-fn listed(steps: &[u64]) -> String {
-    const MOST: usize = 12;
-    let words =
-        |steps: &[u64]| steps.iter().map(u64::to_string).collect::<Vec<String>>().join(", ");
-    match steps {
-        [] => "none".to_owned(),
-        [.., last] if steps.len() > MOST => format!("{}, …, {last}", words(&steps[..MOST - 1])),
-        all => words(all),
-    }
+    let records = of_step(folder, file, step)?;
+    let record = one_of(folder, records, step, arguments.prompt, arguments.sample)?;
+    Ok((record, folder.completion_steps()?))
 }
 
 /// All steps up to this one in words.
@@ -209,7 +174,7 @@ impl Source {
 }
 
 /// The policy of a checkpoint: a model, or an adapter on the model that the run began with.
-fn kept(checkpoint: &Path, file: &TrainFile, device: &Device) -> anyhow::Result<Policy> {
+pub(super) fn kept(checkpoint: &Path, file: &TrainFile, device: &Device) -> anyhow::Result<Policy> {
     let is_adapter = file.adapter.is_some() || file.lora.is_some();
     let (model, trained) = match is_adapter {
         true => (file.model.as_path(), Trained::Adapter(checkpoint)),
@@ -255,10 +220,7 @@ fn trained(
 fn check_metrics(recorded: &Map<String, Value>, metrics: &Metrics) -> anyhow::Result<()> {
     // Through the same writer and reader, so that equal numbers are equal here.
     let now: Map<String, Value> = serde_json::from_str(&serde_json::to_string(metrics)?)?;
-    let is_time = |name: &str| {
-        name.starts_with("time/") || name == "step_time" || name == "tokens_per_second"
-    };
-    for (name, value) in now.iter().filter(|(name, _)| !is_time(name)) {
+    for (name, value) in now.iter().filter(|(name, _)| !Metrics::is_machine(name)) {
         if let Some(recorded) = recorded.get(name).filter(|recorded| *recorded != value) {
             anyhow::bail!(
                 "`{name}` was {recorded} and is {value}; this program or machine computes otherwise than the one that made the run"

@@ -5,26 +5,32 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use grpo_data::{Codec, Completion};
 use grpo_model::Policy;
-use grpo_rewards::Outcome;
-use grpo_run::{CompletionRecord, Event, EventKind, JsonLinesWriter, RunFolder};
-use grpo_train::{Ending, StepDone, StepReport, TrainError, TrainObserver, Training};
+use grpo_run::{Event, EventKind, JsonLinesWriter, RunFolder, TensorBoard};
+use grpo_train::{
+    Ending, GuardAction, Metrics, StepDone, TrainError, TrainObserver, Training, Trip,
+};
 use serde_json::{Map, Value};
 
 use crate::args::TrainArguments;
 use crate::dashboard::Monitor;
+use crate::earlier::Earlier;
 use crate::interrupt::Interrupted;
 use crate::look::{Seen, comparison};
 use crate::models::Writer;
-use crate::output::say;
-use crate::recorded::Recorded;
+use crate::output::{say, sentence};
+use crate::recorded::records;
 use crate::run_files::observer_error;
 use crate::session::Session;
 use crate::train_file::{SaveSection, TrainFile};
 use crate::{checkpoint, config, interrupt};
 
 pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
+    // Clap asks for nothing that another argument excludes.
+    anyhow::ensure!(
+        !arguments.verify || arguments.resume.is_some(),
+        "--verify goes with --resume RUN: a new run has nothing that could be verified"
+    );
     let flag = interrupt::flag()?;
     let stop = Arc::clone(&flag);
     let mut session = match (&arguments.resume, &arguments.config) {
@@ -34,32 +40,59 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
             Session::begin(arguments, configuration, flag)?
         }
     };
-    let mut observer =
-        Observer::new(&mut session, arguments.verify, Show { plain: arguments.plain, stop })?;
+    let mut observer = Observer::new(&mut session, arguments, stop)?;
     if session.is_resumed {
         observer.event(session.training.steps(), EventKind::Resumed {})?;
     }
-    let Session { training, prompts, file, .. } = &mut session;
-    let per_step = file.train.prompts_per_step;
-    let trained = training.run(|step| prompts.of_step(step, per_step), &mut observer);
+    if observer.can_roll_back && session.training.steps() == 0 {
+        observer.checkpoint(&session.training, false)?;
+    }
+    let trained = train(&mut session, &mut observer);
     observer.monitor.finish();
-    let ending = match trained {
-        Ok(ending) => ending,
-        Err(error) => return Err(ended_early(&session, &mut observer, error)),
-    };
-    finish(&session, &mut observer, &ending)
+    match trained {
+        Ok(ending) => finish(&session, &mut observer, &ending),
+        Err(error) => Err(ended_early(&session, &mut observer, error)),
+    }
+}
+
+/// All steps, those among them that are done again after the run went back.
+fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Ending> {
+    loop {
+        let Session { training, prompts, file, .. } = &mut *session;
+        let per_step = file.train.prompts_per_step;
+        let ending = training.run(|step| prompts.of_step(step, per_step), observer)?;
+        let Ending::RollBack { since, learning_rate_factor, kl_coef_factor, message } = ending
+        else {
+            return Ok(ending);
+        };
+        if training.roll_backs() >= file.train.max_roll_backs {
+            let message = format!(
+                "{message}; the run went back {} times already (train.max_roll_backs)",
+                training.roll_backs()
+            );
+            return Ok(Ending::Stopped { message });
+        }
+        let factor = training.learning_rate_factor() * learning_rate_factor;
+        let kl_coef = training.kl_coef() * kl_coef_factor;
+        if !observer.roll_back(training, since, factor, kl_coef)? {
+            let message = format!(
+                "{message}; no checkpoint of before step {since} is there to go back to: a larger save.keep_last or save.every would have kept one"
+            );
+            return Ok(Ending::Stopped { message });
+        }
+    }
 }
 
 /// What was learned before a failure is not lost; where saving fails too, the training's reason is the one to know.
-fn ended_early(session: &Session, observer: &mut Observer, error: TrainError) -> anyhow::Error {
+fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error) -> anyhow::Error {
     let Session { training, folder, writer, kind, file, .. } = session;
-    let reason = error.to_string();
+    let reason = sentence(&error);
     let _lost = observer.event(training.steps(), EventKind::Stopped { reason });
     if training.is_between_steps() {
         let _lost = observer.checkpoint(training, false);
     }
     let _lost = writer.save(&folder.path().join(kind), training.policy());
-    anyhow::Error::new(error).context(format!("the training of {} ended early", file.run.display()))
+    error.context(format!("the training of {} ended early", file.run.display()))
 }
 
 /// Says and writes what there is at the end.
@@ -75,6 +108,11 @@ fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow
             say(format_args!("stopped      {reason}"));
             observer.event(steps, EventKind::Stopped { reason })?;
         }
+        Ending::Stopped { message } => {
+            say(format_args!("stopped      {message}"));
+            observer.event(steps, EventKind::Stopped { reason: message.clone() })?;
+        }
+        Ending::RollBack { .. } => unreachable!("`train` goes back by itself"),
         Ending::Interrupted => {
             observer.checkpoint(training, false)?;
             observer.event(steps, EventKind::Interrupted {})?;
@@ -113,24 +151,24 @@ fn idle_steps(folder: &RunFolder) -> anyhow::Result<usize> {
     Ok(folder.read_metrics()?.iter().filter(|line| is_idle(line)).count())
 }
 
-/// How the training is shown.
-struct Show {
-    plain: bool,
-    stop: Arc<AtomicBool>,
-}
-
 /// Writes metrics, completions and checkpoints, and moves the bar.
 struct Observer {
+    ledger: JsonLinesWriter,
     metrics: JsonLinesWriter,
-    completions: JsonLinesWriter,
     events: JsonLinesWriter,
+    tensorboard: TensorBoard,
+    /// Names of the parts of the reward.
+    parts: Vec<&'static str>,
     monitor: Monitor,
     folder: RunFolder,
     save: SaveSection,
     steps: u32,
+    steps_done: u32,
+    /// Whether a guard may want to go back.
+    can_roll_back: bool,
     writer: Writer,
     /// What the steps were, where they were done before; and whether another result ends the run.
-    recorded: Recorded,
+    earlier: Earlier,
     must_be_equal: bool,
     /// The last checkpoint.
     saved: Instant,
@@ -140,38 +178,97 @@ struct Observer {
 
 impl Observer {
     /// Of the steps that are left.
-    fn new(session: &mut Session, must_be_equal: bool, show: Show) -> anyhow::Result<Self> {
-        let Session { folder, file, training, writer, recorded, .. } = session;
+    fn new(
+        session: &mut Session,
+        arguments: &TrainArguments,
+        stop: Arc<AtomicBool>,
+    ) -> anyhow::Result<Self> {
+        let Session { folder, file, training, writer, earlier, .. } = session;
         let done = u64::from(training.steps());
+        let guards = file.grpo().guards();
         let TrainFile { save, train, .. } = file;
-        let title = format!("grpo train  {}", file.run.display());
-        let mut monitor = Monitor::new(&title, u64::from(train.steps), done, show.plain, show.stop);
-        let metrics = folder.metrics_from(done + 1)?;
-        if done > 0 {
-            monitor.earlier(&folder.read_metrics()?);
-        }
-        Ok(Self {
-            metrics,
-            completions: folder.completions_from(done + 1)?,
-            events: folder.events()?,
-            monitor,
+        let title = format!("grpo train  {}", folder.path().display());
+        let mut observer = Self {
+            ledger: folder.ledger_from(done + 1)?,
+            metrics: folder.metrics_from(done + 1)?,
+            tensorboard: TensorBoard::rebuild(folder, &[])?,
+            can_roll_back: guards.iter().any(|guard| guard.action == GuardAction::RollBack),
+            steps_done: training.steps(),
+            parts: file.reward.build()?.parts(),
+            events: folder.events_from(done + 1)?,
+            monitor: Monitor::new(&title, u64::from(train.steps), arguments.plain, stop),
             folder: folder.clone(),
             save: save.clone(),
             steps: train.steps,
             writer: writer.clone(),
-            recorded: std::mem::take(recorded),
-            must_be_equal,
+            earlier: std::mem::take(earlier),
+            must_be_equal: arguments.verify,
             saved: Instant::now(),
             was_corrected: false,
-        })
+        };
+        observer.open(training)?;
+        Ok(observer)
     }
 
     fn event(&mut self, step: u32, what: EventKind) -> anyhow::Result<()> {
-        if let EventKind::Guard { message, .. } = &what {
-            self.monitor.event(&format!("step {step}: {message}"));
-        }
         let event = Event { step: u64::from(step), at: config::now(), what };
         Ok(self.events.append(&event)?)
+    }
+
+    /// Goes back to the newest checkpoint of before step `since`, and on from there with these settings; whether there is
+    /// one.
+    fn roll_back(
+        &mut self,
+        training: &mut Training<Policy>,
+        since: u32,
+        learning_rate_factor: f64,
+        kl_coef: f64,
+    ) -> anyhow::Result<bool> {
+        let from_step = u64::from(training.steps());
+        let newest = self.folder.newest_checkpoint(Some(u64::from(since) - 1))?;
+        let Some((step, good)) = newest.whole else { return Ok(false) };
+        let number = training.roll_backs() + 1;
+        let aside = self.folder.set_aside(step, number)?;
+        checkpoint::restore(training, &good)?;
+        training.soften(number, learning_rate_factor, kl_coef);
+        self.event(
+            training.steps(),
+            EventKind::RolledBack { from_step, learning_rate_factor, kl_coef },
+        )?;
+        // Newer ones first: as long as the checkpoint has its old settings, a killed run comes here again by itself.
+        self.folder.remove_checkpoints_after(step)?;
+        self.checkpoint(training, false)?;
+        self.open(training)?;
+        self.earlier = Earlier::default();
+        self.monitor.event(&format!(
+            "rolled back  to step {step}; learning rates are multiplied by {learning_rate_factor}, the KL penalty by {kl_coef} from now on; what was undone is in {}",
+            aside.display()
+        ));
+        Ok(true)
+    }
+
+    /// Opens the files of the steps that are left: what was written of them before is written again.
+    fn open(&mut self, training: &Training<Policy>) -> anyhow::Result<()> {
+        let done = u64::from(training.steps());
+        let folder = &self.folder;
+        self.ledger = folder.ledger_from(done + 1)?;
+        self.metrics = folder.metrics_from(done + 1)?;
+        folder.remove_completions_from(done + 1)?;
+        let lines = folder.read_metrics()?;
+        self.tensorboard = TensorBoard::rebuild(folder, &lines)?;
+        self.monitor.begin_at(done, &lines);
+        Ok(())
+    }
+
+    /// Says what guards saw.
+    fn trips(&mut self, step: u32, trips: &[Trip]) -> anyhow::Result<()> {
+        for trip in trips {
+            let Trip { watch, value, bound, steps, action, message, .. } = trip.clone();
+            self.monitor.event(&format!("guard        {message}: {}", action.name()));
+            let action = action.name().to_owned();
+            self.event(step, EventKind::Guard { watch, value, bound, steps, action, message })?;
+        }
+        Ok(())
     }
 
     /// Writes the checkpoint of this moment, and removes those that are not kept.
@@ -189,6 +286,9 @@ impl Observer {
         let minutes = self.save.every_minutes;
         let is_time =
             minutes > 0.0 && self.saved.elapsed() > Duration::from_secs_f64(60.0 * minutes);
+        if matches!(done.ending, Some(Ending::RollBack { .. })) {
+            return false;
+        }
         let is_end = step == self.steps || done.ending.is_some();
         is_due(step, self.save.every) || is_time || is_end || done.is_best
     }
@@ -196,7 +296,7 @@ impl Observer {
     /// Where the step was done before, whether it is what it was.
     fn compare(&mut self, done: &StepDone<'_>) -> anyhow::Result<()> {
         let step = u64::from(done.report.step) + 1;
-        match self.recorded.check(step, done.metrics) {
+        match self.earlier.check(step, done.metrics) {
             Ok(false) => {}
             Ok(true) if self.must_be_equal => {
                 self.monitor.say(&format!("verified     step {step} is what it was"));
@@ -214,17 +314,28 @@ impl TrainObserver<Policy> for Observer {
         let StepDone { report, metrics, .. } = *done;
         self.compare(done).map_err(observer_error)?;
         let step = report.step + 1;
+        self.steps_done = step;
         if is_due(step, self.save.completions_every) {
-            for record in records(report, &self.writer.spec.codec) {
-                self.completions.append(&record).map_err(observer_error)?;
-            }
+            let records = records(report, &self.writer.spec.codec);
+            self.folder
+                .write_completions(u64::from(step), &records, &self.parts)
+                .map_err(observer_error)?;
         }
+        // In front of the metrics: a step with metrics has its proof.
+        self.ledger.append(&report.ledger).map_err(observer_error)?;
         self.metrics.append(metrics).map_err(observer_error)?;
+        self.tensorboard.append(&line(metrics)).map_err(observer_error)?;
         if report.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
             self.monitor.say(&format!(
                 "step {step}: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps"
             ));
+        }
+        self.trips(step, done.trips).map_err(observer_error)?;
+        if let Some(mix) = report.reference_updated {
+            let weights = report.ledger.reference_changed.as_ref().map(|now| now.weights.clone());
+            let weights = weights.unwrap_or_default();
+            self.event(step, EventKind::Reference { mix, weights }).map_err(observer_error)?;
         }
         if self.is_checkpoint_due(done) {
             self.checkpoint(training, done.is_best).map_err(observer_error)?;
@@ -232,47 +343,24 @@ impl TrainObserver<Policy> for Observer {
         self.monitor.step(report, metrics);
         Ok(())
     }
+
+    fn failed(&mut self, trips: &[Trip]) -> Result<(), TrainError> {
+        self.trips(self.steps_done, trips).map_err(observer_error)
+    }
+
+    fn records(&self, step: u32) -> bool {
+        is_due(step + 1, self.save.completions_every)
+    }
+}
+
+/// As it stands in `metrics.jsonl`.
+fn line(metrics: &Metrics) -> Map<String, Value> {
+    match serde_json::to_value(metrics) {
+        Ok(Value::Object(line)) => line,
+        other => panic!("metrics are names and numbers: {other:?}"),
+    }
 }
 
 fn is_due(done: u32, every: u32) -> bool {
     every > 0 && done.is_multiple_of(every)
-}
-
-/// The completions of a step as they are stored.
-fn records(report: &StepReport, codec: &Codec) -> Vec<CompletionRecord> {
-    let completions: Vec<&Completion> =
-        report.groups.iter().flat_map(|group| &group.completions).collect();
-    let prompts: Vec<String> = report
-        .groups
-        .iter()
-        .flat_map(|group| vec![codec.decode(&group.prompt.ids); group.completions.len()])
-        .collect();
-    let advantages: Vec<f64> = report.advantages.groups.concat();
-    (0..completions.len())
-        .map(|i| {
-            let (completion, outcome) = (completions[i], &report.outcomes[i]);
-            let parts = match outcome {
-                Outcome::Scored(scored) => scored.parts.as_slice(),
-                Outcome::Abstained | Outcome::Failed { .. } => &[],
-            };
-            CompletionRecord {
-                step: u64::from(report.step) + 1,
-                prompt: completion.key().prompt,
-                prompt_text: Some(prompts[i].clone()).filter(|text| !text.is_empty()),
-                sample: completion.key().sample,
-                text: report.texts[i].clone(),
-                reward: outcome.total(),
-                parts: parts.iter().map(|(name, v)| ((*name).to_owned(), Some(*v))).collect(),
-                advantage: Some(advantages[i]),
-                actions: completion.actions() as u32,
-                completion_ids: completion.action_ids().collect(),
-                sampling_logprobs: completion.sampling_logprobs().to_vec(),
-                sampling_logprob: Some(
-                    completion.sampling_logprobs().iter().map(|&l| f64::from(l)).sum(),
-                ),
-                finish: completion.finish(),
-                policy_version: completion.policy_version(),
-            }
-        })
-        .collect()
 }

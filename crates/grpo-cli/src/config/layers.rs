@@ -54,6 +54,25 @@ impl Origin {
             TrainError::Loss { key, .. } => {
                 anyhow::anyhow!("{}{error}", self.place(&format!("loss.{key}")))
             }
+            TrainError::Guard { guard, key, .. } => {
+                anyhow::anyhow!("{}{error}", self.place(&format!("guards[{guard}].{key}")))
+            }
+            TrainError::KlController(fault) => {
+                let key = match fault.setting() {
+                    "kl_coef" => "loss.kl_coef",
+                    key => key,
+                };
+                anyhow::anyhow!("{}{error}", self.place(key))
+            }
+            TrainError::Horizon { .. } => {
+                anyhow::anyhow!("{}{error}", self.place("kl_controller.horizon"))
+            }
+            TrainError::TwoPeriods => {
+                anyhow::anyhow!("{}{error}", self.place("reference.every_epochs"))
+            }
+            TrainError::MixOfNothing => {
+                anyhow::anyhow!("{}{error}", self.place("reference.mix"))
+            }
             TrainError::UncorrectedWeights { .. } => {
                 anyhow::anyhow!("{}{error}", self.place("sampling.weights"))
             }
@@ -210,10 +229,28 @@ fn line_of_key(text: &str, parts: &[&str]) -> Option<usize> {
     let mut table = document.get_ref();
     let (last, above) = parts.split_last()?;
     for part in above {
-        table = table.get(*part)?.get_ref().as_table()?;
+        // `guards[1]` is a table of a list.
+        let (name, place) = indexed(part);
+        let value = table.get(name)?.get_ref();
+        let value = match place {
+            Some(place) => value.as_array()?.get(place)?.get_ref(),
+            None => value,
+        };
+        table = value.as_table()?;
     }
-    let (key, _) = table.get_key_value(*last)?;
-    Some(line_of(text, key.span().start))
+    let (name, place) = indexed(last);
+    let (key, value) = table.get_key_value(name)?;
+    let item = place.and_then(|place| value.get_ref().as_array()?.get(place));
+    Some(line_of(text, item.map_or(key.span(), |item| item.span()).start))
+}
+
+/// `guards[1]` → `guards` and 1.
+fn indexed(part: &str) -> (&str, Option<usize>) {
+    let item = part.strip_suffix(']').and_then(|part| part.split_once('['));
+    match item.and_then(|(name, place)| Some((name, place.parse().ok()?))) {
+        Some((name, place)) => (name, Some(place)),
+        None => (part, None),
+    }
 }
 
 fn line_of(text: &str, offset: usize) -> usize {

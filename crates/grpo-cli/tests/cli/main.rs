@@ -1,15 +1,20 @@
 //! The built program: what it does, and what it refuses.
 
+mod audit;
 mod completions;
 mod configuration;
 mod describe;
+mod explain;
 mod folders;
 mod golden_models;
+mod guards;
 mod logprob;
 mod models;
 mod molecules;
+mod preflight;
 mod replay;
 mod report;
+mod resume;
 mod sample;
 mod selftest;
 mod shipped;

@@ -2,13 +2,11 @@
 
 use std::fs;
 
-use serde_json::{Map, Value, json};
+use grpo_data::Finish;
+use grpo_run::CompletionRecord;
 
 use crate::support::Place;
-use crate::texts::objects;
 use crate::training_texts;
-
-const COMPLETIONS: &str = "run/completions/completions.jsonl";
 
 /// The arguments of a replay.
 fn arguments<'a>(place: [&'a str; 3], more: &[&'a str]) -> Vec<&'a str> {
@@ -17,12 +15,11 @@ fn arguments<'a>(place: [&'a str; 3], more: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// The record of a completion.
-fn record(place: &Place, of: [&str; 3]) -> Map<String, Value> {
-    let is_it = |line: &Map<String, Value>| {
-        let values = ["step", "prompt", "sample"].map(|name| line[name].to_string());
-        values.each_ref().map(String::as_str) == of
+fn record(place: &Place, of: [&str; 3]) -> CompletionRecord {
+    let is_it = |record: &CompletionRecord| {
+        [record.step.to_string(), record.prompt.to_string(), record.sample.to_string()] == of
     };
-    objects(&place.read(COMPLETIONS)).into_iter().find(is_it).unwrap()
+    place.completions("run").into_iter().find(is_it).unwrap()
 }
 
 /// Replays to a good end: the record, and nothing written.
@@ -32,14 +29,14 @@ fn find_again(place: &Place, of: [&str; 3], more: &[&str], policy: &str) {
     let ended = place.succeed(&arguments(of, more));
     assert_eq!(place.files(), before, "{of:?} left something behind");
     let record = record(place, of);
-    let text = record["text"].as_str().unwrap();
-    let prompt = record.get("prompt_text").map(|prompt| prompt.as_str().unwrap());
+    let text = &record.text;
+    let prompt = record.prompt_text.as_ref();
     let prompt = prompt.map_or(String::new(), |prompt| format!("prompt       {prompt:?}\n"));
     let [step, prompt_place, sample] = of;
     let expected = format!(
         "completion   step {step}, prompt {prompt_place}, sample {sample} of run\n{policy}{prompt}recorded     {text:?}\nnow          {text:?}\nids          equal\nlogprobs     equal bit for bit, {} of them\nreward       {}\n",
-        record["actions"],
-        record["reward"].as_f64().unwrap(),
+        record.actions,
+        record.reward.unwrap(),
     );
     assert_eq!(ended.stdout, expected);
 }
@@ -84,7 +81,16 @@ fn completions_of_prompts_by_an_adapter() {
         ("gpt2", "train.updates_per_rollout=2"),
     ] {
         let place = training_texts::place(family);
-        place.succeed(&["train", "train.toml", "--set", change, "--set", "save.every=1"]);
+        place.succeed(&[
+            "train",
+            "train.toml",
+            "--set",
+            change,
+            "--set",
+            "save.every=1",
+            "--set",
+            "save.keep_last=9",
+        ]);
         let mut texts = Vec::new();
         for (step, policy) in [
             ("1", "policy       m, where the run began\n"),
@@ -94,7 +100,7 @@ fn completions_of_prompts_by_an_adapter() {
             for (prompt, sample, threads) in [("0", "1", "1"), ("1", "3", "2")] {
                 let of = [step, prompt, sample];
                 find_again(&place, of, &["--no-retrain", "--threads", threads], policy);
-                texts.push(record(&place, of)["prompt_text"].clone());
+                texts.push(record(&place, of).prompt_text);
             }
         }
         texts.dedup();
@@ -127,11 +133,12 @@ fn completions_that_were_sampled_with_rounded_weights() {
 fn stop_strings_of_the_run_are_those_of_the_replay() {
     let place = training_texts::place("llama");
     place.succeed(&["train", "train.toml", "--set", "sampling.stop=[\"e\", \"a\", \"t\"]"]);
-    let records = objects(&place.read(COMPLETIONS));
-    let mut of_step = records.iter().filter(|record| record["step"] == 1);
-    let stopped = of_step.find(|record| record["finish"] == "stop").expect("one that was stopped");
-    assert!(stopped["text"].as_str().unwrap().contains(['e', 'a', 't']));
-    let of = ["prompt", "sample"].map(|name| stopped[name].to_string());
+    let records = place.completions("run");
+    let mut of_step = records.iter().filter(|record| record.step == 1);
+    let stopped = of_step.find(|record| record.finish == Finish::Stop);
+    let stopped = stopped.expect("one that was stopped");
+    assert!(stopped.text.contains(['e', 'a', 't']));
+    let of = [stopped.prompt, stopped.sample].map(|place| place.to_string());
     let begin = "policy       m, where the run began\n";
     find_again(&place, ["1", &of[0], &of[1]], &[], begin);
     find_again(&place, ["1", &of[0], &of[1]], &["--batch-size", "3"], begin);
@@ -153,64 +160,62 @@ fn all_of_a_model_that_kept_nothing() {
     );
 }
 
-/// Writes another record of the completion of step 3, prompt 1, sample 2.
-fn falsify(place: &Place, change: impl Fn(&mut Map<String, Value>)) {
-    let mut lines = objects(&place.read(COMPLETIONS));
-    let line = lines.iter_mut().find(|line| {
-        ["step", "prompt", "sample"].map(|name| line[name].as_u64().unwrap()) == [3, 1, 2]
-    });
-    change(line.unwrap());
-    let text: String = lines.iter().map(|line| format!("{}\n", json!(line))).collect();
-    place.write(COMPLETIONS, text);
-}
-
 #[test]
 fn a_record_that_was_changed_is_found() {
     let place = run_of_molecules();
     let of = ["3", "1", "2"];
-    let whole = place.read(COMPLETIONS);
+    let path = place.path("run/completions/step-3.parquet");
+    let whole = fs::read(&path).unwrap();
     let right = record(&place, of);
-    let (id, logprob) = (&right["completion_ids"][1], &right["sampling_logprobs"][0]);
-    let count = right["actions"].as_u64().unwrap();
-    let other = id.as_u64().unwrap() + 1;
-    let check = |change: &dyn Fn(&mut Map<String, Value>), expected: &str| {
-        place.write(COMPLETIONS, &whole);
-        falsify(&place, change);
+    let (id, logprob, count) = (right.completion_ids[1], right.sampling_logprobs[0], right.actions);
+    let check = |change: &dyn Fn(&mut CompletionRecord), expected: &str| {
+        fs::write(&path, &whole).unwrap();
+        place.falsify([3, 1, 2], change);
         place.refuse(&arguments(of, &[]), expected);
     };
     // Nothing was changed.
-    falsify(&place, |_| ());
+    place.falsify([3, 1, 2], |_| ());
     place.succeed(&arguments(of, &[]));
 
+    let other = id + 1;
     check(
-        &|line| line["completion_ids"][1] = json!(other),
+        &|record| record.completion_ids[1] = other,
         &format!(
             "the completion is not the recorded one: ids differ from token 1 on, which was {other} and is {id} ({count} recorded, {count} now)"
         ),
     );
-    let one_off = f32::from_bits((logprob.as_f64().unwrap() as f32).to_bits() + 1);
-    let distance = (one_off - logprob.as_f64().unwrap() as f32).abs();
+    let one_off = f32::from_bits(logprob.to_bits() + 1);
+    let distance = (one_off - logprob).abs();
     check(
-        &|line| line["sampling_logprobs"][0] = json!(one_off),
+        &|record| record.sampling_logprobs[0] = one_off,
         &format!(
             "the completion is not the recorded one: log-probabilities differ, 1 of {count} by at most {distance:e}"
         ),
     );
     check(
-        &|line| line["text"] = json!("CCC(CC)"),
+        &|record| record.text = "CCC(CC)".to_owned(),
         "the completion is not the recorded one: the recorded text is not that of its ids",
     );
     check(
-        &|line| {
-            line.insert("prompt_text".to_owned(), json!("C"));
-        },
+        &|record| record.prompt_text = Some("C".to_owned()),
         "the completion is not the recorded one: it has another prompt",
     );
     let fewer = count - 1;
     check(
-        &|line| {
-            for name in ["completion_ids", "sampling_logprobs"] {
-                line[name].as_array_mut().unwrap().pop();
+        &|record| {
+            record.actions = fewer;
+            let fewer = fewer as usize;
+            record.completion_ids.truncate(fewer);
+            record.fates.truncate(fewer);
+            for list in [
+                &mut record.sampling_logprobs,
+                &mut record.logprobs,
+                &mut record.ref_logprobs,
+                &mut record.entropies,
+                &mut record.gradients,
+                &mut record.surrogate_gradients,
+            ] {
+                list.truncate(fewer);
             }
         },
         &format!(
@@ -218,26 +223,19 @@ fn a_record_that_was_changed_is_found() {
         ),
     );
     check(
-        &|line| {
-            for name in ["completion_ids", "sampling_logprobs"] {
-                line.shift_remove(name);
-            }
-        },
-        "`run/completions/completions.jsonl` has no ids and log-probabilities of its completions, as an older version of this program wrote it; train anew to have them",
+        &|record| record.sampling_logprobs.truncate(fewer as usize),
+        &format!(
+            "`run/completions/step-3.parquet` is damaged: `sampling_logprobs` has {fewer} entries where `actions` is {count} in row 7; restore it from a copy, or train anew"
+        ),
     );
-
-    // A line that is none, and one that is gone.
-    let broken = whole.replacen("\"prompt\":1,", "\"prompt\":one,", 1);
-    place.write(COMPLETIONS, broken);
+    check(
+        &|record| record.sample = 9,
+        "`run/completions/step-3.parquet` has no row of prompt 1, sample 2, though it has others of the step; restore the file from a copy",
+    );
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     place.refuse(
         &arguments(of, &[]),
-        "line 5 of `run/completions/completions.jsonl` is damaged: expected value at line 1 column 20; remove the line, or restore the file from a copy",
-    );
-    let gone: String = whole.split_inclusive('\n').take(3 * 8 - 2).collect();
-    place.write(COMPLETIONS, gone);
-    place.refuse(
-        &arguments(of, &[]),
-        "`run/completions/completions.jsonl` has no line of step 3, prompt 1, sample 2, though it has others of the step; restore the file from a copy",
+        "`run/completions/step-3.parquet` is damaged: Parquet error: Invalid Parquet file. Corrupt footer; restore it from a copy, or train anew",
     );
 }
 
@@ -261,10 +259,10 @@ fn what_no_run_has_is_refused() {
         &["replay", "none", "--step", "1"],
         "`none` is not the folder of a run, as it has no `run.json`; check the path",
     );
-    fs::remove_file(place.path(COMPLETIONS)).unwrap();
+    fs::remove_file(place.path("run/completions/step-1.parquet")).unwrap();
     check(
         ["1", "0", "0"],
-        "cannot read `run/completions/completions.jsonl`: No such file or directory (os error 2); check that it is there and readable",
+        "the completions of step 1 were not recorded (save.completions_every = 1); recorded are 2, 3",
     );
 
     let sparse = ["--run", "sparse", "--set", "save.completions_every=2"];
@@ -293,7 +291,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     let place = training_texts::place("llama");
     // A folder of the hub has none.
     fs::remove_file(place.path("m/manifest.json")).unwrap();
-    place.succeed(&["train", "train.toml", "--set", "save.every=1"]);
+    place.succeed(&["train", "train.toml", "--set", "save.every=1", "--set", "save.keep_last=9"]);
     let again = || arguments(["2", "0", "0"], &[]);
     place.succeed(&again());
 

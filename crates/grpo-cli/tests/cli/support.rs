@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use grpo_run::{CompletionRecord, RunFolder};
 use tempfile::TempDir;
 
 /// A folder that the program runs in.
@@ -92,6 +93,27 @@ impl Place {
         }
         found.sort();
         found
+    }
+
+    /// All completions that a run recorded, step by step.
+    pub(crate) fn completions(&self, run: &str) -> Vec<CompletionRecord> {
+        let folder = RunFolder::open(&self.path(run)).unwrap();
+        let steps = folder.completion_steps().unwrap().into_iter();
+        steps.flat_map(|step| folder.completions_of(step).unwrap()).collect()
+    }
+
+    /// Changes one completion of the run `run`.
+    pub(crate) fn falsify(
+        &self,
+        [step, prompt, sample]: [u32; 3],
+        change: impl Fn(&mut CompletionRecord),
+    ) {
+        let folder = RunFolder::open(&self.path("run")).unwrap();
+        let mut records = folder.completions_of(step.into()).unwrap();
+        let is_it =
+            |record: &&mut CompletionRecord| (record.prompt, record.sample) == (prompt, sample);
+        change(records.iter_mut().find(is_it).unwrap());
+        folder.write_completions(step.into(), &records, &["valid", "qed", "sa"]).unwrap();
     }
 
     /// A copy of the small model in the folder `model`.

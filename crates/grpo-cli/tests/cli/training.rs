@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::support::{Ended, Place, small_model};
+use crate::texts::entries;
 
 /// The lines of a run's `metrics.jsonl`, without times.
 fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
@@ -11,7 +12,7 @@ fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
         .map(|line| {
             let mut line: Map<String, Value> = serde_json::from_str(line).unwrap();
             line.retain(|name, _| {
-                !name.starts_with("time/")
+                !["time/", "memory/"].iter().any(|folder| name.starts_with(folder))
                     && !["step_time", "tokens_per_second"].contains(&name.as_str())
             });
             line
@@ -71,16 +72,20 @@ fn a_training_leaves_all_that_one_needs_to_repeat_it() {
     assert_eq!(lines[0]["kl"].as_f64(), Some(0.0));
     assert!(lines[2]["kl"].as_f64().unwrap() > 0.0);
 
-    let completions = place.read("run/completions/completions.jsonl");
-    assert!(!completions.contains("prompt_text"), "there is no prompt but the beginning mark");
-    assert_eq!(completions.lines().count(), 3 * 2 * 4);
-    for line in completions.lines() {
-        let line: Map<String, Value> = serde_json::from_str(line).unwrap();
-        for name in ["step", "prompt", "sample", "text", "reward", "advantage", "actions", "finish"]
-        {
-            assert!(!line[name].is_null(), "{name}: {line:?}");
-        }
+    let completions = place.completions("run");
+    assert_eq!(completions.len(), 3 * 2 * 4);
+    for record in &completions {
+        assert_eq!(record.prompt_text, None, "there is no prompt but the beginning mark");
+        assert!(record.reward.is_some() && record.parts.contains_key("valid"), "{record:?}");
+        let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum::<f64>();
+        let distance = sum(&record.logprobs) - sum(&record.sampling_logprobs);
+        assert!(record.actions > 0 && distance.abs() < 1e-3, "{distance}");
     }
+    let files = entries(&place.path("run/completions"));
+    assert_eq!(files, ["step-1.parquet", "step-2.parquet", "step-3.parquet"]);
+    let events = entries(&place.path("run"));
+    let events = events.iter().filter(|name| name.starts_with("events.out.tfevents."));
+    assert_eq!(events.count(), 1);
     let info: Map<String, Value> = serde_json::from_str(&place.read("run/run.json")).unwrap();
     assert_eq!((info["seed"].as_i64(), info["device"].as_str()), (Some(1), Some("flex")));
     let data = info["data"].as_array().unwrap();
@@ -102,7 +107,17 @@ fn a_training_leaves_all_that_one_needs_to_repeat_it() {
     assert_eq!(metrics(&place, "other"), lines);
     place.succeed(&["train", "train.toml", "--run", "one", "--threads", "1"]);
     assert_eq!(metrics(&place, "one"), lines);
-    assert_eq!(place.read("one/completions/completions.jsonl"), completions);
+    assert_eq!(place.completions("one"), completions);
+    for step in ["step-1", "step-3"] {
+        let bytes = |run: &str| {
+            std::fs::read(place.path(&format!("{run}/completions/{step}.parquet"))).unwrap()
+        };
+        assert!(bytes("one") == bytes("run"), "{step}");
+    }
+    // What is recorded moves nothing.
+    place.succeed(&["train", "train.toml", "--run", "less", "--set", "save.completions_every=0"]);
+    assert_eq!(metrics(&place, "less"), lines);
+    assert!(entries(&place.path("less/completions")).is_empty());
     place.succeed(&["train", "train.toml", "--run", "seed", "--set", "seed=2"]);
     assert_ne!(metrics(&place, "seed"), lines);
 }

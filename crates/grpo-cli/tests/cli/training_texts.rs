@@ -72,7 +72,10 @@ fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
     let mut lines = objects(&place.read(&format!("{run}/metrics.jsonl")));
     for line in &mut lines {
         let times = ["step_time", "tokens_per_second"];
-        line.retain(|name, _| !name.starts_with("time/") && !times.contains(&name.as_str()));
+        line.retain(|name, _| {
+            !["time/", "memory/"].iter().any(|folder| name.starts_with(folder))
+                && !times.contains(&name.as_str())
+        });
     }
     lines
 }
@@ -114,11 +117,12 @@ fn an_adapter_is_trained_beside_its_base() {
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[0]["kl"].as_f64(), Some(0.0));
         assert!(lines[2]["kl"].as_f64().unwrap() > 0.0, "{family}");
-        let completions = place.read("run/completions/completions.jsonl");
-        assert_eq!(completions.lines().count(), 3 * 2 * 4);
+        let completions = place.completions("run");
+        assert_eq!(completions.len(), 3 * 2 * 4);
         // Three prompts in six places: each twice.
-        let of_first = "\"prompt_text\":\"two and two are\"";
-        assert_eq!(completions.matches(of_first).count(), 2 * 4, "{completions}");
+        let first = Some("two and two are");
+        let of_first = completions.iter().filter(|record| record.prompt_text.as_deref() == first);
+        assert_eq!(of_first.count(), 2 * 4, "{completions:?}");
         let info: Map<String, Value> = serde_json::from_str(&place.read("run/run.json")).unwrap();
         let roles: Vec<&Value> =
             info["data"].as_array().unwrap().iter().map(|file| &file["role"]).collect();
@@ -131,11 +135,10 @@ fn an_adapter_is_trained_beside_its_base() {
         let adapter = |run: &str| {
             fs::read(place.path(&format!("{run}/adapter/adapter_model.safetensors"))).unwrap()
         };
-        let completions = |run: &str| place.read(&format!("{run}/completions/completions.jsonl"));
         for (run, from, threads) in [("one", "train.toml", "1"), ("two", "run/config.toml", "2")] {
             place.succeed(&["train", from, "--run", run, "--threads", threads]);
             assert_eq!(metrics(&place, run), lines, "{family}, {run}");
-            assert_eq!(completions(run), completions("run"), "{family}, {run}");
+            assert_eq!(place.completions(run), completions, "{family}, {run}");
             assert!(adapter(run) == adapter("run"), "{family}, {run}");
         }
         place.succeed(&["train", "train.toml", "--run", "seed", "--set", "seed=2"]);
@@ -163,7 +166,8 @@ fn all_of_a_model_is_trained_without_an_adapter() {
         "tokenizer_config.json",
     ];
     assert_eq!(entries(&place.path("run/model")), names);
-    assert_eq!(entries(&place.path("run/checkpoints/step-2")), names);
+    let of_checkpoint = [&names[..], &["trainer"]].concat();
+    assert_eq!(entries(&place.path("run/checkpoints/step-2")), of_checkpoint);
     let lines = place.lines(&["sample", "--model", "run/model", "--prompt", "the", "-n", "2"]);
     assert_eq!(lines.len(), 2);
 }
@@ -181,16 +185,12 @@ fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
     place.succeed(&["train", "train.toml"]);
     let kl = |run: &str| metrics(&place, run)[0]["kl"].as_f64().unwrap();
     assert_eq!(kl("run"), 0.0);
-    place.succeed(&["train", "train.toml", "--run", "base", "--set", "reference=base"]);
+    place.succeed(&["train", "train.toml", "--run", "base", "--set", "reference.from=base"]);
     assert!(kl("base") > 1e-3, "{}", kl("base"));
     // The base of both is the same, and so is what was drawn in the first step.
     let first = |run: &str| {
-        place
-            .read(&format!("{run}/completions/completions.jsonl"))
-            .lines()
-            .next()
-            .unwrap()
-            .to_owned()
+        let record = place.completions(run).swap_remove(0);
+        (record.completion_ids, record.sampling_logprobs, record.reward, record.advantage)
     };
     assert_eq!(first("run"), first("base"));
     let settings = |folder: &str| place.read(&format!("{folder}/adapter/adapter_config.json"));
@@ -233,8 +233,8 @@ fn a_base_in_fewer_bits() {
         "base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out",
     );
     place.refuse(
-        &["train", "train.toml", "--set", "reference=base"],
-        "reference = \"base\" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`",
+        &["train", "train.toml", "--set", "reference.from=base"],
+        "reference.from = \"base\" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`",
     );
 }
 
@@ -356,8 +356,8 @@ fn files_of_no_prompts() {
         "model = \"m\": lora.targets: no linear layer is called 'qkv'; there are: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj",
     );
     place.refuse(
-        &["train", "train.toml", "--set", "reference=nothing"],
-        "--set reference=nothing: reference: unknown variant `nothing`, expected `start` or `base`",
+        &["train", "train.toml", "--set", "reference.from=nothing"],
+        "--set reference.from=nothing: reference.from: unknown variant `nothing`, expected `start` or `base`",
     );
 }
 

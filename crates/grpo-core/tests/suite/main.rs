@@ -2,6 +2,7 @@
 
 mod acceptance;
 mod acceptance_runs;
+mod adaptive_kl;
 mod advantages;
 mod advantages_by_hand;
 mod against_oracle;
@@ -9,6 +10,7 @@ mod bandit;
 mod config;
 mod entropy;
 mod extremes;
+mod fates;
 mod gradients;
 mod invariance;
 mod kl;

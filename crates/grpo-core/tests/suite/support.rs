@@ -56,6 +56,9 @@ pub(crate) trait Run {
 
     fn add_to(&self, sums: &mut TokenStatistics, config: &LossConfig, totals: &BatchTotals);
 
+    /// What `of` makes of its tokens on the host.
+    fn with_host_tokens<T>(&self, of: impl FnOnce(&HostTokens<'_>) -> T) -> T;
+
     /// The rows of `range` as a micro-batch.
     fn part(&self, range: std::ops::Range<usize>) -> Self;
 
@@ -122,10 +125,14 @@ impl Run for Batch {
     }
 
     fn add_to(&self, sums: &mut TokenStatistics, config: &LossConfig, totals: &BatchTotals) {
+        self.with_host_tokens(|tokens| sums.add(tokens, config, totals));
+    }
+
+    fn with_host_tokens<T>(&self, of: impl FnOnce(&HostTokens<'_>) -> T) -> T {
         let flat = |rows: &Option<Rows>| rows.as_ref().map(|rows| rows.concat());
         let (old, reference) = (flat(&self.old), flat(&self.reference));
         let (sampling, exact_kl) = (flat(&self.sampling), flat(&self.exact_kl));
-        let tokens = HostTokens {
+        of(&HostTokens {
             logprobs: &self.logprobs.concat(),
             old_logprobs: old.as_deref(),
             ref_logprobs: reference.as_deref(),
@@ -134,8 +141,7 @@ impl Run for Batch {
             entropies: &self.entropies.concat(),
             mask: &self.mask,
             advantages: &self.advantages,
-        };
-        sums.add(&tokens, config, totals);
+        })
     }
 
     fn part(&self, range: std::ops::Range<usize>) -> Self {

@@ -5,6 +5,7 @@ mod cache;
 mod config_files;
 mod configs;
 mod damage;
+mod digest;
 mod families;
 mod files;
 mod gradients;

@@ -1,15 +1,13 @@
 use crate::{listing, names};
-use grpo_data::Finish;
-use grpo_run::{
-    CompletionRecord, DataFile, Existing, RunError, RunFolder, RunInfo, read_completions,
-};
+pub(crate) use grpo_run::Existing;
+use grpo_run::{DataFile, RunError, RunFolder, RunInfo};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::tempdir;
 
-fn info() -> RunInfo {
+pub(crate) fn info() -> RunInfo {
     RunInfo {
         command: vec!["grpo".into(), "train".into()],
         started: "2026-01-31T12:00:00Z".into(),
@@ -22,27 +20,11 @@ fn info() -> RunInfo {
     }
 }
 
-fn create(path: &Path, existing: Existing) -> Result<(RunFolder, Option<PathBuf>), RunError> {
+pub(crate) fn create(
+    path: &Path,
+    existing: Existing,
+) -> Result<(RunFolder, Option<PathBuf>), RunError> {
     RunFolder::create(path, existing, "seed = 1\n", &info())
-}
-
-fn completion(step: u64, reward: f64) -> CompletionRecord {
-    CompletionRecord {
-        step,
-        prompt_text: None,
-        prompt: 0,
-        sample: 1,
-        text: "CCO".into(),
-        reward: Some(reward),
-        parts: BTreeMap::from([("qed".into(), Some(0.5)), ("sa".into(), None)]),
-        advantage: Some(-0.25),
-        actions: 4,
-        completion_ids: vec![3, 3, 7, 0],
-        sampling_logprobs: vec![-0.1, -1e-7, -3.123_456_7, -0.0],
-        sampling_logprob: Some(-3.5),
-        finish: Finish::EndToken,
-        policy_version: step,
-    }
 }
 
 #[test]
@@ -136,25 +118,15 @@ fn a_resumed_run_writes_its_later_steps_again() {
     let folder = tempdir().unwrap();
     let (run, _) = create(&folder.path().join("one"), Existing::Refuse).unwrap();
     let mut metrics = run.metrics_from(0).unwrap();
-    let mut completions = run.completions_from(0).unwrap();
     for step in 0..4 {
         metrics.append(&json!({"step": step, "reward": 0.5})).unwrap();
-        completions.append(&completion(step, 0.5)).unwrap();
     }
     let mut metrics = run.metrics_from(2).unwrap();
-    let mut completions = run.completions_from(2).unwrap();
     metrics.append(&json!({"step": 2, "reward": 0.75})).unwrap();
-    completions.append(&completion(2, f64::NAN)).unwrap();
     let read = run.read_metrics().unwrap();
     let steps: Vec<_> = read.iter().map(|line| line["step"].as_u64().unwrap()).collect();
     assert_eq!(steps, [0, 1, 2]);
     assert_eq!(read[2]["reward"], 0.75);
-    let mut last = completion(2, 0.0);
-    last.reward = None;
-    assert_eq!(
-        read_completions(&run.completions_path()).unwrap(),
-        [completion(0, 0.5), completion(1, 0.5), last]
-    );
 }
 
 #[test]

@@ -1,9 +1,14 @@
 //! Tests through the public interface, in one binary.
 
 mod atomic;
+mod audit;
+mod checkpoints;
+mod completions;
 mod folder;
 mod json_lines;
+mod ledger;
 mod manifest;
+mod tensorboard;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -21,12 +21,17 @@ pub fn metrics(
     let mut seen = Lists::default();
     for b in (0..case.rows()).filter(|&b| !case.active(b).is_empty()) {
         let c = ratios(case, &frozen.old, b, config.ratio_level);
+        let mut kl = 0.0;
         for t in case.active(b) {
             seen.push("entropy", case.entropies[b][t]);
             seen.push("ratio", c[t]);
             if case.reference.is_some() {
                 seen.push("kl", penalty(case, b, t, c[t], config));
+                kl += penalty(case, b, t, c[t], config);
             }
+        }
+        if case.reference.is_some() {
+            seen.push("kl of sequence", kl);
         }
         clipping(&mut seen, case, b, &c, config);
         if let Surrogate::Vespo { .. } = config.surrogate {
@@ -94,6 +99,15 @@ fn sampling(seen: &mut Lists, logs: &[f64], config: &LossConfig) {
     }
 }
 
+/// `numpy.quantile(values, 0.99)`
+fn percentile_99(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(|a, b| a.partial_cmp(b).expect("a metric is a number"));
+    let place = 0.99 * (sorted.len() - 1) as f64;
+    let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    low + (high - low) * place.fract()
+}
+
 fn truth(value: bool) -> f64 {
     if value { 1.0 } else { 0.0 }
 }
@@ -114,6 +128,10 @@ impl Lists {
         let mut all = BTreeMap::new();
         for (metric, quantity, of) in [
             ("kl", "kl", &mean as &dyn Fn(&[f64]) -> f64),
+            ("kl_p99", "kl", &percentile_99),
+            ("kl_max", "kl", &most),
+            ("kl_sequence", "kl of sequence", &mean),
+            ("ratio/p99", "ratio", &percentile_99),
             ("entropy", "entropy", &mean),
             ("ratio/min", "ratio", &least),
             ("ratio/max", "ratio", &most),

@@ -1,6 +1,7 @@
 //! The mathematics once more, in plain f64 loops written from the formulas: slow, and short enough to be
 //! checked by eye. It shares the configuration types with `grpo-core`, and no computation.
 
+mod adaptive_kl;
 mod advantages;
 mod entropy;
 mod frozen;
@@ -10,6 +11,7 @@ mod loss;
 mod metrics;
 mod score;
 
+pub use adaptive_kl::adaptive_kl;
 pub use advantages::advantages;
 pub use entropy::high_entropy;
 pub use gradient::{Gradient, gradient, near_a_kink};

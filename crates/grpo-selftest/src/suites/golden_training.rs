@@ -7,7 +7,7 @@ use grpo_model::{Frozen, Policy, StoredTensors, Transformer, WeightPrecision};
 use grpo_rewards::{Outcome, RewardConfig, Scored};
 use grpo_train::{
     AdvantageSettings, Decayed, EvalConfig, GrpoConfig, Learner, Lesson, LossSettings,
-    OptimizerConfig, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
+    OptimizerConfig, ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
 };
 
 use super::golden_models::{check_ids, check_length, load, start};
@@ -135,6 +135,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             micro_batch_tokens: 3,
             activation_checkpointing: true,
             reward_time_limit: 60.0,
+            max_roll_backs: 3,
             max_failed_rewards: 0.0,
         },
         sampling: SamplingConfig {
@@ -164,6 +165,9 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             ..LossSettings::default()
         },
         // The sampler was another program, whose losses and weights are what is compared.
+        kl_controller: None,
+        reference: ReferenceSettings::default(),
+        guards: None,
         sampler_check: SamplerCheck { tolerance: f64::MAX, above: None },
         optimizer: OptimizerConfig {
             learning_rate: expected.optimizer.lr,

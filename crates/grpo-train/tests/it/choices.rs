@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 /// With AdamW's ε at 1, a step is a smooth function of the gradient; two updates, so that ratios move.
-fn smooth(loss: LossSettings) -> GrpoConfig {
+pub(crate) fn smooth(loss: LossSettings) -> GrpoConfig {
     let mut config = GrpoConfig { loss, ..config() };
     config.optimizer.epsilon = 1.0;
     config.optimizer.learning_rate = 1.0;
@@ -29,7 +29,7 @@ fn run(config: GrpoConfig) -> (StepReport, Vec<f32>) {
     (report, parameters(grpo.policy()))
 }
 
-fn choices() -> Vec<LossSettings> {
+pub(crate) fn choices() -> Vec<LossSettings> {
     let plain = LossSettings { kl_coef: Some(0.05), ..LossSettings::default() };
     let mode = MismatchMode::Truncate;
     let mismatch = |level, max| Some(MismatchCorrection { level, mode, min: 0.5, max });

@@ -90,7 +90,8 @@ fn grpo(config: GrpoConfig) -> Grpo<Bigram> {
     let decode = Arc::new(|ids: &[u32]| "C".repeat(ids.len()));
     let policy = Bigram::new();
     let reference = Frozen::snapshot(&policy);
-    let parts = Parts { policy, reference, end_ids: vec![END], longest_prompt: 3, decode };
+    let parts =
+        Parts { policy, reference, end_ids: vec![END], longest_prompt: 3, epoch: None, decode };
     Grpo::new(parts, config, SEED).unwrap()
 }
 

@@ -29,7 +29,7 @@ fn sampled() -> (Vec<Group>, Vec<Outcome>) {
 }
 
 /// The same completions, with `change` made to the log-probabilities that were recorded.
-fn recorded(groups: &[Group], change: impl Fn(u32, u32, &mut [f32])) -> Vec<Group> {
+pub(crate) fn recorded(groups: &[Group], change: impl Fn(u32, u32, &mut [f32])) -> Vec<Group> {
     let of = |completion: &Completion| {
         let mut parts = CompletionParts::from(completion.clone());
         change(parts.key.prompt, parts.key.sample, &mut parts.sampling_logprobs);

@@ -12,8 +12,8 @@ use grpo_model::{
 use grpo_rewards::RewardConfig;
 use grpo_train::{
     AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings, Metrics,
-    OptimizerConfig, Parts, SamplerCheck, SamplingConfig, ScheduleConfig, StepReport, TrainConfig,
-    TrainError, unconditional_prompts,
+    OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig,
+    StepReport, TrainConfig, TrainError, unconditional_prompts,
 };
 
 /// Tokens of small molecules.
@@ -66,6 +66,7 @@ pub(crate) fn config() -> GrpoConfig {
             micro_batch_tokens: 64,
             activation_checkpointing: false,
             reward_time_limit: 60.0,
+            max_roll_backs: 3,
             max_failed_rewards: 0.1,
         },
         sampling: SamplingConfig {
@@ -88,6 +89,9 @@ pub(crate) fn config() -> GrpoConfig {
         },
         advantage: AdvantageSettings::default(),
         loss: LossSettings { kl_coef: Some(0.05), ..LossSettings::default() },
+        kl_controller: None,
+        reference: ReferenceSettings::default(),
+        guards: None,
         sampler_check: SamplerCheck::default(),
         optimizer: optimizer(),
         schedule: ScheduleConfig::default(),
@@ -133,7 +137,14 @@ pub(crate) fn begin<M: CausalLm>(
     decode: Decode,
 ) -> Result<Grpo<M>, TrainError> {
     let reference = Frozen::snapshot(&policy);
-    let parts = Parts { policy, reference, end_ids: vec![boundary], longest_prompt: 1, decode };
+    let parts = Parts {
+        policy,
+        reference,
+        end_ids: vec![boundary],
+        longest_prompt: 1,
+        epoch: None,
+        decode,
+    };
     Grpo::new(parts, config, seed)
 }
 
@@ -159,9 +170,7 @@ pub(crate) fn parameters<M: Module>(model: &M) -> Vec<f32> {
 pub(crate) fn timeless(metrics: &Metrics) -> Vec<(String, f64)> {
     metrics
         .iter()
-        .filter(|(name, _)| {
-            !name.starts_with("time/") && !["step_time", "tokens_per_second"].contains(name)
-        })
+        .filter(|(name, _)| !Metrics::is_machine(name))
         .map(|(name, value)| (name.to_owned(), value))
         .collect()
 }

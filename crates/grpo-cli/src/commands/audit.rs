@@ -1,0 +1,188 @@
+//! `grpo audit`: what a run's files prove of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use grpo_model::{Policy, weights_digest};
+use grpo_run::{
+    Evidence, Finding, LedgerCompletion, Period, Plan, ReferencePlan, ReferenceStart,
+    ReferenceUpdate, RunFolder, StoredWeights, Verdict, audit, verify,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::args::AuditArguments;
+use crate::commands::replay::kept;
+use crate::models::{Trained, load};
+use crate::output::{say, sentence};
+use crate::train_file::TrainFile;
+use crate::{config, device};
+
+pub(crate) fn run(arguments: &AuditArguments) -> anyhow::Result<()> {
+    let run = arguments.run.display();
+    let folder = RunFolder::open(&arguments.run)?;
+    let loaded = config::load::<TrainFile>(&folder.config_path(), &[])
+        .with_context(|| format!("`{run}` is no run of `grpo train`"))?;
+    let evidence = evidence(&folder, &loaded.value)?;
+    let findings = audit(&evidence);
+    let violated = findings.iter().filter(|finding| !finding.violations().is_empty()).count();
+    match arguments.json {
+        true => {
+            let violations = findings.iter().map(|finding| finding.violations().len()).sum();
+            let report =
+                Report { run: folder.path(), steps: evidence.ledger.len(), violations, findings };
+            say(format_args!("{}", serde_json::to_string_pretty(&report)?));
+        }
+        false => findings.iter().for_each(print),
+    }
+    anyhow::ensure!(
+        violated == 0,
+        "{violated} of the properties that the files of `{run}` should prove {} violated",
+        if violated == 1 { "is" } else { "are" }
+    );
+    Ok(())
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Report<'a> {
+    run: &'a Path,
+    /// Steps in the ledger.
+    steps: usize,
+    /// In all findings together.
+    violations: usize,
+    findings: Vec<Finding>,
+}
+
+/// Violations of a property that are printed, at most.
+const SHOWN: usize = 3;
+
+/// One line; of a violation one for each of the first.
+fn print(finding: &Finding) {
+    let line = |property: &str, verdict: &str, words: &dyn std::fmt::Display| {
+        say(format_args!("{property:<22}{verdict:<14}{words}"));
+    };
+    match &finding.verdict {
+        Verdict::Proven => line(finding.property, "proven", &finding.checked),
+        Verdict::NotRecorded { reason } => line(finding.property, "not recorded", reason),
+        Verdict::Violated { violations } => {
+            for (number, violation) in violations.iter().take(SHOWN).enumerate() {
+                let names = if number == 0 { (finding.property, "VIOLATED") } else { ("", "") };
+                line(names.0, names.1, violation);
+            }
+            if violations.len() > SHOWN {
+                let more = format!("and {} more; --json shows all", violations.len() - SHOWN);
+                line("", "", &more);
+            }
+        }
+    }
+}
+
+/// Reads all that the audit looks at.
+fn evidence(folder: &RunFolder, file: &TrainFile) -> anyhow::Result<Evidence> {
+    let path = folder.ledger_path();
+    let ledger = folder.read_ledger()?.with_context(|| {
+        format!(
+            "there is no `{}`: an older version of this program made the run, and kept no ledger; train anew to have one",
+            path.display()
+        )
+    })?;
+    anyhow::ensure!(
+        !ledger.is_empty(),
+        "`{}` has no finished step yet, and so there is nothing to audit; wait until the run has made one",
+        path.display()
+    );
+    let steps = folder.read_metrics()?;
+    let metrics = steps.iter().filter_map(|line| line.get("step").and_then(Value::as_u64));
+    let mut recorded = BTreeMap::new();
+    for step in folder.completion_steps()? {
+        let records = folder.completions_of(step)?;
+        let entries: Vec<LedgerCompletion> =
+            records.iter().filter_map(LedgerCompletion::of_record).collect();
+        recorded.insert(step, entries);
+    }
+    let is_adapter = file.adapter.is_some() || file.lora.is_some();
+    let checkpoints = folder.checkpoints()?.into_iter();
+    let checkpoints = checkpoints.map(|kept| (kept.step, stored(&kept.path, file, is_adapter)));
+    let trained = folder.path().join(if is_adapter { "adapter" } else { "model" });
+    Ok(Evidence {
+        ledger,
+        metrics: metrics.collect(),
+        events: folder.read_events()?,
+        plan: plan(file, &folder.read_config()?)?,
+        recorded,
+        checkpoints: checkpoints.collect(),
+        trained: trained.is_dir().then(|| stored(&trained, file, is_adapter)),
+        base: is_adapter.then(|| base(file)),
+    })
+}
+
+/// The weights in a folder of the run.
+fn stored(path: &Path, file: &TrainFile, is_adapter: bool) -> StoredWeights {
+    if let Err(fault) = verify(path) {
+        return StoredWeights::Damaged(fault.to_string());
+    }
+    if is_adapter && let Some(reason) = missing(&file.model) {
+        return StoredWeights::Unknown(reason);
+    }
+    hash(kept(path, file, &device::device()))
+}
+
+/// The model that the adapter was trained on.
+fn base(file: &TrainFile) -> StoredWeights {
+    if let Some(reason) = missing(&file.model) {
+        return StoredWeights::Unknown(reason);
+    }
+    let loaded = load(&file.model, Trained::Whole, file.base_precision, &device::device());
+    hash(loaded.map(|loaded| loaded.policy))
+}
+
+fn missing(model: &Path) -> Option<String> {
+    (!model.is_dir()).then(|| {
+        format!(
+            "the model folder {} is not here; go to the folder that the training ran in",
+            model.display()
+        )
+    })
+}
+
+fn hash(policy: anyhow::Result<Policy>) -> StoredWeights {
+    match policy {
+        Ok(policy) => StoredWeights::Hash(weights_digest(&policy).into()),
+        Err(error) => StoredWeights::Damaged(sentence(&error)),
+    }
+}
+
+/// What the configuration says that the run was to do.
+fn plan(file: &TrainFile, text: &str) -> anyhow::Result<Plan> {
+    Ok(Plan {
+        steps: u64::from(file.train.steps),
+        prompts_per_step: file.train.prompts_per_step,
+        group_size: u32::try_from(file.train.group_size)?,
+        updates_per_rollout: file.train.updates_per_rollout as usize,
+        reference: reference(&text.parse()?),
+    })
+}
+
+/// A name of where it begins, or a section with that and with when it changes.
+fn reference(config: &toml::Table) -> ReferencePlan {
+    let value = config.get("reference");
+    let key = |name: &str| value.and_then(|section| section.get(name));
+    let number = |name: &str| key(name).and_then(toml::Value::as_integer).map(i64::unsigned_abs);
+    let from = key("from").or(value).and_then(toml::Value::as_str);
+    let every = match (number("every_steps"), number("every_epochs")) {
+        (Some(steps), _) => Some(Period::Steps(steps)),
+        (None, Some(epochs)) => Some(Period::Epochs(epochs)),
+        (None, None) => None,
+    };
+    let mix = key("mix").and_then(toml::Value::as_float).unwrap_or(1.0);
+    ReferencePlan {
+        from: match from {
+            None | Some("start") => ReferenceStart::Policy,
+            Some("base") => ReferenceStart::Base,
+            Some(_) => ReferenceStart::Other,
+        },
+        update: every.map(|every| ReferenceUpdate { every, mix }),
+    }
+}

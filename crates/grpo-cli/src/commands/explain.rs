@@ -1,0 +1,171 @@
+//! `grpo explain`: what moved the policy in a step of a run, and why nothing else did.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+use comfy_table::{CellAlignment, Table, presets};
+use grpo_data::Codec;
+use grpo_run::RunFolder;
+use serde_json::Value;
+
+use crate::args::ExplainArguments;
+use crate::config;
+use crate::explanation::{Explained, Explanation, Token, Wanted};
+use crate::output::say;
+use crate::recorded::of_step;
+use crate::train_file::TrainFile;
+
+pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
+    let folder = RunFolder::open(&arguments.run)?;
+    let file = config::load::<TrainFile>(&folder.config_path(), &[])
+        .with_context(|| format!("`{}` is no run of `grpo train`", arguments.run.display()))?
+        .value;
+    let step = u64::from(arguments.step);
+    let records = of_step(&folder, &file, step)?;
+    let lines = folder.read_metrics()?;
+    let line = lines.iter().find(|line| line.get("step").and_then(Value::as_u64) == Some(step));
+    // Without the model that the run began with, ids are shown.
+    let codec = Codec::of_folder(&file.model).ok().filter(Codec::is_text);
+    let piece = |id: u32| codec.as_ref().map(|codec| codec.decode(&[id]));
+    let wanted = Wanted {
+        updates: file.train.updates_per_rollout,
+        prompt: arguments.prompt,
+        sample: arguments.sample,
+    };
+    let explanation = Explanation::of(step, &records, line, wanted, &piece)
+        .with_context(|| format!("`{}`", folder.completions_path(step).display()))?;
+    if arguments.json {
+        say(format_args!("{}", serde_json::to_string_pretty(&explanation)?));
+    } else {
+        show(&explanation);
+    }
+    Ok(())
+}
+
+fn show(explanation: &Explanation) {
+    say(format_args!("step {}", explanation.step));
+    explanation.answer.iter().for_each(|sentence| say(format_args!("{sentence}")));
+    let numbers = explanation.metrics.iter();
+    let numbers = numbers.map(|(name, value)| format!(", {name} {}", number(*value)));
+    say(format_args!(
+        "reward {} ± {}{}",
+        number(explanation.reward),
+        number(explanation.reward_std),
+        numbers.collect::<String>()
+    ));
+    for group in &explanation.groups {
+        let text = group.prompt_text.as_ref().map(|text| format!("  {text:?}"));
+        let rewards = match (group.constant, group.reward, group.reward_std) {
+            (Some(reward), ..) => format!("all rewards are {}", number(reward)),
+            (None, Some(mean), Some(std)) => format!("reward {} ± {}", number(mean), number(std)),
+            _ => "no rewards".to_owned(),
+        };
+        say(format_args!("\nprompt {}{}  {rewards}", group.prompt, text.unwrap_or_default()));
+        say(format_args!("{}", of_completions(&group.completions)));
+        for completion in &group.completions {
+            if let Some(tokens) = &completion.tokens {
+                say(format_args!(
+                    "\nprompt {}, sample {}  {:?}",
+                    group.prompt, completion.sample, completion.text
+                ));
+                say(format_args!("{}", of_tokens(tokens)));
+            }
+        }
+    }
+}
+
+fn of_completions(completions: &[Explained]) -> Table {
+    let parts: BTreeSet<&String> = completions.iter().flat_map(|one| one.parts.keys()).collect();
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let mut header = words(&["sample", "completion", "reward"]);
+    header.extend(parts.iter().map(|part| (*part).clone()));
+    header.extend(words(&["advantage", "tokens", "push", "KL pull", "what became of it"]));
+    let right = 2..header.len() - 1;
+    let mut table = table(header);
+    for one in completions {
+        let mut row = vec![one.sample.to_string(), cut(&one.text), optional(one.reward)];
+        row.extend(parts.iter().map(|part| optional(one.parts.get(*part).copied())));
+        row.extend([
+            format!("{:+.4}", one.advantage),
+            one.actions.to_string(),
+            signed(one.push),
+            signed(one.kl_pull),
+            one.why.clone(),
+        ]);
+        table.add_row(row);
+    }
+    aligned(table, right)
+}
+
+fn of_tokens(tokens: &[Token]) -> Table {
+    let header = [
+        "place",
+        "id",
+        "token",
+        "log π",
+        "log π_ref",
+        "entropy",
+        "∂loss/∂log π",
+        "of the surrogate",
+        "fate",
+    ];
+    let mut table = table(header.map(str::to_owned).to_vec());
+    for (place, token) in tokens.iter().enumerate() {
+        // A mark has no text of its own.
+        let piece = token.piece.as_ref().filter(|piece| !piece.is_empty());
+        table.add_row([
+            place.to_string(),
+            token.id.to_string(),
+            piece.map_or_else(String::new, |piece| format!("{piece:?}")),
+            format!("{:.4}", token.logprob),
+            format!("{:.4}", token.ref_logprob),
+            format!("{:.4}", token.entropy),
+            signed(f64::from(token.gradient)),
+            signed(f64::from(token.surrogate_gradient)),
+            token.fate.clone(),
+        ]);
+    }
+    aligned(table, 3..8)
+}
+
+fn table(header: Vec<String>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header(header);
+    table
+}
+
+fn aligned(mut table: Table, right: std::ops::Range<usize>) -> Table {
+    for column in right {
+        let column = table.column_mut(column).expect("a column of the header");
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// A number with a sign, of any size; 0 is 0.
+fn signed(value: f64) -> String {
+    if value == 0.0 { "0".to_owned() } else { format!("{value:+.2e}") }
+}
+
+fn optional(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), number)
+}
+
+fn number(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        _ if value.abs() < 1e-3 => format!("{value:.2e}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+/// The beginning of a text, on one line.
+fn cut(text: &str) -> String {
+    const MOST: usize = 40;
+    let line = text.escape_debug().to_string();
+    match line.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}

@@ -1,0 +1,47 @@
+//! What a run wrote down of a step, beside what the step is when it is done once more.
+
+use std::collections::BTreeMap;
+
+use grpo_run::RunFolder;
+use grpo_train::Metrics;
+use serde_json::{Map, Value};
+
+/// The metrics of the steps after some step, as the run has recorded them.
+#[derive(Default)]
+pub(crate) struct Earlier(BTreeMap<u64, Map<String, Value>>);
+
+impl Earlier {
+    /// Those after `step`; none where the run has no `metrics.jsonl` yet.
+    pub(crate) fn after(run: &RunFolder, step: u64) -> anyhow::Result<Self> {
+        let lines = match run.metrics_path().exists() {
+            true => run.read_metrics()?,
+            false => Vec::new(),
+        };
+        let of_step = |line: Map<String, Value>| Some((line.get("step")?.as_u64()?, line));
+        Ok(Self(lines.into_iter().filter_map(of_step).filter(|(of, _)| *of > step).collect()))
+    }
+
+    /// The last step.
+    pub(crate) fn last(&self) -> Option<u64> {
+        self.0.keys().next_back().copied()
+    }
+
+    /// Whether the step's numbers are what they were, where they were recorded.
+    ///
+    /// # Errors
+    /// In words, the first that is not.
+    pub(crate) fn check(&self, step: u64, metrics: &Metrics) -> Result<bool, String> {
+        let Some(line) = self.0.get(&step) else { return Ok(false) };
+        // Through the same writer and reader, so that equal numbers are equal here.
+        let now = serde_json::to_string(metrics).expect("metrics are JSON");
+        let now: Map<String, Value> = serde_json::from_str(&now).expect("metrics are an object");
+        for (name, value) in now.iter().filter(|(name, _)| !Metrics::is_machine(name)) {
+            if let Some(recorded) = line.get(name).filter(|recorded| *recorded != value) {
+                return Err(format!(
+                    "step {step} is not what it was: `{name}` was {recorded} and is {value}; this program or machine computes otherwise than the one that made the run"
+                ));
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,374 @@
+//! What moved the policy in a step, and why nothing else did: from the files of a run alone.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use grpo_core::{MeanAndStd, TokenFate};
+use grpo_data::Finish;
+use grpo_run::{CompletionRecord, RecordedOutcome};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::recorded::unfolded;
+
+/// A step, explained.
+#[derive(Debug, Serialize)]
+pub(crate) struct Explanation {
+    pub(crate) step: u64,
+    /// In sentences, what the policy was moved by; where nothing moved it or the loss is 0, that first.
+    pub(crate) answer: Vec<String>,
+    /// Mean and sample standard deviation of all rewards of the step.
+    pub(crate) reward: f64,
+    pub(crate) reward_std: f64,
+    /// Numbers of the step's line in metrics.jsonl.
+    pub(crate) metrics: BTreeMap<&'static str, f64>,
+    /// Groups of the step, and those whose rewards are all equal.
+    pub(crate) group_count: usize,
+    pub(crate) constant_groups: usize,
+    /// Tokens of the step, and how often each fate was one's: once an update.
+    pub(crate) tokens: u64,
+    pub(crate) updates: u32,
+    pub(crate) fates: Fates,
+    /// The groups that were asked for.
+    pub(crate) groups: Vec<Group>,
+}
+
+/// The completions of a prompt, explained.
+#[derive(Debug, Serialize)]
+pub(crate) struct Group {
+    pub(crate) prompt: u32,
+    pub(crate) prompt_text: Option<String>,
+    /// Mean and sample standard deviation of its rewards; `None` where nothing was scored.
+    pub(crate) reward: Option<f64>,
+    pub(crate) reward_std: Option<f64>,
+    /// The reward that all have, where they are equal.
+    pub(crate) constant: Option<f64>,
+    pub(crate) completions: Vec<Explained>,
+}
+
+/// A completion, explained.
+#[derive(Debug, Serialize)]
+pub(crate) struct Explained {
+    pub(crate) sample: u32,
+    pub(crate) text: String,
+    pub(crate) reward: Option<f64>,
+    pub(crate) parts: BTreeMap<String, f64>,
+    pub(crate) advantage: f64,
+    pub(crate) actions: u32,
+    pub(crate) finish: Finish,
+    /// −Σ ∂surrogate/∂log π over its tokens: above 0 where the rewards made it likelier.
+    pub(crate) push: f64,
+    /// −Σ ∂penalty/∂log π over its tokens: what the KL penalty added to that.
+    pub(crate) kl_pull: f64,
+    pub(crate) fates: Fates,
+    /// In words.
+    pub(crate) why: String,
+    /// Token by token, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tokens: Option<Vec<Token>>,
+}
+
+/// A token, explained.
+#[derive(Debug, Serialize)]
+pub(crate) struct Token {
+    pub(crate) id: u32,
+    /// Its text, where that is known.
+    pub(crate) piece: Option<String>,
+    pub(crate) logprob: f32,
+    pub(crate) ref_logprob: f32,
+    pub(crate) entropy: f32,
+    pub(crate) gradient: f32,
+    pub(crate) surrogate_gradient: f32,
+    pub(crate) fate: String,
+}
+
+/// How often each fate was one's; those that were none's are left out.
+pub(crate) type Fates = BTreeMap<&'static str, u64>;
+
+/// What is to be explained.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// Updates of each step of the run.
+    pub(crate) updates: u32,
+    /// Of what the tokens are told.
+    pub(crate) prompt: Option<u32>,
+    pub(crate) sample: Option<u32>,
+}
+
+/// The text of a token, where it is known.
+pub(crate) type Piece<'a> = &'a dyn Fn(u32) -> Option<String>;
+
+impl Explanation {
+    /// Of all completions of a step, and its line in `metrics.jsonl`.
+    ///
+    /// # Errors
+    /// A fate that is none.
+    pub(crate) fn of(
+        step: u64,
+        records: &[CompletionRecord],
+        line: Option<&Map<String, Value>>,
+        wanted: Wanted,
+        piece: Piece<'_>,
+    ) -> anyhow::Result<Self> {
+        let mut groups: Vec<Group> = Vec::new();
+        for of_group in records.chunk_by(|a, b| a.prompt == b.prompt) {
+            groups.push(Group::of(of_group, wanted, piece)?);
+        }
+        let rewards: Vec<f64> = records.iter().filter_map(|record| record.reward).collect();
+        let reward = MeanAndStd::of(&rewards);
+        let mut fates = Fates::new();
+        for completion in groups.iter().flat_map(|group| &group.completions) {
+            for (fate, count) in &completion.fates {
+                *fates.entry(fate).or_default() += count;
+            }
+        }
+        let tokens = records.iter().map(|record| u64::from(record.actions)).sum::<u64>();
+        let mut explanation = Self {
+            step,
+            answer: Vec::new(),
+            reward: reward.mean,
+            reward_std: reward.std,
+            metrics: METRICS
+                .into_iter()
+                .filter_map(|name| Some((name, line?.get(name)?.as_f64()?)))
+                .collect(),
+            group_count: groups.len(),
+            constant_groups: groups.iter().filter(|group| group.constant.is_some()).count(),
+            tokens,
+            updates: wanted.updates,
+            fates,
+            groups,
+        };
+        explanation.answer = explanation.answer();
+        explanation.keep(wanted)?;
+        Ok(explanation)
+    }
+
+    /// Leaves out what was not asked for.
+    fn keep(&mut self, wanted: Wanted) -> anyhow::Result<()> {
+        let Some(prompt) = wanted.prompt else { return Ok(()) };
+        let last = self.groups.last().map_or(0, |group| group.prompt);
+        self.groups.retain(|group| group.prompt == prompt);
+        let group = self.groups.first_mut().with_context(|| {
+            format!(
+                "--prompt {prompt} is out of range; step {} has the prompts 0 to {last}",
+                self.step
+            )
+        })?;
+        let Some(sample) = wanted.sample else { return Ok(()) };
+        let last = group.completions.last().map_or(0, |completion| completion.sample);
+        group.completions.retain(|completion| completion.sample == sample);
+        anyhow::ensure!(
+            !group.completions.is_empty(),
+            "--sample {sample} is out of range; prompt {prompt} of step {} has the samples 0 to {last}",
+            self.step
+        );
+        Ok(())
+    }
+
+    fn answer(&self) -> Vec<String> {
+        let count = |fate: TokenFate| self.fates.get(fate.name()).copied().unwrap_or(0);
+        let moved = count(TokenFate::Moved);
+        let all: u64 = self.fates.values().sum();
+        let metric = |name: &str| self.metrics.get(name).copied();
+        let mut answer = Vec::new();
+        if metric("learning_rate") == Some(0.0) {
+            answer.push(
+                "The learning rate of the step is 0: gradients were computed, and the weights stayed as they were."
+                    .to_owned(),
+            );
+        }
+        if moved == 0 {
+            answer.push(format!("No token was moved by the rewards: {}.", self.standstill(all)));
+            answer.push(match self.completions().any(|completion| completion.kl_pull != 0.0) {
+                true => "The KL penalty alone pulled at the policy.".to_owned(),
+                false => "There was no KL penalty to pull at the policy either: the loss and its gradient by every token are 0, entropy bonus aside.".to_owned(),
+            });
+            return answer;
+        }
+        if let Some(loss) = metric("loss").filter(|loss| loss.abs() < NO_LOSS) {
+            answer.push(format!(
+                "The loss is 0 ({loss:.1e}), and yet the policy was moved: while every ratio is 1, the advantages of a group add up to 0, and the value of the loss with them, but not its gradient (grad_norm {:.4}). Look at the reward, not at the loss.",
+                metric("grad_norm").unwrap_or(f64::NAN)
+            ));
+        }
+        let often = if self.updates > 1 {
+            format!(" (each counted in {} updates)", self.updates)
+        } else {
+            String::new()
+        };
+        let rest = self.words_of_rest();
+        let rest = if rest.is_empty() { rest } else { format!("; {rest}") };
+        answer.push(format!("{moved} of {all} tokens{often} were moved by the rewards{rest}."));
+        if self.constant_groups > 0 {
+            answer.push(format!(
+                "In {} of {} groups all rewards are equal.",
+                self.constant_groups, self.group_count
+            ));
+        }
+        answer
+    }
+
+    /// Why no token was moved by the rewards.
+    fn standstill(&self, all: u64) -> String {
+        let count = |fate: TokenFate| self.fates.get(fate.name()).copied().unwrap_or(0);
+        if all == 0 {
+            return "no completion of the step has a token".to_owned();
+        }
+        if count(TokenFate::NotScored) == all {
+            return "the reward abstained or failed for every completion".to_owned();
+        }
+        if count(TokenFate::ZeroAdvantage) == all && self.constant_groups == self.group_count {
+            let mut constants = self.groups.iter().filter_map(|group| group.constant);
+            let first = constants.next().unwrap_or(f64::NAN);
+            return match constants.all(|other| other == first) {
+                true => format!("in all {} groups all rewards are {first}", self.group_count),
+                false => format!("in all {} groups the rewards are equal", self.group_count),
+            };
+        }
+        format!("of {all} tokens, {}", self.words_of_rest())
+    }
+
+    /// How many tokens were not moved, and why.
+    fn words_of_rest(&self) -> String {
+        let rest = TokenFate::ALL.into_iter().filter(|fate| *fate != TokenFate::Moved);
+        let words = rest.filter_map(|fate| {
+            let count = self.fates.get(fate.name())?;
+            Some(format!("{count} {}", words_of(fate)))
+        });
+        words.collect::<Vec<_>>().join(", ")
+    }
+
+    fn completions(&self) -> impl Iterator<Item = &Explained> {
+        self.groups.iter().flat_map(|group| &group.completions)
+    }
+}
+
+/// A loss below this is one that users see as 0.
+const NO_LOSS: f64 = 1e-6;
+
+const METRICS: [&str; 5] = ["loss", "grad_norm", "learning_rate", "kl", "entropy"];
+
+impl Group {
+    fn of(records: &[CompletionRecord], wanted: Wanted, piece: Piece<'_>) -> anyhow::Result<Self> {
+        let rewards: Vec<f64> = records.iter().filter_map(|record| record.reward).collect();
+        let first = rewards.first().copied();
+        let constant = first.filter(|first| rewards.iter().all(|reward| reward == first));
+        let reward = first.map(|_| MeanAndStd::of(&rewards));
+        let is_wanted = |record: &CompletionRecord| {
+            wanted.prompt == Some(record.prompt)
+                && wanted.sample.is_none_or(|sample| sample == record.sample)
+        };
+        let explain = |record: &CompletionRecord| {
+            let piece = is_wanted(record).then_some(piece);
+            Explained::of(record, constant, wanted.updates, piece).with_context(|| {
+                format!("step {}, prompt {}, sample {}", record.step, record.prompt, record.sample)
+            })
+        };
+        Ok(Self {
+            prompt: records[0].prompt,
+            prompt_text: records[0].prompt_text.clone(),
+            reward: reward.map(|reward| reward.mean),
+            reward_std: reward.map(|reward| reward.std),
+            constant,
+            completions: records.iter().map(explain).collect::<anyhow::Result<_>>()?,
+        })
+    }
+}
+
+impl Explained {
+    fn of(
+        record: &CompletionRecord,
+        constant: Option<f64>,
+        updates: u32,
+        piece: Option<Piece<'_>>,
+    ) -> anyhow::Result<Self> {
+        let mut fates = Fates::new();
+        for words in &record.fates {
+            let of_token = unfolded(words).map_err(anyhow::Error::msg)?;
+            // One word stands for all updates.
+            let often = if of_token.len() == 1 { u64::from(updates) } else { 1 };
+            for fate in of_token {
+                *fates.entry(fate.name()).or_default() += often;
+            }
+        }
+        let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum::<f64>();
+        // Not −0, which is what the negative of nothing would be.
+        let push = 0.0 - sum(&record.surrogate_gradients);
+        let tokens = piece.map(|piece| {
+            (0..record.fates.len())
+                .map(|i| Token {
+                    id: record.completion_ids[i],
+                    piece: piece(record.completion_ids[i]),
+                    logprob: record.logprobs[i],
+                    ref_logprob: record.ref_logprobs[i],
+                    entropy: record.entropies[i],
+                    gradient: record.gradients[i],
+                    surrogate_gradient: record.surrogate_gradients[i],
+                    fate: record.fates[i].clone(),
+                })
+                .collect()
+        });
+        Ok(Self {
+            sample: record.sample,
+            text: record.text.clone(),
+            reward: record.reward,
+            parts: record.parts.clone(),
+            advantage: record.advantage,
+            actions: record.actions,
+            finish: record.finish,
+            push,
+            kl_pull: 0.0 - sum(&record.gradients) - push,
+            why: why(record, constant, push, &fates),
+            fates,
+            tokens,
+        })
+    }
+}
+
+/// What happened to a completion, in words.
+fn why(record: &CompletionRecord, constant: Option<f64>, push: f64, fates: &Fates) -> String {
+    let all: u64 = fates.values().sum();
+    let moved = fates.get(TokenFate::Moved.name()).copied().unwrap_or(0);
+    let rest = || {
+        let rest = TokenFate::ALL.into_iter().filter(|fate| *fate != TokenFate::Moved);
+        let words = rest.filter_map(|fate| {
+            let count = *fates.get(fate.name())?;
+            let count = if count == all { "all".to_owned() } else { count.to_string() };
+            Some(format!("{count} {}", words_of(fate)))
+        });
+        words.collect::<Vec<_>>().join(", ")
+    };
+    let mut why = match record.outcome {
+        RecordedOutcome::Failed => {
+            format!("the reward failed: {}", record.reason.as_deref().unwrap_or_default())
+        }
+        RecordedOutcome::Abstained => "the reward abstained".to_owned(),
+        RecordedOutcome::Scored if record.advantage == 0.0 => match constant {
+            Some(reward) => format!("all rewards of its group are {reward}"),
+            None => "its reward is its baseline".to_owned(),
+        },
+        RecordedOutcome::Scored if moved == 0 => rest(),
+        RecordedOutcome::Scored => {
+            let direction = if push > 0.0 { "likelier" } else { "less likely" };
+            let rest = rest();
+            if rest.is_empty() { direction.to_owned() } else { format!("{direction}; {rest}") }
+        }
+    };
+    if record.finish == Finish::Length {
+        why.push_str("; cut at the limit of tokens");
+    }
+    why
+}
+
+fn words_of(fate: TokenFate) -> &'static str {
+    match fate {
+        TokenFate::Moved => "moved",
+        TokenFate::NotScored => "of completions without a score",
+        TokenFate::ZeroAdvantage => "without an advantage",
+        TokenFate::OffPolicy => "dropped by the off-policy mask",
+        TokenFate::LowEntropy => "dropped by the high-entropy mask",
+        TokenFate::Mismatch => "masked for their sampler",
+        TokenFate::Clipped => "clipped",
+    }
+}

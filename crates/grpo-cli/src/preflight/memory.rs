@@ -1,0 +1,249 @@
+//! Memory that a training on the CPU will need at once, predicted from its configuration.
+
+use burn::module::Module;
+use grpo_core::KlEstimator;
+use grpo_model::{Activation, CausalLm, Description, Policy, WeightPrecision};
+use grpo_train::ReferenceFrom;
+
+use super::trial::Lengths;
+use super::words;
+use crate::train_file::TrainFile;
+
+/// Predicted bytes of a training's parts, with the key that makes each smaller.
+pub(super) struct MemoryPlan {
+    /// Held all the time.
+    held: Vec<Part>,
+    /// Held while completions are sampled, and while the policy is updated. Memory that was free once is kept and used
+    /// again (docs/decisions/0017), so that the larger of the two counts.
+    sampling: Vec<Part>,
+    update: Vec<Part>,
+}
+
+struct Part {
+    what: &'static str,
+    bytes: u64,
+    /// What makes it smaller.
+    cure: &'static str,
+}
+
+fn part(what: &'static str, numbers: f64, cure: &'static str) -> Part {
+    Part { what, bytes: (4.0 * numbers) as u64, cure }
+}
+
+/// Positions of a page of the cache (`grpo_kernels::PAGE`).
+const PAGE: f64 = 16.0;
+/// The program, its tables and threads.
+const PROGRAM: f64 = 40e6 / 4.0;
+
+impl MemoryPlan {
+    /// `lengths` are those of a trial; without it every completion is taken to be as long as it may be.
+    pub(super) fn of(
+        file: &TrainFile,
+        policy: &Policy,
+        longest_prompt: usize,
+        lengths: Option<Lengths>,
+    ) -> Self {
+        let (train, sampling) = (&file.train, &file.sampling);
+        let limit = sampling.max_new_tokens;
+        let Lengths { mean, longest } =
+            lengths.unwrap_or(Lengths { mean: limit as f64, longest: limit });
+        let (model, _) = policy.parts();
+        let of = Sizes { description: model.description() };
+        let trained = policy.num_params() as f64;
+        let all = policy.parameters() as f64;
+        let adapted = matches!(policy, Policy::Adapted(_));
+        let base = match file.base_precision {
+            WeightPrecision::F32 => all,
+            WeightPrecision::Bf16 => all / 2.0,
+            WeightPrecision::Q8 | WeightPrecision::Q4 => all / 3.5,
+        };
+
+        // A step has so many completions, and a micro-batch or a sampling batch no more.
+        let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
+        let rows = completions.max(f64::from(file.eval.samples)).min(sampling.batch_size as f64);
+        let prompt = longest_prompt as f64;
+        let step_tokens = f64::from(train.prompts_per_step) * prompt + completions * mean;
+        let alone = prompt + longest as f64;
+        let tokens = step_tokens.min((train.micro_batch_tokens as f64).max(alone));
+        let micro_batches = (step_tokens / tokens).ceil();
+
+        let of_trained = if adapted { "lower lora.rank" } else { "train an adapter with [lora]" };
+        let of_model = if adapted { "set base_precision" } else { "train an adapter with [lora]" };
+        let keeps_reference =
+            !(adapted && file.reference.from == ReferenceFrom::Base && !file.reference.follows());
+        let reference = if keeps_reference { trained } else { 0.0 };
+        let rounded = match sampling.weights {
+            WeightPrecision::F32 => 0.0,
+            _ => all / 2.0,
+        };
+        let exact = file.loss.resolve().is_ok_and(|loss| loss.kl.estimator == KlEstimator::Exact);
+        let logits = if exact { 6.0 * tokens * of.description.vocabulary as f64 } else { 0.0 };
+        // A second micro-batch has gradients of its own, which are added to the first's.
+        let gradients = trained * if micro_batches > 1.0 { 2.0 } else { 1.0 };
+        let activations = of.activations(tokens, train.activation_checkpointing);
+        Self {
+            held: vec![
+                part("program", PROGRAM, "nothing makes it smaller"),
+                part("weights", base, of_model),
+                part("reference", reference, of_trained),
+                part("optimizer", 2.0 * trained, of_trained),
+            ],
+            sampling: vec![
+                part("snapshot", rounded, "set sampling.weights = \"f32\""),
+                part("sampling", of.sampling(rows, prompt + mean), "lower sampling.batch_size"),
+            ],
+            update: vec![
+                part("gradients", gradients, of_trained),
+                part(
+                    "activations",
+                    activations + logits,
+                    if train.activation_checkpointing {
+                        "lower train.micro_batch_tokens"
+                    } else {
+                        "lower train.micro_batch_tokens, or set train.activation_checkpointing"
+                    },
+                ),
+            ],
+        }
+    }
+
+    /// The parts that make the peak.
+    fn peak(&self) -> impl Iterator<Item = &Part> {
+        let sum = |parts: &[Part]| parts.iter().map(|part| part.bytes).sum::<u64>();
+        let phase =
+            if sum(&self.sampling) > sum(&self.update) { &self.sampling } else { &self.update };
+        self.held.iter().chain(phase)
+    }
+
+    /// Predicted most bytes that are resident at once.
+    pub(super) fn bytes(&self) -> u64 {
+        self.peak().map(|part| part.bytes).sum()
+    }
+
+    /// A short table.
+    pub(super) fn lines(&self, available: Option<u64>) -> Vec<String> {
+        let there = available.map(|bytes| format!(", {} are available", words(bytes)));
+        let (need, there) = (words(self.bytes()), there.unwrap_or_default());
+        let visible = self.peak().filter(|part| 50 * part.bytes >= self.bytes());
+        let rows = visible.map(|part| format!("  {:<18} {:>8}", part.what, words(part.bytes)));
+        std::iter::once(format!("memory       about {need} at its peak{there}"))
+            .chain(rows)
+            .collect()
+    }
+
+    pub(super) fn refuse_above(&self, available: u64) -> anyhow::Result<()> {
+        let most = self.peak().max_by_key(|part| part.bytes).expect("a plan has parts");
+        anyhow::ensure!(
+            self.bytes() <= available,
+            "the training would need about {} of memory, and {} are available; most of it is for {} ({}): {}, or begin all the same with --set preflight.ignore_memory=true",
+            words(self.bytes()),
+            words(available),
+            most.what,
+            words(most.bytes),
+            most.cure
+        );
+        Ok(())
+    }
+}
+
+/// Numbers that a model's passes hold.
+struct Sizes<'a> {
+    description: &'a Description,
+}
+
+impl Sizes<'_> {
+    /// What the tape keeps of so many tokens, and what a backward pass holds besides.
+    fn activations(&self, tokens: f64, checkpointing: bool) -> f64 {
+        let it = self.description;
+        let (width, layers) = (it.width as f64, it.layers as f64);
+        let heads = (it.heads * it.head_width) as f64;
+        let kv = (2 * it.kv_heads * it.head_width) as f64;
+        let middle = match it.activation {
+            Activation::Gelu | Activation::GeluTanh => 2.0,
+            Activation::SwiGlu => 3.0,
+        } * it.mlp_width as f64;
+        let block = 6.0 * width + 2.0 * heads + kv + middle;
+        let kept = if checkpointing { layers * width + 2.0 * block } else { layers * block };
+        tokens * (kept + 2.0 * block + 4.0 * width)
+    }
+
+    /// Keys and values of `rows` sequences of `tokens` each, and the logits of a step.
+    fn sampling(&self, rows: f64, tokens: f64) -> f64 {
+        let it = self.description;
+        let kv = (2 * it.layers * it.kv_heads * it.head_width) as f64;
+        // A page is half full at the end, on average. Memory doubles as it grows, and what it was is there until it is
+        // copied and stays with the process.
+        let remembered = rows * (tokens + PAGE / 2.0);
+        2.5 * remembered * kv + 4.0 * rows * it.vocabulary as f64
+    }
+}
+
+/// Bytes that this process can have, those that it has among them; `None` where the system does not say.
+pub(super) fn available() -> Option<u64> {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let own = kibibytes(&read("/proc/self/status")?, "VmRSS")?;
+    let machine = kibibytes(&read("/proc/meminfo")?, "MemAvailable")? + own;
+    // A container may have less than its machine.
+    let limit = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse().ok());
+    Some(limit.map_or(machine, |limit: u64| limit.min(machine)))
+}
+
+/// A line such as `VmRSS:     1234 kB`, in bytes.
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(1024 * kibibytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernel() {
+        let text = "MemTotal:   10 kB\nMemAvailable:   7 kB\n";
+        assert_eq!(kibibytes(text, "MemAvailable"), Some(7 * 1024));
+        assert_eq!(kibibytes(text, "VmRSS"), None);
+        assert_eq!(kibibytes("VmRSS: many kB\n", "VmRSS"), None);
+        if cfg!(target_os = "linux") {
+            assert!(available().unwrap() > 1 << 20);
+        }
+    }
+
+    fn plan() -> MemoryPlan {
+        MemoryPlan {
+            held: vec![part("weights", 1e9, "train an adapter with [lora]")],
+            sampling: vec![part("sampling", 3e8, "lower sampling.batch_size")],
+            update: vec![
+                part("gradients", 1e9, "train an adapter with [lora]"),
+                part("activations", 2e9, "lower train.micro_batch_tokens"),
+            ],
+        }
+    }
+
+    #[test]
+    fn the_larger_phase_counts() {
+        assert_eq!(plan().bytes(), 16_000_000_000);
+        let sampled = MemoryPlan { sampling: vec![part("sampling", 4e9, "")], ..plan() };
+        assert_eq!(sampled.bytes(), 20_000_000_000);
+        assert_eq!(
+            plan().lines(Some(20_000_000_000)),
+            [
+                "memory       about 16 GB at its peak, 20 GB are available",
+                "  weights              4.0 GB",
+                "  gradients            4.0 GB",
+                "  activations          8.0 GB",
+            ]
+        );
+        assert_eq!(plan().lines(None)[0], "memory       about 16 GB at its peak");
+    }
+
+    #[test]
+    fn what_cannot_fit_is_refused_with_its_largest_part() {
+        assert!(plan().refuse_above(16_000_000_000).is_ok());
+        assert_eq!(
+            plan().refuse_above(15_000_000_000).unwrap_err().to_string(),
+            "the training would need about 16 GB of memory, and 15 GB are available; most of it is for activations (8.0 GB): lower train.micro_batch_tokens, or begin all the same with --set preflight.ignore_memory=true"
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! Some completions, drawn and scored before anything is learned.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use grpo_data::{Codec, Completion, Finish, Group, Purpose};
+use grpo_model::{Frozen, Policy};
+use grpo_rewards::{Outcome, RewardRunner, Sample};
+use grpo_rollout::StepKey;
+
+use crate::generate::decoder;
+use crate::prompts::Prompts;
+use crate::train_file::TrainFile;
+
+/// What came of the trial batch.
+pub(super) struct Trial {
+    groups: Vec<Group>,
+    texts: Vec<String>,
+    outcomes: Vec<Outcome>,
+}
+
+/// Tokens of completions.
+#[derive(Clone, Copy)]
+pub(super) struct Lengths {
+    pub(super) mean: f64,
+    pub(super) longest: usize,
+}
+
+impl Trial {
+    /// Groups as those of a step, but fewer; `None` where none are asked for.
+    pub(super) fn of(
+        file: &TrainFile,
+        policy: &Policy,
+        prompts: &Prompts,
+        codec: &Codec,
+    ) -> anyhow::Result<Option<Self>> {
+        let samples = file.preflight.samples as usize;
+        if samples == 0 {
+            return Ok(None);
+        }
+        let decode = decoder(codec);
+        let mut config = file.grpo();
+        config.train.group_size = config.train.group_size.min(samples);
+        let groups = samples.div_ceil(config.train.group_size) as u32;
+        let prompts = prompts.first(groups.min(config.train.prompts_per_step));
+        let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
+        let rollout = config.rollout(policy, codec.end_ids().to_vec(), longest, &decode)?;
+        let key =
+            StepKey { seed: file.seed, purpose: Purpose::Preflight, step: 0, policy_version: 0 };
+        let frozen = Frozen::snapshot_in(policy, config.sampling.weights);
+        let groups = rollout.sample(&frozen, &prompts, key)?;
+        let samples: Vec<Sample> = groups
+            .iter()
+            .flat_map(|group| group.completions.iter().map(move |c| (&group.prompt, c)))
+            .map(|(prompt, completion)| Sample {
+                text: decode(&completion.action_ids().collect::<Vec<u32>>()),
+                fields: prompt.fields.clone(),
+            })
+            .collect();
+        let texts = samples.iter().map(|sample| sample.text.clone()).collect();
+        let limit = Duration::from_secs_f64(config.train.reward_time_limit);
+        let outcomes = RewardRunner::new(config.reward.build()?, limit).score(samples);
+        Ok(Some(Self { groups, texts, outcomes }))
+    }
+
+    pub(super) fn lengths(&self) -> Lengths {
+        let lengths: Vec<usize> = self.completions().map(Completion::actions).collect();
+        Lengths {
+            mean: lengths.iter().sum::<usize>() as f64 / lengths.len() as f64,
+            longest: lengths.into_iter().max().unwrap_or(1),
+        }
+    }
+
+    fn completions(&self) -> impl Iterator<Item = &Completion> {
+        self.groups.iter().flat_map(|group| &group.completions)
+    }
+
+    /// What it says about the training: a line, and a warning for each thing that looks wrong.
+    pub(super) fn lines(&self, file: &TrainFile) -> Vec<String> {
+        let all = self.outcomes.len();
+        let rewards: Vec<f64> = self.outcomes.iter().filter_map(Outcome::total).collect();
+        let failed: Vec<&str> = self.outcomes.iter().filter_map(Outcome::failure).collect();
+        let cut = self.completions().filter(|c| c.finish() == Finish::Length).count();
+        let different = self.texts.iter().collect::<BTreeSet<&String>>().len();
+        let [least, most] =
+            [f64::min, f64::max].map(|end| rewards.iter().copied().reduce(end).unwrap_or(f64::NAN));
+        let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
+        let mut lines = vec![format!(
+            "trial        {all} completions, {different} different: rewards {least:.3} to {most:.3}, mean {mean:.3}; {:.0} tokens on average; {:.0} % cut at max_new_tokens = {}",
+            self.lengths().mean,
+            100.0 * cut as f64 / all as f64,
+            file.sampling.max_new_tokens
+        )];
+        let mut warn = |warning: String| lines.push(format!("warning: {warning}"));
+        if let Some(reason) = failed.first() {
+            warn(format!(
+                "the reward failed for {} of {all} completions of the trial; the first reason: {reason}",
+                failed.len()
+            ));
+        }
+        if rewards.is_empty() {
+            warn(format!(
+                "none of the {all} completions of the trial got a reward, so nothing can be learned from such ones; look at [reward] and the prompts"
+            ));
+        } else if least == most && rewards.len() > 1 {
+            warn(format!(
+                "all {} rewards of the trial are {least}, so nothing can be learned from such completions; look at [reward], or begin with a policy that is sometimes right",
+                rewards.len()
+            ));
+        }
+        if 2 * cut > all {
+            warn(format!(
+                "{cut} of {all} completions of the trial were cut at sampling.max_new_tokens = {} before they ended",
+                file.sampling.max_new_tokens
+            ));
+        }
+        lines
+    }
+}

@@ -1,0 +1,245 @@
+//! `grpo explain`: what moved the policy, read from the files of a run.
+
+use std::fs;
+
+use grpo_run::{CompletionRecord, RecordedOutcome, RunFolder};
+use serde_json::{Value, json};
+
+use crate::support::Place;
+use crate::training_texts;
+
+fn trained(more: &[&str]) -> Place {
+    let place = Place::for_training();
+    let sets = more.iter().flat_map(|set| ["--set", set]);
+    place.succeed(
+        &["train", "train.toml", "--set", "eval.samples=0"]
+            .into_iter()
+            .chain(sets)
+            .collect::<Vec<_>>(),
+    );
+    place
+}
+
+fn explain(place: &Place, more: &[&str]) -> String {
+    let before = place.files();
+    let said = place.succeed(&[&["explain", "run"], more].concat()).stdout;
+    assert_eq!(place.files(), before, "it reads, and writes nothing");
+    said
+}
+
+fn as_json(place: &Place, more: &[&str]) -> Value {
+    serde_json::from_str(&explain(place, &[more, &["--json"]].concat())).unwrap()
+}
+
+/// Rewrites the file of a step.
+fn rewrite(place: &Place, step: u64, change: impl FnOnce(&mut Vec<CompletionRecord>)) {
+    let folder = RunFolder::open(&place.path("run")).unwrap();
+    let mut records = folder.completions_of(step).unwrap();
+    change(&mut records);
+    folder.write_completions(step, &records, &["valid", "qed", "sa"]).unwrap();
+}
+
+/// The lines between the step and the numbers.
+fn answer(said: &str) -> Vec<&str> {
+    said.lines().skip(1).take_while(|line| !line.starts_with("reward ")).collect()
+}
+
+#[test]
+fn the_numbers_are_those_of_the_record() {
+    let place = trained(&[]);
+    let records = place.completions("run");
+    let of_step: Vec<&CompletionRecord> =
+        records.iter().filter(|record| record.step == 3).collect();
+    let whole = as_json(&place, &["--step", "3"]);
+    assert_eq!(whole["step"], 3);
+    assert_eq!((&whole["group_count"], &whole["updates"]), (&json!(2), &json!(1)));
+    let tokens: u32 = of_step.iter().map(|record| record.actions).sum();
+    assert_eq!(whole["tokens"], json!(tokens));
+    let moved = of_step.iter().flat_map(|record| &record.fates).filter(|fate| *fate == "moved");
+    assert_eq!(whole["fates"]["moved"], json!(moved.count()));
+    let explained = whole["groups"].as_array().unwrap().iter();
+    let explained: Vec<&Value> =
+        explained.flat_map(|group| group["completions"].as_array().unwrap()).collect();
+    assert_eq!(explained.len(), of_step.len());
+    let mut pulled = false;
+    for (explained, record) in explained.iter().zip(&of_step) {
+        let sum = |values: &[f32]| values.iter().map(|&value| f64::from(value)).sum::<f64>();
+        let close = |name: &str, expected: f64| {
+            let got = explained[name].as_f64().unwrap();
+            assert!((got - expected).abs() < 1e-12, "{name}: {got}, expected {expected}");
+        };
+        close("push", -sum(&record.surrogate_gradients));
+        close("kl_pull", sum(&record.surrogate_gradients) - sum(&record.gradients));
+        close("reward", record.reward.unwrap());
+        close("advantage", record.advantage);
+        assert_eq!(explained["tokens"], Value::Null);
+        pulled |= explained["kl_pull"] != 0.0;
+        // Likelier is what is better than its group.
+        let push = explained["push"].as_f64().unwrap();
+        assert_eq!(push > 0.0, record.advantage > 0.0, "{explained}");
+    }
+    assert!(pulled, "there is a KL penalty");
+
+    let one = as_json(&place, &["--step", "3", "--prompt", "1", "--sample", "2"]);
+    let completions = one["groups"][0]["completions"].as_array().unwrap();
+    assert_eq!((one["groups"].as_array().unwrap().len(), completions.len()), (1, 1));
+    let record = of_step.iter().find(|r| (r.prompt, r.sample) == (1, 2)).unwrap();
+    let tokens = completions[0]["tokens"].as_array().unwrap();
+    assert_eq!(tokens.len(), record.actions as usize);
+    let pieces: String = tokens.iter().map(|token| token["piece"].as_str().unwrap()).collect();
+    assert_eq!(pieces, record.text);
+    for (token, logprob) in tokens.iter().zip(&record.logprobs) {
+        assert_eq!(token["logprob"].as_f64().unwrap() as f32, *logprob);
+    }
+
+    // For people: all completions, and token by token.
+    let said = explain(&place, &["--step", "3"]);
+    assert!(said.starts_with("step 3\n"), "{said}");
+    for words in ["KL pull", "what became of it", "valid", "qed", "\nprompt 0  ", "\nprompt 1  "] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("log π_ref"), "{said}");
+    let said = explain(&place, &["--step", "3", "--prompt", "1"]);
+    assert_eq!(said.matches("log π_ref").count(), 4, "{said}");
+    assert!(!said.contains("\nprompt 0 "), "{said}");
+}
+
+#[test]
+fn the_first_step_has_no_loss_and_yet_moves() {
+    let place = trained(&[]);
+    let said = explain(&place, &["--step", "1"]);
+    let answer = answer(&said);
+    assert!(answer[0].starts_with("The loss is 0 ("), "{said}");
+    assert!(answer[0].contains("and yet the policy was moved: while every ratio is 1, the advantages of a group add up to 0, and the value of the loss with them, but not its gradient (grad_norm "), "{said}");
+    assert!(answer[1].ends_with(" were moved by the rewards."), "{said}");
+}
+
+#[test]
+fn why_nothing_moved_is_said_first() {
+    // No completion has a Z.
+    let reward = "reward={type=\"pattern\",pattern=\"Z\"}";
+    let place = trained(&[reward]);
+    let said = explain(&place, &["--step", "1"]);
+    assert_eq!(
+        answer(&said),
+        [
+            "No token was moved by the rewards: in all 2 groups all rewards are 0.",
+            "There was no KL penalty to pull at the policy either: the loss and its gradient by every token are 0, entropy bonus aside.",
+        ]
+    );
+    assert!(said.contains("all rewards of its group are 0"), "{said}");
+
+    let place = trained(&["optimizer.learning_rate=0"]);
+    let said = explain(&place, &["--step", "2"]);
+    assert_eq!(
+        answer(&said)[0],
+        "The learning rate of the step is 0: gradients were computed, and the weights stayed as they were."
+    );
+
+    // What no run of this test's size comes to by itself.
+    let kinds = |fate: &str| {
+        rewrite(&place, 3, |records| {
+            for record in records {
+                record.fates.fill(fate.to_owned());
+                record.surrogate_gradients.fill(0.0);
+            }
+        });
+        explain(&place, &["--step", "3"])
+    };
+    for (fate, words) in [
+        ("clipped", "clipped"),
+        ("off_policy", "dropped by the off-policy mask"),
+        ("low_entropy", "dropped by the high-entropy mask"),
+        ("mismatch", "masked for their sampler"),
+    ] {
+        let said = kinds(fate);
+        let tokens: u32 =
+            place.completions("run").iter().filter(|r| r.step == 3).map(|r| r.actions).sum();
+        let expected =
+            format!("No token was moved by the rewards: of {tokens} tokens, {tokens} {words}.");
+        assert_eq!(answer(&said)[1], expected);
+        assert!(said.contains(&format!(" all {words}")), "{said}");
+    }
+    rewrite(&place, 3, |records| {
+        for record in records {
+            record.outcome = RecordedOutcome::Failed;
+            record.reason = Some("no chemistry today".to_owned());
+            (record.reward, record.advantage) = (None, 0.0);
+            record.fates.fill("not_scored".to_owned());
+        }
+    });
+    let said = explain(&place, &["--step", "3"]);
+    assert_eq!(
+        answer(&said)[1],
+        "No token was moved by the rewards: the reward abstained or failed for every completion."
+    );
+    assert!(said.contains("the reward failed: no chemistry today"), "{said}");
+}
+
+#[test]
+fn later_updates_and_cut_completions_are_told() {
+    let place = training_texts::place("gpt2");
+    let far =
+        ["train.updates_per_rollout=2", "optimizer.learning_rate=0.5", "reward.pattern=\"e\""];
+    let sets = far.iter().flat_map(|set| ["--set", set]);
+    place.succeed(&["train", "train.toml"].into_iter().chain(sets).collect::<Vec<_>>());
+    let records = place.completions("run");
+    let is_clipped =
+        |record: &&CompletionRecord| record.fates.iter().any(|fate| fate == "moved+clipped");
+    let clipped = records.iter().find(is_clipped).expect("a step far enough to clip");
+    let (step, prompt) = (clipped.step.to_string(), clipped.prompt.to_string());
+    let whole = as_json(&place, &["--step", &step]);
+    assert_eq!(whole["updates"], 2);
+    let fates = whole["fates"].as_object().unwrap();
+    let counted: u64 = fates.values().map(|count| count.as_u64().unwrap()).sum();
+    assert_eq!(counted, 2 * whole["tokens"].as_u64().unwrap());
+    let of_step = records.iter().filter(|record| record.step == clipped.step);
+    let words = of_step.flat_map(|record| &record.fates);
+    let of_words = |words: &String| match words.as_str() {
+        "clipped" => 2,
+        words => words.matches("clipped").count(),
+    };
+    assert_eq!(fates["clipped"], json!(words.map(of_words).sum::<usize>()));
+    let said = explain(&place, &["--step", &step, "--prompt", &prompt]);
+    assert!(said.contains("moved+clipped"), "{said}");
+    assert!(said.contains(" (each counted in 2 updates) were moved by the rewards"), "{said}");
+    assert!(said.contains("; cut at the limit of tokens"), "{said}");
+    // Without its model, ids are all that is known.
+    fs::rename(place.path("m"), place.path("gone")).unwrap();
+    let one = as_json(&place, &["--step", "1", "--prompt", "0", "--sample", "0"]);
+    assert_eq!(one["groups"][0]["completions"][0]["tokens"][0]["piece"], Value::Null);
+}
+
+#[test]
+fn what_was_not_recorded_is_refused() {
+    let place = trained(&["save.completions_every=2"]);
+    let check = |more: &[&str], expected: &str| {
+        place.refuse(&[&["explain", "run"], more].concat(), expected);
+    };
+    check(
+        &["--step", "3"],
+        "the completions of step 3 were not recorded (save.completions_every = 2); recorded are 2",
+    );
+    check(
+        &["--step", "2", "--prompt", "2"],
+        "`run/completions/step-2.parquet`: --prompt 2 is out of range; step 2 has the prompts 0 to 1",
+    );
+    check(
+        &["--step", "2", "--prompt", "1", "--sample", "4"],
+        "`run/completions/step-2.parquet`: --sample 4 is out of range; prompt 1 of step 2 has the samples 0 to 3",
+    );
+    place.refuse(
+        &["explain", "none", "--step", "1"],
+        "`none` is not the folder of a run, as it has no `run.json`; check the path",
+    );
+    place.falsify([2, 1, 3], |record| record.fates[0] = "moved+lost".to_owned());
+    check(
+        &["--step", "2"],
+        "`run/completions/step-2.parquet`: step 2, prompt 1, sample 3: `lost` is no fate of a token",
+    );
+    fs::write(place.path("run/completions/step-2.parquet"), "PAR1").unwrap();
+    let ended = place.run(&["explain", "run", "--step", "2"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+    let expected = "error: `run/completions/step-2.parquet` is damaged: ";
+    assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
+}

@@ -1,0 +1,79 @@
+//! What is looked at before a training.
+
+use crate::support::Place;
+
+const SHORT: [&str; 6] =
+    ["train", "train.toml", "--set", "eval.samples=0", "--set", "train.steps=1"];
+
+fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&SHORT[..], more].concat()
+}
+
+#[test]
+fn a_training_says_what_is_to_be_expected() {
+    let place = Place::for_training();
+    let said = place.succeed(&SHORT).stdout;
+    // Two groups of four are a step.
+    let trial = said.lines().find(|line| line.starts_with("trial        8 completions, "));
+    let trial = trial.unwrap_or_else(|| panic!("{said}"));
+    assert!(
+        trial.contains(" different: rewards 0.") && trial.ends_with(" cut at max_new_tokens = 20"),
+        "{trial}"
+    );
+    let memory = said.lines().find(|line| line.starts_with("memory       about "));
+    assert!(memory.is_some_and(|line| line.ends_with(" are available")), "{said}");
+    let disk =
+        said.lines().find(|line| line.starts_with("disk         about 0.0 MB will be written, "));
+    assert!(disk.is_some_and(|line| line.ends_with(" are free")), "{said}");
+    assert!(!said.contains("warning"), "{said}");
+
+    // It changes nothing: no random number, no weight.
+    let without =
+        place.succeed(&with(&["--run", "without", "--set", "preflight.samples=0"])).stdout;
+    assert!(!without.contains("trial "), "{without}");
+    let times = |text: String| text.split(",\"step_time\"").next().unwrap().to_owned();
+    assert_eq!(times(place.read("run/metrics.jsonl")), times(place.read("without/metrics.jsonl")));
+    let one = place.succeed(&with(&["--run", "one", "--set", "preflight.samples=1"])).stdout;
+    assert!(one.contains("trial        1 completions, 1 different"), "{one}");
+}
+
+#[test]
+fn a_trial_warns_of_rewards_and_lengths() {
+    let place = Place::for_training();
+    let constant = [
+        "--set",
+        "reward={type=\"pattern\", pattern=\"zz\"}",
+        "--set",
+        "sampling.max_new_tokens=1",
+    ];
+    let said = place.succeed(&with(&constant)).stdout;
+    let equal = "warning: all 8 rewards of the trial are 0, so nothing can be learned from such completions; look at [reward], or begin with a policy that is sometimes right\n";
+    assert!(said.contains(equal), "{said}");
+    let cut = " of 8 completions of the trial were cut at sampling.max_new_tokens = 1 before they ended\n";
+    assert!(said.contains(cut), "{said}");
+}
+
+#[test]
+fn a_training_that_cannot_fit_is_refused() {
+    let place = Place::for_training();
+    let large = [
+        "--set",
+        "train.group_size=1000000",
+        "--set",
+        "train.prompts_per_step=1",
+        "--set",
+        "train.micro_batch_tokens=1000000000",
+    ];
+    let ended = place.run(&with(&large));
+    assert_eq!(ended.code, Some(1));
+    let (begin, end) = (
+        "error: the training would need about ",
+        "lower train.micro_batch_tokens, or set train.activation_checkpointing, or begin all the same with --set preflight.ignore_memory=true\n",
+    );
+    assert!(ended.stderr.starts_with(begin) && ended.stderr.ends_with(end), "{}", ended.stderr);
+    assert!(!place.path("run").exists());
+    place.refuse(
+        &with(&["--set", "preflight.samples=1000001"]),
+        "--set preflight.samples=1000001: preflight.samples = 1000001 is out of range; expected 0 to 1000000",
+    );
+}

@@ -1,0 +1,258 @@
+//! Runs that are killed, interrupted, damaged, and taken up again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use grpo_data::{CounterRng, Purpose};
+use serde_json::{Map, Value};
+
+use crate::support::{Ended, Place, train_toml};
+
+/// Two updates of each rollout, in several micro-batches, a checkpoint after each step, and evaluations in between.
+fn configuration(steps: u32) -> String {
+    train_toml()
+        .replace("steps = 3", &format!("steps = {steps}\nupdates_per_rollout = 2"))
+        .replace("prompts_per_step = 2", "prompts_per_step = 4")
+        .replace("micro_batch_tokens = 3", "micro_batch_tokens = 80")
+        .replace("samples = 20", "samples = 20\nevery = 4")
+        .replace("every = 2\ncompletions", "every = 1\ncompletions")
+}
+
+fn place(steps: u32) -> Place {
+    let place = Place::new();
+    place.write("train.toml", configuration(steps));
+    place
+}
+
+/// Everything that a run leaves behind and that no clock is in: the files of the model, and the metrics.
+#[derive(Debug, PartialEq)]
+struct Result {
+    model: Vec<(PathBuf, Vec<u8>)>,
+    metrics: Vec<Map<String, Value>>,
+    completions: Vec<(PathBuf, Vec<u8>)>,
+}
+
+fn result(run: &Path) -> Result {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let metrics = text.lines().map(|line| {
+        let mut line: Map<String, Value> = serde_json::from_str(line).unwrap();
+        line.retain(|name, _| !is_of_machine(name));
+        line
+    });
+    Result {
+        model: files(&run.join("model")),
+        metrics: metrics.collect(),
+        completions: files(&run.join("completions")),
+    }
+}
+
+fn is_of_machine(name: &str) -> bool {
+    name.starts_with("time/")
+        || name.starts_with("memory/")
+        || ["step_time", "tokens_per_second"].contains(&name)
+}
+
+fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = entries.filter(|path| path.is_file()).collect();
+    files.sort();
+    let named = |path: PathBuf| (path.file_name().unwrap().into(), fs::read(&path).unwrap());
+    files.into_iter().map(named).collect()
+}
+
+/// Kills that the test below makes; more with the environment variable GRPO_KILLS, for who has the time.
+fn kills() -> u32 {
+    std::env::var("GRPO_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(8)
+}
+
+/// Acceptance test 14: killed at random moments (sampling, updating, while it writes), a run ends as the one that was
+/// never killed, bit for bit.
+#[test]
+fn a_killed_run_ends_as_one_that_was_not() {
+    let place = place(8);
+    let begun = Instant::now();
+    place.succeed(&["train", "train.toml", "--run", "whole"]);
+    let whole = begun.elapsed();
+    let expected = result(&place.path("whole"));
+    assert_eq!(expected.metrics.len(), 8);
+
+    let rng = CounterRng::new(5, Purpose::Evaluation);
+    for kill in 0..kills() {
+        let run = format!("run-{kill}");
+        let train = ["train", "train.toml", "--run", &run, "--force"];
+        let mut child =
+            place.command(&train).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(whole.mul_f64(rng.uniform([kill, 0, 0, 0])));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // Before there is a run, there is nothing to resume.
+        if place.path(&run).join("run.json").exists() {
+            place.succeed(&["train", "--resume", &run]);
+        } else {
+            place.succeed(&train);
+        }
+        assert_eq!(result(&place.path(&run)), expected, "kill {kill}");
+        let left = fs::read_dir(place.path(&run).join("checkpoints")).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        assert!(left.iter().all(|name| !name.to_string_lossy().starts_with('.')), "{left:?}");
+    }
+}
+
+/// A run that ended can be taken up, and has nothing left to do.
+#[test]
+fn a_finished_run_is_finished() {
+    let place = place(2);
+    place.succeed(&["train", "train.toml"]);
+    let expected = result(&place.path("run"));
+    let again = place.succeed(&["train", "--resume", "run"]);
+    assert!(again.stdout.contains("going on     after step 2 of 2\n"), "{}", again.stdout);
+    assert_eq!(result(&place.path("run")), expected);
+}
+
+/// SIGINT and SIGTERM end a run between two steps, with a checkpoint.
+#[test]
+#[cfg(unix)]
+fn an_interrupted_run_says_how_to_go_on() {
+    for signal in ["-INT", "-TERM"] {
+        let place = place(400);
+        let child = place
+            .command(&["train", "train.toml"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        wait_for(&place.path("run/checkpoints/step-2"));
+        let pid = child.id().to_string();
+        assert!(
+            std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success()
+        );
+        let ended = Ended::of(child.wait_with_output().unwrap());
+        assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+        let steps = fs::read_to_string(place.path("run/metrics.jsonl")).unwrap().lines().count();
+        let said =
+            format!("interrupted  after step {steps} of 400; `grpo train --resume run` goes on\n");
+        assert!(ended.stdout.ends_with(&said), "{}", ended.stdout);
+        assert!(!place.path("run/model").exists());
+        assert!(place.path(&format!("run/checkpoints/step-{steps}")).exists());
+    }
+}
+
+fn wait_for(path: &Path) {
+    let begun = Instant::now();
+    while !path.exists() {
+        assert!(begun.elapsed() < Duration::from_secs(300), "{} never came", path.display());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A run that two processes write would be neither's.
+#[test]
+#[cfg(unix)]
+fn a_run_belongs_to_one_process() {
+    let place = place(400);
+    let mut child = place
+        .command(&["train", "train.toml"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for(&place.path("run/checkpoints/step-1"));
+    place.run(&["train", "--resume", "run"]).assert_refused(
+        "another process is at work in the run folder `run`; wait for its end, or end it",
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// Keeps the two newest checkpoints and the best one.
+#[test]
+fn checkpoints_are_kept_as_asked() {
+    let place = place(6);
+    place.succeed(&["train", "train.toml"]);
+    let mut kept: Vec<String> = fs::read_dir(place.path("run/checkpoints"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    kept.sort();
+    let state = place.read("run/checkpoints/step-6/trainer/state.json");
+    let state: Value = serde_json::from_str(&state).unwrap();
+    let best = state["evaluations"]["best"][0].as_u64().unwrap();
+    let mut expected = vec!["step-5".to_owned(), "step-6".to_owned(), format!("step-{best}")];
+    expected.sort();
+    expected.dedup();
+    assert_eq!(kept, expected);
+}
+
+/// A damaged checkpoint is told and passed over; where none is whole, nothing is loaded.
+#[test]
+fn damaged_checkpoints_are_never_loaded() {
+    let place = place(4);
+    place.succeed(&["train", "train.toml"]);
+    let expected = result(&place.path("run"));
+    let weights = "run/checkpoints/step-4/model.safetensors";
+    let mut bytes = fs::read(place.path(weights)).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    place.write(weights, &bytes);
+    let ended = place.succeed(&["train", "--resume", "run"]);
+    assert!(
+        ended.stdout.contains(&format!("checkpoint   `{weights}` has the SHA-256 ")),
+        "{}",
+        ended.stdout
+    );
+    assert!(ended.stdout.contains("checkpoint   that of step 3 is taken instead\n"));
+    assert_eq!(result(&place.path("run")), expected);
+
+    for step in [3, 4] {
+        let state = format!("run/checkpoints/step-{step}/trainer/state.json");
+        let text = place.read(&state);
+        place.write(&state, &text[..text.len() / 2]);
+    }
+    // The best one may be a third.
+    let checkpoints = fs::read_dir(place.path("run/checkpoints")).unwrap().count();
+    if checkpoints == 2 {
+        place.run(&["train", "--resume", "run"]).assert_refused(
+            "none of the 2 checkpoints of `run` is whole; begin anew with `grpo train run/config.toml --run` and another folder",
+        );
+    }
+}
+
+/// `--verify` does the last step once more.
+#[test]
+fn a_run_is_verified() {
+    let place = place(4);
+    place.succeed(&["train", "train.toml"]);
+    let ended = place.succeed(&["train", "--resume", "run", "--verify"]);
+    assert!(ended.stdout.contains("verified     step 4 is what it was\n"), "{}", ended.stdout);
+
+    let path = "run/metrics.jsonl";
+    let text = place.read(path);
+    let (before, last) = text.trim_end().rsplit_once('\n').unwrap();
+    let last = last.replace("\"reward_std\":0.", "\"reward_std\":1.");
+    place.write(path, format!("{before}\n{last}\n"));
+    let ended = place.run(&["train", "--resume", "run", "--verify"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.contains("step 4 is not what it was: `reward_std` was 1."),
+        "{}",
+        ended.stderr
+    );
+}
+
+/// What a run was made from must be there, and must be what it was.
+#[test]
+fn runs_that_cannot_be_resumed() {
+    let place = place(2);
+    place.refuse(
+        &["train", "--resume", "nowhere"],
+        "`nowhere` is not the folder of a run, as it has no `run.json`; check the path",
+    );
+    let ended = place.run(&["train", "--resume", "run", "train.toml"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    place.refuse(
+        &["train", "train.toml", "--verify"],
+        "--verify goes with --resume RUN: a new run has nothing that could be verified",
+    );
+}

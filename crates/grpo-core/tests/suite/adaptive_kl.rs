@@ -1,0 +1,101 @@
+//! The controller of the KL coefficient.
+
+use grpo_core::{AdaptiveKl, KlController};
+use grpo_selftest::oracle;
+use proptest::prelude::*;
+
+use crate::support::{cases, close};
+
+fn controller() -> KlController {
+    KlController { target: 0.1, horizon: 1000.0, min: 0.01, max: 1.0 }
+}
+
+/// After a step of 100 completions with this KL, from 0.5.
+#[track_caller]
+fn check(kl: f64, expected: f64) {
+    let mut adaptive = AdaptiveKl::new(controller(), 0.5);
+    adaptive.observe(kl, 100);
+    close(adaptive.coef(), expected, 1e-15, "coefficient");
+}
+
+#[test]
+fn one_step_by_hand() {
+    check(0.1, 0.5);
+    // 10 % above and below the target.
+    check(0.11, 0.5 * 1.01);
+    check(0.09, 0.5 * 0.99);
+    // Whatever is further than 20 % counts as 20 %; an estimate may be negative.
+    for far in [0.12, 0.3, 9.0, f64::INFINITY] {
+        check(far, 0.5 * 1.02);
+    }
+    for far in [0.08, 0.0, -1.0] {
+        check(far, 0.5 * 0.98);
+    }
+    check(f64::NAN, 0.5);
+}
+
+#[test]
+fn it_stays_within_its_bounds() {
+    let mut adaptive = AdaptiveKl::new(controller(), 0.5);
+    (0..100).for_each(|_| adaptive.observe(1.0, 100));
+    assert_eq!(adaptive.coef(), 1.0);
+    (0..1000).for_each(|_| adaptive.observe(0.0, 100));
+    assert_eq!(adaptive.coef(), 0.01);
+    adaptive.set_coef(7.0);
+    assert_eq!(adaptive.coef(), 1.0);
+}
+
+/// The larger the coefficient, the smaller the KL of this plant: the controller finds the one that gives the target.
+#[test]
+fn a_plant_comes_to_its_target() {
+    let mut adaptive = AdaptiveKl::new(controller(), 0.02);
+    let kl = |coef: f64| 0.02 / coef;
+    (0..2000).for_each(|_| adaptive.observe(kl(adaptive.coef()), 100));
+    close(kl(adaptive.coef()), 0.1, 1e-6, "KL");
+}
+
+#[test]
+fn settings_have_ranges() {
+    let with = |change: fn(&mut KlController), coef| {
+        let mut settings = controller();
+        change(&mut settings);
+        settings.check(coef).map_err(|error| error.to_string())
+    };
+    assert_eq!(with(|_| (), 0.5), Ok(()));
+    let out = |key: &str, value: f64, expected: &str| {
+        Err(format!("{key} = {value} is out of range; it must be {expected}"))
+    };
+    let finite = "above 0, and finite";
+    assert_eq!(with(|it| it.target = 0.0, 0.5), out("kl_controller.target", 0.0, finite));
+    assert_eq!(with(|it| it.horizon = -1.0, 0.5), out("kl_controller.horizon", -1.0, finite));
+    assert_eq!(with(|it| it.min = 0.0, 0.5), out("kl_controller.min", 0.0, finite));
+    assert_eq!(with(|it| it.max = f64::NAN, 0.5), out("kl_controller.max", f64::NAN, finite));
+    assert_eq!(
+        with(|it| it.min = 2.0, 0.5),
+        out("kl_controller.min", 2.0, "at most kl_controller.max")
+    );
+    let begin =
+        "between kl_controller.min and kl_controller.max, as it is where the controller begins";
+    assert_eq!(with(|_| (), 0.0), out("kl_coef", 0.0, begin));
+    assert_eq!(with(|_| (), 1.5), out("kl_coef", 1.5, begin));
+}
+
+proptest! {
+    #![proptest_config(cases(1_000))]
+
+    #[test]
+    fn it_equals_the_loops(
+        kls in prop::collection::vec((-0.1..0.5_f64, 1..200_usize), 0..40),
+        target in 0.01..0.3_f64,
+        coef in 0.01..=1.0_f64,
+    ) {
+        let controller = KlController { target, ..controller() };
+        let mut adaptive = AdaptiveKl::new(controller, coef);
+        kls.iter().for_each(|&(kl, completions)| adaptive.observe(kl, completions));
+        let expected = oracle::adaptive_kl(&controller, coef, &kls);
+        close(adaptive.coef(), expected, 1e-12, "coefficient");
+        // Its state goes through a checkpoint.
+        let text = serde_json::to_string(&adaptive).unwrap();
+        prop_assert_eq!(serde_json::from_str::<AdaptiveKl>(&text).unwrap(), adaptive);
+    }
+}

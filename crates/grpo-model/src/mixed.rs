@@ -1,0 +1,207 @@
+//! A frozen model that follows one in training.
+
+use std::collections::VecDeque;
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::Tensor;
+
+use crate::{CausalLm, Frozen};
+
+/// Two models that have no parameters in common.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the reference cannot follow the policy: it has parameters of the shapes {reference}, and the policy {policy}; begin with a reference that is made of what is trained"
+)]
+pub struct OtherParameters {
+    /// Shapes of the frozen one's.
+    pub reference: String,
+    /// Shapes of the trained one's.
+    pub policy: String,
+}
+
+impl<M: CausalLm> Frozen<M> {
+    /// `mix · policy + (1 − mix) · self`, parameter by parameter (TR-DPO; Gorbatovski et al. 2024, equation 7). With a
+    /// `mix` of 1 it is a snapshot of `policy`, bit for bit, which shares its memory until the policy moves.
+    ///
+    /// A model without an adapter follows an adapter on it as one that has the policy's A and a B of 0, which computes
+    /// the same: what comes out is then the mix of the products `A · B` too. Two adapters are mixed matrix by matrix.
+    ///
+    /// # Errors
+    /// Other parameters than the policy's.
+    pub fn mixed(self, policy: &M, mix: f64) -> Result<Self, OtherParameters> {
+        if mix == 1.0 {
+            return Ok(Self::snapshot(policy));
+        }
+        let policy = policy.valid();
+        let own = self.into_inner().with_parameters_of(&policy);
+        let (reference, trained) = (shapes(&own), shapes(&policy));
+        if reference != trained {
+            let words = |shapes: &[Vec<usize>]| format!("{} tensors: {shapes:?}", shapes.len());
+            return Err(OtherParameters {
+                reference: shortened(&words(&reference)),
+                policy: shortened(&words(&trained)),
+            });
+        }
+        let mut values = Values(VecDeque::new());
+        policy.visit(&mut values);
+        Ok(Self::of_inner(own.map(&mut Mixer { policy: values, mix })))
+    }
+}
+
+/// Shapes of a large model are many.
+fn shortened(words: &str) -> String {
+    const MOST: usize = 80;
+    if words.len() <= MOST { words.to_owned() } else { format!("{}…", &words[..MOST]) }
+}
+
+fn shapes<M: Module>(model: &M) -> Vec<Vec<usize>> {
+    struct Shapes(Vec<Vec<usize>>);
+    impl ModuleVisitor for Shapes {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.0.push(param.val().dims().to_vec());
+        }
+    }
+    let mut shapes = Shapes(Vec::new());
+    model.visit(&mut shapes);
+    shapes.0
+}
+
+/// Parameters in the order in which a module shows them; each a view of what is there.
+struct Values(VecDeque<Tensor<1>>);
+
+impl ModuleVisitor for Values {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let value = param.val();
+        let elements = value.shape().num_elements();
+        self.0.push_back(value.reshape([elements]));
+    }
+}
+
+struct Mixer {
+    policy: Values,
+    mix: f64,
+}
+
+impl ModuleMapper for Mixer {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let policy = self.policy.0.pop_front().expect("both have the same shapes");
+        let mix = self.mix;
+        param.map(|own| {
+            let shape = own.dims();
+            own * (1.0 - mix) + policy.reshape(shape) * mix
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+    use crate::{
+        Adapted, Adapter, LoraConfig, ModelConfig, MolGptConfig, Policy, TokenBatch, Transformer,
+    };
+
+    fn model(seed: u64, width: usize) -> Transformer {
+        let config = ModelConfig::molgpt(&MolGptConfig::new(7, 12, 1, 2, width)).unwrap();
+        Transformer::random(&config, seed, &Device::flex().autodiff()).unwrap()
+    }
+
+    fn adapted(base: &Transformer, seed: u64) -> Policy {
+        let lora = LoraConfig { rank: 2, alpha: 4.0, dropout: 0.0, targets: vec![], rslora: false };
+        let adapter = Adapter::random(&lora, base, seed, &base.device()).unwrap();
+        // B is 0 at first.
+        let mut policy = Policy::Adapted(Adapted::new(base, adapter));
+        struct Shift;
+        impl ModuleMapper for Shift {
+            fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+                param.map(|value| (value + 0.125).detach().require_grad())
+            }
+        }
+        policy = policy.map(&mut Shift);
+        policy
+    }
+
+    fn numbers<M: CausalLm>(model: &M) -> Vec<f32> {
+        let mut values = Values(VecDeque::new());
+        model.valid().visit(&mut values);
+        values
+            .0
+            .into_iter()
+            .flat_map(|value| value.into_data().iter::<f32>().collect::<Vec<_>>())
+            .collect()
+    }
+
+    fn hidden(model: &Frozen<Policy>) -> Vec<f32> {
+        let tokens = TokenBatch::from_iter([[1, 2, 3, 4, 5].as_slice()]);
+        model.hidden(&tokens, None).into_data().iter().collect()
+    }
+
+    #[test]
+    fn parameters_are_mixed_one_by_one() {
+        let (policy, reference) = (Policy::Whole(model(1, 8)), Policy::Whole(model(2, 8)));
+        for mix in [0.25, 0.6, 1.0] {
+            let mixed = Frozen::snapshot(&reference).mixed(&policy, mix).unwrap();
+            assert_eq!(mixed.parameters_on_tape(), 0);
+            let got = numbers(&mixed.into_inner());
+            for ((got, a), b) in got.iter().zip(numbers(&policy)).zip(numbers(&reference)) {
+                let expected = mix * f64::from(a) + (1.0 - mix) * f64::from(b);
+                // Four roundings to f32, each of a number that is not larger.
+                let scale = f64::from(a).abs() + f64::from(b).abs();
+                let bound = 4.0 * scale * f64::from(f32::EPSILON) / 2.0;
+                assert!((f64::from(*got) - expected).abs() <= bound, "{got} {expected}");
+                assert!(mix < 1.0 || got.to_bits() == a.to_bits());
+            }
+        }
+    }
+
+    #[test]
+    fn a_base_follows_the_products_of_an_adapter() {
+        let base = model(1, 8);
+        let policy = adapted(&base, 3);
+        let Policy::Adapted(adapted_policy) = &policy else { unreachable!() };
+        let reference = || Frozen::snapshot(&Policy::Whole(adapted_policy.base().clone()));
+        assert_ne!(hidden(&reference()), hidden(&Frozen::snapshot(&policy)));
+        // As an adapter that changes nothing it computes the same, to the last bit.
+        let same = Frozen::of_inner(reference().into_inner().with_parameters_of(&policy.valid()));
+        assert_eq!(hidden(&same), hidden(&reference()));
+        let whole = reference().mixed(&policy, 1.0).unwrap();
+        assert_eq!(hidden(&whole), hidden(&Frozen::snapshot(&policy)));
+        // A is the policy's, and B a quarter of it.
+        let quarter = reference().mixed(&policy, 0.25).unwrap().into_inner();
+        let (got, full) = (pairs(&quarter), pairs(&policy.valid()));
+        assert!(!got.is_empty());
+        for ((a, b), (full_a, full_b)) in got.iter().zip(&full) {
+            for (got, full) in a.iter().zip(full_a) {
+                assert!((got - full).abs() < 1e-7);
+            }
+            for (got, full) in b.iter().zip(full_b) {
+                assert!((got - 0.25 * full).abs() < 1e-7);
+            }
+        }
+    }
+
+    fn pairs(policy: &Policy) -> Vec<(Vec<f32>, Vec<f32>)> {
+        let (_, adapter) = policy.parts();
+        let read = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect();
+        adapter
+            .unwrap()
+            .pairs()
+            .iter()
+            .map(|pair| (read(pair.a.val()), read(pair.b.val())))
+            .collect()
+    }
+
+    #[test]
+    fn other_parameters_are_refused() {
+        let (policy, wider) = (Policy::Whole(model(1, 8)), Policy::Whole(model(1, 16)));
+        let error = Frozen::snapshot(&wider).mixed(&policy, 0.5).unwrap_err();
+        let message = error.to_string();
+        assert!(
+            message.starts_with("the reference cannot follow the policy: it has parameters of the shapes 22 tensors: "),
+            "{message}"
+        );
+        let adapter = adapted(&model(1, 8), 1);
+        assert!(Frozen::snapshot(&adapter).mixed(&policy, 0.5).is_err());
+    }
+}

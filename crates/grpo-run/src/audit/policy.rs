@@ -1,0 +1,84 @@
+//! That what sampled a step is the policy that the updates before it left.
+
+use super::{Before, Evidence, Finding, Violation, count, short};
+
+/// The version of the policy that sampled is the number of updates before it, every completion has it, and each update
+/// adds one.
+pub(super) fn version_match(evidence: &Evidence) -> Finding {
+    let mut violations = Vec::new();
+    let mut completions = 0;
+    for line in &evidence.ledger {
+        let mut violated =
+            |what: String| violations.push(Violation { step: Some(line.step), what });
+        let version = line.rollout.policy_version;
+        let expected = match evidence.before(line) {
+            Before::Start => Some(0),
+            Before::Line(before) => Some(before.version_after()),
+            Before::Unknown => None,
+        };
+        if let Some(expected) = expected.filter(|&expected| expected != version) {
+            violated(format!(
+                "sampled by version {version} of the policy; the updates before it had made version {expected}"
+            ));
+        }
+        for completion in &line.rollout.completions {
+            completions += 1;
+            if completion.policy_version != version {
+                violated(format!(
+                    "prompt {}, sample {} was sampled by version {}; the step's policy has version {version}",
+                    completion.prompt, completion.sample, completion.policy_version
+                ));
+            }
+        }
+        let mut before = version;
+        for (number, update) in (1..).zip(&line.updates) {
+            if update.version != before + 1 {
+                violated(format!(
+                    "update {number} makes version {} of version {before}",
+                    update.version
+                ));
+            }
+            before = update.version;
+        }
+    }
+    let checked = format!(
+        "{}, {}",
+        count(evidence.ledger.len(), "rollout"),
+        count(completions, "completion")
+    );
+    Finding::new("version match", checked, violations)
+}
+
+/// The weights that sampled are those that the last update before left: it was made at once, and nothing came between.
+pub(super) fn immediate_update(evidence: &Evidence) -> Finding {
+    let mut violations = Vec::new();
+    let (mut updates, mut moved) = (0, 0);
+    for line in &evidence.ledger {
+        let found = &line.rollout.weights;
+        let expected = match evidence.before(line) {
+            Before::Start => evidence.weights_after(0).map(|weights| (0, weights)),
+            Before::Line(before) => Some((before.step, before.weights_after())),
+            Before::Unknown => None,
+        };
+        if let Some((step, expected)) = expected.filter(|(_, expected)| *expected != found) {
+            let what = format!(
+                "sampled by the weights {}; the updates of step {step} had left {}",
+                short(found),
+                short(expected)
+            );
+            violations.push(Violation { step: Some(line.step), what });
+        }
+        let mut before = found;
+        for update in &line.updates {
+            updates += 1;
+            moved += usize::from(update.weights != *before);
+            before = &update.weights;
+        }
+    }
+    let checked = format!(
+        "{}, {}, {moved} of which moved the weights",
+        count(evidence.ledger.len(), "rollout"),
+        count(updates, "update")
+    );
+    Finding::new("immediate update", checked, violations)
+}

@@ -1,0 +1,190 @@
+//! That what lies in the folder is what the ledger says.
+
+use super::{Evidence, Finding, Violation, count, short};
+use crate::{EventKind, LedgerCompletion};
+use std::collections::BTreeMap;
+
+/// Weights in a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoredWeights {
+    /// Their hash.
+    Hash(String),
+    /// They are not what was written, and why one knows.
+    Damaged(String),
+    /// They could not be loaded, and why.
+    Unknown(String),
+}
+
+/// The model that an adapter was trained on is the same in all steps, and is the one that is there now; nothing where all
+/// of a model was trained.
+pub(super) fn base(evidence: &Evidence) -> Option<Finding> {
+    let first = evidence.ledger.first()?.base.as_ref();
+    let mut violations = Vec::new();
+    for line in &evidence.ledger {
+        if line.base.as_ref() != first {
+            let what = "the adapter was trained on another model than in step 1".to_owned();
+            violations.push(Violation { step: Some(line.step), what });
+        }
+    }
+    let (first, now) = match (first, &evidence.base) {
+        (None, None) if violations.is_empty() => return None,
+        (Some(first), Some(now)) => (first, now),
+        (first, _) => {
+            let whole =
+                "the ledger says that all of a model was trained, and config.toml an adapter";
+            let part =
+                "the ledger says that an adapter was trained, and config.toml all of a model";
+            let what = if first.is_none() { whole } else { part }.to_owned();
+            violations.push(Violation { step: None, what });
+            return Some(Finding::new("base", String::new(), violations));
+        }
+    };
+    let mut checked = count(evidence.ledger.len(), "step");
+    match now {
+        StoredWeights::Hash(now) if now == first => checked += ", and the model as it is now",
+        StoredWeights::Hash(now) => violations.push(Violation {
+            step: None,
+            what: format!("the model is {} now, and was {}", short(now), short(first)),
+        }),
+        StoredWeights::Damaged(what) => {
+            violations.push(Violation { step: None, what: what.clone() });
+        }
+        StoredWeights::Unknown(reason) if violations.is_empty() => {
+            return Some(Finding::not_recorded("base", reason));
+        }
+        StoredWeights::Unknown(_) => {}
+    }
+    Some(Finding::new("base", checked, violations))
+}
+
+/// The completions that were written down are those that were sampled.
+pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
+    const PROPERTY: &str = "recorded completions";
+    let mut violations = Vec::new();
+    let mut all = 0;
+    for (&step, recorded) in &evidence.recorded {
+        let mut violated = |what: String| violations.push(Violation { step: Some(step), what });
+        let Some(line) = evidence.line(step) else {
+            violated("its completions were recorded, and the ledger has no such step".to_owned());
+            continue;
+        };
+        // A run that was ended from outside may have been writing them.
+        let may_lack = evidence.trained.is_none()
+            && evidence.ledger.last().is_some_and(|last| last.step == step);
+        all += recorded.len();
+        let place = |completion: &LedgerCompletion| (completion.prompt, completion.sample);
+        let mut found: BTreeMap<(u32, u32), Vec<&LedgerCompletion>> = BTreeMap::new();
+        for completion in recorded {
+            found.entry(place(completion)).or_default().push(completion);
+        }
+        for sampled in &line.rollout.completions {
+            let (prompt, sample) = place(sampled);
+            let words = format!("prompt {prompt}, sample {sample}");
+            match found.remove(&(prompt, sample)).as_deref() {
+                None if may_lack => {}
+                None => violated(format!("{words} is not recorded, and others of the step are")),
+                Some([one]) if *one == sampled => {}
+                Some([_]) => violated(format!(
+                    "{words} is recorded with other ids, log-probabilities or version of the policy than it was sampled with"
+                )),
+                Some(several) => {
+                    violated(format!("{words} is recorded {} times", several.len()));
+                }
+            }
+        }
+        for (prompt, sample) in found.into_keys() {
+            violated(format!("prompt {prompt}, sample {sample} is recorded, and was not sampled"));
+        }
+    }
+    if evidence.recorded.is_empty() {
+        return Finding::not_recorded(PROPERTY, "the run recorded none");
+    }
+    let checked =
+        format!("{} of {}", count(all, "completion"), count(evidence.recorded.len(), "step"));
+    Finding::new(PROPERTY, checked, violations)
+}
+
+/// The checkpoints hold the weights that their steps left.
+pub(super) fn checkpoints(evidence: &Evidence) -> Finding {
+    const PROPERTY: &str = "checkpoints";
+    let mut violations = Vec::new();
+    let mut unknown = None;
+    let mut all = 0;
+    for (&step, stored) in &evidence.checkpoints {
+        let what = match (stored, evidence.weights_after(step)) {
+            (StoredWeights::Unknown(reason), _) => {
+                unknown = unknown.or(Some(reason));
+                continue;
+            }
+            (StoredWeights::Damaged(what), _) => what.clone(),
+            (StoredWeights::Hash(_), None) => {
+                "there is a checkpoint of it, and the ledger has no such step".to_owned()
+            }
+            (StoredWeights::Hash(found), Some(expected)) if found == expected => {
+                all += 1;
+                continue;
+            }
+            (StoredWeights::Hash(found), Some(expected)) => format!(
+                "the checkpoint has the weights {}; the updates had left {}",
+                short(found),
+                short(expected)
+            ),
+        };
+        violations.push(Violation { step: Some(step), what });
+    }
+    match unknown {
+        Some(reason) if violations.is_empty() => Finding::not_recorded(PROPERTY, reason),
+        None if evidence.checkpoints.is_empty() => {
+            Finding::not_recorded(PROPERTY, "the run kept none")
+        }
+        _ => Finding::new(PROPERTY, count(all, "checkpoint"), violations),
+    }
+}
+
+/// What the run left at its end are the weights of its last update.
+pub(super) fn trained(evidence: &Evidence) -> Finding {
+    const PROPERTY: &str = "final model";
+    let violated =
+        |what: String| Finding::new(PROPERTY, String::new(), vec![Violation { step: None, what }]);
+    let Some(last) = evidence.ledger.last() else {
+        return Finding::not_recorded(PROPERTY, "the ledger has no step");
+    };
+    let found = match &evidence.trained {
+        None => {
+            let reason = "there is none: the run goes on, or was ended from outside";
+            return Finding::not_recorded(PROPERTY, reason);
+        }
+        Some(StoredWeights::Unknown(reason)) => return Finding::not_recorded(PROPERTY, reason),
+        Some(StoredWeights::Damaged(what)) => return violated(what.clone()),
+        Some(StoredWeights::Hash(found)) => found,
+    };
+    if found == last.weights_after() {
+        let checked = format!("the weights after step {}", last.step);
+        return Finding::new(PROPERTY, checked, vec![]);
+    }
+    let other = evidence.ledger.iter().find(|line| line.weights_after() == found);
+    if let Some(line) = other {
+        return violated(format!(
+            "it has the weights after step {}; expected those after step {}, the last one",
+            line.step, last.step
+        ));
+    }
+    let has_ended = |event: &crate::Event| {
+        matches!(event.what, EventKind::Finished {} | EventKind::Stopped { .. })
+    };
+    if last.step < evidence.plan.steps && !evidence.events.iter().any(has_ended) {
+        return Finding::not_recorded(
+            PROPERTY,
+            format!(
+                "the training failed in step {}, and what was learned there is in it",
+                last.step + 1
+            ),
+        );
+    }
+    violated(format!(
+        "it has the weights {}; the updates of step {} had left {}",
+        short(found),
+        last.step,
+        short(last.weights_after())
+    ))
+}

@@ -1,0 +1,160 @@
+//! That each update used the completions of its own step, all of them, and each once.
+
+use super::{Evidence, Finding, Violation, count};
+use crate::{CompletionDigest, LedgerCompletion, LedgerStep};
+use std::collections::BTreeMap;
+
+/// Each prompt of a step has the samples 0, 1, 2, … of a group.
+pub(super) fn whole_groups(evidence: &Evidence) -> Finding {
+    let plan = &evidence.plan;
+    let expected: Vec<u32> = (0..plan.group_size).collect();
+    let mut violations = Vec::new();
+    let mut all = 0;
+    for line in &evidence.ledger {
+        let mut violated =
+            |what: String| violations.push(Violation { step: Some(line.step), what });
+        let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for completion in &line.rollout.completions {
+            groups.entry(completion.prompt).or_default().push(completion.sample);
+        }
+        all += groups.len();
+        if !groups.keys().copied().eq(0..plan.prompts_per_step) {
+            violated(format!(
+                "has the prompts {}; expected 0 to {}",
+                listed(groups.keys()),
+                plan.prompts_per_step - 1
+            ));
+        }
+        for (prompt, mut samples) in groups {
+            samples.sort_unstable();
+            if samples != expected {
+                violated(format!(
+                    "prompt {prompt} has the samples {}; expected 0 to {}",
+                    listed(&samples),
+                    plan.group_size - 1
+                ));
+            }
+        }
+    }
+    let checked = format!("{} of {}", count(all, "group"), plan.group_size);
+    Finding::new("whole groups", checked, violations)
+}
+
+fn listed<'a>(numbers: impl IntoIterator<Item = &'a u32>) -> String {
+    numbers.into_iter().map(u32::to_string).collect::<Vec<String>>().join(", ")
+}
+
+/// A step has its number of updates, and each used what the step sampled, as it was sampled, each completion once.
+pub(super) fn own_completions(evidence: &Evidence) -> Finding {
+    let plan = &evidence.plan;
+    let steps = steps_of(evidence);
+    let mut violations = Vec::new();
+    let (mut updates, mut uses) = (0, 0);
+    for line in &evidence.ledger {
+        let mut violated =
+            |what: String| violations.push(Violation { step: Some(line.step), what });
+        let (made, planned) = (line.updates.len(), plan.updates_per_rollout);
+        if made != planned {
+            violated(format!(
+                "has {}; train.updates_per_rollout is {planned}",
+                count(made, "update")
+            ));
+        }
+        for (number, update) in (1..).zip(&line.updates) {
+            updates += 1;
+            uses += update.completions.len();
+            for difference in differences(line, &update.completions, &steps) {
+                violated(format!("update {number} {difference}"));
+            }
+        }
+    }
+    let checked = format!("{}, {}", count(updates, "update"), count(uses, "use"));
+    Finding::new("own completions", checked, violations)
+}
+
+/// What an update used otherwise than once and as it was sampled.
+fn differences(
+    line: &LedgerStep,
+    used: &[LedgerCompletion],
+    steps: &BTreeMap<CompletionDigest, u64>,
+) -> Vec<String> {
+    let place = |completion: &LedgerCompletion| (completion.prompt, completion.sample);
+    let sampled: BTreeMap<(u32, u32), &LedgerCompletion> =
+        line.rollout.completions.iter().map(|completion| (place(completion), completion)).collect();
+    let mut uses: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+    let mut differences = Vec::new();
+    for completion in used {
+        let (prompt, sample) = place(completion);
+        let words = format!("prompt {prompt}, sample {sample}");
+        *uses.entry((prompt, sample)).or_default() += 1;
+        let of_step = steps.get(&completion.digest);
+        match (sampled.get(&(prompt, sample)), of_step) {
+            (Some(own), _) if *own == completion => {}
+            (_, Some(&step)) if step != line.step => {
+                differences.push(format!("used {words} of step {step}"));
+            }
+            (Some(_), _) => {
+                differences.push(format!("used {words} otherwise than it was sampled"));
+            }
+            (None, _) => differences.push(format!("used {words}, which was not sampled")),
+        }
+    }
+    for &(prompt, sample) in sampled.keys() {
+        let words = format!("prompt {prompt}, sample {sample}");
+        match uses.get(&(prompt, sample)) {
+            None => differences.push(format!("did not use {words}")),
+            Some(1) => {}
+            Some(times) => differences.push(format!("used {words} {times} times")),
+        }
+    }
+    differences
+}
+
+/// No completion is in more updates than it may be, and none in another step.
+pub(super) fn no_reuse(evidence: &Evidence) -> Finding {
+    let planned = evidence.plan.updates_per_rollout;
+    let mut violations = Vec::new();
+    let mut sampled: BTreeMap<CompletionDigest, u64> = BTreeMap::new();
+    let mut uses: BTreeMap<CompletionDigest, (usize, u64, LedgerCompletion)> = BTreeMap::new();
+    for line in &evidence.ledger {
+        for completion in &line.rollout.completions {
+            if let Some(step) = sampled.insert(completion.digest, line.step) {
+                let LedgerCompletion { prompt, sample, .. } = completion;
+                let what = format!(
+                    "prompt {prompt}, sample {sample} is a completion of step {step} already"
+                );
+                violations.push(Violation { step: Some(line.step), what });
+            }
+        }
+        for completion in line.updates.iter().flat_map(|update| &update.completions) {
+            let (times, last, _) =
+                uses.entry(completion.digest).or_insert((0, line.step, *completion));
+            *times += 1;
+            *last = line.step;
+        }
+    }
+    let all = uses.len();
+    for (times, last, LedgerCompletion { prompt, sample, .. }) in uses.into_values() {
+        if times > planned {
+            let what = format!(
+                "prompt {prompt}, sample {sample} was used {times} times until then; train.updates_per_rollout is {planned}"
+            );
+            violations.push(Violation { step: Some(last), what });
+        }
+    }
+    violations.sort_by_key(|violation| violation.step);
+    let checked =
+        format!("{}, each in at most {}", count(all, "completion"), count(planned, "update"));
+    Finding::new("no reuse", checked, violations)
+}
+
+/// The step that each completion was sampled in first.
+fn steps_of(evidence: &Evidence) -> BTreeMap<CompletionDigest, u64> {
+    let mut steps = BTreeMap::new();
+    for line in &evidence.ledger {
+        for completion in &line.rollout.completions {
+            steps.entry(completion.digest).or_insert(line.step);
+        }
+    }
+    steps
+}

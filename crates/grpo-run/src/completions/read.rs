@@ -1,0 +1,216 @@
+//! From a Parquet file to records. What other programs wrote again, in other types of the same meaning, is read too.
+
+use super::table::{FATES, IDS, PART, finish_name};
+use super::{CompletionRecord, RecordedOutcome, damaged};
+use crate::RunError;
+use grpo_data::{Finish, caught};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use parquet::record::reader::RowIter;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
+
+/// The records of a file, which are all of step `step`.
+pub(super) fn records(path: &Path, step: u64) -> Result<Vec<CompletionRecord>, RunError> {
+    let file = File::open(path).map_err(RunError::read(path))?;
+    // Its reader panics at some damaged files.
+    let read = caught(|| rows(file, step));
+    read.and_then(|rows| rows).map_err(|reason| damaged(path, reason))
+}
+
+fn rows(file: File, step: u64) -> Result<Vec<CompletionRecord>, String> {
+    let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
+    let schema = reader.metadata().file_metadata().schema_descr().root_schema_ptr();
+    let names: Vec<&str> = schema.get_fields().iter().map(|field| field.name()).collect();
+    if let Some(missing) = COLUMNS.iter().find(|column| !names.contains(column)) {
+        return Err(format!("it has no column `{missing}`"));
+    }
+    let mut records = Vec::new();
+    for (place, row) in RowIter::from_file_into(Box::new(reader)).enumerate() {
+        let row = row.map_err(|error| error.to_string())?;
+        let cells = row.get_column_iter().map(|(name, field)| (name.as_str(), field)).collect();
+        let cells = Cells(cells);
+        let fault = |fault: String| format!("{fault} in row {}", place + 1);
+        let record = cells.record().map_err(fault)?;
+        record.check(step).map_err(fault)?;
+        records.push(record);
+    }
+    Ok(records)
+}
+
+/// Those that every file has.
+const COLUMNS: [&str; 20] = [
+    "step",
+    "prompt",
+    "prompt_text",
+    "sample",
+    "text",
+    "reward",
+    "outcome",
+    "reason",
+    "advantage",
+    "actions",
+    "finish",
+    "policy_version",
+    IDS,
+    "sampling_logprobs",
+    "logprobs",
+    "ref_logprobs",
+    "entropies",
+    "gradients",
+    "surrogate_gradients",
+    FATES,
+];
+
+/// The values of a row by column.
+struct Cells<'a>(BTreeMap<&'a str, &'a Field>);
+
+impl Cells<'_> {
+    fn record(&self) -> Result<CompletionRecord, String> {
+        let finishes = [Finish::EndToken, Finish::Stop, Finish::Length];
+        let mut parts = BTreeMap::new();
+        for name in self.0.keys().filter_map(|name| name.strip_prefix(PART)) {
+            let value = self.number(&format!("{PART}{name}"))?;
+            parts.extend(value.map(|value| (name.to_owned(), value)));
+        }
+        Ok(CompletionRecord {
+            step: self.whole("step")?,
+            prompt: self.whole("prompt")?,
+            prompt_text: self.text("prompt_text")?,
+            sample: self.whole("sample")?,
+            text: self.present("text", self.text("text")?)?,
+            reward: self.number("reward")?,
+            outcome: self.one_of("outcome", &RecordedOutcome::ALL, RecordedOutcome::name)?,
+            reason: self.text("reason")?,
+            parts,
+            advantage: self.present("advantage", self.number("advantage")?)?,
+            actions: self.whole("actions")?,
+            finish: self.one_of("finish", &finishes, finish_name)?,
+            policy_version: self.whole("policy_version")?,
+            completion_ids: self.list(IDS, "whole numbers", whole)?,
+            sampling_logprobs: self.floats("sampling_logprobs")?,
+            logprobs: self.floats("logprobs")?,
+            ref_logprobs: self.floats("ref_logprobs")?,
+            entropies: self.floats("entropies")?,
+            gradients: self.floats("gradients")?,
+            surrogate_gradients: self.floats("surrogate_gradients")?,
+            fates: self.list(FATES, "words", text)?,
+        })
+    }
+
+    fn cell(&self, name: &str) -> &Field {
+        self.0.get(name).copied().unwrap_or(&Field::Null)
+    }
+
+    fn present<T>(&self, name: &str, value: Option<T>) -> Result<T, String> {
+        value.ok_or_else(|| format!("`{name}` is empty"))
+    }
+
+    fn whole<T: TryFrom<i64>>(&self, name: &str) -> Result<T, String> {
+        whole(self.cell(name)).ok_or_else(|| format!("`{name}` is no whole number in its range"))
+    }
+
+    fn number(&self, name: &str) -> Result<Option<f64>, String> {
+        match self.cell(name) {
+            Field::Null => Ok(None),
+            Field::Double(value) => Ok(Some(*value)),
+            Field::Float(value) => Ok(Some(f64::from(*value))),
+            _ => Err(format!("`{name}` is no number")),
+        }
+    }
+
+    fn text(&self, name: &str) -> Result<Option<String>, String> {
+        match self.cell(name) {
+            Field::Null => Ok(None),
+            field => text(field).map(Some).ok_or_else(|| format!("`{name}` is no text")),
+        }
+    }
+
+    fn one_of<T: Copy>(
+        &self,
+        name: &str,
+        all: &[T],
+        name_of: fn(T) -> &'static str,
+    ) -> Result<T, String> {
+        let text = self.present(name, self.text(name)?)?;
+        let found = all.iter().copied().find(|one| name_of(*one) == text);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = all.iter().map(|one| name_of(*one)).collect();
+            format!("`{name}` is `{text}`, which is none of {}", names.join(", "))
+        })
+    }
+
+    fn floats(&self, name: &str) -> Result<Vec<f32>, String> {
+        self.list(name, "numbers", |field| match field {
+            Field::Float(value) => Some(*value),
+            Field::Double(value) => Some(*value as f32),
+            _ => None,
+        })
+    }
+
+    fn list<T>(
+        &self,
+        name: &str,
+        what: &str,
+        of: impl Fn(&Field) -> Option<T>,
+    ) -> Result<Vec<T>, String> {
+        let values = match self.cell(name) {
+            Field::ListInternal(list) => list.elements().iter().map(of).collect(),
+            _ => None,
+        };
+        values.ok_or_else(|| format!("`{name}` is no list of {what}"))
+    }
+}
+
+fn whole<T: TryFrom<i64>>(field: &Field) -> Option<T> {
+    let value = match field {
+        Field::Int(value) => i64::from(*value),
+        Field::Long(value) => *value,
+        Field::UInt(value) => i64::from(*value),
+        _ => return None,
+    };
+    T::try_from(value).ok()
+}
+
+fn text(field: &Field) -> Option<String> {
+    match field {
+        Field::Str(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+impl CompletionRecord {
+    /// Refuses columns that do not fit together.
+    fn check(&self, step: u64) -> Result<(), String> {
+        if self.step != step {
+            return Err(format!("`step` is {}, which is not that of the file's name", self.step));
+        }
+        let is_scored = self.outcome == RecordedOutcome::Scored;
+        if self.reward.is_some() != is_scored {
+            return Err("`reward` does not fit to `outcome`".to_owned());
+        }
+        if self.reason.is_some() != (self.outcome == RecordedOutcome::Failed) {
+            return Err("`reason` does not fit to `outcome`".to_owned());
+        }
+        let lengths = [
+            (IDS, self.completion_ids.len()),
+            ("sampling_logprobs", self.sampling_logprobs.len()),
+            ("logprobs", self.logprobs.len()),
+            ("ref_logprobs", self.ref_logprobs.len()),
+            ("entropies", self.entropies.len()),
+            ("gradients", self.gradients.len()),
+            ("surrogate_gradients", self.surrogate_gradients.len()),
+            (FATES, self.fates.len()),
+        ];
+        for (name, length) in lengths {
+            if length != self.actions as usize {
+                return Err(format!(
+                    "`{name}` has {length} entries where `actions` is {}",
+                    self.actions
+                ));
+            }
+        }
+        Ok(())
+    }
+}

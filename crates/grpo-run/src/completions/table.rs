@@ -1,0 +1,217 @@
+//! From records to a Parquet file.
+
+use super::CompletionRecord;
+use grpo_data::Finish;
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::data_type::{
+    ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type,
+};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::{ColumnPath, Type, TypePtr};
+use std::sync::Arc;
+
+/// The columns of token lists; their order is that of the file.
+pub(super) const IDS: &str = "completion_ids";
+pub(super) const FATES: &str = "fates";
+pub(super) const PART: &str = "rewards/";
+
+/// The bytes of a file with these records.
+pub(super) fn file(records: &[CompletionRecord], parts: &[&str]) -> Vec<u8> {
+    let columns = columns(records, parts);
+    let mut bytes = Vec::new();
+    write(&columns, &mut bytes).expect("a schema of ours, written into memory");
+    bytes
+}
+
+/// As it stands in the file.
+pub(super) fn finish_name(finish: Finish) -> &'static str {
+    match finish {
+        Finish::EndToken => "end_token",
+        Finish::Stop => "stop",
+        Finish::Length => "length",
+    }
+}
+
+/// The values of a column, a row each.
+enum Values {
+    Long(Vec<i64>),
+    Int(Vec<i32>),
+    Number(Vec<Option<f64>>),
+    Text(Vec<Option<String>>),
+    Ints(Vec<Vec<i32>>),
+    Floats(Vec<Vec<f32>>),
+    Texts(Vec<Vec<String>>),
+}
+
+fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)> {
+    use Values::{Floats, Int, Ints, Long, Number, Text, Texts};
+    type Of<'a, T> = &'a dyn Fn(&CompletionRecord) -> T;
+    let long = |of: Of<'_, u64>| Long(records.iter().map(|r| of(r) as i64).collect());
+    let int = |of: Of<'_, u32>| Int(records.iter().map(|r| of(r) as i32).collect());
+    let number = |of: Of<'_, Option<f64>>| Number(records.iter().map(of).collect());
+    let text = |of: Of<'_, Option<String>>| Text(records.iter().map(of).collect());
+    let floats = |of: fn(&CompletionRecord) -> &Vec<f32>| {
+        Floats(records.iter().map(|record| of(record).clone()).collect())
+    };
+    let ids = |record: &CompletionRecord| -> Vec<i32> {
+        record.completion_ids.iter().map(|&id| id as i32).collect()
+    };
+    let mut columns = vec![
+        ("step", long(&|record| record.step)),
+        ("prompt", int(&|record| record.prompt)),
+        ("prompt_text", text(&|record| record.prompt_text.clone())),
+        ("sample", int(&|record| record.sample)),
+        ("text", text(&|record| Some(record.text.clone()))),
+        ("reward", number(&|record| record.reward)),
+        ("outcome", text(&|record| Some(record.outcome.name().to_owned()))),
+        ("reason", text(&|record| record.reason.clone())),
+        ("advantage", number(&|record| Some(record.advantage))),
+        ("actions", int(&|record| record.actions)),
+        ("finish", text(&|record| Some(finish_name(record.finish).to_owned()))),
+        ("policy_version", long(&|record| record.policy_version)),
+        (IDS, Ints(records.iter().map(ids).collect())),
+        ("sampling_logprobs", floats(|record| &record.sampling_logprobs)),
+        ("logprobs", floats(|record| &record.logprobs)),
+        ("ref_logprobs", floats(|record| &record.ref_logprobs)),
+        ("entropies", floats(|record| &record.entropies)),
+        ("gradients", floats(|record| &record.gradients)),
+        ("surrogate_gradients", floats(|record| &record.surrogate_gradients)),
+        (FATES, Texts(records.iter().map(|record| record.fates.clone()).collect())),
+    ];
+    let tokens = columns.split_off(8);
+    let part =
+        |name: &&str| (format!("{PART}{name}"), number(&|record| record.parts.get(*name).copied()));
+    let named = |(name, values): (&str, Values)| (name.to_owned(), values);
+    let unknown = records.iter().flat_map(|record| record.parts.keys());
+    for name in unknown {
+        assert!(parts.contains(&name.as_str()), "the part `{name}` is not among {parts:?}");
+    }
+    columns
+        .into_iter()
+        .map(named)
+        .chain(parts.iter().map(part))
+        .chain(tokens.into_iter().map(named))
+        .collect()
+}
+
+impl Values {
+    /// The physical type and what it stands for.
+    fn kind(&self) -> (Physical, Option<LogicalType>) {
+        match self {
+            Self::Long(_) => (Physical::INT64, None),
+            Self::Int(_) | Self::Ints(_) => (Physical::INT32, None),
+            Self::Number(_) => (Physical::DOUBLE, None),
+            Self::Floats(_) => (Physical::FLOAT, None),
+            Self::Text(_) | Self::Texts(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        }
+    }
+
+    fn schema(&self, name: &str) -> Result<TypePtr, ParquetError> {
+        let (physical, logical) = self.kind();
+        let primitive = |name: &str, repetition| {
+            let builder = Type::primitive_type_builder(name, physical);
+            builder.with_repetition(repetition).with_logical_type(logical.clone()).build()
+        };
+        match self {
+            Self::Long(_) | Self::Int(_) => Ok(Arc::new(primitive(name, Repetition::REQUIRED)?)),
+            Self::Number(_) | Self::Text(_) => Ok(Arc::new(primitive(name, Repetition::OPTIONAL)?)),
+            Self::Ints(_) | Self::Floats(_) | Self::Texts(_) => {
+                let element = Arc::new(primitive("element", Repetition::REQUIRED)?);
+                let list = Type::group_type_builder("list").with_repetition(Repetition::REPEATED);
+                let list = Arc::new(list.with_fields(vec![element]).build()?);
+                let outer = Type::group_type_builder(name)
+                    .with_repetition(Repetition::REQUIRED)
+                    .with_logical_type(Some(LogicalType::List))
+                    .with_fields(vec![list]);
+                Ok(Arc::new(outer.build()?))
+            }
+        }
+    }
+}
+
+fn write(columns: &[(String, Values)], bytes: &mut Vec<u8>) -> Result<(), ParquetError> {
+    let fields = columns.iter().map(|(name, values)| values.schema(name));
+    let fields = fields.collect::<Result<Vec<TypePtr>, _>>()?;
+    let schema = Arc::new(Type::group_type_builder("completion").with_fields(fields).build()?);
+    let level = ZstdLevel::try_new(3)?;
+    let mut properties = WriterProperties::builder().set_compression(Compression::ZSTD(level));
+    for (name, values) in columns {
+        if let Values::Floats(_) = values {
+            // Hardly two are equal: bytes of like meaning beside each other are what can be compressed.
+            let path = ColumnPath::new(vec![name.clone(), "list".into(), "element".into()]);
+            properties = properties
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, Encoding::BYTE_STREAM_SPLIT);
+        }
+    }
+    let mut writer = SerializedFileWriter::new(bytes, schema, Arc::new(properties.build()))?;
+    let mut group = writer.next_row_group()?;
+    for (_, values) in columns {
+        write_column(values, &mut group)?;
+    }
+    group.close()?;
+    writer.close()?;
+    Ok(())
+}
+
+fn write_column<W: std::io::Write + Send>(
+    values: &Values,
+    group: &mut SerializedRowGroupWriter<'_, W>,
+) -> Result<(), ParquetError> {
+    let bytes = |text: &String| ByteArray::from(text.as_str());
+    match values {
+        Values::Long(values) => one_column::<Int64Type, W>(group, values, None, None),
+        Values::Int(values) => one_column::<Int32Type, W>(group, values, None, None),
+        Values::Number(values) => {
+            let (there, levels) = optional(values, |&value| value);
+            one_column::<DoubleType, W>(group, &there, Some(&levels), None)
+        }
+        Values::Text(values) => {
+            let (there, levels) = optional(values, bytes);
+            one_column::<ByteArrayType, W>(group, &there, Some(&levels), None)
+        }
+        Values::Ints(values) => {
+            let (definition, repetition) = list_levels(values);
+            let all = values.concat();
+            one_column::<Int32Type, W>(group, &all, Some(&definition), Some(&repetition))
+        }
+        Values::Floats(values) => {
+            let (definition, repetition) = list_levels(values);
+            let all = values.concat();
+            one_column::<FloatType, W>(group, &all, Some(&definition), Some(&repetition))
+        }
+        Values::Texts(values) => {
+            let (definition, repetition) = list_levels(values);
+            let all: Vec<ByteArray> = values.iter().flatten().map(bytes).collect();
+            one_column::<ByteArrayType, W>(group, &all, Some(&definition), Some(&repetition))
+        }
+    }
+}
+
+fn one_column<T: DataType, W: std::io::Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &[T::T],
+    definition: Option<&[i16]>,
+    repetition: Option<&[i16]>,
+) -> Result<(), ParquetError> {
+    let mut column = group.next_column()?.expect("the schema has a column for each list of values");
+    column.typed::<T>().write_batch(values, definition, repetition)?;
+    column.close()
+}
+
+/// The values that are there, and 1 for each row that has one.
+fn optional<T, U>(values: &[Option<T>], of: impl Fn(&T) -> U) -> (Vec<U>, Vec<i16>) {
+    let levels = values.iter().map(|value| i16::from(value.is_some())).collect();
+    (values.iter().flatten().map(of).collect(), levels)
+}
+
+/// The definition and repetition levels of lists: an entry each, and one for a list without entries.
+fn list_levels<T>(lists: &[Vec<T>]) -> (Vec<i16>, Vec<i16>) {
+    let levels = lists.iter().flat_map(|list| {
+        let is_there = i16::from(!list.is_empty());
+        (0..list.len().max(1)).map(move |i| (is_there, i16::from(i > 0)))
+    });
+    levels.unzip()
+}

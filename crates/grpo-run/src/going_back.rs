@@ -1,0 +1,62 @@
+//! What a run did after the step that it goes back to: kept, but out of the way of what comes in its place.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::{RunError, RunFolder, atomic_write, read_json_lines};
+
+impl RunFolder {
+    /// Copies the lines of `metrics.jsonl` and `ledger.jsonl` after `step`, and moves the completions, to
+    /// `rolled-back/NUMBER/`. The lines stay where they are until the files are opened for the next step. Done twice, as
+    /// after a kill, it ends the same.
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub fn set_aside(&self, step: u64, number: u32) -> Result<PathBuf, RunError> {
+        let aside = self.path().join("rolled-back").join(number.to_string());
+        fs::create_dir_all(aside.join(COMPLETIONS)).map_err(RunError::write(&aside))?;
+        for name in ["metrics.jsonl", "ledger.jsonl"] {
+            let path = self.path().join(name);
+            if path.exists() {
+                atomic_write(&aside.join(name), lines_after(&path, step)?.as_bytes())?;
+            }
+        }
+        let completions = self.path().join(COMPLETIONS);
+        let entries = match fs::read_dir(&completions) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(aside),
+            Err(error) => return Err(RunError::read(&completions)(error)),
+        };
+        for entry in entries {
+            let path = entry.map_err(RunError::read(&completions))?.path();
+            if step_of(&path).is_some_and(|of| of > step) {
+                let name = path.file_name().expect("an entry of a folder has a name");
+                fs::rename(&path, aside.join(COMPLETIONS).join(name))
+                    .map_err(RunError::write(&path))?;
+            }
+        }
+        Ok(aside)
+    }
+}
+
+const COMPLETIONS: &str = "completions";
+
+/// The step of `step-N.parquet`.
+fn step_of(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_prefix("step-")?.strip_suffix(".parquet")?.parse().ok()
+}
+
+/// The lines of steps after `step`.
+fn lines_after(path: &Path, step: u64) -> Result<String, RunError> {
+    let lines: Vec<Map<String, Value>> = read_json_lines(path)?;
+    let is_after = |line: &&Map<String, Value>| {
+        line.get("step").and_then(Value::as_u64).is_some_and(|of| of > step)
+    };
+    let text = |line: &Map<String, Value>| {
+        serde_json::to_string(line).expect("what was JSON is JSON") + "\n"
+    };
+    Ok(lines.iter().filter(is_after).map(text).collect())
+}

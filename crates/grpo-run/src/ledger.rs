@@ -1,0 +1,155 @@
+//! `ledger.jsonl`: which weights sampled a completion, and which update used it.
+
+use crate::CompletionRecord;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt;
+
+/// A step of a run. Hashes of weights are 64 hexadecimal digits and are of what is trained: of an adapter without the model
+/// that it stands on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerStep {
+    /// The training step, from 1 as in `metrics.jsonl`.
+    pub step: u64,
+    /// What was sampled, and by what.
+    pub rollout: LedgerRollout,
+    /// The optimizer steps on it, in their order.
+    pub updates: Vec<LedgerUpdate>,
+    /// Hash of the reference that the step was held back by.
+    pub reference: String,
+    /// What the reference became after the updates; `None` where it stayed.
+    pub reference_changed: Option<ReferenceChange>,
+    /// Hash of the model that an adapter is trained on, measured when the run began; `None` where all is trained.
+    pub base: Option<String>,
+}
+
+/// The completions of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerRollout {
+    /// Optimizer steps that the policy had behind it.
+    pub policy_version: u64,
+    /// Hash of the weights that the sampler read. Where it read rounded ones (`sampling.weights`), of those that they were
+    /// rounded from.
+    pub weights: String,
+    /// What it sampled, group by group.
+    pub completions: Vec<LedgerCompletion>,
+}
+
+/// An optimizer step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LedgerUpdate {
+    /// Optimizer steps that the policy has behind it now.
+    pub version: u64,
+    /// Hash of its weights now.
+    pub weights: String,
+    /// What they were moved with.
+    pub learning_rate: f64,
+    /// The completions whose gradients were added up, as the micro-batches had them.
+    pub completions: Vec<LedgerCompletion>,
+}
+
+/// A change of the reference.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReferenceChange {
+    /// Part of the policy in it (α of TR-DPO); 1 where it became the policy.
+    pub mix: f64,
+    /// Hash of the reference from now on.
+    pub weights: String,
+}
+
+/// A completion, as `[prompt, sample, policy_version, digest]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(u32, u32, u64, CompletionDigest)", into = "(u32, u32, u64, CompletionDigest)")]
+pub struct LedgerCompletion {
+    /// The prompt's place in the step.
+    pub prompt: u32,
+    /// The completion's place in its group.
+    pub sample: u32,
+    /// Optimizer steps that the policy had behind it that sampled it.
+    pub policy_version: u64,
+    /// Hash of where it belongs and what it is.
+    pub digest: CompletionDigest,
+}
+
+impl From<(u32, u32, u64, CompletionDigest)> for LedgerCompletion {
+    fn from((prompt, sample, policy_version, digest): (u32, u32, u64, CompletionDigest)) -> Self {
+        Self { prompt, sample, policy_version, digest }
+    }
+}
+
+impl From<LedgerCompletion> for (u32, u32, u64, CompletionDigest) {
+    fn from(completion: LedgerCompletion) -> Self {
+        let LedgerCompletion { prompt, sample, policy_version, digest } = completion;
+        (prompt, sample, policy_version, digest)
+    }
+}
+
+impl LedgerCompletion {
+    /// The entry of the completion of `step`, from 1, with these actions and the log-probabilities that they were sampled
+    /// with.
+    ///
+    /// The digest is of all of it, so that a completion of another step never has the same one.
+    pub fn of(
+        step: u64,
+        [prompt, sample]: [u32; 2],
+        policy_version: u64,
+        completion_ids: impl IntoIterator<Item = u32>,
+        sampling_logprobs: &[f32],
+    ) -> Self {
+        let mut hash = Sha256::new();
+        hash.update(step.to_le_bytes());
+        hash.update(prompt.to_le_bytes());
+        hash.update(sample.to_le_bytes());
+        hash.update(policy_version.to_le_bytes());
+        hash.update((sampling_logprobs.len() as u64).to_le_bytes());
+        sampling_logprobs.iter().for_each(|logprob| hash.update(logprob.to_bits().to_le_bytes()));
+        completion_ids.into_iter().for_each(|id| hash.update(id.to_le_bytes()));
+        let hash: [u8; 32] = hash.finalize().into();
+        let (first, _) = hash.split_first_chunk().expect("32 bytes are more than 8");
+        let digest = CompletionDigest(u64::from_be_bytes(*first));
+        Self { prompt, sample, policy_version, digest }
+    }
+
+    /// The entry of a recorded completion; `None` where its ids and log-probabilities were not recorded.
+    pub fn of_record(record: &CompletionRecord) -> Option<Self> {
+        (!record.completion_ids.is_empty()).then(|| {
+            let (ids, logprobs) =
+                (record.completion_ids.iter().copied(), &record.sampling_logprobs);
+            let place = [record.prompt, record.sample];
+            Self::of(record.step, place, record.policy_version, ids, logprobs)
+        })
+    }
+}
+
+/// The first 8 bytes of a SHA-256; as text, 16 hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CompletionDigest(u64);
+
+impl fmt::Display for CompletionDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl From<CompletionDigest> for String {
+    fn from(digest: CompletionDigest) -> Self {
+        digest.to_string()
+    }
+}
+
+impl TryFrom<String> for CompletionDigest {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let digest = u64::from_str_radix(&text, 16).map(Self);
+        let is_ours = |digest: &Self| digest.to_string() == text;
+        digest.ok().filter(is_ours).ok_or_else(|| {
+            format!("`{text}` is no digest of a completion; expected 16 hexadecimal digits")
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! `events.out.tfevents.…`: the numbers of `metrics.jsonl` once more, as TensorBoard reads them.
+//!
+//! The format is that of TensorFlow: records of a length, its CRC, a protocol buffer and its CRC. The file is a function of
+//! `run.json` and the lines of `metrics.jsonl`, so that it can be made anew at any time.
+
+use crate::{RunError, RunFolder, atomic_write};
+use prost::Message;
+use serde_json::{Map, Value};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The event file of a run, to append to.
+#[derive(Debug)]
+pub struct TensorBoard {
+    path: PathBuf,
+    file: File,
+    /// Seconds since 1970 at the end of the last line: the run's start, and the time of all steps.
+    wall_time: f64,
+}
+
+impl TensorBoard {
+    /// Writes the event file of `lines` in the place of any that is there: at the start, where a run goes on (its last
+    /// record may be half of one), and where it went back.
+    ///
+    /// # Errors
+    /// `run.json` cannot be read or has no start, or writing failed; an older file is then as it was.
+    pub fn rebuild(folder: &RunFolder, lines: &[Map<String, Value>]) -> Result<Self, RunError> {
+        let started = folder.read_info()?.started;
+        let start = chrono::DateTime::parse_from_rfc3339(&started)
+            .map_err(|_| RunError::BadStart { path: folder.info_path(), started })?
+            .timestamp();
+        let path = folder.path().join(format!("{BEGINNING}{start:010}{ENDING}"));
+        let mut wall_time = start as f64;
+        let version =
+            Event { wall_time, file_version: Some(VERSION.to_owned()), ..Event::default() };
+        let mut bytes = record(&version);
+        for line in lines {
+            wall_time += step_time(line);
+            bytes.extend(record(&event(line, wall_time)));
+        }
+        atomic_write(&path, &bytes)?;
+        remove_others(&path)?;
+        let file = OpenOptions::new().append(true).open(&path).map_err(RunError::write(&path))?;
+        Ok(Self { path, file, wall_time })
+    }
+
+    /// Appends a line of `metrics.jsonl`.
+    ///
+    /// # Errors
+    /// Writing failed.
+    pub fn append(&mut self, line: &Map<String, Value>) -> Result<(), RunError> {
+        self.wall_time += step_time(line);
+        let bytes = record(&event(line, self.wall_time));
+        self.file.write_all(&bytes).map_err(RunError::write(&self.path))
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+// TensorBoard looks for files with `tfevents` in their names, and sorts them by the time in it.
+const BEGINNING: &str = "events.out.tfevents.";
+const ENDING: &str = ".grpo";
+const VERSION: &str = "brain.Event:2";
+
+/// Takes away event files of ours from another start: TensorBoard would show both.
+fn remove_others(path: &Path) -> Result<(), RunError> {
+    let folder = crate::atomic::parent(path);
+    for entry in fs::read_dir(folder).map_err(RunError::read(folder))? {
+        let other = entry.map_err(RunError::read(folder))?.path();
+        let name = other.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with(BEGINNING) && name.ends_with(ENDING) && other != path {
+            fs::remove_file(&other).map_err(RunError::write(&other))?;
+        }
+    }
+    Ok(())
+}
+
+/// Seconds.
+fn step_time(line: &Map<String, Value>) -> f64 {
+    line.get("step_time").and_then(Value::as_f64).unwrap_or(0.0)
+}
+
+/// Every number of a line but its step, each under its name.
+fn event(line: &Map<String, Value>, wall_time: f64) -> Event {
+    let scalar = |(name, value): (&String, &Value)| {
+        let value = value.as_f64()? as f32;
+        Some(SummaryValue { tag: name.clone(), simple_value: Some(value) })
+    };
+    let numbers = line.iter().filter(|(name, _)| *name != "step").filter_map(scalar);
+    Event {
+        wall_time,
+        step: line.get("step").and_then(Value::as_i64).unwrap_or(0),
+        file_version: None,
+        summary: Some(Summary { value: numbers.collect() }),
+    }
+}
+
+/// Length, its CRC, the message and its CRC, little-endian.
+fn record(event: &Event) -> Vec<u8> {
+    let message = event.encode_to_vec();
+    let length = (message.len() as u64).to_le_bytes();
+    let crcs = [masked_crc(&length), masked_crc(&message)].map(u32::to_le_bytes);
+    [&length[..], &crcs[0], &message, &crcs[1]].concat()
+}
+
+/// The CRC-32C of TFRecord files: turned and shifted, so that a CRC of bytes that hold one is another.
+fn masked_crc(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+// The fields that we write of TensorFlow's event.proto and summary.proto, under their numbers.
+
+#[derive(Clone, PartialEq, Message)]
+struct Event {
+    #[prost(double, tag = "1")]
+    wall_time: f64,
+    #[prost(int64, tag = "2")]
+    step: i64,
+    #[prost(string, optional, tag = "3")]
+    file_version: Option<String>,
+    #[prost(message, optional, tag = "5")]
+    summary: Option<Summary>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Summary {
+    #[prost(message, repeated, tag = "1")]
+    value: Vec<SummaryValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct SummaryValue {
+    #[prost(string, tag = "1")]
+    tag: String,
+    #[prost(float, optional, tag = "2")]
+    simple_value: Option<f32>,
+}

@@ -1,0 +1,300 @@
+//! Properties that the small runs of the program's own tests do not have: references that change, roll-backs, trainings
+//! that failed. What is planted in those runs is in the tests of `grpo-cli`.
+
+use grpo_run::{
+    Event, EventKind, Evidence, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, Period,
+    Plan, ReferenceChange, ReferencePlan, ReferenceStart, ReferenceUpdate, StoredWeights, Verdict,
+    audit,
+};
+use std::collections::BTreeMap;
+
+const FIXED: ReferencePlan = ReferencePlan { from: ReferenceStart::Policy, update: None };
+
+fn every(every: Period, mix: f64) -> ReferencePlan {
+    ReferencePlan { update: Some(ReferenceUpdate { every, mix }), ..FIXED }
+}
+
+/// The weights after so many updates.
+fn weights(version: u64) -> String {
+    format!("weights after {version:03} updates")
+}
+
+/// A run of steps with two updates each; its reference changes after the steps of `changes`.
+fn evidence(steps: u64, reference: ReferencePlan, changes: &[u64], mix: f64) -> Evidence {
+    let mut held_by = weights(0);
+    let line = |step: u64| {
+        let version = 2 * (step - 1);
+        let entry =
+            |sample| LedgerCompletion::of(step, [0, sample], version, [1, 2], &[-1.0, -2.0]);
+        let completions: Vec<LedgerCompletion> = (0..3).map(entry).collect();
+        let update = |version| LedgerUpdate {
+            version,
+            weights: weights(version),
+            learning_rate: 1e-3,
+            completions: completions.iter().rev().copied().collect(),
+        };
+        let before = held_by.clone();
+        let change = changes.contains(&step).then(|| {
+            held_by = if mix == 1.0 { weights(version + 2) } else { format!("mixed in {step:02}") };
+            ReferenceChange { mix, weights: held_by.clone() }
+        });
+        LedgerStep {
+            step,
+            updates: vec![update(version + 1), update(version + 2)],
+            rollout: LedgerRollout {
+                policy_version: version,
+                weights: weights(version),
+                completions,
+            },
+            reference: before,
+            reference_changed: change,
+            base: None,
+        }
+    };
+    Evidence {
+        ledger: (1..=steps).map(line).collect(),
+        metrics: (1..=steps).collect(),
+        events: vec![],
+        plan: Plan { steps, prompts_per_step: 1, group_size: 3, updates_per_rollout: 2, reference },
+        recorded: BTreeMap::new(),
+        checkpoints: BTreeMap::from([
+            (0, StoredWeights::Hash(weights(0))),
+            (2, StoredWeights::Hash(weights(4))),
+        ]),
+        trained: Some(StoredWeights::Hash(weights(2 * steps))),
+        base: None,
+    }
+}
+
+/// All violations, as `property: sentence`.
+fn violations(evidence: &Evidence) -> Vec<String> {
+    let findings = audit(evidence);
+    let of = |finding: &grpo_run::Finding| {
+        let words = |violation| format!("{}: {violation}", finding.property);
+        finding.violations().iter().map(words).collect::<Vec<String>>()
+    };
+    findings.iter().flat_map(of).collect()
+}
+
+#[track_caller]
+fn check(evidence: &Evidence, expected: &[&str]) {
+    assert_eq!(violations(evidence), expected);
+}
+
+fn finding(evidence: &Evidence, property: &str) -> grpo_run::Finding {
+    audit(evidence).into_iter().find(|finding| finding.property == property).unwrap()
+}
+
+fn event(step: u64, what: EventKind) -> Event {
+    Event { step, at: "2026-01-31T12:00:00Z".into(), what }
+}
+
+#[test]
+fn references_that_change_as_they_should() {
+    check(&evidence(7, FIXED, &[], 1.0), &[]);
+    for mix in [1.0, 0.5] {
+        let plan = every(Period::Steps(3), mix);
+        let run = evidence(7, plan, &[3, 6], mix);
+        check(&run, &[]);
+        assert_eq!(finding(&run, "reference").checked, "2 changes in 7 steps");
+        // After the last step a change may be or not.
+        check(&evidence(6, plan, &[3, 6], mix), &[]);
+        check(&evidence(6, plan, &[3], mix), &[]);
+    }
+    check(&evidence(7, every(Period::Epochs(1), 0.5), &[2, 3, 5], 0.5), &[]);
+    check(&evidence(7, every(Period::Epochs(1), 0.5), &[], 0.5), &[]);
+}
+
+#[test]
+fn references_that_change_otherwise() {
+    check(
+        &evidence(7, every(Period::Steps(3), 1.0), &[3], 1.0),
+        &[
+            "reference: step 6: the reference did not change; the configuration says that it does after every 3 steps",
+        ],
+    );
+    check(
+        &evidence(4, every(Period::Steps(1), 1.0), &[1, 3], 1.0),
+        &[
+            "reference: step 2: the reference did not change; the configuration says that it does after every step",
+        ],
+    );
+    check(
+        &evidence(7, every(Period::Steps(3), 1.0), &[3, 4, 6], 1.0),
+        &[
+            "reference: step 4: the reference changed; the configuration says that it does after every 3 steps",
+        ],
+    );
+    check(
+        &evidence(7, FIXED, &[3], 0.5),
+        &["reference: step 3: the reference changed; the configuration says that it never does"],
+    );
+    check(
+        &evidence(7, every(Period::Steps(3), 0.5), &[3, 6], 0.25),
+        &[
+            "reference: step 3: the reference was mixed with 0.25 of the policy; the configuration says 0.5",
+            "reference: step 6: the reference was mixed with 0.25 of the policy; the configuration says 0.5",
+        ],
+    );
+    // It became something else than the policy, and was used.
+    let mut run = evidence(7, every(Period::Steps(3), 1.0), &[3, 6], 1.0);
+    run.ledger[2].reference_changed.as_mut().unwrap().weights = "something else".into();
+    run.ledger[3..6].iter_mut().for_each(|line| line.reference = "something else".into());
+    check(
+        &run,
+        &["reference: step 3: the reference became something el…, and the policy is weights afte…"],
+    );
+    // It changed as it should, and was not used.
+    let mut run = evidence(7, every(Period::Steps(3), 0.5), &[3, 6], 0.5);
+    run.ledger[3].reference = weights(0);
+    run.ledger[4].reference = weights(0);
+    check(
+        &run,
+        &[
+            "reference: step 4: the reference is weights afte…, and the step before left mixed in 03…",
+            "reference: step 6: the reference is mixed in 03…, and the step before left weights afte…",
+        ],
+    );
+}
+
+#[test]
+fn the_reference_of_the_beginning() {
+    let mut run = evidence(2, ReferencePlan { from: ReferenceStart::Base, ..FIXED }, &[], 1.0);
+    run.base = Some(StoredWeights::Hash("the base".into()));
+    for line in &mut run.ledger {
+        line.base = Some("the base".into());
+    }
+    check(
+        &run,
+        &[
+            "reference: step 1: the reference is weights afte…, and the base of the adapter is the base…",
+        ],
+    );
+    run.ledger.iter_mut().for_each(|line| line.reference = "the base".into());
+    check(&run, &[]);
+    run.plan.reference = FIXED;
+    check(
+        &run,
+        &["reference: step 1: the reference is the base…, and the policy began as weights afte…"],
+    );
+    run.plan.reference.from = ReferenceStart::Other;
+    check(&run, &[]);
+    // Another base than in the first step, and than is there now.
+    run.ledger[1].base = Some("another".into());
+    run.base = Some(StoredWeights::Hash("a third".into()));
+    check(
+        &run,
+        &[
+            "base: step 2: the adapter was trained on another model than in step 1",
+            "base: the model is a third… now, and was the base…",
+        ],
+    );
+    run.base = None;
+    run.ledger[1].base = Some("the base".into());
+    check(
+        &run,
+        &["base: the ledger says that an adapter was trained, and config.toml all of a model"],
+    );
+    run.ledger.iter_mut().for_each(|line| line.base = None);
+    run.base = Some(StoredWeights::Hash("the base".into()));
+    check(
+        &run,
+        &["base: the ledger says that all of a model was trained, and config.toml an adapter"],
+    );
+}
+
+/// A run that went back from step 4 to the checkpoint of step 2, and went on with step 5.
+fn rolled_back() -> Evidence {
+    let mut run = evidence(6, FIXED, &[], 1.0);
+    for line in &mut run.ledger[4..] {
+        line.rollout.policy_version -= 4;
+        line.rollout.weights = if line.step == 5 {
+            weights(4)
+        } else {
+            format!("anew {}", line.rollout.policy_version)
+        };
+        let version = line.rollout.policy_version;
+        let entry = |sample| LedgerCompletion::of(line.step, [0, sample], version, [3], &[-1.0]);
+        let completions: Vec<LedgerCompletion> = (0..3).map(entry).collect();
+        for (number, update) in (1..).zip(&mut line.updates) {
+            update.version = version + number;
+            update.weights = format!("anew {}", version + number);
+            update.completions.clone_from(&completions);
+        }
+        line.rollout.completions = completions;
+    }
+    run.trained = Some(StoredWeights::Hash("anew 8".into()));
+    run
+}
+
+#[test]
+fn a_roll_back_explains_older_weights() {
+    let mut run = rolled_back();
+    let sentences = [
+        "version match: step 5: sampled by version 4 of the policy; the updates before it had made version 8",
+        "immediate update: step 5: sampled by the weights weights afte…; the updates of step 4 had left weights afte…",
+    ];
+    check(&run, &sentences);
+    let back =
+        |from_step| EventKind::RolledBack { from_step, learning_rate_factor: 0.5, kl_coef: 0.05 };
+    run.events = vec![event(2, back(4))];
+    check(&run, &[]);
+    // To another step, and from another.
+    run.events = vec![event(1, back(4)), event(2, back(3))];
+    check(&run, &sentences);
+    // A run whose steps are counted anew after it went back has the event, and needs no explanation.
+    let mut run = evidence(6, FIXED, &[], 1.0);
+    run.events = vec![event(2, back(4))];
+    check(&run, &[]);
+}
+
+#[test]
+fn what_the_run_left() {
+    let mut run = evidence(3, FIXED, &[], 1.0);
+    run.checkpoints.insert(9, StoredWeights::Hash(weights(18)));
+    run.checkpoints.insert(3, StoredWeights::Damaged("a file is missing".into()));
+    check(
+        &run,
+        &[
+            "checkpoints: step 3: a file is missing",
+            "checkpoints: step 9: there is a checkpoint of it, and the ledger has no such step",
+        ],
+    );
+    let mut run = evidence(3, FIXED, &[], 1.0);
+    run.trained = Some(StoredWeights::Hash("of nobody".into()));
+    let other = [
+        "final model: it has the weights of nobody…; the updates of step 3 had left weights afte…",
+    ];
+    check(&run, &other);
+    // A training that failed in the middle of a step learned something that no line is of.
+    run.plan.steps = 5;
+    check(&run, &[]);
+    let reason = "the training failed in step 4, and what was learned there is in it".to_owned();
+    assert_eq!(finding(&run, "final model").verdict, Verdict::NotRecorded { reason });
+    // One that ended well has not.
+    for ending in [EventKind::Finished {}, EventKind::Stopped { reason: "enough".into() }] {
+        run.events = vec![event(3, ending)];
+        check(&run, &other);
+    }
+}
+
+#[test]
+fn completions_that_were_written_down() {
+    const PROPERTY: &str = "recorded completions";
+    let mut run = evidence(3, FIXED, &[], 1.0);
+    let sampled = run.ledger[2].rollout.completions.clone();
+    run.recorded = BTreeMap::from([(3, sampled.clone())]);
+    check(&run, &[]);
+    assert_eq!(finding(&run, PROPERTY).checked, "3 completions of 1 step");
+    run.recorded = BTreeMap::from([(3, [&sampled[..], &sampled[1..2]].concat())]);
+    check(&run, &["recorded completions: step 3: prompt 0, sample 1 is recorded 2 times"]);
+    // A run that ended by itself wrote all of them; one that was killed was writing those of its last step.
+    run.recorded = BTreeMap::from([(3, sampled[..2].to_vec())]);
+    let lacks = "recorded completions: step 3: prompt 0, sample 2 is not recorded, and others of the step are";
+    check(&run, &[lacks]);
+    run.trained = None;
+    check(&run, &[]);
+    let of_first = run.ledger[0].rollout.completions[..2].to_vec();
+    run.recorded.insert(1, of_first);
+    check(&run, &[&lacks.replace("step 3", "step 1")]);
+}

@@ -1,0 +1,14 @@
+//! The coefficient of a KL penalty that follows the KL.
+
+use grpo_core::KlController;
+
+/// What `coef` has become after steps of these mean KLs and numbers of completions.
+pub fn adaptive_kl(controller: &KlController, coef: f64, steps: &[(f64, usize)]) -> f64 {
+    let mut coef = coef;
+    for &(kl, completions) in steps {
+        let error = (kl / controller.target - 1.0).clamp(-0.2, 0.2);
+        coef += coef * error * (completions as f64 / controller.horizon);
+        coef = coef.clamp(controller.min, controller.max);
+    }
+    coef
+}

@@ -1,0 +1,253 @@
+//! Guards: what a run does when a metric leaves the range that it should stay in. Pure: metrics go in, and what tripped
+//! comes out; who runs the training acts on it.
+
+use grpo_core::AdvantageError;
+use grpo_rollout::RolloutError;
+use serde::{Deserialize, Serialize};
+
+use crate::guard_config::{GuardAction, GuardConfig, NOT_FINITE};
+use crate::metric_names::{is_occasional, nearest};
+use crate::{Metrics, TrainError};
+
+/// The guards of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Guards {
+    guards: Vec<GuardConfig>,
+    state: GuardsState,
+}
+
+/// What guards remember from step to step, to be saved with a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardsState {
+    /// Steps in a row in which each guard's metric was out of its range.
+    streaks: Vec<u32>,
+    /// Whether there was a step.
+    has_begun: bool,
+}
+
+/// A guard that saw what it watches for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trip {
+    /// Its place among the guards of the run, from 0.
+    pub guard: usize,
+    /// Its metric, or `not_finite`.
+    pub watch: String,
+    /// What the metric was; `None` where it was no finite number.
+    pub value: Option<f64>,
+    /// The bound that it passed; `None` for `not_finite`.
+    pub bound: Option<f64>,
+    /// Steps in a row that it did.
+    pub steps: u32,
+    /// What is to be done.
+    pub action: Action,
+    /// All of that in one sentence.
+    pub message: String,
+}
+
+/// What is to be done about a trip, in the order of severity.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub enum Action {
+    /// It is said.
+    Warn,
+    /// The run goes back to its last good checkpoint, and on from there with other settings.
+    RollBack {
+        /// What learning rates are multiplied by from then on.
+        learning_rate_factor: f64,
+        /// What the coefficient of the KL penalty is multiplied by.
+        kl_coef_factor: f64,
+    },
+    /// The run ends.
+    Stop,
+}
+
+impl Action {
+    /// Its name in a configuration.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Warn => "warn",
+            Self::RollBack { .. } => "roll_back",
+            Self::Stop => "stop",
+        }
+    }
+
+    /// What is done about several trips at once: the most severe action, and of two that go back the smaller learning
+    /// rate with the larger KL coefficient. `None` for no trips.
+    pub fn of(trips: &[Trip]) -> Option<Self> {
+        trips.iter().map(|trip| trip.action).reduce(|a, b| match (a, b) {
+            (
+                Self::RollBack { learning_rate_factor, kl_coef_factor },
+                Self::RollBack { learning_rate_factor: other_rate, kl_coef_factor: other_coef },
+            ) => Self::RollBack {
+                learning_rate_factor: learning_rate_factor.min(other_rate),
+                kl_coef_factor: kl_coef_factor.max(other_coef),
+            },
+            (a, b) if a >= b => a,
+            (_, b) => b,
+        })
+    }
+}
+
+impl Guards {
+    /// Guards that have seen nothing. `guards` are checked.
+    pub fn new(guards: &[GuardConfig]) -> Self {
+        let guards: Vec<GuardConfig> = guards.iter().map(GuardConfig::resolved).collect();
+        let state = GuardsState { streaks: vec![0; guards.len()], has_begun: false };
+        Self { guards, state }
+    }
+
+    /// Takes note of the metrics of `step`, from 1, and gives the guards that trip, in their order. One that warns
+    /// does so once, and again only after a step in which it was quiet. A metric that a step lacks, and one that is not
+    /// a number, is in any range.
+    ///
+    /// # Errors
+    /// A metric that steps of this run do not have: it is missing in the first one.
+    pub fn observe(&mut self, step: u64, metrics: &Metrics) -> Result<Vec<Trip>, TrainError> {
+        if !self.state.has_begun {
+            self.refuse_missing(metrics)?;
+            self.state.has_begun = true;
+        }
+        let mut trips = Vec::new();
+        for place in 0..self.guards.len() {
+            let guard = &self.guards[place];
+            if step < u64::from(guard.from_step) {
+                continue;
+            }
+            let Some(seen) = seen(guard, metrics) else {
+                self.state.streaks[place] = 0;
+                continue;
+            };
+            trips.extend(self.count(place, step, seen));
+        }
+        Ok(trips)
+    }
+
+    /// As [`Self::observe`], for a step that failed. Nothing trips where it was not because of a number that is not
+    /// finite, or where no guard watches for that.
+    pub fn failed(&mut self, step: u64, error: &TrainError) -> Vec<Trip> {
+        if !is_not_finite(error) {
+            return Vec::new();
+        }
+        let watching = (0..self.guards.len()).filter(|&place| {
+            let guard = &self.guards[place];
+            guard.watch == NOT_FINITE && step >= u64::from(guard.from_step)
+        });
+        let watching: Vec<usize> = watching.collect();
+        let words = format!("the step failed: {error}");
+        let trip = |place| self.count(place, step, Seen::number(words.clone()));
+        watching.into_iter().filter_map(trip).collect()
+    }
+
+    /// What is to be saved with a run.
+    pub fn state(&self) -> &GuardsState {
+        &self.state
+    }
+
+    /// Goes on from what was saved.
+    ///
+    /// # Errors
+    /// It was saved by a run with another number of guards.
+    pub fn restore(&mut self, state: GuardsState) -> Result<(), TrainError> {
+        let (saved, guards) = (state.streaks.len(), self.guards.len());
+        if saved != guards {
+            return Err(TrainError::GuardsState { saved, guards });
+        }
+        self.state = state;
+        Ok(())
+    }
+
+    /// One more step in a row.
+    fn count(&mut self, place: usize, step: u64, seen: Seen) -> Option<Trip> {
+        let streak = &mut self.state.streaks[place];
+        *streak = streak.saturating_add(1);
+        let guard = &self.guards[place];
+        let is_due = match guard.action {
+            GuardAction::Warn => *streak == guard.steps,
+            GuardAction::Stop | GuardAction::RollBack => *streak >= guard.steps,
+        };
+        let in_a_row =
+            if *streak > 1 { format!(", {streak} steps in a row") } else { String::new() };
+        is_due.then(|| Trip {
+            guard: place,
+            watch: guard.watch.clone(),
+            value: seen.value,
+            bound: seen.bound,
+            steps: *streak,
+            action: guard.action(),
+            message: format!("step {step}: {}{in_a_row}", seen.words),
+        })
+    }
+
+    fn refuse_missing(&self, metrics: &Metrics) -> Result<(), TrainError> {
+        for (place, guard) in self.guards.iter().enumerate() {
+            let watch = &guard.watch;
+            let is_there =
+                watch == NOT_FINITE || is_occasional(watch) || metrics.get(watch).is_some();
+            if !is_there {
+                let near = nearest(watch, metrics.iter().map(|(name, _)| name)).unwrap_or("none");
+                return Err(TrainError::Guard {
+                    guard: place,
+                    key: "watch",
+                    fault: format!(
+                        "watch = \"{watch}\": the first step of this run has no such metric; the one most like it is '{near}'"
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is out of its range.
+struct Seen {
+    value: Option<f64>,
+    bound: Option<f64>,
+    words: String,
+}
+
+impl Seen {
+    /// One that is not finite.
+    fn number(words: String) -> Self {
+        Self { value: None, bound: None, words }
+    }
+}
+
+fn seen(guard: &GuardConfig, metrics: &Metrics) -> Option<Seen> {
+    if guard.watch == NOT_FINITE {
+        let (name, value) = metrics.iter().find(|(name, value)| {
+            // Of completions that all have no reward there is no mean; a reward that is not finite fails the step.
+            !value.is_finite() && !["reward", "reward_std"].contains(name)
+        })?;
+        return Some(Seen::number(format!("{name} was {value}")));
+    }
+    let name = &guard.watch;
+    let value = metrics.get(name)?;
+    let above = guard.above.filter(|bound| value > *bound).map(|bound| (bound, "above"));
+    let below = guard.below.filter(|bound| value < *bound).map(|bound| (bound, "below"));
+    let (bound, side) = above.or(below)?;
+    let of = if name == "reward_dominance" { dominant(metrics) } else { String::new() };
+    let words = format!("{name} was {value:.6}{of}, {side} {bound}");
+    Some(Seen { value: value.is_finite().then_some(value), bound: Some(bound), words })
+}
+
+/// The part of the reward that explains most.
+fn dominant(metrics: &Metrics) -> String {
+    let shares = metrics
+        .iter()
+        .filter_map(|(name, share)| Some((name.strip_prefix("reward_share/")?, share.abs())));
+    let most = shares.max_by(|(_, a), (_, b)| a.total_cmp(b));
+    most.map_or_else(String::new, |(name, _)| format!(" ({name})"))
+}
+
+/// Whether a step failed because a number was not finite.
+fn is_not_finite(error: &TrainError) -> bool {
+    match error {
+        TrainError::Diverged { .. }
+        | TrainError::Rollout(RolloutError::Diverged(_))
+        | TrainError::Advantage(AdvantageError::NotFinite { .. }) => true,
+        TrainError::SamplerMismatch { sampler, trainer, .. } => !(sampler - trainer).is_finite(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! Guards by hand.
+
+use super::*;
+use crate::default_guards;
+
+fn guard(watch: &str, action: GuardAction) -> GuardConfig {
+    GuardConfig {
+        watch: watch.to_owned(),
+        above: (watch != NOT_FINITE).then_some(0.5),
+        below: None,
+        steps: 1,
+        from_step: 1,
+        action,
+        learning_rate_factor: None,
+        kl_coef_factor: None,
+    }
+}
+
+/// The steps of a metric with these values in which a guard trips, with its streak.
+#[track_caller]
+fn check(guard: &GuardConfig, values: &[f64], expected: &[(u64, u32)]) {
+    let mut guards = Guards::new(std::slice::from_ref(guard));
+    let mut tripped = Vec::new();
+    for (step, value) in (1..).zip(values) {
+        let trips = guards.observe(step, &Metrics::of_pairs(&[("kl", *value)])).unwrap();
+        tripped.extend(trips.iter().map(|trip| (step, trip.steps)));
+    }
+    assert_eq!(tripped, expected, "{guard:?}");
+}
+
+#[test]
+fn a_warning_is_said_once_until_a_quiet_step() {
+    let warn = guard("kl", GuardAction::Warn);
+    check(&warn, &[0.6, 0.7, 0.8, 0.5, 0.6, 0.6], &[(1, 1), (5, 1)]);
+    let two = GuardConfig { steps: 2, ..warn };
+    check(&two, &[0.6, 0.7, 0.8, 0.5, 0.6, 0.6], &[(2, 2), (6, 2)]);
+    check(&two, &[0.6, 0.5, 0.6, 0.5], &[]);
+}
+
+#[test]
+fn what_acts_does_so_in_every_step_out_of_range() {
+    let stop = guard("kl", GuardAction::Stop);
+    check(&stop, &[0.4, 0.6, 0.7, 0.5, 0.6], &[(2, 1), (3, 2), (5, 1)]);
+    let later = GuardConfig { from_step: 3, steps: 2, ..stop };
+    check(&later, &[0.6, 0.6, 0.6, 0.6, 0.6], &[(4, 2), (5, 3)]);
+}
+
+#[test]
+fn bounds_on_both_sides_are_inside() {
+    let both = GuardConfig { below: Some(0.2), ..guard("kl", GuardAction::Stop) };
+    check(&both, &[0.5, 0.2, 0.3, 0.19, 0.51, f64::NAN], &[(4, 1), (5, 2)]);
+}
+
+#[test]
+fn a_trip_says_all_of_it() {
+    let config = GuardConfig {
+        above: None,
+        below: Some(0.5),
+        steps: 2,
+        ..guard("rewards/valid/mean", GuardAction::RollBack)
+    };
+    let mut guards = Guards::new(&[config]);
+    let of = |valid: f64| Metrics::of_pairs(&[("kl", 0.0), ("rewards/valid/mean", valid)]);
+    assert_eq!(guards.observe(7, &of(0.4)).unwrap(), []);
+    let trip = Trip {
+        guard: 0,
+        watch: "rewards/valid/mean".to_owned(),
+        value: Some(0.25),
+        bound: Some(0.5),
+        steps: 2,
+        action: Action::RollBack { learning_rate_factor: 0.5, kl_coef_factor: 1.0 },
+        message: "step 8: rewards/valid/mean was 0.250000, below 0.5, 2 steps in a row".to_owned(),
+    };
+    assert_eq!(guards.observe(8, &of(0.25)).unwrap(), [trip]);
+}
+
+#[test]
+fn a_dominant_part_has_a_name() {
+    let mut guards = Guards::new(&[guard("reward_dominance", GuardAction::Warn)]);
+    let metrics =
+        [("reward_share/qed", 0.25), ("reward_share/sa", -0.75), ("reward_dominance", 0.75)];
+    let trips = guards.observe(1, &Metrics::of_pairs(&metrics)).unwrap();
+    assert_eq!(trips[0].message, "step 1: reward_dominance was 0.750000 (sa), above 0.5");
+}
+
+#[test]
+fn what_is_not_finite() {
+    let mut guards = Guards::new(&[guard(NOT_FINITE, GuardAction::Stop)]);
+    let fine = Metrics::of_pairs(&[("kl", 1.0), ("reward", f64::NAN), ("reward_std", f64::NAN)]);
+    assert_eq!(guards.observe(1, &fine).unwrap(), []);
+    let trips = guards.observe(2, &Metrics::of_pairs(&[("kl", f64::INFINITY)])).unwrap();
+    assert_eq!((trips[0].value, trips[0].bound, trips[0].action), (None, None, Action::Stop));
+    assert_eq!(trips[0].message, "step 2: kl was inf");
+
+    let diverged = TrainError::Diverged { what: "loss", value: f64::NAN };
+    let trips = guards.failed(3, &diverged);
+    assert_eq!(trips[0].message, format!("step 3: the step failed: {diverged}, 2 steps in a row"));
+    let other = TrainError::TwoPeriods;
+    assert_eq!(guards.failed(4, &other), []);
+    let mut none = Guards::new(&[guard("kl", GuardAction::Stop)]);
+    assert_eq!(none.failed(3, &diverged), []);
+}
+
+#[test]
+fn a_metric_that_the_run_does_not_have() {
+    let mut guards = Guards::new(&[guard("clip_ratio/low_mean", GuardAction::Stop)]);
+    let metrics = Metrics::of_pairs(&[("kl", 0.0), ("cispo_clip_ratio", 0.0)]);
+    assert_eq!(
+        guards.observe(1, &metrics).unwrap_err().to_string(),
+        "guards[0]: watch = \"clip_ratio/low_mean\": the first step of this run has no such metric; the one most like it is 'cispo_clip_ratio'"
+    );
+    // Once it was there, a step without it is quiet; held-out metrics are of some steps anyway.
+    let mut guards =
+        Guards::new(&[guard("kl", GuardAction::Stop), guard("eval_reward", GuardAction::Stop)]);
+    let of = |pairs: &[(&str, f64)], step| guards.clone().observe(step, &Metrics::of_pairs(pairs));
+    assert_eq!(of(&[("kl", 0.0)], 1).unwrap(), []);
+    guards.observe(1, &Metrics::of_pairs(&[("kl", 0.0)])).unwrap();
+    assert_eq!(guards.observe(2, &Metrics::default()).unwrap(), []);
+    let trips = guards.observe(3, &Metrics::of_pairs(&[("eval_reward", 0.6)])).unwrap();
+    assert_eq!(trips[0].watch, "eval_reward");
+}
+
+#[test]
+fn the_most_severe_action_counts() {
+    let roll_back =
+        |rate, coef| Action::RollBack { learning_rate_factor: rate, kl_coef_factor: coef };
+    let of = |actions: &[Action]| {
+        let trip = |action: &Action| Trip {
+            guard: 0,
+            watch: String::new(),
+            value: None,
+            bound: None,
+            steps: 1,
+            action: *action,
+            message: String::new(),
+        };
+        Action::of(&actions.iter().map(trip).collect::<Vec<Trip>>())
+    };
+    assert_eq!(of(&[]), None);
+    assert_eq!(of(&[Action::Warn]), Some(Action::Warn));
+    assert_eq!(of(&[Action::Warn, roll_back(0.5, 1.0), Action::Warn]), Some(roll_back(0.5, 1.0)));
+    assert_eq!(of(&[Action::Stop, roll_back(0.5, 1.0)]), Some(Action::Stop));
+    assert_eq!(of(&[roll_back(0.5, 1.0), Action::Stop]), Some(Action::Stop));
+    assert_eq!(
+        of(&[roll_back(0.5, 1.0), roll_back(0.25, 1.0), roll_back(1.0, 2.0)]),
+        Some(roll_back(0.25, 2.0))
+    );
+}
+
+#[test]
+fn the_state_goes_through_a_checkpoint() {
+    let configs = [GuardConfig { steps: 2, ..guard("kl", GuardAction::Warn) }];
+    let high = Metrics::of_pairs(&[("kl", 0.6)]);
+    let mut first = Guards::new(&configs);
+    assert_eq!(first.observe(1, &high).unwrap(), []);
+    let saved = serde_json::to_string(first.state()).unwrap();
+    let mut second = Guards::new(&configs);
+    second.restore(serde_json::from_str(&saved).unwrap()).unwrap();
+    assert_eq!(second, first);
+    assert_eq!(second.observe(2, &high).unwrap().len(), 1);
+    let mut other = Guards::new(&[]);
+    assert_eq!(
+        other.restore(first.state().clone()).unwrap_err().to_string(),
+        "the checkpoint was saved by a run with 1 guards, and this one has 0; put config.toml back as it was"
+    );
+}
+
+#[test]
+fn the_guards_of_a_run_without_any_are_in_range() {
+    for (place, guard) in default_guards().iter().enumerate() {
+        guard.check(place, 0.0).unwrap();
+    }
+    assert_eq!(default_guards()[0].watch, NOT_FINITE);
+}
+
+#[track_caller]
+fn refused(config: &GuardConfig, expected: &str) {
+    let error = config.check(2, 0.0).unwrap_err().to_string();
+    assert_eq!(error, format!("guards[2]: {expected}"));
+}
+
+#[test]
+fn settings_that_cannot_be_meant() {
+    let kl = guard("kl", GuardAction::Warn);
+    let roll_back = guard("kl", GuardAction::RollBack);
+    kl.check(0, 0.0).unwrap();
+    roll_back.check(0, 0.0).unwrap();
+    refused(
+        &guard("ratio_p99", GuardAction::Warn),
+        "watch = \"ratio_p99\" is no metric that a guard can watch; did you mean 'ratio/p99'? `not_finite` watches all of them for NaN and infinity",
+    );
+    refused(
+        &GuardConfig { above: None, ..kl.clone() },
+        "watch = \"kl\" needs a bound; add `above`, `below` or both",
+    );
+    refused(
+        &GuardConfig { below: Some(1.0), ..guard(NOT_FINITE, GuardAction::Stop) },
+        "below has no meaning for watch = \"not_finite\"; leave it out",
+    );
+    refused(
+        &GuardConfig { above: Some(f64::INFINITY), ..kl.clone() },
+        "above = inf is no finite number",
+    );
+    refused(
+        &GuardConfig { below: Some(0.75), ..kl.clone() },
+        "every value is above 0.5 or below 0.75; `below` may be at most `above`",
+    );
+    refused(
+        &GuardConfig { steps: 0, ..kl.clone() },
+        "steps = 0 is out of range; expected 1 or more",
+    );
+    refused(
+        &GuardConfig { from_step: 0, ..kl.clone() },
+        "from_step = 0 is out of range; expected 1 or more",
+    );
+    refused(
+        &GuardConfig { learning_rate_factor: Some(0.5), ..kl },
+        "learning_rate_factor belongs to action = \"roll_back\"; leave it out",
+    );
+    refused(
+        &GuardConfig { learning_rate_factor: Some(2.0), ..roll_back.clone() },
+        "learning_rate_factor = 2 is out of range; expected 0.000001 to 1",
+    );
+    refused(
+        &GuardConfig { kl_coef_factor: Some(0.5), ..roll_back.clone() },
+        "kl_coef_factor = 0.5 is out of range; expected 1 to 1000000",
+    );
+    refused(
+        &GuardConfig { kl_coef_factor: Some(2.0), ..roll_back.clone() },
+        "kl_coef_factor multiplies loss.kl_coef, which is 0; leave it out, or set loss.kl_coef",
+    );
+    refused(
+        &GuardConfig { learning_rate_factor: Some(1.0), ..roll_back },
+        "a run that goes back and changes nothing does the same again; set learning_rate_factor below 1 or kl_coef_factor above 1",
+    );
+}

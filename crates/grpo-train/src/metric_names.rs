@@ -1,0 +1,128 @@
+//! The metrics that a step may have. Those that measure time or memory are not among them: they are not a function of
+//! the seed, and nothing may be decided by them.
+
+/// Names; `*` stands for one or more characters.
+const KNOWN: &[&str] = &[
+    "reward",
+    "reward_std",
+    "reward_min",
+    "reward_max",
+    "reward_dominance",
+    "reward_share/*",
+    "reward_kl",
+    "frac_reward_zero_std",
+    "advantage_max",
+    "rewards/*/mean",
+    "rewards/*/std",
+    "rewards/abstained",
+    "rewards/failed",
+    "kl",
+    "kl_p99",
+    "kl_max",
+    "kl_sequence",
+    "kl_coef",
+    "reference_age",
+    "entropy",
+    "entropy_coef",
+    "ratio/min",
+    "ratio/max",
+    "ratio/p99",
+    "clip_ratio/low_mean",
+    "clip_ratio/low_min",
+    "clip_ratio/high_mean",
+    "clip_ratio/high_max",
+    "clip_ratio/region_mean",
+    "cispo_clip_ratio",
+    "vespo/phi_seq_mean",
+    "off_policy/dropped_ratio",
+    "sampling/entropy",
+    "sampling/sampling_logp_difference/mean",
+    "sampling/sampling_logp_difference/max",
+    "sampling/raw_importance_sampling_ratio/min",
+    "sampling/raw_importance_sampling_ratio/mean",
+    "sampling/raw_importance_sampling_ratio/max",
+    "sampling/importance_sampling_ratio/min",
+    "sampling/importance_sampling_ratio/mean",
+    "sampling/importance_sampling_ratio/max",
+    "sampling/corrected",
+    "loss",
+    "policy_loss",
+    "grad_norm",
+    "learning_rate",
+    "completions/mean_length",
+    "completions/min_length",
+    "completions/max_length",
+    "completions/mean_terminated_length",
+    "completions/min_terminated_length",
+    "completions/max_terminated_length",
+    "completions/clipped_ratio",
+    "completions/unique_ratio",
+    "num_tokens",
+    // Held-out evaluation, in the steps in which it was made.
+    "eval_*",
+];
+
+/// Whether a step may have a metric of this name.
+pub(crate) fn is_known(name: &str) -> bool {
+    KNOWN.iter().any(|known| match known.split_once('*') {
+        None => *known == name,
+        Some((before, after)) => {
+            let rest = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+            rest.is_some_and(|rest| !rest.is_empty())
+        }
+    })
+}
+
+/// Whether the metric is of the machine, and so another in each run.
+pub(crate) fn is_of_machine(name: &str) -> bool {
+    ["step_time", "tokens_per_second"].contains(&name)
+        || name.starts_with("time/")
+        || name.starts_with("memory/")
+}
+
+/// Whether steps have the metric in some steps alone.
+pub(crate) fn is_occasional(name: &str) -> bool {
+    name.starts_with("eval_")
+}
+
+/// The name that is most like this one.
+pub(crate) fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let likeness = |known: &&str| strsim::jaro_winkler(known, name);
+    among.into_iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))
+}
+
+/// The known name that is most like this one.
+pub(crate) fn nearest_known(name: &str) -> &'static str {
+    nearest(name, KNOWN.iter().copied()).expect("there are names")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_patterns() {
+        for name in
+            ["kl", "rewards/valid/mean", "rewards/my part/std", "eval_reward", "reward_share/qed"]
+        {
+            assert!(is_known(name), "{name}");
+        }
+        for name in
+            ["Kl", "rewards//mean", "rewards/mean", "eval_", "step_time", "time/rollout", ""]
+        {
+            assert!(!is_known(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_slip_is_near_what_was_meant() {
+        for (slip, meant) in [
+            ("ratio_p99", "ratio/p99"),
+            ("klp99", "kl_p99"),
+            ("completion/unique_ratio", "completions/unique_ratio"),
+            ("entrpy", "entropy"),
+        ] {
+            assert_eq!(nearest_known(slip), meant);
+        }
+    }
+}

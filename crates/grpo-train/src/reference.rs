@@ -1,0 +1,138 @@
+//! When the reference becomes another one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::TrainError;
+use crate::error::in_range;
+
+/// The section `[reference]`: what the policy is held back by.
+///
+/// With neither `every_steps` nor `every_epochs` the reference stays what it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReferenceSettings {
+    /// What it is at the start.
+    pub from: ReferenceFrom,
+    /// It follows the policy after each so many steps (τ of TR-DPO).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every_steps: Option<u32>,
+    /// It follows the policy after each so many passes over the file of prompts: after the step that completes one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every_epochs: Option<u32>,
+    /// Part of the policy in what it becomes (α of TR-DPO; Gorbatovski et al. 2024); without it 1, the policy itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mix: Option<f64>,
+}
+
+/// What a reference is at the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReferenceFrom {
+    /// The policy.
+    #[default]
+    Start,
+    /// The model without its adapter.
+    Base,
+}
+
+impl ReferenceSettings {
+    pub(crate) fn check(&self) -> Result<(), TrainError> {
+        let at_least_one = |key: &str, every: Option<u32>| {
+            every.map_or(Ok(()), |every| in_range(key, f64::from(every), 1.0..=1e9))
+        };
+        at_least_one("reference.every_steps", self.every_steps)?;
+        at_least_one("reference.every_epochs", self.every_epochs)?;
+        if let Some(mix) = self.mix {
+            in_range("reference.mix", mix, 1e-6..=1.0)?;
+        }
+        if self.every_steps.is_some() && self.every_epochs.is_some() {
+            return Err(TrainError::TwoPeriods);
+        }
+        if self.mix.is_some() && !self.follows() {
+            return Err(TrainError::MixOfNothing);
+        }
+        Ok(())
+    }
+
+    /// Whether it ever follows the policy.
+    pub fn follows(&self) -> bool {
+        self.every_steps.is_some() || self.every_epochs.is_some()
+    }
+
+    /// The same with α written out.
+    #[must_use]
+    pub fn resolved(self) -> Self {
+        let mix = self.follows().then_some(self.mix.unwrap_or(1.0));
+        Self { mix, ..self }
+    }
+
+    /// α, where the reference follows the policy after `done` steps of `prompts_per_step` prompts each; `epoch` is how
+    /// many prompts the file has.
+    pub fn due(&self, done: u32, prompts_per_step: u32, epoch: Option<usize>) -> Option<f64> {
+        let by_steps = self.every_steps.is_some_and(|every| done.is_multiple_of(every));
+        let passes = |steps: u32| {
+            let prompts = u64::from(steps) * u64::from(prompts_per_step);
+            let every = u64::from(self.every_epochs?);
+            Some(prompts / (epoch? as u64 * every))
+        };
+        let by_epochs = passes(done) > passes(done - 1);
+        (by_steps || by_epochs).then_some(self.mix.unwrap_or(1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The steps of the first 12 after which the reference follows.
+    #[track_caller]
+    fn check(settings: ReferenceSettings, prompts: u32, epoch: Option<usize>, expected: &[u32]) {
+        let due = (1..=12).filter(|&done| settings.due(done, prompts, epoch) == Some(1.0));
+        assert_eq!(due.collect::<Vec<u32>>(), expected);
+    }
+
+    #[test]
+    fn steps_and_epochs() {
+        let never = ReferenceSettings::default();
+        check(never, 4, Some(8), &[]);
+        check(ReferenceSettings { every_steps: Some(5), ..never }, 4, None, &[5, 10]);
+        let epochs = |every| ReferenceSettings { every_epochs: Some(every), ..never };
+        check(epochs(1), 4, Some(8), &[2, 4, 6, 8, 10, 12]);
+        check(epochs(2), 4, Some(8), &[4, 8, 12]);
+        // A pass of 10 ends within the third step, the second with the fifth, the third within the eighth.
+        check(epochs(1), 4, Some(10), &[3, 5, 8, 10]);
+        // Several passes in a step are one change.
+        check(epochs(1), 9, Some(4), &(1..=12).collect::<Vec<u32>>());
+        check(epochs(1), 4, None, &[]);
+    }
+
+    #[test]
+    fn settings_without_effect_are_refused() {
+        let never = ReferenceSettings::default();
+        let fault = |settings: ReferenceSettings| settings.check().unwrap_err().to_string();
+        assert_eq!(
+            fault(ReferenceSettings { mix: Some(0.5), ..never }),
+            "reference.mix has no effect on a reference that stays what it is; add reference.every_steps or reference.every_epochs, or leave it out"
+        );
+        let both = ReferenceSettings { every_steps: Some(1), every_epochs: Some(1), ..never };
+        assert_eq!(
+            fault(both),
+            "reference.every_steps and reference.every_epochs are two periods of one reference; leave one of them out"
+        );
+        assert_eq!(
+            fault(ReferenceSettings { every_steps: Some(0), ..never }),
+            "reference.every_steps = 0 is out of range; expected 1 to 1000000000"
+        );
+        let zero = ReferenceSettings { every_steps: Some(2), mix: Some(0.0), ..never };
+        assert_eq!(fault(zero), "reference.mix = 0 is out of range; expected 0.000001 to 1");
+    }
+
+    #[test]
+    fn alpha_is_written_out_where_it_counts() {
+        let never = ReferenceSettings::default();
+        assert_eq!(never.resolved(), never);
+        let every = ReferenceSettings { every_steps: Some(3), ..never };
+        assert_eq!(every.resolved().mix, Some(1.0));
+        assert_eq!(ReferenceSettings { mix: Some(0.5), ..every }.resolved().mix, Some(0.5));
+    }
+}

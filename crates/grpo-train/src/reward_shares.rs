@@ -1,0 +1,131 @@
+//! Which term of a reward decides.
+
+use grpo_rewards::{Outcome, Scored};
+
+/// The share of each term in the variance of the reward within groups, which is what advantages are made of.
+///
+/// With `t_k` the weighted term k and r their sum, each less its mean over the scored completions of its group:
+/// `share_k = Σ t_k r / Σ r²`, over all groups of the step. The shares sum to 1; a term that pulls against the others
+/// has a negative one. All are 0 where no reward differs from another of its group, and there are none for fewer than
+/// two terms. `groups` are the sizes of the groups that `outcomes` are of.
+pub(crate) fn reward_shares(
+    outcomes: &[Outcome],
+    groups: impl Iterator<Item = usize>,
+) -> Option<Vec<f64>> {
+    let terms = outcomes.iter().find_map(scored)?.terms.len();
+    if terms < 2 {
+        return None;
+    }
+    let mut products = vec![0.0; terms];
+    let mut squares = 0.0;
+    let mut first = 0;
+    for size in groups {
+        let of_group = &outcomes[first..first + size];
+        first += size;
+        let weighted: Vec<Vec<f64>> = of_group
+            .iter()
+            .filter_map(scored)
+            .map(|scored| scored.terms.iter().map(|(weight, value)| weight * value).collect())
+            .collect();
+        let mean =
+            |k: usize| weighted.iter().map(|terms| terms[k]).sum::<f64>() / weighted.len() as f64;
+        let means: Vec<f64> = (0..terms).map(mean).collect();
+        let is_constant = weighted.windows(2).all(|pair| pair[0] == pair[1]);
+        for terms in weighted.iter().filter(|_| !is_constant) {
+            let centred: Vec<f64> =
+                terms.iter().zip(&means).map(|(term, mean)| term - mean).collect();
+            let total: f64 = centred.iter().sum();
+            products.iter_mut().zip(&centred).for_each(|(product, term)| *product += term * total);
+            squares += total * total;
+        }
+    }
+    let share = |product: f64| if squares > 0.0 { product / squares } else { 0.0 };
+    Some(products.into_iter().map(share).collect())
+}
+
+fn scored(outcome: &Outcome) -> Option<&Scored> {
+    match outcome {
+        Outcome::Scored(scored) => Some(scored),
+        Outcome::Abstained | Outcome::Failed { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn outcomes(terms: &[[f64; 2]], weights: [f64; 2]) -> Vec<Outcome> {
+        let of = |values: &[f64; 2]| {
+            let terms = weights.into_iter().zip(*values).collect();
+            Outcome::Scored(Scored::new(terms, vec![]))
+        };
+        terms.iter().map(of).collect()
+    }
+
+    #[track_caller]
+    fn check(terms: &[[f64; 2]], groups: &[usize], expected: [f64; 2]) {
+        let outcomes = outcomes(terms, [2.0, 1.0]);
+        let shares = reward_shares(&outcomes, groups.iter().copied()).unwrap();
+        for (share, expected) in shares.iter().zip(expected) {
+            assert!((share - expected).abs() < 1e-12, "{shares:?}, expected {expected}");
+        }
+    }
+
+    #[test]
+    fn shares_by_hand() {
+        // Weighted and centred: ±1 and 0.
+        check(&[[1.0, 5.0], [0.0, 5.0]], &[2], [1.0, 0.0]);
+        // ±1 and ±½, in one direction and against one another.
+        check(&[[1.0, 1.0], [0.0, 0.0]], &[2], [1.5 / 2.25, 0.75 / 2.25]);
+        check(&[[1.0, 0.0], [0.0, 1.0]], &[2], [0.5 / 0.25, -0.25 / 0.25]);
+        // What differs between groups alone is no advantage: ±1 and 0 in the first group, 0 and ±½ in the second.
+        let terms = [[1.0, 0.0], [0.0, 0.0], [9.0, 1.0], [9.0, 0.0]];
+        check(&terms, &[2, 2], [2.0 / 2.5, 0.5 / 2.5]);
+        check(&[[0.1, 0.7], [0.1, 0.7], [0.1, 0.7]], &[3], [0.0, 0.0]);
+    }
+
+    #[test]
+    fn one_term_has_no_share_and_what_is_not_scored_does_not_count() {
+        let one = Outcome::Scored(Scored::new(vec![(1.0, 0.5)], vec![]));
+        assert_eq!(reward_shares(&[one], [1].into_iter()), None);
+        assert_eq!(reward_shares(&[Outcome::Abstained], [1].into_iter()), None);
+        let mut some = outcomes(&[[1.0, 5.0], [0.0, 5.0]], [2.0, 1.0]);
+        some.insert(1, Outcome::Abstained);
+        some.push(Outcome::Failed { reason: String::new() });
+        assert_eq!(reward_shares(&some, [4].into_iter()), Some(vec![1.0, 0.0]));
+    }
+
+    proptest! {
+        /// `cov(t_k, r) / var(r)` in loops, of one group; the shares sum to 1.
+        #[test]
+        fn shares_equal_the_loops(terms in prop::collection::vec([0.0..1.0_f64, 0.0..1.0_f64], 2..20)) {
+            let weights = [0.7, 0.3];
+            let shares = reward_shares(&outcomes(&terms, weights), [terms.len()].into_iter()).unwrap();
+            let n = terms.len() as f64;
+            let total = |values: &[f64; 2]| 0.7 * values[0] + 0.3 * values[1];
+            let mut mean_of_totals = 0.0;
+            for values in &terms {
+                mean_of_totals += total(values) / n;
+            }
+            let mut variance = 0.0;
+            for values in &terms {
+                variance += (total(values) - mean_of_totals).powi(2) / n;
+            }
+            prop_assume!(variance > 1e-6);
+            for (k, weight) in weights.into_iter().enumerate() {
+                let mut mean = 0.0;
+                for values in &terms {
+                    mean += weight * values[k] / n;
+                }
+                let mut covariance = 0.0;
+                for values in &terms {
+                    covariance += (weight * values[k] - mean) * (total(values) - mean_of_totals) / n;
+                }
+                prop_assert!((shares[k] - covariance / variance).abs() < 1e-9);
+            }
+            prop_assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        }
+    }
+}

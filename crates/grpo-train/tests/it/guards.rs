@@ -1,0 +1,175 @@
+//! Each guard, tripped by the cause that it is for, and quiet in a training without it.
+
+use std::sync::Arc;
+
+use grpo_model::Transformer;
+use grpo_rewards::RewardConfig;
+use grpo_train::{
+    Action, Decode, Grpo, GrpoConfig, GuardAction, GuardConfig, Guards, Metrics, Trip,
+    unconditional_prompts,
+};
+
+use crate::support::{SEED, begin, chains, config, model, vocabulary};
+
+const STEPS: u32 = 60;
+
+fn guard(watch: &str, above: Option<f64>, below: Option<f64>) -> GuardConfig {
+    GuardConfig {
+        watch: watch.to_owned(),
+        above,
+        below,
+        steps: 1,
+        from_step: 1,
+        action: GuardAction::Stop,
+        learning_rate_factor: None,
+        kl_coef_factor: None,
+    }
+}
+
+/// The first trip within `steps` steps, with the step.
+fn watch(grpo: &mut Grpo<Transformer>, guard: GuardConfig, steps: u32) -> Option<(u32, Trip)> {
+    let mut guards = Guards::new(&[guard]);
+    for step in 0..steps {
+        let done = u64::from(step) + 1;
+        let trips = match grpo.step(&unconditional_prompts(3, vocabulary().boundary()), step) {
+            Ok(report) => guards.observe(done, &Metrics::of(&report, 0)).unwrap(),
+            Err(error) => guards.failed(done, &error),
+        };
+        if let Some(trip) = trips.into_iter().next() {
+            return Some((step + 1, trip));
+        }
+    }
+    None
+}
+
+fn trained(config: GrpoConfig, decode: Decode, guard: GuardConfig) -> Option<(u32, Trip)> {
+    watch(&mut crate::support::grpo(config, decode), guard, STEPS)
+}
+
+fn with_rate(learning_rate: f64) -> GrpoConfig {
+    let mut config = config();
+    config.optimizer.learning_rate = learning_rate;
+    config.sampling.max_new_tokens = 6;
+    config
+}
+
+fn letters() -> Decode {
+    Arc::new(|ids| ids.iter().map(|id| char::from(b'a' + *id as u8)).collect())
+}
+
+/// Rewards completions in which the end mark comes at once or after one token.
+fn short_ones() -> GrpoConfig {
+    let end = char::from(b'a' + vocabulary().boundary() as u8);
+    let mut config = with_rate(2e-2);
+    config.loss.kl_coef = None;
+    config.reward = RewardConfig::Pattern { pattern: format!("^.?{end}$") };
+    config
+}
+
+/// Weights so large that their products are infinite.
+#[test]
+fn a_number_that_is_not_finite() {
+    let broken = model(vocabulary().len(), 1e38);
+    let boundary = vocabulary().boundary();
+    let mut grpo = begin(broken, config(), SEED, boundary, chains()).unwrap();
+    let (step, trip) = watch(&mut grpo, guard("not_finite", None, None), STEPS).unwrap();
+    assert_eq!((step, trip.action), (1, Action::Stop));
+    assert!(trip.message.starts_with("step 1: the step failed: "), "{}", trip.message);
+    assert_eq!(trained(with_rate(1e-3), chains(), guard("not_finite", None, None)), None);
+}
+
+#[test]
+fn a_leap_away_from_the_reference() {
+    for name in ["kl", "kl_sequence", "kl_p99"] {
+        let spike = || guard(name, Some(1.0), None);
+        // Adam moves each weight by the learning rate.
+        let (step, trip) = trained(with_rate(0.5), chains(), spike()).unwrap();
+        assert!((2..=5).contains(&step) && trip.value > Some(1.0), "{trip:?}");
+        assert_eq!(trained(with_rate(1e-4), chains(), spike()), None);
+    }
+}
+
+/// One kind of completion is rewarded, and little else remains.
+#[test]
+fn entropy_collapses_and_duplicates_fill_the_step() {
+    for (name, floor) in [("entropy", 0.5), ("completions/unique_ratio", 0.4)] {
+        let low = || guard(name, None, Some(floor));
+        let (step, trip) = trained(short_ones(), letters(), low()).unwrap();
+        assert!(step > 1 && trip.value < Some(floor), "{trip:?}");
+        let slow = GrpoConfig { optimizer: with_rate(1e-5).optimizer, ..short_ones() };
+        assert_eq!(trained(slow, letters(), low()), None);
+    }
+}
+
+/// A model that has not learned SMILES writes hardly a molecule, and its reward is low.
+#[test]
+fn validity_and_reward_below_their_floors() {
+    let smiles: Decode = Arc::new(|ids| format!("C({}", ids.len()));
+    for (name, floor) in [("rewards/valid/mean", 0.3), ("reward", 0.1)] {
+        let low = || GuardConfig { steps: 3, ..guard(name, None, Some(floor)) };
+        let (step, trip) = trained(with_rate(1e-3), smiles.clone(), low()).unwrap();
+        assert_eq!((step, trip.steps, trip.value), (3, 3, Some(0.0)));
+        assert_eq!(trained(with_rate(1e-3), chains(), low()), None);
+    }
+}
+
+/// Several updates on one rollout, each too far.
+#[test]
+fn ratios_with_a_heavy_tail() {
+    let four = |learning_rate| {
+        let mut config = with_rate(learning_rate);
+        config.train.updates_per_rollout = 4;
+        config
+    };
+    let heavy = || guard("ratio/p99", Some(2.0), None);
+    let (step, trip) = trained(four(5e-2), chains(), heavy()).unwrap();
+    assert!(step < 10 && trip.value > Some(2.0), "{trip:?}");
+    assert_eq!(trained(four(1e-4), chains(), heavy()), None);
+}
+
+#[test]
+fn rewards_that_are_all_equal() {
+    let constant = || {
+        let mut config = with_rate(1e-3);
+        config.reward = RewardConfig::Pattern { pattern: ".*".to_owned() };
+        config
+    };
+    let equal = || GuardConfig { steps: 2, ..guard("frac_reward_zero_std", Some(0.9), None) };
+    let (step, trip) = trained(constant(), letters(), equal()).unwrap();
+    assert_eq!((step, trip.value), (2, Some(1.0)));
+    assert_eq!(trained(with_rate(1e-3), chains(), equal()), None);
+}
+
+/// Nearly all of the weight is on one part.
+#[test]
+fn one_part_of_the_reward_decides() {
+    let weighing = |qed: f64| {
+        let mut config = with_rate(1e-3);
+        config.reward = RewardConfig::Molecule {
+            qed,
+            sa: 1.0 - qed,
+            logp: 0.0,
+            logp_centre: 2.5,
+            logp_half_width: 2.0,
+        };
+        config
+    };
+    let dominant = || guard("reward_dominance", Some(0.9), None);
+    let (step, trip) = trained(weighing(0.99), chains(), dominant()).unwrap();
+    assert_eq!(step, 1);
+    assert!(trip.message.contains(" (qed), above 0.9"), "{}", trip.message);
+    assert_eq!(trained(weighing(0.6), chains(), dominant()), None);
+}
+
+/// Every metric of a step can be watched, but for those of the machine.
+#[test]
+fn every_metric_has_a_name_that_is_known() {
+    let mut grpo = crate::support::grpo(config(), chains());
+    let report = grpo.step(&unconditional_prompts(3, vocabulary().boundary()), 0).unwrap();
+    for (name, _) in Metrics::of(&report, 0).iter().filter(|(name, _)| *name != "step") {
+        let of_machine = name.contains("time") || name == "tokens_per_second";
+        let guards = Some(vec![guard(name, Some(0.5), None)]);
+        let checked = GrpoConfig { guards, ..config() }.check();
+        assert_eq!(checked.is_err(), of_machine, "{name}: {checked:?}");
+    }
+}

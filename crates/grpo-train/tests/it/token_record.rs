@@ -1,0 +1,214 @@
+//! What steps say of each token: against definitions, and without any effect on what is learned.
+
+use grpo_core::{Preset, TokenFate};
+use grpo_data::Completion;
+use grpo_model::Frozen;
+use grpo_rewards::Outcome;
+use grpo_train::{
+    AboveTolerance, GrpoConfig, Learner, Lesson, LossSettings, Metrics, SamplerCheck, StepReport,
+    TokenRecord,
+};
+
+use crate::choices::{choices, smooth};
+use crate::oracle::{completions, log_softmax, logprobs};
+use crate::sampler_check::recorded;
+use crate::support::{
+    SEED, begin, chains, config, grpo, model, parameters, take_step, timeless, vocabulary,
+};
+
+/// Two steps, recorded or not, and the parameters after them.
+fn two_steps(config: &GrpoConfig, is_recording: bool) -> (StepReport, Vec<f32>) {
+    let mut grpo = grpo(config.clone(), chains());
+    grpo.set_recording(is_recording);
+    take_step(&mut grpo, 0);
+    let report = take_step(&mut grpo, 1);
+    (report, parameters(grpo.policy()))
+}
+
+#[test]
+fn what_is_learned_is_the_same_bit_for_bit() {
+    for loss in choices() {
+        let mut config = smooth(loss);
+        config.train.micro_batch_tokens = 50;
+        let (without, expected) = two_steps(&config, false);
+        let (with, after) = two_steps(&config, true);
+        assert!(after == expected, "{loss:?}");
+        let numbers = |report: &StepReport| timeless(&Metrics::of(report, 1));
+        assert_eq!(numbers(&with), numbers(&without), "{loss:?}");
+        assert_eq!(without.token_records, None);
+        let records = with.token_records.as_ref().unwrap();
+        assert_eq!(records.len(), completions(&with).count());
+        for (record, completion) in records.iter().zip(completions(&with)) {
+            let TokenRecord { logprobs, ref_logprobs, entropies, .. } = record;
+            let TokenRecord { gradients, surrogate_gradients, fates, .. } = record;
+            let lists = [logprobs, ref_logprobs, entropies, gradients, surrogate_gradients];
+            assert!(lists.iter().all(|list| list.len() == completion.actions()));
+            assert_eq!(fates.len(), completion.actions());
+            assert!(fates.iter().all(|fates| fates.len() == 2), "one an update");
+            for (fates, gradient) in fates.iter().zip(surrogate_gradients) {
+                let moved = fates.contains(&TokenFate::Moved);
+                assert!(moved || *gradient == 0.0, "{fates:?} {gradient} {loss:?}");
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn close(got: f64, expected: f64, tolerance: f64) {
+    assert!((got - expected).abs() <= tolerance, "got {got}, expected {expected}");
+}
+
+/// The second step of a training with one update a step, by the formulas: ρ is 1, and the reference is not the policy.
+#[test]
+fn numbers_are_those_of_the_definitions() {
+    for bias_correction in [false, true] {
+        let loss = LossSettings {
+            kl_coef: Some(0.3),
+            kl_bias_correction: Some(bias_correction),
+            ..LossSettings::default()
+        };
+        let mut config = GrpoConfig { loss, ..config() };
+        config.train.micro_batch_tokens = 70;
+        let reference = model(vocabulary().len(), 2.0);
+        let mut grpo = grpo(config, chains());
+        take_step(&mut grpo, 0);
+        grpo.set_recording(true);
+        let policy = grpo.policy().clone();
+        let report = take_step(&mut grpo, 1);
+        let advantages: Vec<f64> = report.advantages.groups.concat();
+        let records = report.token_records.as_ref().unwrap();
+        let all: Vec<&Completion> = completions(&report).collect();
+        let mut largest_kl = 0.0_f64;
+        for ((record, completion), advantage) in records.iter().zip(&all).zip(&advantages) {
+            let (of_policy, of_reference) =
+                (logprobs(&policy, completion), logprobs(&reference, completion));
+            let weight = 1.0 / (completion.actions() * all.len()) as f64;
+            for (t, distribution) in log_softmax(&policy, completion).iter().enumerate() {
+                close(record.logprobs[t], of_policy[t], 1e-5);
+                close(record.ref_logprobs[t], of_reference[t], 1e-5);
+                let entropy: f64 = distribution.iter().map(|log| -log.exp() * log).sum();
+                close(record.entropies[t], entropy, 1e-5);
+                let surrogate = -advantage * weight;
+                close(record.surrogate_gradients[t], surrogate, 1e-6 * weight);
+                // k3 = exp(e) − e − 1 with e = log π_ref − log π_θ, multiplied by ρ where corrected.
+                let e = of_reference[t] - of_policy[t];
+                let k3 = if bias_correction { e.exp() - e - 1.0 } else { 0.0 };
+                let kl = 0.3 * (k3 + 1.0 - e.exp()) * weight;
+                close(record.gradients[t] - record.surrogate_gradients[t], kl, 1e-5 * weight);
+                largest_kl = largest_kl.max(kl.abs());
+                let fate =
+                    if *advantage == 0.0 { TokenFate::ZeroAdvantage } else { TokenFate::Moved };
+                assert_eq!(record.fates[t], [fate]);
+            }
+        }
+        assert!(largest_kl > 1e-5, "a penalty that is nothing shows nothing");
+    }
+}
+
+/// Learning from what the first policy sampled, with `updates` of a rate.
+fn learn(updates: u32, learning_rate: f64, outcomes: Option<&[Outcome]>) -> (Lesson, StepReport) {
+    let mut config = GrpoConfig {
+        loss: LossSettings { preset: Preset::Grpo, ..LossSettings::default() },
+        ..config()
+    };
+    let report = take_step(&mut grpo(config.clone(), chains()), 0);
+    config.train.updates_per_rollout = updates;
+    let policy = model(vocabulary().len(), 2.0);
+    let reference = Frozen::snapshot(&policy);
+    let mut learner = Learner::new(policy, reference, &config).unwrap();
+    learner.set_recording(true);
+    let outcomes = outcomes.unwrap_or(&report.outcomes);
+    (learner.learn(&report.groups, outcomes, learning_rate).unwrap(), report)
+}
+
+#[test]
+fn gradients_are_summed_over_updates_and_clipped_ones_add_nothing() {
+    let once = learn(1, 0.0, None).0.recorded.unwrap();
+    // The same twice, as the policy stays where it is.
+    let twice = learn(2, 0.0, None).0.recorded.unwrap();
+    for (once, twice) in once.iter().zip(&twice) {
+        for (once, twice) in once.gradients.iter().zip(&twice.gradients) {
+            assert_eq!(2.0 * once, *twice);
+        }
+        assert!(twice.fates.iter().all(|fates| fates[0] == fates[1]));
+        assert_eq!(once.logprobs, twice.logprobs);
+    }
+    // Far away, many are clipped.
+    let far = learn(2, 0.03, None).0.recorded.unwrap();
+    let mut clipped = 0;
+    for (once, far) in once.iter().zip(&far) {
+        assert_eq!(once.logprobs, far.logprobs, "those of the first update");
+        for (t, fates) in far.fates.iter().enumerate() {
+            if fates[..] == [TokenFate::Moved, TokenFate::Clipped] {
+                assert_eq!(far.gradients[t], once.gradients[t]);
+                clipped += 1;
+            }
+        }
+    }
+    assert!(clipped > 20, "{clipped} are clipped");
+}
+
+#[test]
+fn what_nothing_scored_is_said_to_be_so() {
+    let (_, report) = learn(1, 0.0, None);
+    let mut outcomes = report.outcomes.clone();
+    outcomes[3] = Outcome::Abstained;
+    outcomes[9] = Outcome::Failed { reason: "no chemistry".to_owned() };
+    let records = learn(1, 0.0, Some(&outcomes)).0.recorded.unwrap();
+    for (place, record) in records.iter().enumerate() {
+        let is_scored = ![3, 9].contains(&place);
+        for (fates, gradient) in record.fates.iter().zip(&record.gradients) {
+            assert_eq!(fates[0] == TokenFate::NotScored, !is_scored, "{place}");
+            assert!(is_scored || *gradient == 0.0);
+        }
+    }
+}
+
+/// The first pass of a corrected step is thrown away, and so is what it says.
+#[test]
+fn a_corrected_step_tells_of_the_loss_that_was_used() {
+    let (plain, report) = learn(1, 0.0, None);
+    let wrong = recorded(&report.groups, |_, _, logprobs| logprobs[0] -= 0.25);
+    let mut config = GrpoConfig {
+        loss: LossSettings { preset: Preset::Grpo, ..LossSettings::default() },
+        ..config()
+    };
+    let above = Some(AboveTolerance::Correct);
+    config.sampler_check = SamplerCheck { tolerance: 1e-3, above };
+    let policy = model(vocabulary().len(), 2.0);
+    let reference = Frozen::snapshot(&policy);
+    let mut learner = Learner::new(policy, reference, &config).unwrap();
+    learner.set_recording(true);
+    let lesson = learner.learn(&wrong, &report.outcomes, 0.0).unwrap();
+    assert_eq!(lesson.corrected, Some(true));
+    for (plain, corrected) in plain.tokens.unwrap().iter().zip(lesson.tokens.unwrap()) {
+        let expected = plain.gradients[0] * 0.25_f64.exp();
+        close(corrected.gradients[0], expected, 1e-4 * expected.abs());
+        assert!(corrected.fates.iter().all(|fates| fates.len() == 1));
+    }
+}
+
+#[test]
+fn parts_of_the_update_and_memory_are_measured() {
+    let mut config = config();
+    config.train.updates_per_rollout = 2;
+    let policy = model(vocabulary().len(), 2.0);
+    let mut grpo = begin(policy, config, SEED, vocabulary().boundary(), chains()).unwrap();
+    let report = take_step(&mut grpo, 0);
+    let parts = report.times.lesson;
+    let sum = parts.reference + parts.forward + parts.backward + parts.optimizer;
+    assert!(sum <= report.times.update, "{:?}", report.times);
+    for part in [parts.reference, parts.forward, parts.backward, parts.optimizer] {
+        assert!(!part.is_zero(), "{parts:?}");
+    }
+    let metrics = Metrics::of(&report, 1);
+    for (name, _) in metrics.iter() {
+        let folder = name.split('/').next().unwrap();
+        let of_machine = ["time", "memory", "step_time", "tokens_per_second"].contains(&folder);
+        assert_eq!(Metrics::is_machine(name), of_machine, "{name}");
+    }
+    if cfg!(target_os = "linux") {
+        let (now, peak) = (metrics.get("memory/rss").unwrap(), metrics.get("memory/peak").unwrap());
+        assert!(now > 1e6 && peak >= now, "{now} {peak}");
+    }
+}
