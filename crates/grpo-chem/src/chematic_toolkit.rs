@@ -20,6 +20,7 @@ use chematic::smiles::{
 };
 
 use crate::dialect::{rewrite, without_stereo};
+use crate::draw::draw;
 use crate::error::InvalidSmiles;
 use crate::grammar;
 use crate::guard::guarded;
@@ -49,6 +50,17 @@ impl ChematicMolecule {
     /// The canonical isomeric SMILES, without a copy.
     pub fn into_canonical(self) -> String {
         self.canonical
+    }
+}
+
+impl Chematic {
+    /// The molecule as a skeletal formula: one `<svg>` element in the colours of the page around it, to be put into HTML as
+    /// it is. All of its text is element symbols and numbers. Stereo is not drawn.
+    ///
+    /// # Errors
+    /// [`InvalidSmiles::ToolkitPanic`].
+    pub fn draw(&self, molecule: &ChematicMolecule) -> Result<String, InvalidSmiles> {
+        guarded(|| draw(&molecule.model, &smallest_rings(&molecule.model)))
     }
 }
 

@@ -20,6 +20,7 @@
 mod chematic_toolkit;
 mod describe;
 mod dialect;
+mod draw;
 mod error;
 pub mod grammar;
 mod guard;

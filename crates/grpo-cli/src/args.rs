@@ -41,6 +41,11 @@ pub(crate) enum Command {
     /// For each property: what was looked at, and whether it is proven. docs/trust.md says what each means, and what files
     /// cannot prove. The exit code is 1 where a property is violated, else 0.
     Audit(AuditArguments),
+    /// Show a run as one HTML page: verdict, curves, events, completions; or several runs beside one another
+    ///
+    /// The page loads nothing and runs no script. The verdict holds the run against the section [success] of its
+    /// configuration, which docs/configuration.md explains; it does not decide the exit code.
+    Report(ReportArguments),
     /// Write what a model generates: molecules, one SMILES a line, or completions of prompts as JSON lines
     Sample(SampleArguments),
     /// Score given completions: log-probability and entropy of each token, as JSON lines
@@ -69,6 +74,7 @@ pub(crate) enum Command {
   grpo train --resume runs/short                                after an interruption, from the newest checkpoint on
   grpo train --resume runs/short --verify                       and show that what was done can be done again
 
+On a terminal, a screen shows curves, completions and events; `q` on it is Ctrl-C. With --plain it is lines.
 Ctrl-C (or SIGTERM) ends a run between two steps, with a checkpoint; a second one ends it at once.")]
 pub(crate) struct TrainArguments {
     /// Configuration file (TOML); every key is explained in docs/configuration.md
@@ -90,6 +96,9 @@ pub(crate) struct TrainArguments {
     /// weights are not what was recorded
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Write plain lines, where there would be a screen with curves
+    #[arg(long)]
+    pub(crate) plain: bool,
 }
 
 /// A configuration file, and what to change in it.
@@ -168,6 +177,16 @@ pub(crate) struct AuditArguments {
     /// Write the findings as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArguments {
+    /// Folders of runs of `grpo train`, finished or not
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Write to this file [default: report.html in the folder of the run, where there is one]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 
+use crate::dashboard;
+
 /// Exit code after an interruption, as shells give it to a program that SIGINT ended.
 pub(crate) const EXIT_CODE: u8 = 130;
 
@@ -15,6 +17,7 @@ pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     let of_handler = Arc::clone(&flag);
     ctrlc::set_handler(move || {
         if of_handler.swap(true, Ordering::Relaxed) {
+            dashboard::restore();
             std::process::exit(EXIT_CODE.into());
         }
     })

@@ -7,6 +7,7 @@ mod args;
 mod checkpoint;
 mod commands;
 mod config;
+mod dashboard;
 mod device;
 mod earlier;
 mod explanation;
@@ -57,6 +58,7 @@ fn command(command: Command) -> anyhow::Result<()> {
         Command::Explain(arguments) => commands::explain::run(&arguments),
         Command::Replay(arguments) => commands::replay::run(&arguments),
         Command::Audit(arguments) => commands::audit::run(&arguments),
+        Command::Report(arguments) => commands::report::run(&arguments),
         Command::Sample(arguments) => commands::sample::run(&arguments),
         Command::Logprob(arguments) => commands::logprob::run(&arguments),
         Command::Merge(arguments) => commands::merge::run(&arguments),

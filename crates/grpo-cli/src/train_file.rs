@@ -7,6 +7,7 @@ use anyhow::Context;
 use grpo_core::KlController;
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LoraConfig, Policy, WeightPrecision};
+use grpo_report::SuccessCriteria;
 use grpo_rewards::RewardConfig;
 use grpo_train::{
     AdvantageSettings, EvalConfig, GrpoConfig, GuardConfig, LossSettings, OptimizerConfig, Parts,
@@ -68,6 +69,9 @@ pub(crate) struct TrainFile {
     pub(crate) eval: EvalSection,
     #[serde(default)]
     pub(crate) save: SaveSection,
+    /// What the run is judged by; decides nothing in the training.
+    #[serde(default)]
+    pub(crate) success: SuccessCriteria,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -156,6 +160,9 @@ impl TrainFile {
         self.preflight.check(origin)?;
         let reward = self.reward.build();
         reward.map_err(|error| anyhow::anyhow!("{}{error}", origin.place("reward")))?;
+        self.success.check().map_err(|error| {
+            anyhow::anyhow!("{}{error}", origin.place(&format!("success.{}", error.key)))
+        })?;
         anyhow::ensure!(
             self.eval.samples <= MOST_SAMPLES,
             "{}eval.samples = {} is out of range; expected 0 to {MOST_SAMPLES}",

@@ -26,6 +26,7 @@ pub(super) const CRATE_TABLE: &[(&str, May)] = &[
     ("grpo-run", May::Only(&["data"])),
     ("grpo-train", May::AllAbove),
     ("grpo-eval", May::Only(&["data", "chem", "rewards", "run"])),
+    ("grpo-report", May::Only(&["data", "chem", "run"])),
     (
         "grpo-selftest",
         May::Only(&["core", "logprob", "model", "data", "sampling", "rewards", "train"]),
@@ -76,7 +77,7 @@ mod tests {
         );
         check("grpo-new", None);
         let all = allowed("grpo-cli").unwrap();
-        assert_eq!(all.len(), 15);
+        assert_eq!(all.len(), 16);
         assert!(all.contains(&"grpo-selftest".to_owned()));
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod logprob;
 pub(crate) mod merge;
 pub(crate) mod pretrain;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod sample;
 pub(crate) mod selftest;
 pub(crate) mod train;

@@ -1,5 +1,7 @@
 //! `grpo train`: GRPO from a model folder, or from where a run was interrupted, with a look before and after.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -11,11 +13,12 @@ use grpo_train::{
 use serde_json::{Map, Value};
 
 use crate::args::TrainArguments;
+use crate::dashboard::Monitor;
 use crate::earlier::Earlier;
 use crate::interrupt::Interrupted;
 use crate::look::{Seen, comparison};
 use crate::models::Writer;
-use crate::output::{Progress, say, sentence};
+use crate::output::{say, sentence};
 use crate::recorded::records;
 use crate::run_files::observer_error;
 use crate::session::Session;
@@ -29,6 +32,7 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
         "--verify goes with --resume RUN: a new run has nothing that could be verified"
     );
     let flag = interrupt::flag()?;
+    let stop = Arc::clone(&flag);
     let mut session = match (&arguments.resume, &arguments.config) {
         (Some(run), _) => Session::resume(run, arguments.verify, flag)?,
         (None, configuration) => {
@@ -36,7 +40,8 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
             Session::begin(arguments, configuration, flag)?
         }
     };
-    let mut observer = Observer::new(&mut session, arguments.verify)?;
+    let mut observer =
+        Observer::new(&mut session, arguments.verify, Show { plain: arguments.plain, stop })?;
     if session.is_resumed {
         observer.event(session.training.steps(), EventKind::Resumed {})?;
     }
@@ -44,7 +49,7 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
         observer.checkpoint(&session.training, false)?;
     }
     let trained = train(&mut session, &mut observer);
-    observer.progress.finish();
+    observer.monitor.finish();
     match trained {
         Ok(ending) => finish(&session, &mut observer, &ending),
         Err(error) => Err(ended_early(&session, &mut observer, error)),
@@ -147,6 +152,12 @@ fn idle_steps(folder: &RunFolder) -> anyhow::Result<usize> {
     Ok(folder.read_metrics()?.iter().filter(|line| is_idle(line)).count())
 }
 
+/// How the training is shown.
+struct Show {
+    plain: bool,
+    stop: Arc<AtomicBool>,
+}
+
 /// Writes metrics, completions and checkpoints, and moves the bar.
 struct Observer {
     ledger: JsonLinesWriter,
@@ -155,7 +166,7 @@ struct Observer {
     tensorboard: TensorBoard,
     /// Names of the parts of the reward.
     parts: Vec<&'static str>,
-    progress: Progress,
+    monitor: Monitor,
     folder: RunFolder,
     save: SaveSection,
     steps: u32,
@@ -174,11 +185,12 @@ struct Observer {
 
 impl Observer {
     /// Of the steps that are left.
-    fn new(session: &mut Session, must_be_equal: bool) -> anyhow::Result<Self> {
+    fn new(session: &mut Session, must_be_equal: bool, show: Show) -> anyhow::Result<Self> {
         let Session { folder, file, training, writer, earlier, .. } = session;
         let done = u64::from(training.steps());
         let guards = file.grpo().guards();
-        let TrainFile { save, train, .. } = file;
+        let TrainFile { save, train, run: file_run, .. } = file;
+        let title = format!("grpo train  {}", file_run.display());
         let mut observer = Self {
             ledger: folder.ledger_from(done + 1)?,
             metrics: folder.metrics_from(done + 1)?,
@@ -187,7 +199,7 @@ impl Observer {
             steps_done: training.steps(),
             parts: file.reward.build()?.parts(),
             events: folder.events_from(done + 1)?,
-            progress: Progress::new(u64::from(train.steps)),
+            monitor: Monitor::new(&title, u64::from(train.steps), done, show.plain, show.stop),
             folder: folder.clone(),
             save: save.clone(),
             steps: train.steps,
@@ -198,10 +210,16 @@ impl Observer {
             was_corrected: false,
         };
         observer.open(training)?;
+        if done > 0 {
+            observer.monitor.earlier(&folder.read_metrics()?);
+        }
         Ok(observer)
     }
 
     fn event(&mut self, step: u32, what: EventKind) -> anyhow::Result<()> {
+        if let EventKind::Guard { message, .. } = &what {
+            self.monitor.event(&format!("step {step}: {message}"));
+        }
         let event = Event { step: u64::from(step), at: config::now(), what };
         Ok(self.events.append(&event)?)
     }
@@ -230,8 +248,9 @@ impl Observer {
         self.folder.remove_checkpoints_after(step)?;
         self.checkpoint(training, false)?;
         self.open(training)?;
+        self.monitor.go_back(step);
         self.earlier = Earlier::default();
-        self.progress.say(&format!(
+        self.monitor.say(&format!(
             "rolled back  to step {step}; learning rates are multiplied by {learning_rate_factor}, the KL penalty by {kl_coef} from now on; what was undone is in {}",
             aside.display()
         ));
@@ -246,7 +265,6 @@ impl Observer {
         self.metrics = folder.metrics_from(done + 1)?;
         folder.remove_completions_from(done + 1)?;
         self.tensorboard = TensorBoard::rebuild(folder, &folder.read_metrics()?)?;
-        self.progress.begin_at(done);
         Ok(())
     }
 
@@ -254,7 +272,7 @@ impl Observer {
     fn trips(&mut self, step: u32, trips: &[Trip]) -> anyhow::Result<()> {
         for trip in trips {
             let Trip { watch, value, bound, steps, action, message, .. } = trip.clone();
-            self.progress.say(&format!("guard        {message}: {}", action.name()));
+            self.monitor.say(&format!("guard        {message}: {}", action.name()));
             let action = action.name().to_owned();
             self.event(step, EventKind::Guard { watch, value, bound, steps, action, message })?;
         }
@@ -284,16 +302,16 @@ impl Observer {
     }
 
     /// Where the step was done before, whether it is what it was.
-    fn compare(&self, done: &StepDone<'_>) -> anyhow::Result<()> {
+    fn compare(&mut self, done: &StepDone<'_>) -> anyhow::Result<()> {
         let step = u64::from(done.report.step) + 1;
         match self.earlier.check(step, done.metrics) {
             Ok(false) => {}
             Ok(true) if self.must_be_equal => {
-                self.progress.say(&format!("verified     step {step} is what it was"));
+                self.monitor.say(&format!("verified     step {step} is what it was"));
             }
             Ok(true) => {}
             Err(fault) if self.must_be_equal => anyhow::bail!(fault),
-            Err(fault) => self.progress.say(&format!("warning      {fault}")),
+            Err(fault) => self.monitor.say(&format!("warning      {fault}")),
         }
         Ok(())
     }
@@ -317,7 +335,7 @@ impl TrainObserver<Policy> for Observer {
         self.tensorboard.append(&line(metrics)).map_err(observer_error)?;
         if report.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
-            self.progress.say(&format!(
+            self.monitor.say(&format!(
                 "step {step}: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps"
             ));
         }
@@ -330,15 +348,7 @@ impl TrainObserver<Policy> for Observer {
         if self.is_checkpoint_due(done) {
             self.checkpoint(training, done.is_best).map_err(observer_error)?;
         }
-        let value = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
-        let valid = metrics.get("rewards/valid/mean").map(|valid| format!("  valid {valid:.2}"));
-        self.progress.step(format!(
-            "reward {:.3}{}  KL {:.3}  {:.0} tokens/s",
-            value("reward"),
-            valid.unwrap_or_default(),
-            value("kl"),
-            value("tokens_per_second"),
-        ));
+        self.monitor.step(report, metrics);
         Ok(())
     }
 

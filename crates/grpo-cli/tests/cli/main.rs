@@ -13,6 +13,7 @@ mod models;
 mod molecules;
 mod preflight;
 mod replay;
+mod report;
 mod resume;
 mod sample;
 mod selftest;

@@ -1,0 +1,52 @@
+//! `grpo report`: runs as one HTML page, with a verdict.
+
+use std::io::Write;
+
+use anyhow::Context;
+use grpo_report::{Outcome, RunData, render};
+
+use crate::args::ReportArguments;
+use crate::output::{FileInPlace, say};
+
+pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<()> {
+    let output = match (&arguments.output, arguments.runs.as_slice()) {
+        (Some(output), _) => output.clone(),
+        (None, [run]) => run.join("report.html"),
+        (None, _) => anyhow::bail!(
+            "a report on several runs belongs into the folder of none of them; name its file with -o"
+        ),
+    };
+    // No slip of the hand replaces a run's metrics.
+    anyhow::ensure!(
+        output.extension().is_some_and(|ending| ending == "html"),
+        "`{}` is no name for a report; give -o a file that ends in .html",
+        output.display()
+    );
+    let runs = RunData::read_all(&arguments.runs)?;
+    let mut file = FileInPlace::create(&output)?;
+    let written = file.write_all(render(&runs).as_bytes());
+    written.with_context(|| format!("cannot write {}", output.display()))?;
+    file.finish()?;
+    for run in &runs {
+        let verdict = run.verdict();
+        say(format_args!("{}: {}", run.name, word(verdict.outcome())));
+        for judged in verdict.criteria {
+            say(format_args!(
+                "  {:<11} {}: {}",
+                word(judged.outcome),
+                judged.name,
+                judged.sentence
+            ));
+        }
+    }
+    say(format_args!("report       {}", output.display()));
+    Ok(())
+}
+
+fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Passed => "passed",
+        Outcome::Failed => "failed",
+        Outcome::NotJudged => "not judged",
+    }
+}

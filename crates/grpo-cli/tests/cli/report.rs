@@ -1,0 +1,142 @@
+//! `grpo report`.
+
+use crate::support::{Place, small_model};
+use std::fs;
+
+/// A place with the run `run` of three steps.
+fn trained() -> Place {
+    let place = Place::for_training();
+    place.succeed(&["train", "train.toml"]);
+    place
+}
+
+#[test]
+fn a_run_is_shown_in_its_folder_and_says_its_verdict() {
+    let place = trained();
+    let ended = place.succeed(&["report", "run"]);
+    let mut lines = ended.stdout.lines();
+    // Three steps are too few to say that the reward rose.
+    assert!(matches!(lines.next(), Some("run: not judged" | "run: failed")), "{}", ended.stdout);
+    assert_eq!(
+        lines.next(),
+        Some(
+            "  not judged  Reward rises: `reward` was measured in 3 steps; 10 are the least to compare"
+        )
+    );
+    assert_eq!(lines.last(), Some("report       run/report.html"));
+    let page = place.read("run/report.html");
+    for words in [
+        "<h1>run</h1>",
+        "<b>steps</b> 3 of 3",
+        "<h3>Reward</h3>",
+        "<h3>Reward part: qed</h3>",
+        "<h3>Rewards of single completions</h3>",
+        "<h3>Time of a step</h3>",
+        "<h2>Completions of step 1</h2>",
+        "<h2>Completions of step 3</h2>",
+    ] {
+        assert!(page.contains(words), "{words:?} is not in the report");
+    }
+    // The same files give the same page.
+    place.succeed(&["report", "run", "-o", "again.html"]);
+    assert_eq!(place.read("again.html"), page);
+    assert_eq!(place.read("run/report.html"), page);
+}
+
+#[test]
+fn runs_are_compared() {
+    let place = trained();
+    let other = ["train", "train.toml", "--run", "deep/run", "--set", "seed=2"];
+    place.succeed(&other);
+    place.refuse(
+        &["report", "run", "deep/run"],
+        "a report on several runs belongs into the folder of none of them; name its file with -o",
+    );
+    place.succeed(&["report", "run", "deep/run", "-o", "both.html"]);
+    let page = place.read("both.html");
+    // Folders of one name go by their paths.
+    assert!(page.contains("<h1>run · deep&#x2f;run</h1>"));
+    assert!(page.contains("<tr><td><code>seed</code></td><td>1</td><td>2</td></tr>"));
+}
+
+#[test]
+fn what_is_no_training_is_refused() {
+    let place = trained();
+    let prior = small_model().parent().unwrap();
+    place.refuse(
+        &["report", prior.to_str().unwrap(), "-o", "x.html"],
+        &format!(
+            "`{}` is a run of `grpo pretrain`; a report shows runs of `grpo train`",
+            prior.display()
+        ),
+    );
+    place.refuse(
+        &["report", "nowhere"],
+        "`nowhere` is not the folder of a run, as it has no `run.json`; check the path",
+    );
+    place.refuse(
+        &["report", "run", "./run", "-o", "x.html"],
+        "`./run` is named twice; name each run once",
+    );
+    place.refuse(
+        &["report", "run", "-o", "run/metrics.jsonl"],
+        "`run/metrics.jsonl` is no name for a report; give -o a file that ends in .html",
+    );
+}
+
+#[test]
+fn a_run_is_shown_as_far_as_it_got() {
+    let place = trained();
+    let metrics = place.read("run/metrics.jsonl");
+    // Killed while it wrote the second line.
+    let end = metrics.find('\n').unwrap();
+    place.write("run/metrics.jsonl", &metrics[..end + 40]);
+    place.succeed(&["report", "run"]);
+    assert!(place.read("run/report.html").contains("<b>steps</b> 1 of 3"));
+
+    let nothing =
+        "`run` has no finished step to show; wait for the first line of its metrics.jsonl";
+    fs::remove_file(place.path("run/report.html")).unwrap();
+    place.write("run/metrics.jsonl", &metrics[..end]);
+    place.refuse(&["report", "run"], nothing);
+    fs::remove_file(place.path("run/metrics.jsonl")).unwrap();
+    place.refuse(&["report", "run"], nothing);
+}
+
+#[test]
+fn damage_is_named() {
+    let place = trained();
+    let config = place.read("run/config.toml");
+    place.write("run/config.toml", "run = [");
+    let ended = place.run(&["report", "run"]);
+    assert!(
+        ended.stderr.starts_with("error: `run/config.toml` is damaged: ")
+            && ended.stderr.ends_with("; restore it from a copy\n"),
+        "{}",
+        ended.stderr
+    );
+    place.write("run/config.toml", config.replace("max_kl", "most_kl"));
+    place.refuse(
+        &["report", "run"],
+        "`run/config.toml` has a section [success] that cannot be read: unknown field `most_kl`, expected one of `reward_rise`, `max_kl`, `min_validity`, `max_validity_drop`, `max_zero_std`",
+    );
+    place.write("run/config.toml", config);
+    let metrics = place.read("run/metrics.jsonl");
+    place.write("run/metrics.jsonl", metrics.replacen("{\"step\":2", "\"step\":2", 1));
+    let ended = place.run(&["report", "run"]);
+    assert!(
+        ended.stderr.starts_with("error: line 2 of `run/metrics.jsonl` is damaged: "),
+        "{}",
+        ended.stderr
+    );
+    assert!(!place.path("run/report.html").exists());
+}
+
+#[test]
+fn criteria_out_of_range_are_refused_before_the_run() {
+    let place = Place::for_training();
+    place.refuse(
+        &["train", "train.toml", "--set", "success.min_validity=80"],
+        "--set success.min_validity=80: success.min_validity = 80 is out of range; expected 0 to 1",
+    );
+}

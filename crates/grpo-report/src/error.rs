@@ -1,0 +1,48 @@
+//! Why there is no report.
+
+use std::path::PathBuf;
+
+use grpo_run::RunError;
+
+/// A run that cannot be shown. The message says what is wrong, where, and how to mend it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// A file of the run is missing or damaged.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The configuration is no TOML.
+    #[error("`{path}` is damaged: {reason}; restore it from a copy")]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What the reader said, on one line.
+        reason: String,
+    },
+    /// The criteria are not those of this program.
+    #[error("`{path}` has a section [success] that cannot be read: {reason}")]
+    Success {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, on one line.
+        reason: String,
+    },
+    /// A run of another command.
+    #[error("`{path}` is a run of `grpo pretrain`; a report shows runs of `grpo train`")]
+    NotATraining {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The run did not get as far as one step.
+    #[error("`{path}` has no finished step to show; wait for the first line of its metrics.jsonl")]
+    NoStep {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The same run twice.
+    #[error("`{path}` is named twice; name each run once")]
+    Twice {
+        /// The folder.
+        path: PathBuf,
+    },
+}

@@ -1,0 +1,23 @@
+//! A run of `grpo train`, or several, as one HTML page, and the verdict at its head.
+//!
+//! Everything is read from the folders of the runs, as the training wrote it: nothing is computed again, no model is loaded,
+//! and a run that is still going, or was killed, is shown as far as it got. [`RunData::read`] reads a folder, [`judge`]
+//! holds its numbers against the section `[success]` of its configuration, and [`render`] writes the page, which loads
+//! nothing and runs no script.
+
+mod chart;
+mod error;
+mod page;
+mod panels;
+mod run_data;
+mod samples;
+mod series;
+mod success;
+
+pub use error::ReportError;
+pub use page::render;
+pub use run_data::RunData;
+pub use success::{Judged, OutOfRange, Outcome, SuccessCriteria, Verdict, judge};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,403 @@
+//! Which charts a report has, and of what.
+
+use std::collections::BTreeSet;
+
+use grpo_run::EventKind;
+use serde::Serialize;
+
+use crate::RunData;
+use crate::chart::{Band, Chart, Curve, css_color};
+use crate::series::{Points, points_of, smooth, span};
+
+/// A chart with its words.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    /// What is seen, in a sentence.
+    pub(crate) caption: String,
+    pub(crate) svg: String,
+    pub(crate) legend: Vec<Key>,
+}
+
+/// A row of a legend.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Key {
+    pub(crate) label: String,
+    pub(crate) color: String,
+}
+
+/// A metric that is the same in all steps, which needs no chart.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Constant {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+/// All charts of a report.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Panels {
+    pub(crate) main: Vec<Panel>,
+    /// What few will want to see.
+    pub(crate) more: Vec<Panel>,
+    /// Of a report of one run.
+    pub(crate) constant: Vec<Constant>,
+}
+
+/// A chart of metrics that belong together.
+struct Plan {
+    title: &'static str,
+    what: &'static str,
+    /// Metrics, and what each is called where there are several.
+    metrics: &'static [(&'static str, &'static str)],
+    spread: Spread,
+}
+
+/// The area around the first curve.
+enum Spread {
+    None,
+    /// A standard deviation to both sides.
+    Deviation(&'static str),
+    /// From one metric to another.
+    Between(&'static str, &'static str),
+}
+
+const PLANS: &[Plan] = &[
+    Plan {
+        title: "Reward",
+        what: "Mean over the completions of a step",
+        metrics: &[("reward", "training"), ("eval_reward", "held out")],
+        spread: Spread::Deviation("reward_std"),
+    },
+    Plan {
+        title: "KL to the reference",
+        what: "Nats a token",
+        metrics: &[("kl", "training"), ("eval_kl", "held out"), ("reward_kl", "in the reward")],
+        spread: Spread::None,
+    },
+    Plan {
+        title: "Entropy",
+        what: "Nats a token",
+        metrics: &[("entropy", "training"), ("eval_entropy", "held out")],
+        spread: Spread::None,
+    },
+    Plan {
+        title: "Completion length",
+        what: "Mean, in tokens",
+        metrics: &[
+            ("completions/mean_length", "training"),
+            ("eval_completions/mean_length", "held out"),
+        ],
+        spread: Spread::Between("completions/min_length", "completions/max_length"),
+    },
+    Plan {
+        title: "Clipped tokens",
+        what: "Share of the tokens whose ratio was clipped",
+        metrics: &[
+            ("clip_ratio/low_mean", "below"),
+            ("clip_ratio/high_mean", "above"),
+            ("cispo_clip_ratio", "CISPO"),
+        ],
+        spread: Spread::None,
+    },
+    Plan {
+        title: "Groups without signal",
+        what: "Share of the groups whose rewards were all equal",
+        metrics: &[("frac_reward_zero_std", "")],
+        spread: Spread::None,
+    },
+    Plan {
+        title: "Completions cut off",
+        what: "Share that reached the limit of tokens",
+        metrics: &[("completions/clipped_ratio", "")],
+        spread: Spread::None,
+    },
+    Plan {
+        title: "Distinct completions",
+        what: "Share of a step's texts",
+        metrics: &[("completions/unique_ratio", "")],
+        spread: Spread::None,
+    },
+    Plan {
+        title: "Gradient norm",
+        what: "Before clipping",
+        metrics: &[("grad_norm", "")],
+        spread: Spread::None,
+    },
+    Plan {
+        title: "Loss",
+        what: "Mean of the step's updates",
+        metrics: &[("loss", "all of it"), ("policy_loss", "without the entropy bonus")],
+        spread: Spread::None,
+    },
+    Plan {
+        title: "Learning rate",
+        what: "As the schedule has it",
+        metrics: &[("learning_rate", "")],
+        spread: Spread::None,
+    },
+    Plan {
+        title: "KL coefficient",
+        what: "β in the loss",
+        metrics: &[("kl_coef", "")],
+        spread: Spread::None,
+    },
+];
+
+/// The phases of a step, in the order in which they are stacked.
+const PHASES: [(&str, &str); 3] =
+    [("time/rollout", "rollout"), ("time/reward", "reward"), ("time/update", "update")];
+
+/// Metrics that are drawn even where they are constant: their absence would be a question.
+const ALWAYS: [&str; 3] = ["reward", "kl", "entropy"];
+
+/// Numbers of whole runs, and what another chart shows already.
+const NEVER: [&str; 7] = [
+    "step",
+    "num_tokens",
+    "step_time",
+    "reward_std",
+    "completions/min_length",
+    "completions/max_length",
+    "clip_ratio/region_mean",
+];
+
+impl Panels {
+    pub(crate) fn of(runs: &[RunData]) -> Self {
+        let mut panels = Self::default();
+        let mut shown: BTreeSet<String> = NEVER.map(str::to_owned).into();
+        for plan in PLANS {
+            let metrics: Vec<(&str, &str)> = plan.metrics.to_vec();
+            shown.extend(metrics.iter().map(|(name, _)| (*name).to_owned()));
+            panels.main.extend(panels_of(runs, plan.title, plan.what, &metrics, &plan.spread));
+        }
+        let names = names(runs);
+        panels.add_parts(runs, &names, &mut shown);
+        panels.main.extend(distribution(runs));
+        panels.main.extend(times(runs));
+        shown.extend(PHASES.map(|(name, _)| name.to_owned()));
+        for name in names.iter().filter(|name| !shown.contains(*name)) {
+            panels.more.extend(panels_of(runs, name, "", &[(name, "")], &Spread::None));
+        }
+        if let [run] = runs {
+            panels.constant = names.iter().filter_map(|name| constant(run, name)).collect();
+        }
+        panels
+    }
+
+    /// A chart for each part of the reward, with its deviation.
+    fn add_parts(&mut self, runs: &[RunData], names: &[String], shown: &mut BTreeSet<String>) {
+        for name in names {
+            let part = name.strip_prefix("rewards/").and_then(|rest| rest.strip_suffix("/mean"));
+            let Some(part) = part else { continue };
+            let (std, eval) = (format!("rewards/{part}/std"), format!("eval_{name}"));
+            let metrics = [(name.as_str(), "training"), (eval.as_str(), "held out")];
+            let title = format!("Reward part: {part}");
+            let spread = Spread::None;
+            self.main.extend(panels_of(runs, &title, "Mean over a step", &metrics, &spread));
+            shown.extend([name.clone(), std, eval]);
+        }
+    }
+}
+
+/// All metrics of all runs, in the order of the first that has them.
+fn names(runs: &[RunData]) -> Vec<String> {
+    let mut known = BTreeSet::new();
+    let lines = runs.iter().flat_map(|run| &run.metrics);
+    let names = lines.flat_map(|line| line.keys());
+    names.filter(|name| known.insert((*name).clone())).cloned().collect()
+}
+
+/// One chart of a run with all metrics; of several runs, a chart for each metric with all runs.
+fn panels_of(
+    runs: &[RunData],
+    title: &str,
+    what: &str,
+    metrics: &[(&str, &str)],
+    spread: &Spread,
+) -> Vec<Panel> {
+    let [run] = runs else {
+        let panel = |(i, (name, label)): (usize, &(&str, &str))| {
+            let title = if i > 0 { format!("{title}, {label}") } else { title.to_owned() };
+            overlaid(runs, title, what, name)
+        };
+        return metrics.iter().enumerate().filter_map(panel).collect();
+    };
+    let mut chart = Chart { marks: marks(run), ..Chart::default() };
+    let mut legend = Vec::new();
+    for (name, label) in metrics {
+        let points = points_of(&run.metrics, name);
+        if points.is_empty() || (is_constant(&points) && !ALWAYS.contains(name)) {
+            continue;
+        }
+        let color = legend.len();
+        let line = line_of(name, &points);
+        chart.curves.push(Curve { color, points, line });
+        legend.push(Key { label: (*label).to_owned(), color: css_color(color) });
+    }
+    if chart.is_empty() {
+        return Vec::new();
+    }
+    let mut caption = join(what, "");
+    let words = match spread {
+        Spread::None => None,
+        Spread::Deviation(std) => deviation(run, metrics[0].0, std)
+            .map(|band| (band, "Area: one standard deviation to both sides")),
+        Spread::Between(low, high) => {
+            let [lower, upper] = [low, high].map(|name| points_of(&run.metrics, name));
+            let is_whole = !lower.is_empty() && lower.len() == upper.len();
+            is_whole.then_some(((lower, upper), "Area: shortest to longest"))
+        }
+    };
+    if let Some(((lower, upper), words)) = words {
+        chart.bands.push(Band { color: 0, opacity: 0.14, lower, upper });
+        caption = join(&caption, words);
+    }
+    if legend.len() == 1 {
+        legend.clear();
+    }
+    vec![Panel { title: title.to_owned(), caption, svg: chart.svg(), legend }]
+}
+
+/// The same metric of several runs.
+fn overlaid(runs: &[RunData], title: String, what: &str, name: &str) -> Option<Panel> {
+    let mut chart = Chart::default();
+    let mut legend = Vec::new();
+    for (color, run) in runs.iter().enumerate() {
+        let points = points_of(&run.metrics, name);
+        if points.is_empty() {
+            continue;
+        }
+        let line = line_of(name, &points);
+        chart.curves.push(Curve { color, points, line });
+        legend.push(Key { label: run.name.clone(), color: css_color(color) });
+    }
+    let first = chart.curves.first()?.points.first()?.1;
+    let all = chart.curves.iter().flat_map(|curve| &curve.points);
+    // The same number everywhere is no picture.
+    if !ALWAYS.contains(&name) && all.into_iter().all(|point| point.1 == first) {
+        return None;
+    }
+    Some(Panel { title, caption: join(what, ""), svg: chart.svg(), legend })
+}
+
+/// The smoothed curve; what has no scatter is drawn as it is.
+fn line_of(name: &str, points: &[(f64, f64)]) -> Points {
+    let is_set = ["learning_rate", "kl_coef"].contains(&name) || name.starts_with("eval_");
+    smooth(points, if is_set { 1 } else { span(points.len()) })
+}
+
+/// Sentences with their full stops.
+fn join(first: &str, second: &str) -> String {
+    let sentences = [first, second].into_iter().filter(|sentence| !sentence.is_empty());
+    let ended = sentences.map(|sentence| format!("{}.", sentence.trim_end_matches('.')));
+    ended.collect::<Vec<_>>().join(" ")
+}
+
+/// The smoothed metric less and plus its smoothed deviation.
+fn deviation(run: &RunData, name: &str, std: &str) -> Option<(Points, Points)> {
+    let (values, stds) = (points_of(&run.metrics, name), points_of(&run.metrics, std));
+    let is_whole = !values.is_empty()
+        && values.len() == stds.len()
+        && values.iter().zip(&stds).all(|(value, std)| value.0 == std.0);
+    if !is_whole {
+        return None;
+    }
+    let span = span(values.len());
+    let (values, stds) = (smooth(&values, span), smooth(&stds, span));
+    let around = |sign: f64| {
+        values.iter().zip(&stds).map(|(value, std)| (value.0, value.1 + sign * std.1)).collect()
+    };
+    Some((around(-1.0), around(1.0)))
+}
+
+/// Steps at which a guard spoke, the reference changed, or the run went back or on.
+fn marks(run: &RunData) -> Vec<f64> {
+    let seen = run.events.iter().filter(|event| {
+        !matches!(event.what, EventKind::Checkpoint { .. } | EventKind::Finished {})
+    });
+    let mut steps: Vec<u64> = seen.map(|event| event.step).collect();
+    steps.dedup();
+    let first = run.metrics.first().map_or(0, |line| crate::series::step_of(line, 0));
+    steps.into_iter().filter(|step| *step >= first).map(|step| step as f64).collect()
+}
+
+fn is_constant(points: &[(f64, f64)]) -> bool {
+    points.len() > 1 && points.iter().all(|point| point.1 == points[0].1)
+}
+
+fn constant(run: &RunData, name: &str) -> Option<Constant> {
+    let points = points_of(&run.metrics, name);
+    (is_constant(&points) && !ALWAYS.contains(&name) && name != "step")
+        .then(|| Constant { name: name.to_owned(), value: crate::page::number(points[0].1) })
+}
+
+/// How the rewards of the recorded steps lie; needs two of them.
+fn distribution(runs: &[RunData]) -> Option<Panel> {
+    let [run] = runs else { return None };
+    if run.rewards.len() < 2 {
+        return None;
+    }
+    let quantile = |i: usize| -> Points {
+        run.rewards.iter().map(|step| (step.step as f64, step.quantiles[i])).collect()
+    };
+    let band = |low: usize, high: usize, opacity: f64| Band {
+        color: 0,
+        opacity,
+        lower: quantile(low),
+        upper: quantile(high),
+    };
+    let chart = Chart {
+        bands: vec![band(0, 4, 0.16), band(1, 3, 0.3)],
+        curves: vec![Curve { color: 0, points: quantile(2), line: quantile(2) }],
+        marks: marks(run),
+        from_zero: false,
+    };
+    Some(Panel {
+        title: "Rewards of single completions".to_owned(),
+        caption: format!(
+            "In the {} recorded steps. Line: median. Dark: the middle half. Light: 5 to 95 %.",
+            run.rewards.len()
+        ),
+        svg: chart.svg(),
+        legend: Vec::new(),
+    })
+}
+
+/// Where the time of a step went: of one run by phases, of several as a whole.
+fn times(runs: &[RunData]) -> Vec<Panel> {
+    let [run] = runs else {
+        let what = "Seconds";
+        return overlaid(runs, "Time of a step".to_owned(), what, "step_time")
+            .into_iter()
+            .collect();
+    };
+    let mut chart = Chart { marks: marks(run), from_zero: true, ..Chart::default() };
+    let mut legend = Vec::new();
+    let mut below: Points = Vec::new();
+    for (name, label) in PHASES {
+        let points = points_of(&run.metrics, name);
+        if points.is_empty() {
+            continue;
+        }
+        let at = |step: f64| {
+            let found = below.binary_search_by(|point| point.0.total_cmp(&step));
+            found.map_or(0.0, |place| below[place].1)
+        };
+        let upper: Points = points.iter().map(|&(step, value)| (step, at(step) + value)).collect();
+        let lower: Points = points.iter().map(|&(step, _)| (step, at(step))).collect();
+        let color = legend.len();
+        legend.push(Key { label: label.to_owned(), color: css_color(color) });
+        if upper.len() == 1 {
+            // No area in one step: points at the sums.
+            chart.curves.push(Curve { color, points: upper.clone(), line: Vec::new() });
+        } else {
+            chart.bands.push(Band { color, opacity: 0.75, lower, upper: upper.clone() });
+        }
+        below = upper;
+    }
+    if chart.is_empty() {
+        return Vec::new();
+    }
+    let caption = "Seconds, one phase upon the other.".to_owned();
+    vec![Panel { title: "Time of a step".to_owned(), caption, svg: chart.svg(), legend }]
+}

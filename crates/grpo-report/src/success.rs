@@ -1,0 +1,295 @@
+//! Whether a run did what it was for: its numbers against criteria that stand in its configuration.
+
+use grpo_run::{Event, EventKind};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::series::{mean, values_of};
+
+/// What a run must reach: the section `[success]` of its configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SuccessCriteria {
+    /// The reward rises by at least this many standard errors from the first tenth of the steps to the last.
+    pub reward_rise: f64,
+    /// `kl` is below this in every step, in nats a token.
+    pub max_kl: f64,
+    /// The mean of `rewards/valid/mean` over the last tenth is at least this.
+    pub min_validity: f64,
+    /// That mean is at most this much below the one of the first tenth.
+    pub max_validity_drop: f64,
+    /// A step has a signal where `frac_reward_zero_std` is at most this; most steps must have one.
+    pub max_zero_std: f64,
+}
+
+impl Default for SuccessCriteria {
+    fn default() -> Self {
+        Self {
+            reward_rise: 3.0,
+            max_kl: 0.1,
+            min_validity: 0.8,
+            max_validity_drop: 0.05,
+            max_zero_std: 0.5,
+        }
+    }
+}
+
+impl SuccessCriteria {
+    /// Refuses what can never be passed or never be failed.
+    ///
+    /// # Errors
+    /// The key, its value and what is expected, in one sentence.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        let share = 0.0..=1.0;
+        let keys = [
+            ("reward_rise", self.reward_rise, self.reward_rise >= 0.0, "a number of at least 0"),
+            ("max_kl", self.max_kl, self.max_kl > 0.0, "a number above 0"),
+            ("min_validity", self.min_validity, share.contains(&self.min_validity), "0 to 1"),
+            (
+                "max_validity_drop",
+                self.max_validity_drop,
+                share.contains(&self.max_validity_drop),
+                "0 to 1",
+            ),
+            ("max_zero_std", self.max_zero_std, share.contains(&self.max_zero_std), "0 to 1"),
+        ];
+        match keys.into_iter().find(|(_, value, in_range, _)| !(*in_range && value.is_finite())) {
+            Some((key, value, _, expected)) => Err(OutOfRange { key, value, expected }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A criterion that no run could be judged by.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("success.{key} = {value} is out of range; expected {expected}")]
+pub struct OutOfRange {
+    /// The key in the section `[success]`.
+    pub key: &'static str,
+    /// What it is.
+    pub value: f64,
+    /// What it may be, in words.
+    pub expected: &'static str,
+}
+
+/// What became of a criterion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Reached.
+    Passed,
+    /// Missed.
+    Failed,
+    /// The run does not have the numbers that it takes.
+    NotJudged,
+}
+
+/// A criterion, and what a run did about it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Judged {
+    /// The criterion in a few words.
+    pub name: &'static str,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// The numbers that say so, in one sentence.
+    pub sentence: String,
+}
+
+/// All criteria of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// In a fixed order.
+    pub criteria: Vec<Judged>,
+}
+
+impl Verdict {
+    /// [`Outcome::Failed`] where one criterion was missed; else [`Outcome::Passed`] where the rise of the reward, which is
+    /// what a run is for, and its end could be judged; else [`Outcome::NotJudged`].
+    pub fn outcome(&self) -> Outcome {
+        let of = |name: &str| {
+            self.criteria
+                .iter()
+                .any(|judged| judged.name == name && judged.outcome == Outcome::Passed)
+        };
+        if self.criteria.iter().any(|judged| judged.outcome == Outcome::Failed) {
+            Outcome::Failed
+        } else if of(REWARD) && of(END) {
+            Outcome::Passed
+        } else {
+            Outcome::NotJudged
+        }
+    }
+}
+
+/// Judges the lines of a `metrics.jsonl` and the events beside them. What was not measured is not judged, never passed.
+pub fn judge(
+    metrics: &[Map<String, Value>],
+    events: &[Event],
+    criteria: &SuccessCriteria,
+) -> Verdict {
+    Verdict {
+        criteria: vec![
+            reward_rises(metrics, criteria.reward_rise),
+            kl_is_small(metrics, criteria.max_kl),
+            validity_is_kept(metrics, criteria),
+            signal_is_there(metrics, criteria.max_zero_std),
+            nothing_stopped_it(metrics, events),
+        ],
+    }
+}
+
+const REWARD: &str = "Reward rises";
+const END: &str = "No guard stopped it";
+
+/// Steps at the beginning, and as many at the end, that are compared: a tenth, and 5 where that is less.
+fn tenth(steps: usize) -> usize {
+    (steps / 10).max(LEAST)
+}
+
+/// Fewer steps have no standard deviation that is worth the name.
+const LEAST: usize = 5;
+
+/// The first and the last tenth, which do not overlap; `None` where there are too few for that.
+fn ends(values: &[f64]) -> Option<(&[f64], &[f64])> {
+    let n = tenth(values.len());
+    (values.len() >= 2 * n).then(|| (&values[..n], &values[values.len() - n..]))
+}
+
+fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
+    let judged = |outcome, sentence| Judged { name: REWARD, outcome, sentence };
+    let rewards = finite(metrics, "reward");
+    let Some((first, last)) = ends(&rewards) else {
+        return judged(Outcome::NotJudged, too_few("reward", rewards.len()));
+    };
+    let rise = mean(last) - mean(first);
+    // Of the difference of two means of steps, each with its own variance (Welch).
+    let error = ((variance(first) + variance(last)) / first.len() as f64).sqrt();
+    // Without any scatter every rise is beyond doubt, and no rise is none.
+    let errors = if error > 0.0 {
+        rise / error
+    } else if rise == 0.0 {
+        0.0
+    } else {
+        rise * f64::INFINITY
+    };
+    let outcome = if errors >= least && rise > 0.0 { Outcome::Passed } else { Outcome::Failed };
+    judged(
+        outcome,
+        format!(
+            "from {:.4} to {:.4} between the first and the last {} steps, {errors:+.1} standard errors; at least {least} are wanted",
+            mean(first),
+            mean(last),
+            first.len()
+        ),
+    )
+}
+
+fn kl_is_small(metrics: &[Map<String, Value>], most: f64) -> Judged {
+    let judged = |outcome, sentence| Judged { name: "KL stays small", outcome, sentence };
+    let measured = values_of(metrics, "kl");
+    if let Some((step, _)) = measured.iter().find(|(_, kl)| !kl.is_finite()) {
+        let sentence = format!("in step {step} it was no finite number");
+        return judged(Outcome::Failed, sentence);
+    }
+    let highest = measured.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
+    match highest {
+        None => judged(Outcome::NotJudged, "`kl` was not measured".to_owned()),
+        Some((step, kl)) => judged(
+            if kl < most { Outcome::Passed } else { Outcome::Failed },
+            format!("at most {kl:.4} nats a token, in step {step}; it must stay below {most}"),
+        ),
+    }
+}
+
+fn validity_is_kept(metrics: &[Map<String, Value>], criteria: &SuccessCriteria) -> Judged {
+    let judged = |outcome, sentence| Judged { name: "Validity is kept", outcome, sentence };
+    let valid = finite(metrics, "rewards/valid/mean");
+    if valid.is_empty() {
+        let sentence = "`rewards/valid/mean` was not measured: the reward has no such part";
+        return judged(Outcome::NotJudged, sentence.to_owned());
+    }
+    let Some((first, last)) = ends(&valid) else {
+        return judged(Outcome::NotJudged, too_few("rewards/valid/mean", valid.len()));
+    };
+    let (first, last) = (mean(first), mean(last));
+    let SuccessCriteria { min_validity, max_validity_drop, .. } = *criteria;
+    // The numbers that are shown decide too: no 0.80 that is below 0.80.
+    let kept = last >= min_validity - ROUNDING && first - last <= max_validity_drop + ROUNDING;
+    judged(
+        if kept { Outcome::Passed } else { Outcome::Failed },
+        format!(
+            "from {first:.3} to {last:.3}; at least {min_validity} at the end and a drop of at most {max_validity_drop} are wanted"
+        ),
+    )
+}
+
+/// What a mean of numbers can be off by.
+const ROUNDING: f64 = 1e-9;
+
+fn signal_is_there(metrics: &[Map<String, Value>], most: f64) -> Judged {
+    let judged = |outcome, sentence| Judged { name: "Signal is consistent", outcome, sentence };
+    let shares = values_of(metrics, "frac_reward_zero_std");
+    if shares.is_empty() {
+        let sentence = "`frac_reward_zero_std` was not measured";
+        return judged(Outcome::NotJudged, sentence.to_owned());
+    }
+    let with_signal = shares.iter().filter(|(_, share)| *share <= most).count();
+    judged(
+        if 2 * with_signal > shares.len() { Outcome::Passed } else { Outcome::Failed },
+        format!(
+            "in {with_signal} of {} steps at most {most} of the groups had equal rewards; more than half of the steps are wanted",
+            shares.len()
+        ),
+    )
+}
+
+fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judged {
+    let judged = |outcome, sentence| Judged { name: END, outcome, sentence };
+    let stopped = events.iter().find_map(|event| match &event.what {
+        EventKind::Guard { action, message, .. } if action == "stop" => Some((event.step, message)),
+        _ => None,
+    });
+    if let Some((step, reason)) = stopped {
+        return judged(Outcome::Failed, format!("stopped after step {step}: {reason}"));
+    }
+    if metrics.is_empty() {
+        return judged(Outcome::NotJudged, "no step is done".to_owned());
+    }
+    let count = |is: fn(&EventKind) -> bool| events.iter().filter(|event| is(&event.what)).count();
+    let warnings = count(|what| matches!(what, EventKind::Guard { .. }));
+    let rolled_back = count(|what| matches!(what, EventKind::RolledBack { .. }));
+    let mut sentence = format!("none in {} steps", metrics.len());
+    if (warnings, rolled_back) != (0, 0) {
+        sentence +=
+            &format!("; guards spoke {warnings} times, and the run went back {rolled_back} times");
+    }
+    // A failure or early stopping is no guard, and which of the two it was is for the reader to say.
+    let ended = events.iter().rev().find_map(|event| match &event.what {
+        EventKind::Stopped { reason } => Some((event.step, reason)),
+        _ => None,
+    });
+    if let Some((step, reason)) = ended {
+        sentence += &format!("; it ended early, after step {step}: {reason}");
+        return judged(Outcome::NotJudged, sentence);
+    }
+    judged(Outcome::Passed, sentence)
+}
+
+fn too_few(name: &str, steps: usize) -> String {
+    format!("`{name}` was measured in {steps} steps; {} are the least to compare", 2 * LEAST)
+}
+
+/// The finite values of a metric: a step without any reward has none.
+fn finite(metrics: &[Map<String, Value>], name: &str) -> Vec<f64> {
+    let measured = values_of(metrics, name).into_iter().map(|(_, value)| value);
+    measured.filter(|value| value.is_finite()).collect()
+}
+
+/// Of a sample.
+fn variance(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() as f64 - 1.0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! Verdicts beside the same criteria by hand.
+
+use super::*;
+
+fn lines(name: &str, values: &[f64]) -> Vec<Map<String, Value>> {
+    values
+        .iter()
+        .enumerate()
+        .map(|(i, value)| {
+            let mut line = Map::new();
+            line.insert("step".to_owned(), (i + 1).into());
+            // As it is in the file: JSON has no NaN.
+            line.insert(name.to_owned(), Value::from(*value));
+            line
+        })
+        .collect()
+}
+
+#[track_caller]
+fn check(metrics: &[Map<String, Value>], place: usize, outcome: Outcome, sentence: &str) {
+    let verdict = judge(metrics, &[], &SuccessCriteria::default());
+    let judged = &verdict.criteria[place];
+    assert_eq!((judged.outcome, judged.sentence.as_str()), (outcome, sentence));
+}
+
+#[test]
+fn a_rise_is_measured_in_standard_errors() {
+    // First tenth 1, 2, 3, 4, 5 (mean 3, variance 2.5), last 11 … 15: 10 / √(5/5) = 10 standard errors.
+    let rewards: Vec<f64> = (1..=15).map(f64::from).collect();
+    let sentence = |rise: &str| format!("{rise} standard errors; at least 3 are wanted");
+    check(
+        &lines("reward", &rewards),
+        0,
+        Outcome::Passed,
+        &sentence("from 3.0000 to 13.0000 between the first and the last 5 steps, +10.0"),
+    );
+    let falling: Vec<f64> = rewards.iter().rev().copied().collect();
+    check(
+        &lines("reward", &falling),
+        0,
+        Outcome::Failed,
+        &sentence("from 13.0000 to 3.0000 between the first and the last 5 steps, -10.0"),
+    );
+    // A tenth of 60 steps is 6.
+    let long: Vec<f64> = (0..60).map(|i| f64::from(i % 2)).collect();
+    check(
+        &lines("reward", &long),
+        0,
+        Outcome::Failed,
+        &sentence("from 0.5000 to 0.5000 between the first and the last 6 steps, +0.0"),
+    );
+}
+
+#[test]
+fn the_border_is_exact() {
+    // Both ends ±1 around their means over 5 steps: variance 1 (-1, -1, 0, 1, 1), error √(2/5).
+    let end = [-1.0, -1.0, 0.0, 1.0, 1.0];
+    let error = (2.0f64 / 5.0).sqrt();
+    for (errors, outcome) in [(2.999, Outcome::Failed), (3.001, Outcome::Passed)] {
+        let mut rewards = end.to_vec();
+        rewards.extend(end.map(|value| value + errors * error));
+        let verdict = judge(&lines("reward", &rewards), &[], &SuccessCriteria::default());
+        assert_eq!(verdict.criteria[0].outcome, outcome, "{errors}");
+    }
+}
+
+#[test]
+fn rewards_without_scatter_rise_beyond_doubt_or_not_at_all() {
+    let sentence = |numbers: &str| format!("{numbers} standard errors; at least 3 are wanted");
+    let mut rewards = vec![0.25; 10];
+    check(
+        &lines("reward", &rewards),
+        0,
+        Outcome::Failed,
+        &sentence("from 0.2500 to 0.2500 between the first and the last 5 steps, +0.0"),
+    );
+    rewards[5..].fill(0.5);
+    check(
+        &lines("reward", &rewards),
+        0,
+        Outcome::Passed,
+        &sentence("from 0.2500 to 0.5000 between the first and the last 5 steps, +inf"),
+    );
+}
+
+#[test]
+fn what_was_not_measured_is_not_judged() {
+    check(
+        &lines("reward", &[0.5; 9]),
+        0,
+        Outcome::NotJudged,
+        "`reward` was measured in 9 steps; 10 are the least to compare",
+    );
+    // Steps in which every reward abstained have none.
+    check(
+        &lines("reward", &[f64::NAN; 30]),
+        0,
+        Outcome::NotJudged,
+        "`reward` was measured in 0 steps; 10 are the least to compare",
+    );
+    let one = lines("reward", &[0.5]);
+    check(&one, 1, Outcome::NotJudged, "`kl` was not measured");
+    check(
+        &one,
+        2,
+        Outcome::NotJudged,
+        "`rewards/valid/mean` was not measured: the reward has no such part",
+    );
+    check(&one, 3, Outcome::NotJudged, "`frac_reward_zero_std` was not measured");
+    check(&[], 4, Outcome::NotJudged, "no step is done");
+    let verdict = judge(&one, &[], &SuccessCriteria::default());
+    assert_eq!(verdict.outcome(), Outcome::NotJudged);
+    let nothing = judge(&[], &[], &SuccessCriteria::default());
+    assert!(nothing.criteria.iter().all(|judged| judged.outcome == Outcome::NotJudged));
+}
+
+#[test]
+fn one_step_of_large_kl_is_too_much() {
+    check(
+        &lines("kl", &[0.0, 0.0999, 0.05]),
+        1,
+        Outcome::Passed,
+        "at most 0.0999 nats a token, in step 2; it must stay below 0.1",
+    );
+    check(
+        &lines("kl", &[0.0, 0.1, 0.05]),
+        1,
+        Outcome::Failed,
+        "at most 0.1000 nats a token, in step 2; it must stay below 0.1",
+    );
+    check(
+        &lines("kl", &[0.0, f64::NAN, 0.5]),
+        1,
+        Outcome::Failed,
+        "in step 2 it was no finite number",
+    );
+}
+
+#[test]
+fn validity_has_a_floor_and_may_fall_only_so_far() {
+    let of = |first: f64, last: f64| {
+        let mut values = vec![first; 5];
+        values.extend([last; 5]);
+        lines("rewards/valid/mean", &values)
+    };
+    for (first, last, outcome) in [
+        (0.9, 0.9, Outcome::Passed),
+        (0.85, 0.8, Outcome::Passed),
+        (0.7, 0.79, Outcome::Failed),
+        (0.99, 0.93, Outcome::Failed),
+    ] {
+        check(
+            &of(first, last),
+            2,
+            outcome,
+            &format!(
+                "from {first:.3} to {last:.3}; at least 0.8 at the end and a drop of at most 0.05 are wanted"
+            ),
+        );
+    }
+}
+
+#[test]
+fn most_steps_need_a_signal() {
+    let sentence = |n: u32| {
+        format!(
+            "in {n} of 4 steps at most 0.5 of the groups had equal rewards; more than half of the steps are wanted"
+        )
+    };
+    for (shares, n, outcome) in [
+        ([0.5, 0.5, 0.5, 1.0], 3, Outcome::Passed),
+        ([0.0, 0.0, 0.51, 1.0], 2, Outcome::Failed),
+        ([0.0, f64::NAN, f64::NAN, 0.0], 2, Outcome::Failed),
+    ] {
+        check(&lines("frac_reward_zero_std", &shares), 3, outcome, &sentence(n));
+    }
+}
+
+#[test]
+fn a_guard_that_stops_the_run_fails_it_and_one_that_warns_does_not() {
+    let guard = |action: &str| Event {
+        step: 7,
+        at: "2026-01-31T12:00:00Z".to_owned(),
+        what: EventKind::Guard {
+            watch: "kl".to_owned(),
+            value: Some(0.4),
+            bound: Some(0.3),
+            steps: 2,
+            action: action.to_owned(),
+            message: "kl = 0.4 is above 0.3".to_owned(),
+        },
+    };
+    let metrics = lines("reward", &[0.5; 7]);
+    let judged = |events: &[Event]| {
+        let verdict = judge(&metrics, events, &SuccessCriteria::default());
+        let judged = verdict.criteria[4].clone();
+        (judged.outcome, judged.sentence)
+    };
+    assert_eq!(judged(&[]), (Outcome::Passed, "none in 7 steps".to_owned()));
+    assert_eq!(
+        judged(&[guard("warn")]),
+        (
+            Outcome::Passed,
+            "none in 7 steps; guards spoke 1 times, and the run went back 0 times".to_owned()
+        )
+    );
+    assert_eq!(
+        judged(&[guard("warn"), guard("stop")]),
+        (Outcome::Failed, "stopped after step 7: kl = 0.4 is above 0.3".to_owned())
+    );
+    let stopped = EventKind::Stopped { reason: "early".to_owned() };
+    let event = Event { what: stopped, ..guard("warn") };
+    assert_eq!(
+        judged(&[event]),
+        (Outcome::NotJudged, "none in 7 steps; it ended early, after step 7: early".to_owned())
+    );
+}
+
+#[test]
+fn criteria_have_ranges() {
+    let default = SuccessCriteria::default();
+    assert_eq!(default.check(), Ok(()));
+    let refused = |criteria: SuccessCriteria| criteria.check().unwrap_err().to_string();
+    assert_eq!(
+        refused(SuccessCriteria { max_kl: 0.0, ..default }),
+        "success.max_kl = 0 is out of range; expected a number above 0"
+    );
+    assert_eq!(
+        refused(SuccessCriteria { min_validity: 80.0, ..default }),
+        "success.min_validity = 80 is out of range; expected 0 to 1"
+    );
+    assert_eq!(
+        refused(SuccessCriteria { reward_rise: f64::INFINITY, ..default }),
+        "success.reward_rise = inf is out of range; expected a number of at least 0"
+    );
+}
