@@ -43,7 +43,7 @@ pub(crate) enum Command {
     Audit(AuditArguments),
     /// Show a run as one HTML page: verdict, curves, events, completions; or several runs beside one another
     ///
-    /// The page loads nothing and runs no script. The verdict holds the run against the section [success] of its
+    /// The page loads nothing and runs no script. The verdict holds the run against the section `success` of its
     /// configuration, which docs/configuration.md explains; it does not decide the exit code.
     Report(ReportArguments),
     /// Write what a model generates: molecules, one SMILES a line, or completions of prompts as JSON lines
