@@ -166,16 +166,6 @@ pub(crate) struct ReplayArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ReportArguments {
-    /// Folders of runs of `grpo train`, finished or not
-    #[arg(required = true, value_name = "RUN")]
-    pub(crate) runs: Vec<PathBuf>,
-    /// Write to this file [default: report.html in the folder of the run, where there is one]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
 #[command(after_help = "Examples:
   grpo audit runs/molecules
   grpo audit runs/molecules --json | jq .violations
@@ -187,6 +177,16 @@ pub(crate) struct AuditArguments {
     /// Write the findings as one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArguments {
+    /// Folders of runs of `grpo train`, finished or not
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Write to this file [default: report.html in the folder of the run, where there is one]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -45,7 +45,7 @@ impl Run {
 }
 
 fn train(place: &Place, sets: &[&str]) {
-    let sets = sets.iter().flat_map(|set| ["--set", set]);
+    let sets = sets.iter().chain(&["save.keep_last=9"]).flat_map(|set| ["--set", set]);
     place.succeed(&["train", "train.toml"].into_iter().chain(sets).collect::<Vec<&str>>());
 }
 
@@ -98,7 +98,10 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
-        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => fs::copy(entry.path(), to.join(entry.file_name())).map(|_| ()).unwrap(),
+        }
     }
 }
 
@@ -676,7 +679,7 @@ fn an_adapter_and_the_model_under_it() {
     let place = training_texts::place("llama");
     for precision in ["f32", "q8"] {
         let base = format!("base_precision={precision}");
-        let sets = ["eval.samples=0", "save.every=2", "reference=base", &base];
+        let sets = ["eval.samples=0", "save.every=2", "reference.from=base", &base];
         train(&place, &sets);
         assert_eq!(violations(&place), [""; 0]);
         let said = table(&place);

@@ -63,6 +63,9 @@ fn a_training_that_cannot_fit_is_refused() {
         "train.prompts_per_step=1",
         "--set",
         "train.micro_batch_tokens=1000000000",
+        // Every completion is taken to have 20 tokens: 74 GB and more than most machines have.
+        "--set",
+        "preflight.samples=0",
     ];
     let ended = place.run(&with(&large));
     assert_eq!(ended.code, Some(1));

@@ -181,7 +181,7 @@ fn a_corrected_step_tells_of_the_loss_that_was_used() {
     learner.set_recording(true);
     let lesson = learner.learn(&wrong, &report.outcomes, 0.0).unwrap();
     assert_eq!(lesson.corrected, Some(true));
-    for (plain, corrected) in plain.tokens.unwrap().iter().zip(lesson.tokens.unwrap()) {
+    for (plain, corrected) in plain.recorded.unwrap().iter().zip(lesson.recorded.unwrap()) {
         let expected = plain.gradients[0] * 0.25_f64.exp();
         close(corrected.gradients[0], expected, 1e-4 * expected.abs());
         assert!(corrected.fates.iter().all(|fates| fates.len() == 1));
