@@ -109,7 +109,6 @@ fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow
             observer.event(steps, EventKind::Stopped { reason })?;
         }
         Ending::Stopped { message } => {
-            say(format_args!("stopped      {message}"));
             observer.event(steps, EventKind::Stopped { reason: message.clone() })?;
         }
         Ending::RollBack { .. } => unreachable!("`train` goes back by itself"),
@@ -140,7 +139,14 @@ fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow
     }
     say(format_args!("{kind:<12} {}", target.display()));
     say(format_args!("metrics      {}", folder.metrics_path().display()));
-    Ok(())
+    match ending {
+        Ending::Stopped { message } => anyhow::bail!(
+            "a guard ended the training of {} after step {steps} of {}: {message}",
+            file.run.display(),
+            file.train.steps
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Steps in which no group had a completion that was better than another.
@@ -296,7 +302,7 @@ impl Observer {
     /// Where the step was done before, whether it is what it was.
     fn compare(&mut self, done: &StepDone<'_>) -> anyhow::Result<()> {
         let step = u64::from(done.report.step) + 1;
-        match self.earlier.check(step, done.metrics) {
+        match self.earlier.check(done.metrics, &done.report.ledger) {
             Ok(false) => {}
             Ok(true) if self.must_be_equal => {
                 self.monitor.say(&format!("verified     step {step} is what it was"));
