@@ -24,7 +24,7 @@ pub enum EventKind {
     Interrupted {},
     /// A checkpoint was written.
     Checkpoint {
-        /// Whether no other one has a higher held-out reward so far.
+        /// Whether the evaluation after its step was the best so far.
         best: bool,
     },
     /// The reference became another one.
@@ -51,6 +51,8 @@ pub enum EventKind {
     },
     /// The run went back to an earlier checkpoint.
     RolledBack {
+        /// How often it has by now.
+        number: u32,
         /// The step that it went back from.
         from_step: u64,
         /// What learning rates are multiplied by from now on.

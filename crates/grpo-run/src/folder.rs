@@ -41,9 +41,8 @@ impl RunFolder {
         if taken && existing == Existing::Refuse {
             return Err(RunError::RunExists { path: path.to_owned() });
         }
-        if taken {
-            Self::open(path)?;
-        }
+        // Nobody writes into it while it steps aside, or after.
+        let _lock = if taken { Some(Self::open(path)?.lock()?) } else { None };
         let aside = if taken { Some(move_aside(path)?) } else { None };
         // An empty folder may be there, and goes; one that was filled meanwhile is somebody's run, and stays.
         match fs::remove_dir(path) {
@@ -103,6 +102,15 @@ impl RunFolder {
             }
             Err(fs::TryLockError::Error(error)) => Err(RunError::write(&path)(error)),
         }
+    }
+
+    /// Renames what is in the folder under this name, by adding the first free number; nothing is deleted.
+    ///
+    /// # Errors
+    /// It cannot be renamed.
+    pub fn move_aside(&self, name: &str) -> Result<(), RunError> {
+        let path = self.path.join(name);
+        if path.exists() { move_aside(&path).map(|_| ()) } else { Ok(()) }
     }
 
     /// The folder.
@@ -203,13 +211,21 @@ impl RunFolder {
         self.path.join("events.jsonl")
     }
 
-    /// Opens `events.jsonl` for the steps from `first_step` on. Events of that step and later ones, which a resumed run
-    /// meets again, are taken out; not those of before the run last went back, which it does not.
+    /// Opens `events.jsonl` for the steps from `first_step` on, of a run that has gone back `roll_backs` times. Events of
+    /// that step and later ones, which a resumed run meets again, are taken out; not those of before it last went back,
+    /// which it does not.
     ///
     /// # Errors
     /// It cannot be read or written, or a finished line is no event.
-    pub fn events_from(&self, first_step: u64) -> Result<JsonLinesWriter, RunError> {
-        let went_back = |event: &Event| matches!(event.what, EventKind::RolledBack { .. });
+    pub fn events_from(
+        &self,
+        first_step: u64,
+        roll_backs: u32,
+    ) -> Result<JsonLinesWriter, RunError> {
+        let went_back = |event: &Event| match event.what {
+            EventKind::RolledBack { number, .. } => number <= roll_backs,
+            _ => false,
+        };
         let undone = self.read_events()?.iter().rposition(went_back).map_or(0, |last| last + 1);
         let mut line = 0;
         JsonLinesWriter::resume(&self.events_path(), |event: &Event| {

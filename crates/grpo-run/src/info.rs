@@ -23,6 +23,9 @@ pub struct RunInfo {
     pub device: String,
     /// Threads that the program computes with.
     pub threads: usize,
+    /// SHA-256 of `config.toml`, in hexadecimal.
+    #[serde(default)]
+    pub config_sha256: String,
     /// The files that the run reads.
     pub data: Vec<DataFile>,
 }

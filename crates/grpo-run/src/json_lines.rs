@@ -87,6 +87,14 @@ impl JsonLinesWriter {
         if self.lost == 1 { Err(RunError::write(&self.path)(error)) } else { Ok(()) }
     }
 
+    /// Makes what was appended outlast a power cut.
+    ///
+    /// # Errors
+    /// The system could not write it.
+    pub fn sync(&self) -> Result<(), RunError> {
+        self.file.sync_data().map_err(RunError::write(&self.path))
+    }
+
     /// Records that could not be written.
     pub fn lost(&self) -> u64 {
         self.lost

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 use crate::{
-    AboveTolerance, AdvantageSettings, EvalConfig, GuardConfig, LossSettings, OptimizerConfig,
+    AboveTolerance, AdvantageSettings, EvalConfig, GuardAction, GuardConfig, LossSettings, OptimizerConfig,
     ReferenceSettings, SamplerCheck, TrainError, WarmupCosine, default_guards,
 };
 
@@ -227,6 +227,12 @@ impl GrpoConfig {
             return Err(TrainError::UncorrectedWeights { weights });
         }
         Ok(())
+    }
+
+    /// Whether a reference that has become another one may have to be that of the start again.
+    pub(crate) fn can_move_back(&self) -> bool {
+        let goes_back = |guard: &GuardConfig| guard.action == GuardAction::RollBack;
+        self.reference.follows() && self.guards().iter().any(goes_back)
     }
 
     /// The guards of the run, with all that counts written out.

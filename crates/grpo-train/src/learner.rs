@@ -163,7 +163,7 @@ impl<M: CausalLm> Learner<M> {
             version: 0,
             is_recording: false,
             policy: Some(policy),
-            first_reference: config.reference.follows().then(|| reference.clone()),
+            first_reference: config.can_move_back().then(|| reference.clone()),
             reference,
             reference_moved: false,
             reference_age: 0,

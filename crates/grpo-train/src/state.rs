@@ -41,6 +41,8 @@ pub struct StateNumbers {
     pub evaluations: Evaluations,
     /// What the guards have counted.
     pub guards: GuardsState,
+    /// What a guard saw that ended the run.
+    pub stopped: Option<String>,
     pub(crate) learner: LearnerState,
 }
 
@@ -65,6 +67,7 @@ impl<M: CausalLm> Training<M> {
             roll_backs: self.roll_backs,
             evaluations: self.evaluations,
             guards: self.guards.state().clone(),
+            stopped: self.stopped.clone(),
             learner,
         };
         TrainerState { numbers, moments, reference }
@@ -90,6 +93,7 @@ impl<M: CausalLm> Training<M> {
             roll_backs,
             evaluations,
             guards,
+            stopped,
             learner,
         } = numbers;
         self.guards.restore(guards)?;
@@ -101,6 +105,7 @@ impl<M: CausalLm> Training<M> {
         self.num_tokens = num_tokens;
         self.roll_backs = roll_backs;
         self.evaluations = evaluations;
+        self.stopped = stopped;
         Ok(())
     }
 }

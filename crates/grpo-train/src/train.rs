@@ -99,6 +99,8 @@ pub struct Training<M> {
     pub(crate) roll_backs: u32,
     pub(crate) evaluations: Evaluations,
     pub(crate) guards: Guards,
+    /// What a guard saw that ended it.
+    pub(crate) stopped: Option<String>,
     /// Optimizer steps that were done in the steps that are.
     pub(crate) version: u64,
 }
@@ -204,6 +206,7 @@ impl<M: CausalLm> Training<M> {
             num_tokens: 0,
             roll_backs: 0,
             evaluations: Evaluations::default(),
+            stopped: None,
             version: 0,
         }
     }
@@ -234,11 +237,31 @@ impl<M: CausalLm> Training<M> {
     /// What [`Grpo::step`], the evaluation or the observer says.
     pub fn run(
         &mut self,
+        prompts: impl FnMut(u32) -> Vec<Prompt>,
+        observer: &mut dyn TrainObserver<M>,
+    ) -> Result<Ending, TrainError> {
+        self.run_to(self.grpo.config.train.steps, prompts, observer)
+    }
+
+    /// As [`Self::run`], until so many steps are done; [`Ending::Finished`] is then of these.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_to(
+        &mut self,
+        last: u32,
         mut prompts: impl FnMut(u32) -> Vec<Prompt>,
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Ending, TrainError> {
         loop {
-            if self.steps >= self.grpo.config.train.steps {
+            // One that ended and is taken up again has ended.
+            if let Some(message) = self.stopped.clone() {
+                return Ok(Ending::Stopped { message });
+            }
+            if let Some(ending) = self.no_gain() {
+                return Ok(ending);
+            }
+            if self.steps >= last {
                 return Ok(Ending::Finished);
             }
             match self.advance(&prompts(self.steps), observer) {
@@ -278,6 +301,9 @@ impl<M: CausalLm> Training<M> {
         }
         let trips = self.guards.observe(self.steps.into(), &metrics)?;
         let ending = of_trips(self.steps, &trips).or_else(|| self.no_gain());
+        if let Some(Ending::Stopped { message }) = &ending {
+            self.stopped = Some(message.clone());
+        }
         observer.step(
             &StepDone {
                 report: &report,
