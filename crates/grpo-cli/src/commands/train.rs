@@ -40,19 +40,23 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
             Session::begin(arguments, configuration, flag)?
         }
     };
-    let mut observer =
-        Observer::new(&mut session, arguments.verify, Show { plain: arguments.plain, stop })?;
+    complete(&mut session, arguments.verify, Show { plain: arguments.plain, stop })
+}
+
+/// All that is left of a run, with what is said and written at its end.
+pub(crate) fn complete(session: &mut Session, verify: bool, show: Show) -> anyhow::Result<()> {
+    let mut observer = Observer::new(session, verify, show)?;
     if session.is_resumed {
         observer.event(session.training.steps(), EventKind::Resumed {})?;
     }
     if observer.can_roll_back && session.training.steps() == 0 {
         observer.checkpoint(&session.training, false)?;
     }
-    let trained = train(&mut session, &mut observer);
+    let trained = train(session, &mut observer);
     observer.monitor.finish();
     match trained {
-        Ok(ending) => finish(&session, &mut observer, &ending),
-        Err(error) => Err(ended_early(&session, &mut observer, error)),
+        Ok(ending) => finish(session, &mut observer, &ending),
+        Err(error) => Err(ended_early(session, &mut observer, error)),
     }
 }
 
@@ -153,9 +157,9 @@ fn idle_steps(folder: &RunFolder) -> anyhow::Result<usize> {
 }
 
 /// How the training is shown.
-struct Show {
-    plain: bool,
-    stop: Arc<AtomicBool>,
+pub(crate) struct Show {
+    pub(crate) plain: bool,
+    pub(crate) stop: Arc<AtomicBool>,
 }
 
 /// Writes metrics, completions and checkpoints, and moves the bar.
