@@ -24,8 +24,8 @@ pub(crate) enum Command {
     ///
     /// A run of 100 steps in small batches with a low learning rate, under guards that end it. Then a table of its three
     /// stages, and a verdict: whether the reward fell, the KL stayed small and molecules stayed valid, whether steps had
-    /// something to learn from, whether the run, taken up again from its last checkpoint but one, does the same steps bit for
-    /// bit, and whether its files pass `grpo audit`. docs/configuration.md says what it sets and why. The exit code is 0
+    /// something to learn from, whether the run, taken up again from the checkpoint of three quarters, does the same steps bit
+    /// for bit, and whether its files pass `grpo audit`. docs/configuration.md says what it sets and why. The exit code is 0
     /// where nothing speaks against the long run, else 1.
     Trial(TrialArguments),
     /// Train a new model, or go on training one, on molecules or texts (next-token prediction)
@@ -111,9 +111,9 @@ pub(crate) struct TrainArguments {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  grpo trial configs/molecules/grpo.toml                         into runs/molecules-trial
+  grpo trial configs/molecules/grpo.toml        into runs/molecules-trial
   grpo trial my.toml --steps 40 --set optimizer.learning_rate=1e-5
-  grpo trial --resume runs/my-trial                              after an interruption; of a finished trial, its verdict again
+  grpo trial --resume runs/my-trial             after an interruption; else its verdict once more
 
 What a trial leaves behind is a run: `grpo report`, `grpo audit` and `grpo explain` read it.")]
 pub(crate) struct TrialArguments {
