@@ -265,6 +265,16 @@ fn what_is_not_the_same_when_it_is_resumed_is_named() {
         again.stdout
     );
     assert_eq!(again.code, Some(1));
+    // A number that only one of them has.
+    lines[10] = serde_json::from_str(metrics.lines().nth(10).unwrap()).unwrap();
+    lines[10].as_object_mut().unwrap().remove("grad_norm");
+    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+    place.write("run-trial/metrics.jsonl", text.join("\n") + "\n");
+    let again = place.run(&["trial", "--resume", "run-trial"]);
+    assert_eq!(
+        line(&again, "Resume is exact"),
+        "failed      Resume is exact: step 11 has other numbers in metrics.jsonl"
+    );
 
     place.write("run-trial/metrics.jsonl", metrics);
     // The hash of the weights after the last update.
@@ -319,6 +329,7 @@ fn a_trial_of_texts_judges_the_kl_of_a_completion() {
         ["trial", "train.toml", "--steps", "10", "--set", "optimizer.learning_rate=0.5", "--force"];
     let ended = place.run(&fast);
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    assert!(line(&ended, "KL of a sequence stays small").starts_with("failed"), "{}", ended.stdout);
 }
 
 #[test]
