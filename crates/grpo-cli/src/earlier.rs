@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use grpo_run::RunFolder;
+use grpo_run::{LedgerStep, RunFolder};
 use grpo_train::Metrics;
 use serde_json::{Map, Value};
 
-/// The metrics of the steps after some step, as the run has recorded them.
+/// Metrics and ledger of the steps after some step, as the run has recorded them.
 #[derive(Default)]
-pub(crate) struct Earlier(BTreeMap<u64, Map<String, Value>>);
+pub(crate) struct Earlier {
+    metrics: BTreeMap<u64, Map<String, Value>>,
+    ledger: BTreeMap<u64, LedgerStep>,
+}
 
 impl Earlier {
     /// Those after `step`; none where the run has no `metrics.jsonl` yet.
@@ -18,20 +21,27 @@ impl Earlier {
             false => Vec::new(),
         };
         let of_step = |line: Map<String, Value>| Some((line.get("step")?.as_u64()?, line));
-        Ok(Self(lines.into_iter().filter_map(of_step).filter(|(of, _)| *of > step).collect()))
+        let lines = lines.into_iter().filter_map(of_step);
+        let ledger = run.read_ledger()?.unwrap_or_default().into_iter();
+        Ok(Self {
+            metrics: lines.filter(|(of, _)| *of > step).collect(),
+            ledger: ledger.map(|line| (line.step, line)).filter(|(of, _)| *of > step).collect(),
+        })
     }
 
     /// The last step.
     pub(crate) fn last(&self) -> Option<u64> {
-        self.0.keys().next_back().copied()
+        self.metrics.keys().next_back().copied()
     }
 
-    /// Whether the step's numbers are what they were, where they were recorded.
+    /// Whether the step's numbers are what they were, and the hashes of its weights and completions, where they were
+    /// recorded.
     ///
     /// # Errors
     /// In words, the first that is not.
-    pub(crate) fn check(&self, step: u64, metrics: &Metrics) -> Result<bool, String> {
-        let Some(line) = self.0.get(&step) else { return Ok(false) };
+    pub(crate) fn check(&self, metrics: &Metrics, ledger: &LedgerStep) -> Result<bool, String> {
+        let step = ledger.step;
+        let Some(line) = self.metrics.get(&step) else { return Ok(false) };
         // Through the same writer and reader, so that equal numbers are equal here.
         let now = serde_json::to_string(metrics).expect("metrics are JSON");
         let now: Map<String, Value> = serde_json::from_str(&now).expect("metrics are an object");
@@ -42,6 +52,11 @@ impl Earlier {
                 ));
             }
         }
-        Ok(true)
+        match self.ledger.get(&step).filter(|recorded| *recorded != ledger) {
+            Some(_) => Err(format!(
+                "step {step} is not what it was: its numbers are, and the hashes of its weights or completions in ledger.jsonl are others"
+            )),
+            None => Ok(true),
+        }
     }
 }

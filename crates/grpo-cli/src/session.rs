@@ -92,6 +92,7 @@ impl Session {
         file.check(&loaded.origin)?;
         unchanged(&info.data)?;
         folder.recover_checkpoints()?;
+        folder.clear_leftovers()?;
         let from = place(&folder, verify)?;
         let start = file.start()?;
         unlisted(&start.files, &info.data)?;

@@ -217,7 +217,9 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
 /// Four digits that count, and no more.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
-    if value == 0.0 {
+    if !value.is_finite() {
+        "–".to_owned()
+    } else if value == 0.0 {
         "0".to_owned()
     } else if !(1e-3..1e6).contains(&size) {
         format!("{value:.3e}")
@@ -257,6 +259,7 @@ mod tests {
             (1.5e-5, "1.500e-5"),
             (266290.0, "266290"),
             (4.2e9, "4.200e9"),
+            (f64::NAN, "–"),
         ] {
             assert_eq!(number(value), text);
         }

@@ -24,7 +24,9 @@ pub(crate) struct Card {
     pub(crate) drawing: Option<String>,
     pub(crate) prompt: Option<String>,
     pub(crate) text: String,
+    /// A number, or why there is none.
     pub(crate) reward: String,
+    pub(crate) reason: Option<String>,
     pub(crate) advantage: String,
     pub(crate) parts: Vec<(String, String)>,
     /// Where it did not end by itself.
@@ -68,14 +70,14 @@ fn card(record: &CompletionRecord, is_molecule: bool) -> Card {
         let molecule = Chematic.parse(&record.text).ok()?;
         Chematic.draw(&molecule).ok()
     };
-    let or_dash = |value: Option<f64>| value.map_or("–".to_owned(), number);
     Card {
         drawing: is_molecule.then(drawing).flatten(),
         prompt: record.prompt_text.as_deref().map(shortened),
         text: shortened(&record.text),
-        reward: or_dash(record.reward),
-        advantage: or_dash(Some(record.advantage)),
-        parts: record.parts.iter().map(|(name, v)| (name.clone(), or_dash(Some(*v)))).collect(),
+        reward: record.reward.map_or_else(|| record.outcome.name().to_owned(), number),
+        reason: record.reason.as_deref().map(shortened),
+        advantage: number(record.advantage),
+        parts: record.parts.iter().map(|(name, v)| (name.clone(), number(*v))).collect(),
         cut: record.finish == Finish::Length,
     }
 }

@@ -58,21 +58,21 @@ fn completion(step: u64, text: &str, reward: f64) -> CompletionRecord {
         sample: 0,
         text: text.to_owned(),
         reward: Some(reward),
+        outcome: RecordedOutcome::Scored,
+        reason: None,
         parts: BTreeMap::from([("qed".to_owned(), 0.25)]),
         advantage: -1.5,
         actions: 3,
+        finish: Finish::EndToken,
+        policy_version: 0,
         completion_ids: Vec::new(),
         sampling_logprobs: Vec::new(),
-        outcome: RecordedOutcome::Scored,
-        reason: None,
         logprobs: Vec::new(),
         ref_logprobs: Vec::new(),
         entropies: Vec::new(),
         gradients: Vec::new(),
         surrogate_gradients: Vec::new(),
         fates: Vec::new(),
-        finish: Finish::EndToken,
-        policy_version: 0,
     }
 }
 
@@ -145,6 +145,7 @@ fn all_text_of_a_run_is_escaped() {
     let evil = "<script>alert(1)</script>\"'&";
     let mut run = run(evil, 30);
     run.samples[0].1[0].text = evil.to_owned();
+    run.samples[0].1[0].reason = Some(evil.to_owned());
     run.samples[0].1[0].prompt_text = Some(evil.to_owned());
     run.samples[0].1[0].parts = BTreeMap::from([(evil.to_owned(), 0.5)]);
     run.config.insert("model".to_owned(), evil.into());

@@ -133,6 +133,33 @@ impl Drop for Temporary {
     }
 }
 
+/// Removes the temporary files and folders in `folder`, whose makers are gone.
+pub(crate) fn clear_leftovers(folder: &Path) -> Result<(), RunError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(RunError::read(folder)(error)),
+    };
+    for entry in entries {
+        let entry = entry.map_err(RunError::read(folder))?;
+        if entry.file_name().to_str().is_some_and(is_temporary) {
+            let path = entry.path();
+            drop(Temporary { path: path.clone(), kept: false });
+            if fs::symlink_metadata(&path).is_ok() {
+                let fault = io::Error::other("what a killed process left cannot be removed");
+                return Err(RunError::write(&path)(fault));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a name is one that [`Temporary`] gives.
+fn is_temporary(name: &str) -> bool {
+    let number = name.strip_prefix('.').and_then(|name| name.rsplit_once(".tmp-"));
+    number.is_some_and(|(_, number)| number.parse::<u32>().is_ok())
+}
+
 /// Syncs all files below a folder, and the folders.
 fn sync_tree(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {

@@ -187,6 +187,17 @@ impl RunFolder {
         path.exists().then(|| crate::read_json_lines(&path)).transpose()
     }
 
+    /// Takes away what a killed process left of files that it was writing; whoever calls it holds the [`RunLock`].
+    ///
+    /// # Errors
+    /// A folder cannot be read, or a file not be removed.
+    pub fn clear_leftovers(&self) -> Result<(), RunError> {
+        for folder in [self.path.clone(), self.path.join(COMPLETIONS)] {
+            crate::atomic::clear_leftovers(&folder)?;
+        }
+        Ok(())
+    }
+
     /// Where the events are.
     pub fn events_path(&self) -> PathBuf {
         self.path.join("events.jsonl")

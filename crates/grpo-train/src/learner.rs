@@ -31,6 +31,8 @@ pub struct Learner<M> {
     /// There except while an optimizer step changes it in place.
     policy: Option<M>,
     reference: Frozen<M>,
+    /// The reference of the start, where it can become another one: a run may go back to before it did.
+    first_reference: Option<Frozen<M>>,
     /// Whether the reference is another one than at the start.
     reference_moved: bool,
     /// Steps that were learned with it.
@@ -161,6 +163,7 @@ impl<M: CausalLm> Learner<M> {
             version: 0,
             is_recording: false,
             policy: Some(policy),
+            first_reference: config.reference.follows().then(|| reference.clone()),
             reference,
             reference_moved: false,
             reference_age: 0,
@@ -214,10 +217,13 @@ impl<M: CausalLm> Learner<M> {
         // Its parameters have other ids.
         let mut optimizer = Optimizer::new(&policy, &self.config.optimizer);
         optimizer.restore(&policy, Remembered { steps, means })?;
+        self.reference_moved = reference.is_some();
         if let Some((values, path)) = reference {
-            let moved = self.reference.clone().with_values(values, path);
+            // One that moved has the parameters of the policy.
+            let moved = Frozen::snapshot(&policy).with_values(values, path);
             self.reference = moved.map_err(|error| error.to_string())?;
-            self.reference_moved = true;
+        } else if let Some(first) = &self.first_reference {
+            self.reference = first.clone();
         }
         self.policy = Some(policy);
         self.optimizer = optimizer;

@@ -7,6 +7,7 @@ use grpo_data::{Completion, Finish};
 use grpo_rewards::Outcome;
 use serde::{Serialize, Serializer};
 
+use crate::metric_names::is_of_machine;
 use crate::reward_shares::reward_shares;
 use crate::{Evaluated, StepReport};
 
@@ -22,10 +23,7 @@ impl Metrics {
 
     /// Whether the metric `name` is of the machine, and not the same for equal seeds: a time, a speed, or memory.
     pub fn is_machine(name: &str) -> bool {
-        let is_below = |folder| name.starts_with(folder);
-        is_below("time/")
-            || is_below("memory/")
-            || ["step_time", "tokens_per_second"].contains(&name)
+        is_of_machine(name)
     }
 
     /// All of them.

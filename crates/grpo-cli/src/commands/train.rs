@@ -40,12 +40,12 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
             Session::begin(arguments, configuration, flag)?
         }
     };
-    complete(&mut session, arguments.verify, Show { plain: arguments.plain, stop })
+    complete(&mut session, Show { verify: arguments.verify, plain: arguments.plain, stop })
 }
 
 /// All that is left of a run, with what is said and written at its end.
-pub(crate) fn complete(session: &mut Session, verify: bool, show: Show) -> anyhow::Result<()> {
-    let mut observer = Observer::new(session, verify, show)?;
+pub(crate) fn complete(session: &mut Session, show: Show) -> anyhow::Result<()> {
+    let mut observer = Observer::new(session, show)?;
     if session.is_resumed {
         observer.event(session.training.steps(), EventKind::Resumed {})?;
     }
@@ -114,7 +114,6 @@ fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow
             observer.event(steps, EventKind::Stopped { reason })?;
         }
         Ending::Stopped { message } => {
-            say(format_args!("stopped      {message}"));
             observer.event(steps, EventKind::Stopped { reason: message.clone() })?;
         }
         Ending::RollBack { .. } => unreachable!("`train` goes back by itself"),
@@ -145,7 +144,14 @@ fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow
     }
     say(format_args!("{kind:<12} {}", target.display()));
     say(format_args!("metrics      {}", folder.metrics_path().display()));
-    Ok(())
+    match ending {
+        Ending::Stopped { message } => anyhow::bail!(
+            "a guard ended the training of {} after step {steps} of {}: {message}",
+            file.run.display(),
+            file.train.steps
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Steps in which no group had a completion that was better than another.
@@ -156,8 +162,10 @@ fn idle_steps(folder: &RunFolder) -> anyhow::Result<usize> {
     Ok(folder.read_metrics()?.iter().filter(|line| is_idle(line)).count())
 }
 
-/// How the training is shown.
+/// How the training is shown, and what ends it.
 pub(crate) struct Show {
+    /// Steps that were done before must be what they were.
+    pub(crate) verify: bool,
     pub(crate) plain: bool,
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -189,12 +197,12 @@ struct Observer {
 
 impl Observer {
     /// Of the steps that are left.
-    fn new(session: &mut Session, must_be_equal: bool, show: Show) -> anyhow::Result<Self> {
+    fn new(session: &mut Session, show: Show) -> anyhow::Result<Self> {
         let Session { folder, file, training, writer, earlier, .. } = session;
         let done = u64::from(training.steps());
         let guards = file.grpo().guards();
-        let TrainFile { save, train, run: file_run, .. } = file;
-        let title = format!("grpo train  {}", file_run.display());
+        let TrainFile { save, train, .. } = file;
+        let title = format!("grpo train  {}", folder.path().display());
         let mut observer = Self {
             ledger: folder.ledger_from(done + 1)?,
             metrics: folder.metrics_from(done + 1)?,
@@ -203,27 +211,21 @@ impl Observer {
             steps_done: training.steps(),
             parts: file.reward.build()?.parts(),
             events: folder.events_from(done + 1)?,
-            monitor: Monitor::new(&title, u64::from(train.steps), done, show.plain, show.stop),
+            monitor: Monitor::new(&title, u64::from(train.steps), show.plain, show.stop),
             folder: folder.clone(),
             save: save.clone(),
             steps: train.steps,
             writer: writer.clone(),
             earlier: std::mem::take(earlier),
-            must_be_equal,
+            must_be_equal: show.verify,
             saved: Instant::now(),
             was_corrected: false,
         };
         observer.open(training)?;
-        if done > 0 {
-            observer.monitor.earlier(&folder.read_metrics()?);
-        }
         Ok(observer)
     }
 
     fn event(&mut self, step: u32, what: EventKind) -> anyhow::Result<()> {
-        if let EventKind::Guard { message, .. } = &what {
-            self.monitor.event(&format!("step {step}: {message}"));
-        }
         let event = Event { step: u64::from(step), at: config::now(), what };
         Ok(self.events.append(&event)?)
     }
@@ -252,9 +254,8 @@ impl Observer {
         self.folder.remove_checkpoints_after(step)?;
         self.checkpoint(training, false)?;
         self.open(training)?;
-        self.monitor.go_back(step);
         self.earlier = Earlier::default();
-        self.monitor.say(&format!(
+        self.monitor.event(&format!(
             "rolled back  to step {step}; learning rates are multiplied by {learning_rate_factor}, the KL penalty by {kl_coef} from now on; what was undone is in {}",
             aside.display()
         ));
@@ -268,7 +269,9 @@ impl Observer {
         self.ledger = folder.ledger_from(done + 1)?;
         self.metrics = folder.metrics_from(done + 1)?;
         folder.remove_completions_from(done + 1)?;
-        self.tensorboard = TensorBoard::rebuild(folder, &folder.read_metrics()?)?;
+        let lines = folder.read_metrics()?;
+        self.tensorboard = TensorBoard::rebuild(folder, &lines)?;
+        self.monitor.begin_at(done, &lines);
         Ok(())
     }
 
@@ -276,7 +279,7 @@ impl Observer {
     fn trips(&mut self, step: u32, trips: &[Trip]) -> anyhow::Result<()> {
         for trip in trips {
             let Trip { watch, value, bound, steps, action, message, .. } = trip.clone();
-            self.monitor.say(&format!("guard        {message}: {}", action.name()));
+            self.monitor.event(&format!("guard        {message}: {}", action.name()));
             let action = action.name().to_owned();
             self.event(step, EventKind::Guard { watch, value, bound, steps, action, message })?;
         }
@@ -308,7 +311,7 @@ impl Observer {
     /// Where the step was done before, whether it is what it was.
     fn compare(&mut self, done: &StepDone<'_>) -> anyhow::Result<()> {
         let step = u64::from(done.report.step) + 1;
-        match self.earlier.check(step, done.metrics) {
+        match self.earlier.check(done.metrics, &done.report.ledger) {
             Ok(false) => {}
             Ok(true) if self.must_be_equal => {
                 self.monitor.say(&format!("verified     step {step} is what it was"));

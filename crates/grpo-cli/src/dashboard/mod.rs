@@ -41,45 +41,24 @@ enum Shown {
 impl Monitor {
     /// A screen where standard error is a terminal that can show one, else lines. Whoever presses `q` or Ctrl-C on the
     /// screen sets `stop`, which the training looks at after each step.
-    /// `done` steps of all `steps` were done before.
-    pub(crate) fn new(
-        title: &str,
-        steps: u64,
-        done: u64,
-        plain: bool,
-        stop: Arc<AtomicBool>,
-    ) -> Self {
+    pub(crate) fn new(title: &str, steps: u64, plain: bool, stop: Arc<AtomicBool>) -> Self {
         let screen = if plain || !is_terminal() {
             None
         } else {
-            Dashboard::new(State::new(title, steps, done), stop)
+            Dashboard::new(State::new(title, steps), stop)
         };
-        let lines = || {
-            let progress = Progress::new(steps);
-            progress.begin_at(done);
-            Shown::Lines(progress)
-        };
-        Self { shown: screen.map_or_else(lines, Shown::Screen), summary: Summary::new(steps) }
+        let shown = screen.map_or_else(|| Shown::Lines(Progress::new(steps)), Shown::Screen);
+        Self { shown, summary: Summary::new(steps) }
     }
 
-    /// The steps of a run that is taken up again, as lines of `metrics.jsonl`: its curves begin where the run began.
-    pub(crate) fn earlier(&mut self, lines: &[Map<String, Value>]) {
+    /// The run goes on after `done` steps, whose lines of `metrics.jsonl` are given: it was taken up again, or went back.
+    pub(crate) fn begin_at(&mut self, done: u64, lines: &[Map<String, Value>]) {
         let mut rewards = lines.iter().filter_map(|line| line.get("reward")?.as_f64());
         self.summary.first_reward = rewards.next();
-        let Shown::Screen(dashboard) = &self.shown else { return };
-        let mut state = dashboard.state();
-        for line in lines {
-            state.metrics(&|name| line.get(name).and_then(Value::as_f64));
-        }
-        // They say nothing of how fast this process is.
-        state.forget_times();
-    }
-
-    /// The run went back to where so many steps were done.
-    pub(crate) fn go_back(&mut self, done: u64) {
-        match &mut self.shown {
+        self.summary.done = done;
+        match &self.shown {
             Shown::Lines(progress) => progress.begin_at(done),
-            Shown::Screen(dashboard) => dashboard.state().go_back(done),
+            Shown::Screen(dashboard) => dashboard.state().begin_at(done, lines),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use grpo_train::{Metrics, StepReport};
+use serde_json::{Map, Value};
 
 /// Everything that is drawn.
 #[derive(Clone, Debug)]
@@ -48,12 +49,12 @@ const SAID: usize = 1000;
 const TEXT: usize = 2000;
 
 impl State {
-    pub(super) fn new(title: &str, steps: u64, done: u64) -> Self {
+    pub(super) fn new(title: &str, steps: u64) -> Self {
         let curve = |name, metric| Curve { name, metric, points: Vec::new() };
         Self {
             title: printable(title),
             steps,
-            done,
+            done: 0,
             started: Instant::now(),
             at: None,
             curves: [
@@ -69,14 +70,6 @@ impl State {
             worst: None,
             said: Vec::new(),
             is_stopping: false,
-        }
-    }
-
-    /// Forgets the steps after `done`.
-    pub(super) fn go_back(&mut self, done: u64) {
-        self.done = done;
-        for curve in &mut self.curves {
-            curve.points.retain(|(step, _)| *step <= done as f64);
         }
     }
 
@@ -115,10 +108,16 @@ impl State {
         self.step_time += weight * (time - self.step_time);
     }
 
-    /// Until the next step.
-    pub(super) fn forget_times(&mut self) {
+    /// Curves of the steps that were done, and nothing of how fast or what the next one is.
+    pub(super) fn begin_at(&mut self, done: u64, lines: &[Map<String, Value>]) {
+        self.curves.iter_mut().for_each(|curve| curve.points.clear());
+        for line in lines {
+            self.metrics(&|name| line.get(name).and_then(Value::as_f64));
+        }
+        self.done = done;
         (self.at, self.step_time) = (None, 0.0);
         self.phases.iter_mut().for_each(|phase| phase.1 = 0.0);
+        (self.best, self.worst) = (None, None);
     }
 
     /// The best and the worst of those with a reward.

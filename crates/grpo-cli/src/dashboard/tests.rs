@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use serde_json::json;
 
 use super::*;
 
 /// A training after `steps` of 80 steps.
 fn state(steps: u32) -> State {
-    let mut state = State::new("grpo train  runs/molecules", 80, 0);
+    let mut state = State::new("grpo train  runs/molecules", 80);
     for step in 1..=steps {
         let metric = |name: &str| {
             let step = f64::from(step);
@@ -136,10 +137,19 @@ fn a_long_run_keeps_its_shape_in_few_points() {
 
 #[test]
 fn a_run_that_goes_on_has_its_curves_and_no_pace_yet() {
+    // It went back from step 12 to step 2.
     let mut state = state(12);
-    state.forget_times();
+    let line = |step: u32| json!({ "step": step, "reward": 0.25 * f64::from(step), "kl": null, "step_time": 1.5 });
+    let lines_of_run = [1, 2].map(|step| line(step).as_object().unwrap().clone());
+    state.begin_at(2, &lines_of_run);
+    assert_eq!(state.curves[0].points, [(1.0, 0.25), (2.0, 0.5)]);
+    assert!(state.curves[1].points.is_empty());
     let lines = lines(&state, 80, 24);
-    find(&lines, "step 12 of 80");
-    find(&lines, "reward  0.7200");
-    assert!(!lines.iter().any(|line| line.contains("left") || line.contains("last step")));
+    find(&lines, "step 2 of 80");
+    find(&lines, "reward  0.5000");
+    assert!(
+        !lines
+            .iter()
+            .any(|line| ["left", "last step", "best"].iter().any(|words| line.contains(words)))
+    );
 }

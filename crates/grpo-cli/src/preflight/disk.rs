@@ -11,7 +11,7 @@ use crate::train_file::TrainFile;
 
 /// Predicted bytes of a run's folder.
 pub(super) struct Need {
-    /// Models or adapters, each of so many bytes.
+    /// Those that are there at the same time, each of so many bytes.
     checkpoints: u64,
     checkpoint: u64,
     completions: u64,
@@ -32,9 +32,10 @@ impl Need {
         let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
         let recorded = train.steps.checked_div(save.completions_every).unwrap_or(0);
         Self {
-            // And the last one.
-            checkpoints: u64::from(train.steps.checked_div(save.every).unwrap_or(0)) + 1,
-            checkpoint: 4 * policy.num_params() as u64,
+            // Those that are kept, that of the best evaluation, the one that is being written, and the final model.
+            checkpoints: save.keep_last as u64 + 3,
+            // Weights and two moments; a reference that follows.
+            checkpoint: 4 * (3 + u64::from(file.reference.follows())) * policy.num_params() as u64,
             completions: (f64::from(recorded) * completions * (RECORD + TOKEN * tokens)) as u64,
             metrics: METRICS_LINE * u64::from(train.steps),
         }
@@ -58,13 +59,13 @@ impl Need {
     fn refuse_above(&self, free: u64, place: &Path) -> anyhow::Result<()> {
         let checkpoints = self.checkpoints * self.checkpoint;
         let cure = if checkpoints > self.completions {
-            "raise save.every"
+            "lower save.keep_last"
         } else {
             "raise save.completions_every"
         };
         anyhow::ensure!(
             self.bytes() <= free,
-            "the run would write about {} ({} × {} of weights, {} of completions), and {} are free at {}; {cure}, or give the run another folder",
+            "the run would write about {} ({} × {} of checkpoints, {} of completions), and {} are free at {}; {cure}, or give the run another folder",
             words(self.bytes()),
             self.checkpoints,
             words(self.checkpoint),
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(refused(&need, 8_031_000_000), Ok(()));
         assert_eq!(
             refused(&need, 8_030_999_999).unwrap_err(),
-            "the run would write about 8.0 GB (4 × 2.0 GB of weights, 30 MB of completions), and 8.0 GB are free at /runs; raise save.every, or give the run another folder"
+            "the run would write about 8.0 GB (4 × 2.0 GB of checkpoints, 30 MB of completions), and 8.0 GB are free at /runs; lower save.keep_last, or give the run another folder"
         );
         let texts = Need { completions: 9_000_000_000, ..need };
         assert!(refused(&texts, 1).unwrap_err().contains("raise save.completions_every"));

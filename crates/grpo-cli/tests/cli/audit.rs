@@ -465,6 +465,12 @@ fn lines_that_are_missing_double_or_elsewhere_are_found() {
             "checkpoints: step 1: there is a checkpoint of it, and the ledger has no such step",
         ],
     );
+    let weights = |step: usize| short(&run.line(step)["updates"][1]["weights"]);
+    let model = format!(
+        "final model: it has the weights {}; the updates of step 2 had left {}",
+        weights(3),
+        weights(2)
+    );
     run.plant(
         |lines| {
             lines.pop();
@@ -473,6 +479,7 @@ fn lines_that_are_missing_double_or_elsewhere_are_found() {
             "steps: ledger.jsonl ends with step 2, and metrics.jsonl with step 3",
             "recorded completions: step 3: its completions were recorded, and the ledger has no such step",
             "checkpoints: step 3: there is a checkpoint of it, and the ledger has no such step",
+            &model,
         ],
     );
     run.plant(
@@ -688,7 +695,7 @@ fn an_adapter_and_the_model_under_it() {
             [
                 "base                  proven        3 steps, and the model as it is now",
                 "recorded completions  proven        24 completions of 3 steps",
-                "checkpoints           proven        1 checkpoint",
+                "checkpoints           proven        2 checkpoints",
                 "final model           proven        the weights after step 3",
             ]
         );

@@ -9,6 +9,7 @@ use grpo_data::{CounterRng, Purpose};
 use serde_json::{Map, Value};
 
 use crate::support::{Ended, Place, train_toml};
+use crate::training_texts;
 
 /// Two updates of each rollout, in several micro-batches, a checkpoint after each step, and evaluations in between.
 fn configuration(steps: u32) -> String {
@@ -93,7 +94,14 @@ fn a_killed_run_ends_as_one_that_was_not() {
         } else {
             place.succeed(&train);
         }
-        assert_eq!(result(&place.path(&run)), expected, "kill {kill}");
+        let found = result(&place.path(&run));
+        let names = |files: &[(PathBuf, Vec<u8>)]| -> Vec<PathBuf> {
+            files.iter().map(|(name, _)| name.clone()).collect()
+        };
+        assert_eq!(found.metrics, expected.metrics, "kill {kill}");
+        assert_eq!(names(&found.completions), names(&expected.completions), "kill {kill}");
+        assert!(found == expected, "kill {kill}: other bytes");
+        place.succeed(&["audit", &run]);
         let left = fs::read_dir(place.path(&run).join("checkpoints")).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         assert!(left.iter().all(|name| !name.to_string_lossy().starts_with('.')), "{left:?}");
@@ -255,4 +263,138 @@ fn runs_that_cannot_be_resumed() {
         &["train", "train.toml", "--verify"],
         "--verify goes with --resume RUN: a new run has nothing that could be verified",
     );
+}
+
+/// A learning rate that throws the policy far away, and a guard that sends it back with a small part of it.
+fn rolling_back(steps: u32) -> String {
+    configuration(steps).replace("learning_rate = 1e-2", "learning_rate = 0.3")
+        + r#"
+[[guards]]
+watch = "kl"
+above = 0.5
+action = "roll_back"
+learning_rate_factor = 0.0001
+kl_coef_factor = 2.0
+"#
+}
+
+fn events(place: &Place, run: &str) -> Vec<Value> {
+    let text = place.read(&format!("{run}/events.jsonl"));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The run goes back, keeps what it undid, and ends well; killed at any moment it ends the same.
+#[test]
+fn a_run_that_went_back_recovers() {
+    let place = Place::new();
+    place.write("train.toml", rolling_back(8));
+    let begun = Instant::now();
+    let ended = place.succeed(&["train", "train.toml", "--run", "whole"]);
+    let whole = begun.elapsed();
+    assert!(ended.stdout.contains("rolled back  to step "), "{}", ended.stdout);
+    let expected = result(&place.path("whole"));
+    let steps: Vec<u64> =
+        expected.metrics.iter().map(|line| line["step"].as_u64().unwrap()).collect();
+    assert_eq!(steps, (1..=8).collect::<Vec<_>>());
+    for line in &expected.metrics {
+        assert!(line["kl"].as_f64().unwrap() <= 0.5, "{line:?}");
+    }
+    let last = expected.metrics.last().unwrap();
+    assert!(last["learning_rate"].as_f64().unwrap() < 0.0004, "{last:?}");
+    assert!((last["kl_coef"].as_f64().unwrap() - 0.1).abs() < 1e-12, "{last:?}");
+
+    let events = events(&place, "whole");
+    let guard = events.iter().position(|event| event["event"] == "guard").unwrap();
+    let back = events.iter().position(|event| event["event"] == "rolled_back").unwrap();
+    assert_eq!(
+        (&events[guard]["watch"], &events[guard]["action"]),
+        (&"kl".into(), &"roll_back".into())
+    );
+    assert!(guard < back && events[guard]["value"].as_f64().unwrap() > 0.5);
+    let undone = place.read("whole/rolled-back/1/metrics.jsonl");
+    let undone: Value = serde_json::from_str(undone.lines().next().unwrap()).unwrap();
+    assert_eq!(undone["step"].as_u64().unwrap(), events[back]["step"].as_u64().unwrap() + 1);
+    assert!(place.path("whole/rolled-back/1/completions").exists());
+    place.succeed(&["audit", "whole"]);
+
+    let rng = CounterRng::new(6, Purpose::Evaluation);
+    for kill in 0..kills().div_ceil(2) {
+        let run = format!("run-{kill}");
+        let train = ["train", "train.toml", "--run", &run];
+        let mut child =
+            place.command(&train).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(whole.mul_f64(rng.uniform([kill, 0, 0, 0])));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if place.path(&run).join("run.json").exists() {
+            place.succeed(&["train", "--resume", &run]);
+        } else {
+            place.succeed(&[&train[..], &["--force"]].concat());
+        }
+        let found = result(&place.path(&run));
+        assert_eq!(found.metrics, expected.metrics, "kill {kill}");
+        assert!(found == expected, "kill {kill}: other bytes");
+        place.succeed(&["audit", &run]);
+    }
+}
+
+/// A guard that stops, and one that would go back once too often: the model is written, and the exit code says it.
+#[test]
+fn a_guard_ends_a_run() {
+    let place = Place::new();
+    place
+        .write("train.toml", rolling_back(8).replace("steps = 8", "steps = 8\nmax_roll_backs = 0"));
+    let ended = place.run(&["train", "train.toml"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.contains("error: a guard ended the training of run after step ")
+            && ended
+                .stderr
+                .ends_with("; the run went back 0 times already (train.max_roll_backs)\n"),
+        "{}",
+        ended.stderr
+    );
+    assert!(place.path("run/model/model.safetensors").exists());
+    let last = events(&place, "run").pop().unwrap();
+    assert_eq!(last["event"], "stopped");
+}
+
+/// Runs, cuts the run back to its checkpoint of step 3, and resumes: it must become what it was.
+fn cut_and_resume(place: &Place, sets: &[&str]) {
+    let sets = sets.iter().chain(&["train.steps=6", "save.every=1", "save.keep_last=9"]);
+    let sets: Vec<&str> = sets.flat_map(|set| ["--set", set]).collect();
+    place.succeed(&[&["train", "train.toml", "--force"], &sets[..]].concat());
+    let kind = if place.path("run/adapter").exists() { "adapter" } else { "model" };
+    let whole = |place: &Place| {
+        (files(&place.path("run").join(kind)), files(&place.path("run/checkpoints/step-6/trainer")))
+    };
+    let expected = whole(place);
+    fs::remove_dir_all(place.path("run").join(kind)).unwrap();
+    for step in 4..=6 {
+        fs::remove_dir_all(place.path(&format!("run/checkpoints/step-{step}"))).unwrap();
+    }
+    let ended = place.succeed(&["train", "--resume", "run"]);
+    assert!(ended.stdout.contains("going on     after step 3 of 6\n"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("warning"), "{}", ended.stdout);
+    assert!(whole(place) == expected, "{sets:?}: other bytes");
+    place.succeed(&["audit", "run"]);
+}
+
+/// Everything that has a state of its own goes on: references that follow, controllers, schedules.
+#[test]
+fn every_state_goes_on() {
+    let molecules = Place::for_training();
+    let texts = training_texts::place("llama");
+    let follows = ["reference.every_steps=2", "reference.mix=0.6"];
+    let controllers = [
+        "kl_controller.target=0.01",
+        "kl_controller.horizon=100",
+        "loss.entropy_bonus={ type = \"adaptive\", target = 5.0, initial = 0.01, delta = 0.005, min = 0.0, max = 1.0 }",
+        "schedule.warmup_steps=4",
+        "schedule.floor=0.2",
+    ];
+    cut_and_resume(&molecules, &follows);
+    cut_and_resume(&molecules, &controllers);
+    cut_and_resume(&texts, &[&follows[..], &["reference.from=base"]].concat());
+    cut_and_resume(&texts, &["reference.every_epochs=1"]);
 }

@@ -286,7 +286,7 @@ fn what_is_not_the_same_when_it_is_resumed_is_named() {
     let again = place.run(&["trial", "--resume", "run-trial"]);
     assert_eq!(
         line(&again, "Resume is exact"),
-        "failed      Resume is exact: step 12 has other completions or weights in ledger.jsonl"
+        "failed      Resume is exact: step 12 is not what it was: its numbers are, and the hashes of its weights or completions in ledger.jsonl are others"
     );
     assert!(line(&again, "Audit").starts_with("failed      Audit: violated: "), "{}", again.stdout);
     assert_eq!(again.code, Some(1));
