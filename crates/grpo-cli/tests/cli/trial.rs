@@ -125,7 +125,7 @@ fn a_trial_sets_its_own_keys_under_those_of_the_user() {
         ("save", "keep_last", json!(6)),
         ("eval", "every", json!(1)),
         ("eval", "samples", json!(20)),
-        ("success", "reward_rise", json!(-3.0)),
+        ("success", "reward_rise", json!(-4.0)),
         ("success", "max_kl", json!(0.2)),
         ("success", "min_validity", json!(0.8)),
         ("success", "max_validity_drop", json!(0.1)),
