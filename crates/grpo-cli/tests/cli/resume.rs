@@ -16,7 +16,7 @@ fn configuration(steps: u32) -> String {
     train_toml()
         .replace("steps = 3", &format!("steps = {steps}\nupdates_per_rollout = 2"))
         .replace("prompts_per_step = 2", "prompts_per_step = 4")
-        .replace("micro_batch_tokens = 3", "micro_batch_tokens = 80")
+        .replace("micro_batch_tokens = 3", "micro_batch_tokens = 30")
         .replace("samples = 20", "samples = 20\nevery = 4")
         .replace("every = 2\ncompletions", "every = 1\ncompletions")
 }
@@ -397,4 +397,40 @@ fn every_state_goes_on() {
     cut_and_resume(&molecules, &controllers);
     cut_and_resume(&texts, &[&follows[..], &["reference.from=base"]].concat());
     cut_and_resume(&texts, &["reference.every_epochs=1"]);
+}
+
+/// The disk is full while a checkpoint is written: a limit of the size of files stands for it, between those of the weights
+/// and of the optimizer's means. The older checkpoint stays what it is, and the run goes on once there is room.
+#[test]
+#[cfg(unix)]
+fn a_full_disk_leaves_the_older_checkpoint() {
+    let place = place(4);
+    place.succeed(&["train", "train.toml", "--set", "save.keep_last=9"]);
+    let expected = result(&place.path("run"));
+    fs::remove_dir_all(place.path("run/model")).unwrap();
+    for step in [3, 4] {
+        fs::remove_dir_all(place.path(&format!("run/checkpoints/step-{step}"))).unwrap();
+    }
+    let limited = format!(
+        "trap '' XFSZ; ulimit -f 48; exec {} train --resume run",
+        env!("CARGO_BIN_EXE_grpo")
+    );
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &limited]).current_dir(place.path(".")).stdin(Stdio::null());
+    let ended = Ended::of(shell.output().unwrap());
+    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    assert!(
+        ended.stderr.contains("optimizer.safetensors") && ended.stderr.contains("File too large"),
+        "{}",
+        ended.stderr
+    );
+    let mut left: Vec<_> = fs::read_dir(place.path("run/checkpoints"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["step-1", "step-2"]);
+    let ended = place.succeed(&["train", "--resume", "run"]);
+    assert!(ended.stdout.contains("going on     after step 2 of 4\n"), "{}", ended.stdout);
+    assert!(result(&place.path("run")) == expected);
 }
