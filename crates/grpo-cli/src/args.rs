@@ -20,6 +20,14 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Improve a model with GRPO: all of it, or a LoRA adapter
     Train(TrainArguments),
+    /// Try a configuration of `grpo train` with a short, careful run, and say whether the long one can begin
+    ///
+    /// A run of 100 steps in small batches with a low learning rate, under guards that end it. Then a table of its three
+    /// stages, and a verdict: whether the reward fell, the KL stayed small and molecules stayed valid, whether steps had
+    /// something to learn from, whether the run, taken up again from the checkpoint of three quarters, does the same steps bit
+    /// for bit, and whether its files pass `grpo audit`. docs/configuration.md says what it sets and why. The exit code is 0
+    /// where nothing speaks against the long run, else 1.
+    Trial(TrialArguments),
     /// Train a new model, or go on training one, on molecules or texts (next-token prediction)
     Pretrain(RunArguments),
     /// Say what moved the policy in a step of a run, and why nothing else did
@@ -96,6 +104,40 @@ pub(crate) struct TrainArguments {
     /// weights are not what was recorded
     #[arg(long)]
     pub(crate) verify: bool,
+    /// Write plain lines, where there would be a screen with curves
+    #[arg(long)]
+    pub(crate) plain: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo trial configs/molecules/grpo.toml        into runs/molecules-trial
+  grpo trial my.toml --steps 40 --set optimizer.learning_rate=1e-5
+  grpo trial --resume runs/my-trial             after an interruption; else its verdict once more
+
+What a trial leaves behind is a run: `grpo report`, `grpo audit` and `grpo explain` read it.")]
+pub(crate) struct TrialArguments {
+    /// Configuration file (TOML) of the long run
+    #[arg(required_unless_present = "resume")]
+    pub(crate) config: Option<PathBuf>,
+    /// Change one key, of the configuration or of what a trial sets, e.g. --set train.group_size=8; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
+    pub(crate) set: Vec<String>,
+    /// Steps, 10 or more; the stages and what is done every so many steps are in proportion [default: 100]
+    #[arg(long, value_name = "N", conflicts_with = "resume")]
+    pub(crate) steps: Option<u32>,
+    /// Folder of the run [default: the configuration's `run`, with -trial behind it]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
+    pub(crate) run: Option<PathBuf>,
+    /// Where the run folder exists, rename it (nothing is deleted) and begin anew
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) force: bool,
+    /// Go on with this trial, from its newest checkpoint that is whole
+    #[arg(long, value_name = "RUN", conflicts_with = "config")]
+    pub(crate) resume: Option<PathBuf>,
+    /// Leave out the check that the run can be taken up again, which does the last quarter of it once more
+    #[arg(long)]
+    pub(crate) no_resume_check: bool,
     /// Write plain lines, where there would be a screen with curves
     #[arg(long)]
     pub(crate) plain: bool,

@@ -19,9 +19,11 @@ mod output;
 mod preflight;
 mod prompts;
 mod recorded;
+mod resume_check;
 mod run_files;
 mod session;
 mod train_file;
+mod trial_file;
 
 use std::process::ExitCode;
 
@@ -54,6 +56,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
 fn command(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Train(arguments) => commands::train::run(&arguments),
+        Command::Trial(arguments) => commands::trial::run(&arguments),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),
         Command::Explain(arguments) => commands::explain::run(&arguments),
         Command::Replay(arguments) => commands::replay::run(&arguments),

@@ -52,6 +52,15 @@ impl Session {
             file.run.clone_from(run);
         }
         file.check(&loaded.origin)?;
+        Self::begin_with(file, arguments.force, interrupt)
+    }
+
+    /// Begins a run of a configuration that is checked. With `force`, an older run in its place steps aside.
+    pub(crate) fn begin_with(
+        file: TrainFile,
+        force: bool,
+        interrupt: Arc<AtomicBool>,
+    ) -> anyhow::Result<Self> {
         // Everything that can be refused is refused before the run has a folder.
         let start = file.start()?;
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
@@ -61,7 +70,7 @@ impl Session {
             preflight(&file, begun.training.grpo(), &begun.prompts, &begun.writer.spec.codec)?;
         let text = config::resolved(&file.resolved()?)?;
         let info = config::run_info(file.seed, data);
-        let folder = create_run(&file.run, arguments.force, &text, &info)?;
+        let folder = create_run(&file.run, force, &text, &info)?;
         let lock = folder.lock()?;
         let before = begun.look(&folder, &outlook)?;
         let earlier = Earlier::after(&folder, 0)?;

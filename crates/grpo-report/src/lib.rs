@@ -12,11 +12,13 @@ mod panels;
 mod run_data;
 mod samples;
 mod series;
+mod stages;
 mod success;
 
 pub use error::ReportError;
 pub use page::render;
 pub use run_data::RunData;
+pub use stages::{Stage, stages};
 pub use success::{Judged, OutOfRange, Outcome, SuccessCriteria, Verdict, judge};
 
 #[cfg(test)]

@@ -10,10 +10,14 @@ use crate::series::{mean, values_of};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SuccessCriteria {
-    /// The reward rises by at least this many standard errors from the first tenth of the steps to the last.
+    /// The reward rises by at least this many standard errors from the first tenth of the steps to the last. Below 0 it
+    /// may fall by as many: for a run that is too short to gain anything.
     pub reward_rise: f64,
     /// `kl` is below this in every step, in nats a token.
     pub max_kl: f64,
+    /// `kl_sequence` is below this in every step, in nats a completion; `None` where that is no criterion.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_kl_sequence: Option<f64>,
     /// The mean of `rewards/valid/mean` over the last tenth is at least this.
     pub min_validity: f64,
     /// That mean is at most this much below the one of the first tenth.
@@ -27,6 +31,7 @@ impl Default for SuccessCriteria {
         Self {
             reward_rise: 3.0,
             max_kl: 0.1,
+            max_kl_sequence: None,
             min_validity: 0.8,
             max_validity_drop: 0.05,
             max_zero_std: 0.5,
@@ -41,9 +46,11 @@ impl SuccessCriteria {
     /// The key, its value and what is expected, in one sentence.
     pub fn check(&self) -> Result<(), OutOfRange> {
         let share = 0.0..=1.0;
+        let of_sequence = self.max_kl_sequence.unwrap_or(1.0);
         let keys = [
-            ("reward_rise", self.reward_rise, self.reward_rise >= 0.0, "a number of at least 0"),
+            ("reward_rise", self.reward_rise, true, "a finite number"),
             ("max_kl", self.max_kl, self.max_kl > 0.0, "a number above 0"),
+            ("max_kl_sequence", of_sequence, of_sequence > 0.0, "a number above 0"),
             ("min_validity", self.min_validity, share.contains(&self.min_validity), "0 to 1"),
             (
                 "max_validity_drop",
@@ -113,7 +120,7 @@ impl Verdict {
         };
         if self.criteria.iter().any(|judged| judged.outcome == Outcome::Failed) {
             Outcome::Failed
-        } else if of(REWARD) && of(END) {
+        } else if (of(REWARD) || of(REWARD_KEPT)) && of(END) {
             Outcome::Passed
         } else {
             Outcome::NotJudged
@@ -127,18 +134,22 @@ pub fn judge(
     events: &[Event],
     criteria: &SuccessCriteria,
 ) -> Verdict {
-    Verdict {
-        criteria: vec![
-            reward_rises(metrics, criteria.reward_rise),
-            kl_is_small(metrics, criteria.max_kl),
-            validity_is_kept(metrics, criteria),
-            signal_is_there(metrics, criteria.max_zero_std),
-            nothing_stopped_it(metrics, events),
-        ],
-    }
+    let mut verdict = vec![
+        reward_rises(metrics, criteria.reward_rise),
+        kl_is_small(metrics, &OF_TOKEN, criteria.max_kl),
+    ];
+    verdict.extend(criteria.max_kl_sequence.map(|most| kl_is_small(metrics, &OF_SEQUENCE, most)));
+    verdict.extend([
+        validity_is_kept(metrics, criteria),
+        signal_is_there(metrics, criteria.max_zero_std),
+        nothing_stopped_it(metrics, events),
+    ]);
+    Verdict { criteria: verdict }
 }
 
 const REWARD: &str = "Reward rises";
+/// Of a run that need not gain anything.
+const REWARD_KEPT: &str = "Reward has not fallen";
 const END: &str = "No guard stopped it";
 
 /// Steps at the beginning, and as many at the end, that are compared: a tenth, and 5 where that is less.
@@ -156,7 +167,8 @@ fn ends(values: &[f64]) -> Option<(&[f64], &[f64])> {
 }
 
 fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
-    let judged = |outcome, sentence| Judged { name: REWARD, outcome, sentence };
+    let name = if least < 0.0 { REWARD_KEPT } else { REWARD };
+    let judged = |outcome, sentence| Judged { name, outcome, sentence };
     let rewards = finite(metrics, "reward");
     let Some((first, last)) = ends(&rewards) else {
         return judged(Outcome::NotJudged, too_few("reward", rewards.len()));
@@ -172,7 +184,8 @@ fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
     } else {
         rise * f64::INFINITY
     };
-    let outcome = if errors >= least && rise > 0.0 { Outcome::Passed } else { Outcome::Failed };
+    let rises = rise > 0.0 || least < 0.0;
+    let outcome = if errors >= least && rises { Outcome::Passed } else { Outcome::Failed };
     judged(
         outcome,
         format!(
@@ -184,19 +197,31 @@ fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
     )
 }
 
-fn kl_is_small(metrics: &[Map<String, Value>], most: f64) -> Judged {
-    let judged = |outcome, sentence| Judged { name: "KL stays small", outcome, sentence };
-    let measured = values_of(metrics, "kl");
+/// A KL to the reference, and the words for it.
+struct Kl {
+    name: &'static str,
+    metric: &'static str,
+    unit: &'static str,
+}
+
+const OF_TOKEN: Kl = Kl { name: "KL stays small", metric: "kl", unit: "nats a token" };
+const OF_SEQUENCE: Kl =
+    Kl { name: "KL of a sequence stays small", metric: "kl_sequence", unit: "nats a completion" };
+
+fn kl_is_small(metrics: &[Map<String, Value>], of: &Kl, most: f64) -> Judged {
+    let &Kl { name, metric, unit } = of;
+    let judged = |outcome, sentence| Judged { name, outcome, sentence };
+    let measured = values_of(metrics, metric);
     if let Some((step, _)) = measured.iter().find(|(_, kl)| !kl.is_finite()) {
         let sentence = format!("in step {step} it was no finite number");
         return judged(Outcome::Failed, sentence);
     }
     let highest = measured.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
     match highest {
-        None => judged(Outcome::NotJudged, "`kl` was not measured".to_owned()),
+        None => judged(Outcome::NotJudged, format!("`{metric}` was not measured")),
         Some((step, kl)) => judged(
             if kl < most { Outcome::Passed } else { Outcome::Failed },
-            format!("at most {kl:.4} nats a token, in step {step}; it must stay below {most}"),
+            format!("at most {kl:.4} {unit}, in step {step}; it must stay below {most}"),
         ),
     }
 }
@@ -286,7 +311,7 @@ fn finite(metrics: &[Map<String, Value>], name: &str) -> Vec<f64> {
 }
 
 /// Of a sample.
-fn variance(values: &[f64]) -> f64 {
+pub(crate) fn variance(values: &[f64]) -> f64 {
     let mean = mean(values);
     values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() as f64 - 1.0)
 }

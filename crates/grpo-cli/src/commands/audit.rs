@@ -21,17 +21,12 @@ use crate::{config, device};
 
 pub(crate) fn run(arguments: &AuditArguments) -> anyhow::Result<()> {
     let run = arguments.run.display();
-    let folder = RunFolder::open(&arguments.run)?;
-    let loaded = config::load::<TrainFile>(&folder.config_path(), &[])
-        .with_context(|| format!("`{run}` is no run of `grpo train`"))?;
-    let evidence = evidence(&folder, &loaded.value)?;
-    let findings = audit(&evidence);
+    let (steps, findings) = findings(&arguments.run)?;
     let violated = findings.iter().filter(|finding| !finding.violations().is_empty()).count();
     match arguments.json {
         true => {
             let violations = findings.iter().map(|finding| finding.violations().len()).sum();
-            let report =
-                Report { run: folder.path(), steps: evidence.ledger.len(), violations, findings };
+            let report = Report { run: &arguments.run, steps, violations, findings };
             say(format_args!("{}", serde_json::to_string_pretty(&report)?));
         }
         false => findings.iter().for_each(print),
@@ -42,6 +37,15 @@ pub(crate) fn run(arguments: &AuditArguments) -> anyhow::Result<()> {
         if violated == 1 { "is" } else { "are" }
     );
     Ok(())
+}
+
+/// What the files of a run prove, and steps in its ledger.
+pub(crate) fn findings(run: &Path) -> anyhow::Result<(usize, Vec<Finding>)> {
+    let folder = RunFolder::open(run)?;
+    let loaded = config::load::<TrainFile>(&folder.config_path(), &[])
+        .with_context(|| format!("`{}` is no run of `grpo train`", run.display()))?;
+    let evidence = evidence(&folder, &loaded.value)?;
+    Ok((evidence.ledger.len(), audit(&evidence)))
 }
 
 /// What `--json` writes.

@@ -12,3 +12,4 @@ pub(crate) mod report;
 pub(crate) mod sample;
 pub(crate) mod selftest;
 pub(crate) mod train;
+pub(crate) mod trial;

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Context;
-use grpo_report::{Outcome, RunData, render};
+use grpo_report::{Judged, Outcome, RunData, render};
 
 use crate::args::ReportArguments;
 use crate::output::{FileInPlace, say};
@@ -30,17 +30,15 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<()> {
     for run in &runs {
         let verdict = run.verdict();
         say(format_args!("{}: {}", run.name, word(verdict.outcome())));
-        for judged in verdict.criteria {
-            say(format_args!(
-                "  {:<11} {}: {}",
-                word(judged.outcome),
-                judged.name,
-                judged.sentence
-            ));
-        }
+        verdict.criteria.iter().for_each(criterion);
     }
     say(format_args!("report       {}", output.display()));
     Ok(())
+}
+
+/// A line of a verdict.
+pub(crate) fn criterion(judged: &Judged) {
+    say(format_args!("  {:<11} {}: {}", word(judged.outcome), judged.name, judged.sentence));
 }
 
 fn word(outcome: Outcome) -> &'static str {

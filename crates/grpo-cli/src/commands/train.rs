@@ -40,18 +40,23 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
             Session::begin(arguments, configuration, flag)?
         }
     };
-    let mut observer = Observer::new(&mut session, arguments, stop)?;
+    complete(&mut session, Show { verify: arguments.verify, plain: arguments.plain, stop })
+}
+
+/// All that is left of a run, with what is said and written at its end.
+pub(crate) fn complete(session: &mut Session, show: Show) -> anyhow::Result<()> {
+    let mut observer = Observer::new(session, show)?;
     if session.is_resumed {
         observer.event(session.training.steps(), EventKind::Resumed {})?;
     }
     if observer.can_roll_back && session.training.steps() == 0 {
         observer.checkpoint(&session.training, false)?;
     }
-    let trained = train(&mut session, &mut observer);
+    let trained = train(session, &mut observer);
     observer.monitor.finish();
     match trained {
-        Ok(ending) => finish(&session, &mut observer, &ending),
-        Err(error) => Err(ended_early(&session, &mut observer, error)),
+        Ok(ending) => finish(session, &mut observer, &ending),
+        Err(error) => Err(ended_early(session, &mut observer, error)),
     }
 }
 
@@ -157,6 +162,14 @@ fn idle_steps(folder: &RunFolder) -> anyhow::Result<usize> {
     Ok(folder.read_metrics()?.iter().filter(|line| is_idle(line)).count())
 }
 
+/// How the training is shown, and what ends it.
+pub(crate) struct Show {
+    /// Steps that were done before must be what they were.
+    pub(crate) verify: bool,
+    pub(crate) plain: bool,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
 /// Writes metrics, completions and checkpoints, and moves the bar.
 struct Observer {
     ledger: JsonLinesWriter,
@@ -184,11 +197,7 @@ struct Observer {
 
 impl Observer {
     /// Of the steps that are left.
-    fn new(
-        session: &mut Session,
-        arguments: &TrainArguments,
-        stop: Arc<AtomicBool>,
-    ) -> anyhow::Result<Self> {
+    fn new(session: &mut Session, show: Show) -> anyhow::Result<Self> {
         let Session { folder, file, training, writer, earlier, .. } = session;
         let done = u64::from(training.steps());
         let guards = file.grpo().guards();
@@ -202,13 +211,13 @@ impl Observer {
             steps_done: training.steps(),
             parts: file.reward.build()?.parts(),
             events: folder.events_from(done + 1)?,
-            monitor: Monitor::new(&title, u64::from(train.steps), arguments.plain, stop),
+            monitor: Monitor::new(&title, u64::from(train.steps), show.plain, show.stop),
             folder: folder.clone(),
             save: save.clone(),
             steps: train.steps,
             writer: writer.clone(),
             earlier: std::mem::take(earlier),
-            must_be_equal: arguments.verify,
+            must_be_equal: show.verify,
             saved: Instant::now(),
             was_corrected: false,
         };

@@ -18,19 +18,41 @@ pub(crate) struct Loaded<T> {
 pub(crate) struct Origin {
     /// The file that was asked for, then what it extends.
     files: Vec<Layer>,
-    /// `KEY=VALUE` pairs, over the files.
-    set: Vec<String>,
+    /// `KEY=VALUE` pairs, over the files, and who gives each.
+    set: Vec<(&'static str, String)>,
+}
+
+/// What a command sets over the files, with `--set` over it.
+pub(crate) struct Command {
+    /// Who sets it, in an error message.
+    pub(crate) name: &'static str,
+    pub(crate) keys: Vec<(&'static str, Value)>,
 }
 
 /// Reads `path`, what it `extends`, and the `KEY=VALUE` pairs of `set`, later layers over earlier ones.
 pub(crate) fn load<T: DeserializeOwned>(path: &Path, set: &[String]) -> anyhow::Result<Loaded<T>> {
+    load_for(path, &Command { name: "", keys: Vec::new() }, set)
+}
+
+/// As [`load`], with the keys of a command over the files.
+pub(crate) fn load_for<T: DeserializeOwned>(
+    path: &Path,
+    command: &Command,
+    set: &[String],
+) -> anyhow::Result<Loaded<T>> {
     let mut files = Vec::new();
     let mut merged = read_with_bases(path, &mut files)?;
+    let mut given = Vec::new();
+    for (key, value) in &command.keys {
+        merge(&mut merged, nested(key, value.clone()));
+        given.push((command.name, format!("{key}={value}")));
+    }
     for pair in set {
         let (key, value) = parse_set(pair)?;
         merge(&mut merged, nested(&key, value));
+        given.push(("--set", pair.clone()));
     }
-    let origin = Origin { files, set: set.to_vec() };
+    let origin = Origin { files, set: given };
     match serde_path_to_error::deserialize(Value::Table(merged)) {
         Ok(value) => Ok(Loaded { value, origin }),
         Err(error) => {
@@ -94,13 +116,13 @@ impl Origin {
     pub(crate) fn place(&self, key: &str) -> String {
         // `--set rewrad.qed=1` makes the unknown table `rewrad`; `--set loss.mismatch={ … }` holds
         // `loss.mismatch.max`.
-        let sets = |pair: &&String| {
+        let sets = |(_, pair): &&(&str, String)| {
             let given = pair.split_once('=').map_or("", |(given, _)| given.trim());
             let (given, key) = (format!("{given}."), format!("{}.", key.replace('[', ".")));
             key != "." && (given.starts_with(&key) || key.starts_with(&given))
         };
-        if let Some(pair) = self.set.iter().rev().find(sets) {
-            return format!("--set {pair}: ");
+        if let Some((who, pair)) = self.set.iter().rev().find(sets) {
+            return format!("{who} {pair}: ");
         }
         let mut parts: Vec<&str> = key.split('.').filter(|part| !part.is_empty()).collect();
         loop {
@@ -211,6 +233,14 @@ fn parse_set(pair: &str) -> anyhow::Result<(String, Value)> {
         .ok()
         .and_then(|mut table| if table.len() == 1 { table.remove("value") } else { None });
     Ok((key.trim().to_owned(), parsed.unwrap_or_else(|| Value::String(value.to_owned()))))
+}
+
+/// Whether one of the `KEY=VALUE` pairs gives `key`, by itself or in a table.
+pub(crate) fn is_set(set: &[String], key: &str) -> bool {
+    set.iter().filter_map(|pair| parse_set(pair).ok()).any(|(given, value)| {
+        let table = Value::Table(nested(&given, value));
+        key.split('.').try_fold(&table, |value, part| value.get(part)).is_some()
+    })
 }
 
 fn nested(key: &str, value: Value) -> Table {

@@ -23,3 +23,4 @@ mod support;
 mod texts;
 mod training;
 mod training_texts;
+mod trial;

@@ -118,7 +118,7 @@ fn damage_is_named() {
     place.write("run/config.toml", config.replace("max_kl", "most_kl"));
     place.refuse(
         &["report", "run"],
-        "`run/config.toml` has a section [success] that cannot be read: unknown field `most_kl`, expected one of `reward_rise`, `max_kl`, `min_validity`, `max_validity_drop`, `max_zero_std`",
+        "`run/config.toml` has a section [success] that cannot be read: unknown field `most_kl`, expected one of `reward_rise`, `max_kl`, `max_kl_sequence`, `min_validity`, `max_validity_drop`, `max_zero_std`",
     );
     place.write("run/config.toml", config);
     let metrics = place.read("run/metrics.jsonl");

@@ -147,7 +147,7 @@ fn an_interrupted_run_says_how_to_go_on() {
     }
 }
 
-fn wait_for(path: &Path) {
+pub(crate) fn wait_for(path: &Path) {
     let begun = Instant::now();
     while !path.exists() {
         assert!(begun.elapsed() < Duration::from_secs(300), "{} never came", path.display());

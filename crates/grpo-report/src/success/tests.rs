@@ -231,6 +231,48 @@ fn criteria_have_ranges() {
     );
     assert_eq!(
         refused(SuccessCriteria { reward_rise: f64::INFINITY, ..default }),
-        "success.reward_rise = inf is out of range; expected a number of at least 0"
+        "success.reward_rise = inf is out of range; expected a finite number"
+    );
+    assert_eq!(
+        refused(SuccessCriteria { max_kl_sequence: Some(0.0), ..default }),
+        "success.max_kl_sequence = 0 is out of range; expected a number above 0"
+    );
+}
+
+#[test]
+fn a_run_that_need_not_gain_may_fall_by_noise_alone() {
+    // Both ends ±1 around their means over 5 steps, as above: an error of √(2/5).
+    let end = [-1.0, -1.0, 0.0, 1.0, 1.0];
+    let error = (2.0f64 / 5.0).sqrt();
+    let criteria = SuccessCriteria { reward_rise: -2.0, ..SuccessCriteria::default() };
+    let verdict = |fall: f64| {
+        let mut rewards = end.to_vec();
+        rewards.extend(end.map(|value| value - fall * error));
+        judge(&lines("reward", &rewards), &[], &criteria)
+    };
+    for (fall, outcome) in [(1.999, Outcome::Passed), (2.001, Outcome::Failed)] {
+        let judged = &verdict(fall).criteria[0];
+        assert_eq!((judged.name, judged.outcome), ("Reward has not fallen", outcome), "{fall}");
+    }
+    assert_eq!(verdict(1.0).outcome(), Outcome::Passed);
+    // Nothing was gained and nothing lost.
+    assert_eq!(verdict(0.0).criteria[0].outcome, Outcome::Passed);
+}
+
+#[test]
+fn the_kl_of_a_sequence_is_judged_where_it_is_asked_for() {
+    let lines = lines("kl_sequence", &[1.0, 4.5, 2.0]);
+    let of = |max_kl_sequence| {
+        let criteria = SuccessCriteria { max_kl_sequence, ..SuccessCriteria::default() };
+        let verdict = judge(&lines, &[], &criteria).criteria.into_iter();
+        verdict.filter(|judged| judged.name == "KL of a sequence stays small").collect::<Vec<_>>()
+    };
+    assert!(of(None).is_empty());
+    assert_eq!(of(Some(5.0))[0].outcome, Outcome::Passed);
+    let failed = &of(Some(4.5))[0];
+    assert_eq!(failed.outcome, Outcome::Failed);
+    assert_eq!(
+        failed.sentence,
+        "at most 4.5000 nats a completion, in step 2; it must stay below 4.5"
     );
 }

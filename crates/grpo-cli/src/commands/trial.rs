@@ -1,0 +1,193 @@
+//! `grpo trial`: a short run of a configuration of `grpo train`, and whether the long one can begin.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use grpo_report::{Judged, Outcome, Stage, judge, stages};
+use grpo_run::{EventKind, RunFolder, Verdict};
+
+use crate::args::TrialArguments;
+use crate::commands::{audit, report, train};
+use crate::interrupt::{self, Interrupted};
+use crate::output::{say, sentence};
+use crate::resume_check::{left_out, resume_check};
+use crate::session::Session;
+use crate::train_file::TrainFile;
+use crate::trial_file::trial_file;
+
+pub(crate) fn run(arguments: &TrialArguments) -> anyhow::Result<()> {
+    let flag = interrupt::flag()?;
+    let trial = trained(arguments, &flag)?;
+    let folder = RunFolder::open(&trial.path)?;
+    let metrics = folder.read_metrics()?;
+    if metrics.is_empty() {
+        let failure = trial.failure.unwrap_or_else(|| anyhow::anyhow!("no step was done"));
+        return Err(failure);
+    }
+    let criteria = &trial.file.success;
+    let mut verdict = judge(&metrics, &folder.read_events()?, criteria);
+    let steps = u64::from(trial.file.train.steps);
+    verdict.criteria.push(match arguments.no_resume_check {
+        true => left_out("--no-resume-check left it out"),
+        false if !has_finished(&folder)? => {
+            left_out("the run did not reach its last step, and has no end to compare")
+        }
+        false => resume_check(&trial.path, trial.kind, &flag)?,
+    });
+    verdict.criteria.push(audited(&trial.path));
+    let of_sequence = criteria.max_kl_sequence.is_some();
+    say(format_args!("{}", table(&stages(&metrics, steps), of_sequence)));
+    verdict.criteria.iter().for_each(report::criterion);
+
+    let of = |outcome: Outcome| -> Vec<&Judged> {
+        verdict.criteria.iter().filter(|judged| judged.outcome == outcome).collect()
+    };
+    let failed = of(Outcome::Failed);
+    if let (Some(failure), false) = (&trial.failure, has_guard_ended(&folder)?) {
+        anyhow::bail!("{}; the trial has no verdict", sentence(failure));
+    }
+    let reasons = |judged: &[&Judged]| -> String {
+        let words = judged.iter().map(|judged| format!("{}: {}", judged.name, judged.sentence));
+        words.collect::<Vec<_>>().join("; ")
+    };
+    match verdict.outcome() {
+        Outcome::Passed => {
+            let open = of(Outcome::NotJudged);
+            let but = match open.is_empty() {
+                true => String::new(),
+                false => format!("; not judged: {}", names(&open)),
+            };
+            say(format_args!("verdict      go ahead: nothing speaks against the long run{but}"));
+            Ok(())
+        }
+        Outcome::Failed => anyhow::bail!("not yet: {}", reasons(&failed)),
+        Outcome::NotJudged => {
+            anyhow::bail!("no verdict: {}", reasons(&of(Outcome::NotJudged)))
+        }
+    }
+}
+
+/// A trial that has ended.
+struct Trial {
+    file: TrainFile,
+    path: PathBuf,
+    /// How what was trained is called.
+    kind: &'static str,
+    /// Why it ended early, where no guard ended it.
+    failure: Option<anyhow::Error>,
+}
+
+/// Trains; the model is gone from memory afterwards.
+fn trained(arguments: &TrialArguments, flag: &Arc<AtomicBool>) -> anyhow::Result<Trial> {
+    let stop = Arc::clone(flag);
+    let mut session = match (&arguments.resume, &arguments.config) {
+        (Some(run), _) => Session::resume(run, false, stop)?,
+        (None, configuration) => {
+            let configuration = configuration.as_ref().context("which configuration?")?;
+            Session::begin_with(trial_file(arguments, configuration)?, arguments.force, stop)?
+        }
+    };
+    let show = train::Show { verify: false, plain: arguments.plain, stop: Arc::clone(flag) };
+    let failure = train::complete(&mut session, show).err();
+    let path = session.folder.path().to_owned();
+    match failure {
+        Some(failure) if failure.is::<Interrupted>() => {
+            say(format_args!("and `grpo trial --resume {}` judges it too", path.display()));
+            Err(failure)
+        }
+        failure => Ok(Trial { file: session.file, path, kind: session.kind, failure }),
+    }
+}
+
+fn has_finished(folder: &RunFolder) -> anyhow::Result<bool> {
+    let events = folder.read_events()?;
+    Ok(events.iter().any(|event| matches!(event.what, EventKind::Finished {})))
+}
+
+fn has_guard_ended(folder: &RunFolder) -> anyhow::Result<bool> {
+    let stops =
+        |what: &EventKind| matches!(what, EventKind::Guard { action, .. } if action == "stop");
+    Ok(folder.read_events()?.iter().any(|event| stops(&event.what)))
+}
+
+/// Whether the files of the run prove what they should.
+fn audited(run: &Path) -> Judged {
+    let judged = |outcome, sentence| Judged { name: "Audit", outcome, sentence };
+    let findings = match audit::findings(run) {
+        Ok((_, findings)) => findings,
+        Err(error) => return judged(Outcome::Failed, sentence(&error)),
+    };
+    let violated: Vec<&str> = findings
+        .iter()
+        .filter(|finding| !finding.violations().is_empty())
+        .map(|finding| finding.property)
+        .collect();
+    let proven = findings.iter().filter(|finding| finding.verdict == Verdict::Proven).count();
+    match violated.is_empty() {
+        true => judged(
+            Outcome::Passed,
+            format!("{proven} of {} properties proven, none violated", findings.len()),
+        ),
+        false => judged(
+            Outcome::Failed,
+            format!("violated: {}; `grpo audit {}` says where", violated.join(", "), run.display()),
+        ),
+    }
+}
+
+fn names(judged: &[&Judged]) -> String {
+    judged.iter().map(|judged| judged.name).collect::<Vec<_>>().join(", ")
+}
+
+/// A row a stage.
+fn table(stages: &[Stage], of_sequence: bool) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let has_validity = stages.iter().any(|stage| stage.validity.is_some());
+    let mut header = vec!["steps", "reward", "KL"];
+    header.extend(of_sequence.then_some("KL of a sequence"));
+    header.extend(has_validity.then_some("valid"));
+    header.extend(["entropy", "length", "equal groups", "gradient"]);
+    table.set_header(header);
+    for stage in stages {
+        let mut row = vec![steps_of(stage), reward_of(stage), number(stage.kl, 5)];
+        row.extend(of_sequence.then(|| number(stage.kl_sequence, 4)));
+        row.extend(has_validity.then(|| number(stage.validity, 3)));
+        row.extend([
+            number(stage.entropy, 3),
+            number(stage.length, 1),
+            number(stage.zero_std, 3),
+            number(stage.grad_norm, 3),
+        ]);
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn steps_of(stage: &Stage) -> String {
+    let Stage { first, last, done, .. } = stage;
+    match *done as u64 == last - first + 1 {
+        true => format!("{first}–{last}"),
+        false => format!("{first}–{last}, {done} done"),
+    }
+}
+
+fn reward_of(stage: &Stage) -> String {
+    let mean = number(stage.reward, 4);
+    stage.reward_error.map_or(mean.clone(), |error| format!("{mean} ± {error:.4}"))
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    match value {
+        None => "–".to_owned(),
+        Some(value) if value.abs() < 1e6 => format!("{value:.digits$}"),
+        Some(value) => format!("{value:.1e}"),
+    }
+}

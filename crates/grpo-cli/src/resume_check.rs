@@ -1,0 +1,182 @@
+//! Whether a finished run, taken up again from an earlier checkpoint, does the same once more: by another process, in a copy
+//! of its folder.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use grpo_report::{Judged, Outcome};
+use grpo_run::RunFolder;
+use grpo_train::Metrics;
+use serde_json::{Map, Value};
+use tempfile::TempDir;
+
+use crate::interrupt::Interrupted;
+use crate::output::say;
+
+const NAME: &str = "Resume is exact";
+
+/// Left out, and why.
+pub(crate) fn left_out(reason: &str) -> Judged {
+    judged(Outcome::NotJudged, reason.to_owned())
+}
+
+fn judged(outcome: Outcome, sentence: String) -> Judged {
+    Judged { name: NAME, outcome, sentence }
+}
+
+/// Does the last quarter of the run once more, and compares it: metrics but for times and memory, ledger (which has the hash of
+/// the weights after each update), and what was trained, in the folder `kind`.
+///
+/// # Errors
+/// The copy cannot be made, or a signal asked for the end.
+pub(crate) fn resume_check(
+    run: &Path,
+    kind: &str,
+    interrupt: &AtomicBool,
+) -> anyhow::Result<Judged> {
+    let folder = RunFolder::open(run)?;
+    let metrics = folder.read_metrics()?;
+    let last = metrics.iter().filter_map(step_of).max().unwrap_or(0);
+    let three_quarters = folder.newest_checkpoint(Some(3 * last / 4))?.whole;
+    let from = match three_quarters {
+        Some(from) => Some(from),
+        None => folder.newest_checkpoint(Some(last.saturating_sub(1)))?.whole,
+    };
+    let Some((from, checkpoint)) = from else {
+        let sentence = "there is no whole checkpoint of before the last step to go on from; set save.every, or save.keep_last higher";
+        return Ok(judged(Outcome::Failed, sentence.to_owned()));
+    };
+    let steps = format!("steps {} to {last}", from + 1);
+    say(format_args!("doing {steps} once more, from the checkpoint of step {from}, in a copy"));
+    let copy = copy(&folder, checkpoint.path(), from)?;
+    if let Some(fault) = take_up_again(copy.path(), interrupt)? {
+        return Ok(judged(Outcome::Failed, fault));
+    }
+    let again = RunFolder::open(copy.path())?;
+    Ok(match difference(&folder, &again, from, kind)? {
+        Some(fault) => judged(Outcome::Failed, fault),
+        None => judged(
+            Outcome::Passed,
+            format!(
+                "{steps}, done once more from the checkpoint of step {from}, are the same bit for bit: metrics, completions, weights"
+            ),
+        ),
+    })
+}
+
+fn step_of(line: &Map<String, Value>) -> Option<u64> {
+    line.get("step").and_then(Value::as_u64)
+}
+
+/// The run with this checkpoint alone, beside it, so that large files need not be written once more.
+fn copy(run: &RunFolder, checkpoint: &Path, step: u64) -> anyhow::Result<TempDir> {
+    let beside = run.path().parent().filter(|parent| !parent.as_os_str().is_empty());
+    let beside = beside.unwrap_or(Path::new("."));
+    let copied = (|| {
+        let copy = tempfile::Builder::new().prefix(".resume-check-").tempdir_in(beside)?;
+        let to = copy.path();
+        for name in ["completions", "checkpoints"] {
+            fs::create_dir(to.join(name))?;
+        }
+        let files = [
+            run.config_path(),
+            run.info_path(),
+            run.metrics_path(),
+            run.ledger_path(),
+            run.events_path(),
+        ];
+        for file in files {
+            fs::copy(&file, to.join(file.file_name().expect("a file has a name")))?;
+        }
+        link(checkpoint, &to.join("checkpoints").join(format!("step-{step}")))?;
+        std::io::Result::Ok(copy)
+    })();
+    copied.with_context(|| format!("cannot copy `{}` to take it up again", run.path().display()))
+}
+
+/// Files of a checkpoint are never written again, so that a second name is a copy.
+fn link(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            link(&from, &to)?;
+        } else if fs::hard_link(&from, &to).is_err() {
+            // Not every file system has second names.
+            fs::copy(&from, &to)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs `grpo train --resume`, in a process that has nothing of this one's memory; what went wrong, in words.
+fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<String>> {
+    let words = run.join("words");
+    let log = File::create(&words).with_context(|| format!("cannot write {}", words.display()))?;
+    let program = std::env::current_exe().context("the program cannot find itself")?;
+    let threads = rayon::current_num_threads().to_string();
+    let mut child = Command::new(program)
+        .args(["--threads", &threads, "train", "--plain", "--verify", "--resume"])
+        .arg(run)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .context("the program cannot start itself")?;
+    let status = loop {
+        if interrupt.load(Ordering::Relaxed) {
+            let _ended_already = child.kill();
+            child.wait()?;
+            return Err(Interrupted.into());
+        }
+        match child.try_wait()? {
+            Some(status) => break status,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    if status.success() {
+        return Ok(None);
+    }
+    let words = fs::read_to_string(&words).unwrap_or_default();
+    let said = words.lines().rev().find_map(|line| line.strip_prefix("error: "));
+    // Which folder it was is not the reader's concern.
+    let said = said
+        .and_then(|said| said.split_once(" ended early: ").map(|(_, said)| said).or(Some(said)));
+    Ok(Some(
+        said.map_or_else(|| format!("the run taken up again ended with {status}"), str::to_owned),
+    ))
+}
+
+/// The first thing after step `from` that is not the same. The ledger was compared where the steps were done (`--verify`).
+fn difference(
+    run: &RunFolder,
+    again: &RunFolder,
+    from: u64,
+    kind: &str,
+) -> anyhow::Result<Option<String>> {
+    let lines = |run: &RunFolder| -> anyhow::Result<Vec<Map<String, Value>>> {
+        let mut lines = run.read_metrics()?;
+        lines.retain(|line| step_of(line).is_some_and(|step| step > from));
+        lines.iter_mut().for_each(|line| line.retain(|name, _| !Metrics::is_machine(name)));
+        Ok(lines)
+    };
+    let (was, now) = (lines(run)?, lines(again)?);
+    if was.len() != now.len() {
+        return Ok(Some(format!("there were {} steps, and there are {}", was.len(), now.len())));
+    }
+    if let Some((was, _)) = was.iter().zip(&now).find(|(was, now)| was != now) {
+        let step = step_of(was).unwrap_or(0);
+        return Ok(Some(format!("step {step} has other numbers in metrics.jsonl")));
+    }
+    let manifest = |run: &RunFolder| {
+        let path = run.path().join(kind).join("manifest.json");
+        fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let same = manifest(run)? == manifest(again)?;
+    Ok((!same).then(|| format!("the files in `{kind}` at the end are other ones")))
+}

@@ -1,0 +1,365 @@
+//! `grpo trial`: short runs that say whether a long one can begin.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::resume::wait_for;
+use crate::support::{Ended, Place, small_model, train_toml};
+use crate::training_texts;
+
+/// A place with `train.toml` for the small model, whose molecules are few and short, and mostly valid.
+fn place() -> Place {
+    let place = Place::new();
+    place.write("train.toml", train_toml().replace("steps = 3", "steps = 300"));
+    place
+}
+
+const SHORT: [&str; 4] = ["trial", "train.toml", "--steps", "12"];
+
+/// A trial that says no: exit code 1 and this one sentence, with `#` for each number of the model's, which need not be the
+/// same on another machine.
+#[track_caller]
+fn refused(place: &Place, arguments: &[&str], expected: &str) -> Ended {
+    let ended = place.run(&[&SHORT[..], arguments].concat());
+    let said = ended.stderr.lines().find(|line| line.starts_with("error: "));
+    let said = said.unwrap_or_else(|| panic!("no error: {}", ended.stdout));
+    let words: Vec<&str> = expected.split('#').collect();
+    let mut rest = said.strip_prefix("error: ").unwrap();
+    for (place, word) in words.iter().enumerate() {
+        if place > 0 {
+            rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        }
+        rest = rest.strip_prefix(word).unwrap_or_else(|| panic!("{said}, not {expected}"));
+    }
+    assert_eq!(rest, "", "{said}");
+    assert_eq!(ended.code, Some(1));
+    ended
+}
+
+/// The line of a criterion.
+#[track_caller]
+fn line<'a>(ended: &'a Ended, criterion: &str) -> &'a str {
+    let found = ended.stdout.lines().find(|line| line.contains(&format!(" {criterion}: ")));
+    found.unwrap_or_else(|| panic!("no {criterion}: {}", ended.stdout)).trim()
+}
+
+fn table(place: &Place, file: &str) -> toml::Table {
+    place.read(file).parse().unwrap()
+}
+
+#[test]
+fn a_sound_configuration_can_begin() {
+    let place = place();
+    let ended = place.succeed(&SHORT);
+    let audit = "passed      Audit: ";
+    for (criterion, words) in [
+        ("Reward has not fallen", "passed      Reward has not fallen: from "),
+        ("KL stays small", "passed      KL stays small: at most "),
+        ("Validity is kept", "passed      Validity is kept: from "),
+        ("Signal is consistent", "passed      Signal is consistent: in "),
+        ("No guard stopped it", "passed      No guard stopped it: none in 12 steps"),
+        (
+            "Resume is exact",
+            "passed      Resume is exact: steps 10 to 12, done once more from the checkpoint of step 9, are the same bit for bit: metrics, completions, weights",
+        ),
+        ("Audit", audit),
+    ] {
+        assert!(line(&ended, criterion).starts_with(words), "{}", ended.stdout);
+    }
+    assert!(line(&ended, "Audit").ends_with(" properties proven, none violated"));
+    let verdict = "verdict      go ahead: nothing speaks against the long run\n";
+    assert!(ended.stdout.ends_with(verdict), "{}", ended.stdout);
+    for stage in ["│ 1–1 ", "│ 2–6 ", "│ 7–12 "] {
+        assert!(ended.stdout.contains(stage), "{stage}: {}", ended.stdout);
+    }
+    // Nothing but the run is left.
+    let left = fs::read_dir(place.path("")).unwrap();
+    let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["run-trial", "train.toml"]);
+    // It is a run as any other.
+    place.succeed(&["audit", "run-trial"]);
+    let report = place.succeed(&["report", "run-trial"]);
+    assert!(report.stdout.contains(line(&ended, "KL stays small")), "{}", report.stdout);
+    place.succeed(&["explain", "run-trial", "--step", "3"]);
+    // Said again, it is the same verdict.
+    let again = place.succeed(&["trial", "--resume", "run-trial", "--no-resume-check"]);
+    assert!(
+        again.stdout.ends_with(
+            "verdict      go ahead: nothing speaks against the long run; not judged: Resume is exact\n"
+        ),
+        "{}",
+        again.stdout
+    );
+    assert_eq!(line(&again, "Reward has not fallen"), line(&ended, "Reward has not fallen"));
+}
+
+#[test]
+fn a_trial_sets_its_own_keys_under_those_of_the_user() {
+    let place = place();
+    let file = place.read("train.toml");
+    place.write(
+        "train.toml",
+        format!(
+            "{file}\n[schedule]\nwarmup_steps = 50\n\n[[guards]]\nwatch = \"kl\"\nabove = 0.02\naction = \"roll_back\"\n"
+        ),
+    );
+    let sets = ["train.group_size=5", "save.every=4", "success.max_kl=0.2"];
+    let sets = sets.iter().flat_map(|set| ["--set", set]);
+    let arguments: Vec<&str> =
+        SHORT.into_iter().chain(sets).chain(["--run", "other", "--no-resume-check"]).collect();
+    place.run(&arguments);
+    let config = table(&place, "other/config.toml");
+    let value = |section: &str, key: &str| serde_json::to_value(&config[section][key]).unwrap();
+    for (section, key, expected) in [
+        ("train", "steps", json!(12)),
+        ("train", "prompts_per_step", json!(2)),
+        ("train", "group_size", json!(5)),
+        ("optimizer", "learning_rate", json!(5e-6)),
+        ("loss", "kl_coef", json!(0.02)),
+        ("loss", "surrogate", json!({"type": "clipped", "epsilon_low": 0.1, "epsilon_high": 0.1})),
+        ("schedule", "warmup_steps", json!(2)),
+        ("save", "every", json!(4)),
+        ("save", "keep_last", json!(6)),
+        ("eval", "every", json!(1)),
+        ("eval", "samples", json!(20)),
+        ("success", "reward_rise", json!(-4.0)),
+        ("success", "max_kl", json!(0.2)),
+        ("success", "min_validity", json!(0.8)),
+        ("success", "max_validity_drop", json!(0.1)),
+    ] {
+        assert_eq!(value(section, key), expected, "{section}.{key}");
+    }
+    let guards = config["guards"].as_array().unwrap().iter();
+    let guards: Vec<Value> = guards.map(|guard| serde_json::to_value(guard).unwrap()).collect();
+    let guard = |watch: &str, side: &str, bound: f64, steps: u32, action: &str| json!({"watch": watch, side: bound, "steps": steps, "from_step": 1, "action": action});
+    assert_eq!(
+        guards,
+        [
+            json!({"watch": "not_finite", "steps": 1, "from_step": 1, "action": "stop"}),
+            guard("kl", "above", 0.1, 1, "stop"),
+            guard("rewards/valid/mean", "below", 0.5, 3, "stop"),
+            guard("kl", "above", 0.02, 1, "warn"),
+        ]
+    );
+}
+
+#[test]
+fn ranges_of_sequences_stay_what_they_are() {
+    let place = place();
+    for (preset, expected) in [("gspo", 3e-4), ("dapo", 0.1)] {
+        let set = format!("loss.preset={preset}");
+        place.run(&[&SHORT[..], &["--set", &set, "--run", preset, "--no-resume-check"]].concat());
+        let config = table(&place, &format!("{preset}/config.toml"));
+        let low = config["loss"]["surrogate"]["epsilon_low"].as_float();
+        assert_eq!(low, Some(expected), "{preset}");
+    }
+    // One that clips nothing has no range to set.
+    place.run(&[&SHORT[..], &["--set", "loss.preset=reinforce", "--no-resume-check"]].concat());
+    assert!(place.path("run-trial").exists());
+}
+
+#[test]
+fn a_policy_that_runs_away_is_stopped() {
+    let place = place();
+    let fast = ["--set", "optimizer.learning_rate=0.1", "--no-resume-check"];
+    let ended = refused(
+        &place,
+        &fast,
+        "not yet: KL stays small: at most # nats a token, in step 2; it must stay below 0.05; No guard stopped it: stopped after step 2: step 2: kl was #, above 0.1",
+    );
+    assert!(ended.stdout.contains("│ 2–6, 1 done "), "{}", ended.stdout);
+    assert_eq!(
+        line(&ended, "Reward has not fallen"),
+        "not judged  Reward has not fallen: `reward` was measured in 2 steps; 10 are the least to compare"
+    );
+}
+
+#[test]
+fn a_model_that_writes_no_molecules_is_stopped() {
+    let place = place();
+    fs::create_dir(place.path("blank")).unwrap();
+    for file in ["config.json", "vocabulary.json"] {
+        fs::copy(small_model().join(file), place.path("blank").join(file)).unwrap();
+    }
+    place.succeed(&["init", "blank/config.json", "-o", "untrained"]);
+    let signal = ["--set", "model=untrained", "--set", "success.max_zero_std=1"];
+    let ended = refused(
+        &place,
+        &signal,
+        "not yet: No guard stopped it: stopped after step #: step #: rewards/valid/mean was #, below 0.5, 3 steps in a row",
+    );
+    assert_eq!(
+        line(&ended, "Resume is exact"),
+        "not judged  Resume is exact: the run did not reach its last step, and has no end to compare"
+    );
+}
+
+#[test]
+fn a_training_that_diverges_is_stopped() {
+    let place = place();
+    let message = "the loss became #: training has diverged; lower the learning rate, or look at the data and the rewards";
+    let of = |message: &str, number: &str| message.replace('#', number);
+    // After some steps: what there is is shown and judged.
+    let sets = [
+        "loss.kl_coef=3e38",
+        "optimizer.learning_rate=1",
+        "guards=[{watch=\"not_finite\", action=\"stop\"}]",
+        "success.max_zero_std=1",
+        "success.max_kl=1e9",
+    ];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let expected = format!(
+        "not yet: No guard stopped it: stopped after step #: step #: the step failed: {}",
+        of(message, "inf")
+    );
+    refused(&place, &sets, &expected);
+    // In the first one there is nothing to judge.
+    let sets = ["--force", "--set", "loss.kl_coef=1e300"];
+    let expected = format!("the training of run-trial ended early: {}", of(message, "NaN"));
+    let ended = refused(&place, &sets, &expected);
+    assert!(!ended.stdout.contains("equal groups"), "{}", ended.stdout);
+}
+
+/// An interrupted trial goes on, and is judged at its end as one that was never interrupted.
+#[test]
+#[cfg(unix)]
+fn an_interrupted_trial_goes_on() {
+    let place = place();
+    let trial = ["trial", "train.toml", "--steps", "120", "--set", "save.every=2"];
+    let child =
+        place.command(&trial).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for(&place.path("run-trial/checkpoints/step-2"));
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let ended = Ended::of(child.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    let said = "`grpo train --resume run-trial` goes on\nand `grpo trial --resume run-trial` judges it too\n";
+    assert!(ended.stdout.ends_with(said), "{}", ended.stdout);
+    let resumed = place.run(&["trial", "--resume", "run-trial"]);
+    let whole = place.run(&[&trial[..], &["--run", "whole"]].concat());
+    for criterion in ["Reward has not fallen", "KL stays small", "Resume is exact"] {
+        assert_eq!(line(&resumed, criterion), line(&whole, criterion));
+    }
+    assert!(line(&whole, "Resume is exact").starts_with("passed"), "{}", whole.stdout);
+}
+
+#[test]
+fn what_is_not_the_same_when_it_is_resumed_is_named() {
+    let place = place();
+    place.succeed(&[&SHORT[..], &["--no-resume-check"]].concat());
+    let metrics = place.read("run-trial/metrics.jsonl");
+    let ledger = place.read("run-trial/ledger.jsonl");
+    let mut lines: Vec<Value> =
+        metrics.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    lines[10]["grad_norm"] = json!(0.125);
+    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+    place.write("run-trial/metrics.jsonl", text.join("\n") + "\n");
+    let again = place.run(&["trial", "--resume", "run-trial"]);
+    assert!(
+        line(&again, "Resume is exact")
+            .contains("step 11 is not what it was: `grad_norm` was 0.125 and is "),
+        "{}",
+        again.stdout
+    );
+    assert_eq!(again.code, Some(1));
+    // A number that only one of them has.
+    lines[10] = serde_json::from_str(metrics.lines().nth(10).unwrap()).unwrap();
+    lines[10].as_object_mut().unwrap().remove("grad_norm");
+    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+    place.write("run-trial/metrics.jsonl", text.join("\n") + "\n");
+    let again = place.run(&["trial", "--resume", "run-trial"]);
+    assert_eq!(
+        line(&again, "Resume is exact"),
+        "failed      Resume is exact: step 11 has other numbers in metrics.jsonl"
+    );
+
+    place.write("run-trial/metrics.jsonl", metrics);
+    // The hash of the weights after the last update.
+    let mut steps: Vec<Value> =
+        ledger.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    steps[11]["updates"][0]["weights"] = json!("0".repeat(64));
+    let text: Vec<String> = steps.iter().map(Value::to_string).collect();
+    place.write("run-trial/ledger.jsonl", text.join("\n") + "\n");
+    let again = place.run(&["trial", "--resume", "run-trial"]);
+    assert_eq!(
+        line(&again, "Resume is exact"),
+        "failed      Resume is exact: step 12 is not what it was: its numbers are, and the hashes of its weights or completions in ledger.jsonl are others"
+    );
+    assert!(line(&again, "Audit").starts_with("failed      Audit: violated: "), "{}", again.stdout);
+    assert_eq!(again.code, Some(1));
+}
+
+#[test]
+fn a_trial_without_an_earlier_checkpoint_says_so() {
+    let place = place();
+    let none = ["--set", "save.every=0", "--set", "eval.every=0", "--set", "save.every_minutes=0"];
+    refused(
+        &place,
+        &none,
+        "not yet: Resume is exact: there is no whole checkpoint of before the last step to go on from; set save.every, or save.keep_last higher",
+    );
+}
+
+#[test]
+fn a_trial_of_texts_judges_the_kl_of_a_completion() {
+    let place = training_texts::place("llama");
+    let ended =
+        place.run(&["trial", "train.toml", "--steps", "10", "--set", "success.max_zero_std=1"]);
+    assert_eq!(ended.code, Some(0), "{} {}", ended.stderr, ended.stdout);
+    let kl = line(&ended, "KL of a sequence stays small");
+    assert!(kl.ends_with("it must stay below 5"), "{kl}");
+    assert!(kl.starts_with("passed"), "{kl}");
+    assert!(line(&ended, "Validity is kept").starts_with("not judged"));
+    assert!(
+        ended.stdout.contains("┆ KL of a sequence ┆") || ended.stdout.contains("KL of a sequence")
+    );
+    let config = place.read("run-trial/config.toml");
+    assert!(
+        config.contains(
+            "watch = \"kl_sequence\"\nabove = 15.0\nsteps = 1\nfrom_step = 1\naction = \"stop\"\n"
+        ),
+        "{config}"
+    );
+    assert!(!config.contains("rewards/valid/mean"), "{config}");
+
+    let fast =
+        ["trial", "train.toml", "--steps", "10", "--set", "optimizer.learning_rate=0.5", "--force"];
+    let ended = place.run(&fast);
+    assert_eq!(ended.code, Some(1), "{}", ended.stdout);
+    assert!(line(&ended, "KL of a sequence stays small").starts_with("failed"), "{}", ended.stdout);
+}
+
+#[test]
+fn what_cannot_be_a_trial_is_refused_before_it_begins() {
+    let place = place();
+    place.refuse(
+        &["trial", "train.toml", "--steps", "9"],
+        "a trial of 9 steps would show nothing; it needs 10 at least",
+    );
+    place.refuse(
+        &["trial", "train.toml", "--set", "train.steps=5"],
+        "a trial of 5 steps would show nothing; it needs 10 at least",
+    );
+    place.refuse(
+        &["trial", "train.toml", "--steps", "20", "--set", "train.steps=20"],
+        "--steps and --set train.steps say the same thing twice; leave one of them out",
+    );
+    // A fault of the long run, which the trial has not.
+    place.refuse(
+        &["trial", "train.toml", "--set", "schedule.warmup_steps=400"],
+        "--set schedule.warmup_steps=400: schedule.warmup_steps = 400 is out of range; expected 0 to 300",
+    );
+    // And one that only the trial has.
+    let file = place.read("train.toml");
+    place.write(
+        "train.toml",
+        format!("{file}\n[kl_controller]\ntarget = 0.1\nhorizon = 100\nmin = 0.03\n"),
+    );
+    place.refuse(
+        &["trial", "train.toml"],
+        "grpo trial sets loss.kl_coef=0.02: kl_coef = 0.02 is out of range; it must be between kl_controller.min and kl_controller.max, as it is where the controller begins",
+    );
+}
