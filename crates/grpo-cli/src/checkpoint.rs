@@ -14,6 +14,7 @@ use burn::module::Module;
 use grpo_model::{Adapted, AdapterFolder, CausalLm, ModelFolder, Policy, StoredAs, read_tensors};
 use grpo_run::{Checkpoint, RunFolder, VerifiedFolder};
 use grpo_train::{SavedState, TrainerState, Training};
+use serde_json::Value;
 
 use crate::models::Writer;
 
@@ -42,6 +43,13 @@ pub(crate) fn write(
         }
         anyhow::Ok(())
     })
+}
+
+/// How often the run had gone back when the checkpoint was written, as far as it says.
+pub(crate) fn roll_backs(checkpoint: &Checkpoint) -> u64 {
+    let state = std::fs::read(checkpoint.path.join(FOLDER).join(STATE)).unwrap_or_default();
+    let state: Value = serde_json::from_slice(&state).unwrap_or_default();
+    state["roll_backs"].as_u64().unwrap_or(u64::MAX)
 }
 
 /// The policy of a checkpoint; an adapter is put on the model of `like`.

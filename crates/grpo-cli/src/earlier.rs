@@ -34,6 +34,11 @@ impl Earlier {
         self.metrics.keys().next_back().copied()
     }
 
+    /// Forgets the steps with these lines of `metrics.jsonl`.
+    pub(crate) fn forget(&mut self, lines: &[Map<String, Value>]) {
+        self.metrics.retain(|_, line| !lines.contains(line));
+    }
+
     /// Whether the step's numbers are what they were, and the hashes of its weights and completions, where they were
     /// recorded.
     ///
@@ -41,22 +46,25 @@ impl Earlier {
     /// In words, the first that is not.
     pub(crate) fn check(&self, metrics: &Metrics, ledger: &LedgerStep) -> Result<bool, String> {
         let step = ledger.step;
-        let Some(line) = self.metrics.get(&step) else { return Ok(false) };
+        let (Some(line), Some(recorded)) = (self.metrics.get(&step), self.ledger.get(&step)) else {
+            return Ok(false);
+        };
         // Through the same writer and reader, so that equal numbers are equal here.
         let now = serde_json::to_string(metrics).expect("metrics are JSON");
         let now: Map<String, Value> = serde_json::from_str(&now).expect("metrics are an object");
         for (name, value) in now.iter().filter(|(name, _)| !Metrics::is_machine(name)) {
-            if let Some(recorded) = line.get(name).filter(|recorded| *recorded != value) {
+            let recorded = line.get(name).unwrap_or(&Value::Null);
+            if recorded != value {
                 return Err(format!(
                     "step {step} is not what it was: `{name}` was {recorded} and is {value}; this program or machine computes otherwise than the one that made the run"
                 ));
             }
         }
-        match self.ledger.get(&step).filter(|recorded| *recorded != ledger) {
-            Some(_) => Err(format!(
+        match recorded == ledger {
+            false => Err(format!(
                 "step {step} is not what it was: its numbers are, and the hashes of its weights or completions in ledger.jsonl are others"
             )),
-            None => Ok(true),
+            true => Ok(true),
         }
     }
 }

@@ -7,16 +7,19 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use grpo_data::Codec;
 use grpo_model::Policy;
-use grpo_run::{DataFile, Newest, RunFolder, RunLock, VerifiedFolder};
-use grpo_train::{Evaluated, Evaluation, Grpo, Training};
+use grpo_run::{DataFile, Event, EventKind, RunFolder, RunLock, VerifiedFolder};
+use grpo_train::{
+    Ending, Evaluated, Evaluation, Grpo, StepDone, TrainError, TrainObserver, Training,
+};
 
 use crate::args::TrainArguments;
 use crate::earlier::Earlier;
+use crate::interrupt::Interrupted;
 use crate::models::Writer;
 use crate::output::say;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
-use crate::run_files::{create_run, unchanged, unlisted};
+use crate::run_files::{create_run, observer_error, unchanged, unlisted};
 use crate::train_file::{Start, TrainFile};
 use crate::{checkpoint, config};
 
@@ -93,6 +96,7 @@ impl Session {
         unchanged(&info.data)?;
         folder.recover_checkpoints()?;
         folder.clear_leftovers()?;
+        folder.check_config(&info)?;
         let from = place(&folder, verify)?;
         let start = file.start()?;
         unlisted(&start.files, &info.data)?;
@@ -105,13 +109,63 @@ impl Session {
             checkpoint::restore(&mut session.training, &checkpoint)?;
         }
         session.is_resumed = true;
-        say(format_args!("going on     after step {step} of {}", session.file.train.steps));
+        if verify {
+            say(format_args!("verifying    from step {step} on"));
+            session.verify()?;
+        }
+        // Lines that are in `rolled-back/` too were undone; a kill kept them from being taken out.
+        let roll_backs = session.training.roll_backs();
+        session.earlier.forget(&session.folder.undone(roll_backs)?);
+        let (step, steps) = (session.training.steps(), session.file.train.steps);
+        say(format_args!("going on     after step {step} of {steps}"));
+        if step < steps {
+            // It is not the run's last word.
+            session.folder.move_aside(session.kind)?;
+        }
         Ok(session)
+    }
+
+    /// Does the recorded steps that are left once more, and refuses another outcome. Nothing is written.
+    fn verify(&mut self) -> anyhow::Result<()> {
+        let Self { training, prompts, file, earlier, .. } = self;
+        let last = earlier.last().and_then(|last| u32::try_from(last).ok()).unwrap_or(0);
+        let per_step = file.train.prompts_per_step;
+        let mut verifier = Verifier(earlier);
+        let of_step = |step| prompts.of_step(step, per_step);
+        match training.run_to(last, of_step, &mut verifier)? {
+            Ending::Interrupted => return Err(Interrupted.into()),
+            Ending::RollBack { message, .. } => {
+                anyhow::bail!("{message}; when it was recorded, the run did not go back there")
+            }
+            Ending::Finished | Ending::NoGain { .. } | Ending::Stopped { .. } => {}
+        }
+        self.earlier = Earlier::default();
+        Ok(())
     }
 
     /// What turns ids into text.
     pub(crate) fn codec(&self) -> &Codec {
         &self.writer.spec.codec
+    }
+}
+
+/// Compares steps with what they were.
+struct Verifier<'a>(&'a Earlier);
+
+impl TrainObserver<Policy> for Verifier<'_> {
+    fn step(&mut self, done: &StepDone<'_>, _: &Training<Policy>) -> Result<(), TrainError> {
+        let step = done.report.step + 1;
+        let verified = self.0.check(done.metrics, &done.report.ledger);
+        match verified.map_err(anyhow::Error::msg).map_err(observer_error)? {
+            true => say(format_args!("verified     step {step} is what it was")),
+            false => {
+                let fault = anyhow::anyhow!(
+                    "step {step} cannot be verified: metrics.jsonl or ledger.jsonl has no line of it"
+                );
+                return Err(observer_error(fault));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -125,7 +179,17 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
         folder.path().display()
     );
     let latest = last.filter(|_| verify).map(|last| last - 1);
-    let Newest { whole, damaged } = folder.newest_checkpoint(latest)?;
+    let mut checkpoints = folder.checkpoints()?;
+    checkpoints.retain(|found| latest.is_none_or(|latest| found.step <= latest));
+    // One that has gone back more often is of later, whatever its step. One that does not say is looked at first.
+    checkpoints.sort_by_cached_key(|found| (checkpoint::roll_backs(found), found.step));
+    let (mut whole, mut damaged) = (None, Vec::new());
+    while let (None, Some(found)) = (&whole, checkpoints.pop()) {
+        match found.verify() {
+            Ok(verified) => whole = Some((found.step, verified)),
+            Err(fault) => damaged.push(fault),
+        }
+    }
     for fault in &damaged {
         say(format_args!("checkpoint   {fault}"));
     }
@@ -139,6 +203,13 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
     if let (Some((step, _)), false) = (&whole, damaged.is_empty()) {
         say(format_args!("checkpoint   that of step {step} is taken instead"));
     }
+    let went_back = |event: &Event| matches!(event.what, EventKind::RolledBack { .. });
+    anyhow::ensure!(
+        whole.is_some() || !folder.read_events()?.iter().any(went_back),
+        "`{}` went back to a checkpoint that is not there any more, and cannot be {} from its beginning",
+        folder.path().display(),
+        if verify { "verified" } else { "gone on with" }
+    );
     Ok(whole)
 }
 

@@ -202,7 +202,7 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
         EventKind::Guard { action, message, .. } => {
             ("guard", format!("{message} ({})", action.replace('_', " ")))
         }
-        EventKind::RolledBack { from_step, learning_rate_factor, kl_coef } => (
+        EventKind::RolledBack { from_step, learning_rate_factor, kl_coef, .. } => (
             "rolled back",
             format!(
                 "Back from step {from_step}: learning rates × {learning_rate_factor}, β = {kl_coef}."

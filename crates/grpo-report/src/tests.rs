@@ -17,6 +17,7 @@ fn run(name: &str, steps: u64) -> RunData {
         path: PathBuf::from("runs").join(name),
         name: name.to_owned(),
         info: RunInfo {
+            config_sha256: String::new(),
             command: vec!["grpo".to_owned()],
             started: "2026-01-31T12:00:00Z".to_owned(),
             versions: BTreeMap::from([("grpo".to_owned(), "0.1.0".to_owned())]),

@@ -22,6 +22,14 @@ pub enum RunError {
         /// The folder.
         path: PathBuf,
     },
+    /// The configuration of a run was changed after it began.
+    #[error(
+        "`{path}` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"
+    )]
+    ConfigChanged {
+        /// The configuration.
+        path: PathBuf,
+    },
     /// A folder that should be moved aside or opened is no run.
     #[error("`{path}` is not the folder of a run, as it has no `run.json`; check the path")]
     NotARun {

@@ -1,6 +1,7 @@
 //! The folder of a run: where its files are, and how they come to be.
 
 use crate::atomic::parent;
+use crate::manifest::sha256;
 use crate::{
     Event, EventKind, Existing, JsonLinesWriter, LedgerStep, RunError, RunInfo,
     write_folder_atomically,
@@ -53,7 +54,9 @@ impl RunFolder {
             }
             Err(error) => return Err(RunError::write(path)(error)),
         }
-        let json = serde_json::to_string_pretty(info).expect("strings and numbers are JSON") + "\n";
+        let info = RunInfo { config_sha256: sha256(config.as_bytes()), ..info.clone() };
+        let json =
+            serde_json::to_string_pretty(&info).expect("strings and numbers are JSON") + "\n";
         let made = write_folder_atomically(path, Existing::Refuse, |folder| {
             let write = |name: &str, text: &str| {
                 let path = folder.join(name);
@@ -150,6 +153,18 @@ impl RunFolder {
         let path = self.info_path();
         let text = fs::read(&path).map_err(RunError::read(&path))?;
         serde_json::from_slice(&text).map_err(|source| RunError::BadJson { path, source })
+    }
+
+    /// Refuses a `config.toml` that is not the one that the run was made with.
+    ///
+    /// # Errors
+    /// It is another one, or cannot be read. Runs of older programs did not write down which it was.
+    pub fn check_config(&self, info: &RunInfo) -> Result<(), RunError> {
+        let is_same = sha256(self.read_config()?.as_bytes()) == info.config_sha256;
+        match is_same || info.config_sha256.is_empty() {
+            true => Ok(()),
+            false => Err(RunError::ConfigChanged { path: self.config_path() }),
+        }
     }
 
     /// Reads `metrics.jsonl`: an object a step, with its keys in the order of the file.

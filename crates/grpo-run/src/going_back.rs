@@ -42,6 +42,18 @@ impl RunFolder {
     }
 }
 
+impl RunFolder {
+    /// The lines of `metrics.jsonl` that the run undid when it went back for the time `number`, counted from 1; none
+    /// where it did not.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn undone(&self, number: u32) -> Result<Vec<Map<String, Value>>, RunError> {
+        let path = self.path().join("rolled-back").join(number.to_string()).join("metrics.jsonl");
+        if path.exists() { read_json_lines(&path) } else { Ok(Vec::new()) }
+    }
+}
+
 const COMPLETIONS: &str = "completions";
 
 /// The step of `step-N.parquet`.

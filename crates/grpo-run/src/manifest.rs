@@ -134,6 +134,11 @@ fn files_below(folder: &Path) -> Result<BTreeMap<String, PathBuf>, RunError> {
     Ok(files)
 }
 
+/// The SHA-256 of these bytes, in 64 hexadecimal digits.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Bytes and SHA-256 of a file.
 pub(crate) fn size_and_hash(path: &Path) -> io::Result<(u64, String)> {
     let mut file = File::open(path)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use grpo_model::Policy;
-use grpo_run::{Event, EventKind, JsonLinesWriter, RunFolder, TensorBoard};
+use grpo_run::{Event, EventKind, JsonLinesWriter, ReferenceChange, RunFolder, TensorBoard};
 use grpo_train::{
     Ending, GuardAction, Metrics, StepDone, TrainError, TrainObserver, Training, Trip,
 };
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
             Session::begin(arguments, configuration, flag)?
         }
     };
-    complete(&mut session, Show { verify: arguments.verify, plain: arguments.plain, stop })
+    complete(&mut session, Show { plain: arguments.plain, stop })
 }
 
 /// All that is left of a run, with what is said and written at its end.
@@ -93,7 +93,8 @@ fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error)
     let Session { training, folder, writer, kind, file, .. } = session;
     let reason = sentence(&error);
     let _lost = observer.event(training.steps(), EventKind::Stopped { reason });
-    if training.is_between_steps() {
+    // Of a step that is written down as well, and whole.
+    if training.is_between_steps() && observer.steps_done == training.steps() {
         let _lost = observer.checkpoint(training, false);
     }
     let _lost = writer.save(&folder.path().join(kind), training.policy());
@@ -164,8 +165,6 @@ fn idle_steps(folder: &RunFolder) -> anyhow::Result<usize> {
 
 /// How the training is shown, and what ends it.
 pub(crate) struct Show {
-    /// Steps that were done before must be what they were.
-    pub(crate) verify: bool,
     pub(crate) plain: bool,
     pub(crate) stop: Arc<AtomicBool>,
 }
@@ -186,9 +185,8 @@ struct Observer {
     /// Whether a guard may want to go back.
     can_roll_back: bool,
     writer: Writer,
-    /// What the steps were, where they were done before; and whether another result ends the run.
+    /// What the steps were, where they were done before.
     earlier: Earlier,
-    must_be_equal: bool,
     /// The last checkpoint.
     saved: Instant,
     /// Whether a step before had to be corrected for its sampler.
@@ -210,14 +208,13 @@ impl Observer {
             can_roll_back: guards.iter().any(|guard| guard.action == GuardAction::RollBack),
             steps_done: training.steps(),
             parts: file.reward.build()?.parts(),
-            events: folder.events_from(done + 1)?,
+            events: folder.events_from(done + 1, training.roll_backs())?,
             monitor: Monitor::new(&title, u64::from(train.steps), show.plain, show.stop),
             folder: folder.clone(),
             save: save.clone(),
             steps: train.steps,
             writer: writer.clone(),
             earlier: std::mem::take(earlier),
-            must_be_equal: show.verify,
             saved: Instant::now(),
             was_corrected: false,
         };
@@ -246,13 +243,15 @@ impl Observer {
         let aside = self.folder.set_aside(step, number)?;
         checkpoint::restore(training, &good)?;
         training.soften(number, learning_rate_factor, kl_coef);
+        let kl_coef = training.kl_coef();
         self.event(
             training.steps(),
-            EventKind::RolledBack { from_step, learning_rate_factor, kl_coef },
+            EventKind::RolledBack { number, from_step, learning_rate_factor, kl_coef },
         )?;
-        // Newer ones first: as long as the checkpoint has its old settings, a killed run comes here again by itself.
+        // Until this is written, a killed run comes here again by itself. From then on it begins at this one, which has
+        // gone back more often than the newer ones.
+        checkpoint::write(&self.folder, &self.writer, training)?;
         self.folder.remove_checkpoints_after(step)?;
-        self.checkpoint(training, false)?;
         self.open(training)?;
         self.earlier = Earlier::default();
         self.monitor.event(&format!(
@@ -264,12 +263,19 @@ impl Observer {
 
     /// Opens the files of the steps that are left: what was written of them before is written again.
     fn open(&mut self, training: &Training<Policy>) -> anyhow::Result<()> {
+        self.steps_done = training.steps();
         let done = u64::from(training.steps());
         let folder = &self.folder;
         self.ledger = folder.ledger_from(done + 1)?;
         self.metrics = folder.metrics_from(done + 1)?;
         folder.remove_completions_from(done + 1)?;
         let lines = folder.read_metrics()?;
+        if lines.len() as u64 != done {
+            self.monitor.say(&format!(
+                "warning      metrics.jsonl has {} of the {done} steps before; the others were lost",
+                lines.len()
+            ));
+        }
         self.tensorboard = TensorBoard::rebuild(folder, &lines)?;
         self.monitor.begin_at(done, &lines);
         Ok(())
@@ -288,6 +294,10 @@ impl Observer {
 
     /// Writes the checkpoint of this moment, and removes those that are not kept.
     fn checkpoint(&mut self, training: &Training<Policy>, best: bool) -> anyhow::Result<()> {
+        // Steps that a checkpoint is after are on the disk before it.
+        for lines in [&self.ledger, &self.metrics, &self.events] {
+            lines.sync()?;
+        }
         checkpoint::write(&self.folder, &self.writer, training)?;
         self.saved = Instant::now();
         let of_best = training.state().numbers.evaluations.best;
@@ -309,35 +319,27 @@ impl Observer {
     }
 
     /// Where the step was done before, whether it is what it was.
-    fn compare(&mut self, done: &StepDone<'_>) -> anyhow::Result<()> {
-        let step = u64::from(done.report.step) + 1;
+    fn compare(&mut self, done: &StepDone<'_>) {
         match self.earlier.check(done.metrics, &done.report.ledger) {
-            Ok(false) => {}
-            Ok(true) if self.must_be_equal => {
-                self.monitor.say(&format!("verified     step {step} is what it was"));
-            }
-            Ok(true) => {}
-            Err(fault) if self.must_be_equal => anyhow::bail!(fault),
+            Ok(_) => {}
             Err(fault) => self.monitor.say(&format!("warning      {fault}")),
         }
-        Ok(())
     }
 }
 
 impl TrainObserver<Policy> for Observer {
     fn step(&mut self, done: &StepDone<'_>, training: &Training<Policy>) -> Result<(), TrainError> {
         let StepDone { report, metrics, .. } = *done;
-        self.compare(done).map_err(observer_error)?;
+        self.compare(done);
         let step = report.step + 1;
-        self.steps_done = step;
+        // In front of the others: what a step left has its proof.
+        self.ledger.append(&report.ledger).map_err(observer_error)?;
         if is_due(step, self.save.completions_every) {
             let records = records(report, &self.writer.spec.codec);
             self.folder
                 .write_completions(u64::from(step), &records, &self.parts)
                 .map_err(observer_error)?;
         }
-        // In front of the metrics: a step with metrics has its proof.
-        self.ledger.append(&report.ledger).map_err(observer_error)?;
         self.metrics.append(metrics).map_err(observer_error)?;
         self.tensorboard.append(&line(metrics)).map_err(observer_error)?;
         if report.corrected == Some(true) && !self.was_corrected {
@@ -347,11 +349,10 @@ impl TrainObserver<Policy> for Observer {
             ));
         }
         self.trips(step, done.trips).map_err(observer_error)?;
-        if let Some(mix) = report.reference_updated {
-            let weights = report.ledger.reference_changed.as_ref().map(|now| now.weights.clone());
-            let weights = weights.unwrap_or_default();
+        if let Some(ReferenceChange { mix, weights }) = report.ledger.reference_changed.clone() {
             self.event(step, EventKind::Reference { mix, weights }).map_err(observer_error)?;
         }
+        self.steps_done = step;
         if self.is_checkpoint_due(done) {
             self.checkpoint(training, done.is_best).map_err(observer_error)?;
         }

@@ -90,7 +90,7 @@ fn trained(arguments: &TrialArguments, flag: &Arc<AtomicBool>) -> anyhow::Result
             Session::begin_with(trial_file(arguments, configuration)?, arguments.force, stop)?
         }
     };
-    let show = train::Show { verify: false, plain: arguments.plain, stop: Arc::clone(flag) };
+    let show = train::Show { plain: arguments.plain, stop: Arc::clone(flag) };
     let failure = train::complete(&mut session, show).err();
     let path = session.folder.path().to_owned();
     match failure {

@@ -28,6 +28,8 @@ pub(crate) fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
         seed,
         device: device::name().to_owned(),
         threads: rayon::current_num_threads(),
+        // The folder of the run knows it.
+        config_sha256: String::new(),
         data,
     }
 }

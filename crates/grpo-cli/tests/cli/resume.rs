@@ -434,3 +434,68 @@ fn a_full_disk_leaves_the_older_checkpoint() {
     assert!(ended.stdout.contains("going on     after step 2 of 4\n"), "{}", ended.stdout);
     assert!(result(&place.path("run")) == expected);
 }
+
+/// `--verify` writes nothing before it knows, and nothing at all where something differs.
+#[test]
+fn verifying_leaves_a_run_as_it_is() {
+    let place = place(4);
+    place.succeed(&["train", "train.toml"]);
+    let path = "run/ledger.jsonl";
+    let text = place.read(path);
+    let (before, last) = text.trim_end().rsplit_once('\n').unwrap();
+    let mut last: Value = serde_json::from_str(last).unwrap();
+    last["updates"][1]["weights"] = "0".repeat(64).into();
+    place.write(path, format!("{before}\n{last}\n"));
+    let files = place.files();
+    let ended = place.run(&["train", "--resume", "run", "--verify"]);
+    assert!(
+        ended.stderr.contains(
+            "step 4 is not what it was: its numbers are, and the hashes of its weights or completions in ledger.jsonl are others"
+        ),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(place.files(), files);
+
+    place.write(path, format!("{before}\n"));
+    let ended = place.run(&["train", "--resume", "run", "--verify"]);
+    assert!(
+        ended
+            .stderr
+            .contains("step 4 cannot be verified: metrics.jsonl or ledger.jsonl has no line of it"),
+        "{}",
+        ended.stderr
+    );
+}
+
+/// What a run was made with is what it is gone on with.
+#[test]
+fn a_changed_configuration_is_refused() {
+    let place = place(2);
+    place.succeed(&["train", "train.toml"]);
+    let config = place.read("run/config.toml");
+    place.write("run/config.toml", config.replace("steps = 2", "steps = 3"));
+    place.refuse(
+        &["train", "--resume", "run"],
+        "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it",
+    );
+}
+
+/// One that a guard or the evaluations ended has ended, also where a kill came before its last words.
+#[test]
+fn a_run_that_ended_stays_ended() {
+    let stops = "\n[[guards]]\nwatch = \"reward\"\nabove = -1.0\nsteps = 3\naction = \"stop\"\n";
+    let patience = "every = 1\npatience = 2\nmin_gain = 5.0";
+    for (configuration, code, step) in
+        [(configuration(8) + stops, 1, 3), (configuration(8).replace("every = 4", patience), 0, 3)]
+    {
+        let place = Place::new();
+        place.write("train.toml", configuration);
+        assert_eq!(place.run(&["train", "train.toml"]).code, Some(code));
+        let expected = result(&place.path("run"));
+        assert_eq!(expected.metrics.len(), step);
+        fs::remove_dir_all(place.path("run/model")).unwrap();
+        assert_eq!(place.run(&["train", "--resume", "run"]).code, Some(code));
+        assert!(result(&place.path("run")) == expected);
+    }
+}

@@ -182,7 +182,7 @@ fn a_run_folder_that_exists_is_kept() {
     let expected = "the run folder `run` exists already; give another folder with `--run FOLDER`, or add `--force` to have the old one moved aside";
     place.refuse(&arguments, expected);
     let ended = place.succeed(&[&arguments[..], &["--force"]].concat());
-    assert!(ended.stdout.contains("\nthe older run is now ./run.old-1\n"), "{}", ended.stdout);
+    assert!(ended.stdout.starts_with("the older run is now ./run.old-1\n"), "{}", ended.stdout);
     assert_eq!(metrics(&place, "run.old-1"), metrics(&place, "run"));
 
     // Only a run is moved aside.

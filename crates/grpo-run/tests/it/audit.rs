@@ -235,8 +235,12 @@ fn a_roll_back_explains_older_weights() {
         "immediate update: step 5: sampled by the weights weights afte…; the updates of step 4 had left weights afte…",
     ];
     check(&run, &sentences);
-    let back =
-        |from_step| EventKind::RolledBack { from_step, learning_rate_factor: 0.5, kl_coef: 0.05 };
+    let back = |from_step| EventKind::RolledBack {
+        number: 1,
+        from_step,
+        learning_rate_factor: 0.5,
+        kl_coef: 0.05,
+    };
     run.events = vec![event(2, back(4))];
     check(&run, &[]);
     // To another step, and from another.

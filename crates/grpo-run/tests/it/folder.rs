@@ -9,6 +9,7 @@ use tempfile::tempdir;
 
 pub(crate) fn info() -> RunInfo {
     RunInfo {
+        config_sha256: String::new(),
         command: vec!["grpo".into(), "train".into()],
         started: "2026-01-31T12:00:00Z".into(),
         versions: BTreeMap::from([("grpo".into(), "0.1.0".into())]),
@@ -36,7 +37,16 @@ fn a_new_run_has_its_configuration_and_its_information() {
     assert_eq!(run.path(), path);
     assert_eq!(names(&path), ["checkpoints/", "completions/", "config.toml", "run.json"]);
     assert_eq!(run.read_config().unwrap(), "seed = 1\n");
-    assert_eq!(run.read_info().unwrap(), info());
+    // sha256sum of the configuration.
+    let config_sha256 =
+        "46545c629053298cb8b068758bd6cb0ba83f1533f50a054de71575535afea66b".to_owned();
+    let written = run.read_info().unwrap();
+    assert_eq!(written, RunInfo { config_sha256, ..info() });
+    run.check_config(&written).unwrap();
+    fs::write(run.config_path(), "seed = 2\n").unwrap();
+    let error = run.check_config(&written).unwrap_err().to_string();
+    assert!(error.contains("is not what the run was made with"), "{error}");
+    run.check_config(&info()).unwrap();
     assert_eq!(RunFolder::open(&path).unwrap(), run);
 }
 
@@ -200,6 +210,8 @@ fn an_old_run_steps_back_where_the_new_one_fails() {
     let path = folder.path().join("x".repeat(249));
     fs::create_dir(&path).unwrap();
     fs::write(path.join("run.json"), "old").unwrap();
+    // It is locked while it steps aside.
+    fs::write(path.join(".lock"), "").unwrap();
     let before = listing(folder.path());
     let error = create(&path, Existing::Replace).unwrap_err();
     assert!(matches!(error, RunError::Write { .. }), "{error}");

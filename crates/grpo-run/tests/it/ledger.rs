@@ -55,6 +55,7 @@ fn text(step: u64) -> String {
 
 fn folder(path: &std::path::Path) -> RunFolder {
     let info = RunInfo {
+        config_sha256: String::new(),
         command: vec![],
         started: String::new(),
         versions: BTreeMap::new(),
