@@ -75,7 +75,7 @@ impl Session {
         let info = config::run_info(file.seed, data);
         let folder = create_run(&file.run, force, &text, &info)?;
         let lock = folder.lock()?;
-        let before = begun.look(&folder, &outlook)?;
+        let before = begun.look(&file, &folder, &outlook)?;
         let earlier = Earlier::after(&folder, 0)?;
         Ok(begun.session(file, folder, lock, before, earlier))
     }
@@ -101,7 +101,7 @@ impl Session {
         let start = file.start()?;
         unlisted(&start.files, &info.data)?;
         let begun = Begun::of(&file, start, interrupt)?;
-        let before = begun.look(&folder, &[])?;
+        let before = begun.look(&file, &folder, &[])?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
         let earlier = Earlier::after(&folder, step)?;
         let mut session = begun.session(file, folder, lock, before, earlier);
@@ -237,10 +237,20 @@ impl Begun {
     }
 
     /// Says what the run is, and looks at the policy that it begins with.
-    fn look(&self, folder: &RunFolder, outlook: &[String]) -> anyhow::Result<Option<Evaluated>> {
+    fn look(
+        &self,
+        file: &TrainFile,
+        folder: &RunFolder,
+        outlook: &[String],
+    ) -> anyhow::Result<Option<Evaluated>> {
         say(format_args!("run folder   {}", folder.path().display()));
         if let Some(report) = &self.prompts.report {
             say(format_args!("prompts      {report}"));
+        }
+        if file.trains_on_evaluation() {
+            say(format_args!(
+                "evaluation   of prompts that are trained on, as there is no eval.file; the best checkpoint is not one of held-out prompts"
+            ));
         }
         outlook.iter().for_each(|line| say(format_args!("{line}")));
         if !self.writer.spec.codec.is_text() {

@@ -129,6 +129,12 @@ impl TrainFile {
         Ok(Self { advantage, loss, reference, guards, sampler_check, ..self.clone() })
     }
 
+    /// Whether evaluations, of which there are some between the first step and the last, are of prompts that the policy
+    /// is trained on. What begins with nothing but a mark has no such prompts.
+    pub(crate) fn trains_on_evaluation(&self) -> bool {
+        self.data.is_some() && self.eval.file.is_none() && self.eval.every > 0
+    }
+
     pub(crate) fn grpo(&self) -> GrpoConfig {
         GrpoConfig {
             train: self.train,

@@ -4,6 +4,7 @@ mod audit;
 mod completions;
 mod configuration;
 mod describe;
+mod evaluation;
 mod explain;
 mod folders;
 mod golden_models;

@@ -1,0 +1,66 @@
+//! Evaluations during a training.
+
+use serde_json::{Map, Value};
+
+use crate::support::Place;
+use crate::training_texts;
+
+fn metrics(place: &Place, run: &str) -> Vec<Map<String, Value>> {
+    let text = place.read(&format!("{run}/metrics.jsonl"));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+const NOTICE: &str = "evaluation   of prompts that are trained on, as there is no eval.file;";
+
+/// Equal prompts and random numbers each time, of a file of their own; the training is what it is without them.
+#[test]
+fn held_out_prompts_are_evaluated() {
+    let place = training_texts::place("llama");
+    place.write("other.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"the\"}\n");
+    let train = ["train", "train.toml", "--set", "eval.every=2", "--set", "train.steps=3"];
+    let held_out = ["--set", "eval.file=other.jsonl", "--run", "held-out"];
+    let ended = place.succeed(&[&train[..], &held_out].concat());
+    assert!(!ended.stdout.contains(NOTICE), "{}", ended.stdout);
+    let ended_without = place.succeed(&[&train[..], &["--run", "same"]].concat());
+    assert!(ended_without.stdout.contains(NOTICE), "{}", ended_without.stdout);
+
+    let with = metrics(&place, "held-out");
+    let evaluated: Vec<bool> = with.iter().map(|line| line.contains_key("eval_reward")).collect();
+    assert_eq!(evaluated, [false, true, true]);
+    let info: Value = serde_json::from_str(&place.read("held-out/run.json")).unwrap();
+    let files = info["data"].as_array().unwrap();
+    assert!(files.iter().any(|file| file["role"] == "evaluation" && file["path"] == "other.jsonl"));
+    // What is learned does not depend on what is looked at.
+    let learned = |line: &Map<String, Value>| (line["loss"].clone(), line["grad_norm"].clone());
+    let without: Vec<_> = metrics(&place, "same").iter().map(learned).collect();
+    assert_eq!(with.iter().map(learned).collect::<Vec<_>>(), without);
+}
+
+#[test]
+fn evaluations_that_cannot_be() {
+    let place = Place::for_training();
+    for (sets, expected) in [
+        (
+            ["eval.samples=0", "eval.every=2"],
+            "--set eval.every=2: eval.every = 2 asks for evaluations, and eval.samples = 0 leaves nothing to evaluate; set one of the two",
+        ),
+        (
+            ["eval.samples=5", "eval.patience=2"],
+            "train.toml: eval.patience counts evaluations, and eval.every = 0 makes none during the training; set eval.every to a number of steps",
+        ),
+        (
+            ["eval.samples=5", "eval.file=more.jsonl"],
+            "eval.file holds prompts, and a training without [data] has none; leave it out",
+        ),
+        (
+            ["eval.samples=5", "save.keep_last=0"],
+            "--set save.keep_last=0: save.keep_last = 0 would keep no checkpoint; use 1 or more",
+        ),
+        (
+            ["eval.samples=5", "save.every_minutes=-1"],
+            "--set save.every_minutes=-1: save.every_minutes = -1 is out of range; expected 0 to 1000000",
+        ),
+    ] {
+        place.refuse(&["train", "train.toml", "--set", sets[0], "--set", sets[1]], expected);
+    }
+}
