@@ -33,9 +33,8 @@ pub(crate) enum Command {
     /// Say what moved the policy in a step of a run, and why nothing else did
     ///
     /// From the files of the run alone. First in words: why the loss is 0, where it is. Then each group, with what each of
-    /// its completions got for it, and how far it was pushed: the push is minus the sum of the derivatives of the surrogate
-    /// by the log-probabilities of its tokens, above 0 where it became likelier; the KL pull is what the penalty added.
-    /// With --prompt, token by token.
+    /// its completions got for it, and how strongly it was pushed: above 0 the rewards made it likelier; the KL pull is what
+    /// the penalty for leaving the reference added. Under the tables is what their words mean. With --prompt, token by token.
     Explain(ExplainArguments),
     /// Sample one completion of a run again, and show that it is the recorded one, bit for bit
     ///

@@ -93,6 +93,32 @@ pub(crate) struct Wanted {
     /// Of what the tokens are told.
     pub(crate) prompt: Option<u32>,
     pub(crate) sample: Option<u32>,
+    /// What pulled at the policy besides, and is in no gradient of a record.
+    pub(crate) unrecorded: Unrecorded,
+}
+
+/// Pulls that are no derivatives by the log-probability of the sampled token, so that no record has them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unrecorded {
+    /// A KL penalty over the whole vocabulary.
+    pub(crate) exact_kl: bool,
+    pub(crate) entropy_bonus: bool,
+}
+
+impl Unrecorded {
+    fn is_none(self) -> bool {
+        !self.exact_kl && !self.entropy_bonus
+    }
+
+    fn sentences(self) -> impl Iterator<Item = String> {
+        let pulls = [
+            (self.exact_kl, "exact KL penalty (loss.kl_estimator = \"exact\")"),
+            (self.entropy_bonus, "entropy bonus (loss.entropy_bonus)"),
+        ];
+        pulls.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| {
+            format!("The {name} pulls at the policy too: its pull is not in these numbers.")
+        })
+    }
 }
 
 /// The text of a token, where it is known.
@@ -139,7 +165,7 @@ impl Explanation {
             fates,
             groups,
         };
-        explanation.answer = explanation.answer();
+        explanation.answer = explanation.answer(wanted.unrecorded);
         explanation.keep(wanted)?;
         Ok(explanation)
     }
@@ -166,7 +192,7 @@ impl Explanation {
         Ok(())
     }
 
-    fn answer(&self) -> Vec<String> {
+    fn answer(&self, unrecorded: Unrecorded) -> Vec<String> {
         let count = |fate: TokenFate| self.fates.get(fate.name()).copied().unwrap_or(0);
         let moved = count(TokenFate::Moved);
         let all: u64 = self.fates.values().sum();
@@ -180,10 +206,14 @@ impl Explanation {
         }
         if moved == 0 {
             answer.push(format!("No token was moved by the rewards: {}.", self.standstill(all)));
-            answer.push(match self.completions().any(|completion| completion.kl_pull != 0.0) {
-                true => "The KL penalty alone pulled at the policy.".to_owned(),
-                false => "There was no KL penalty to pull at the policy either: the loss and its gradient by every token are 0, entropy bonus aside.".to_owned(),
-            });
+            let is_pulled = self.completions().any(|completion| completion.kl_pull != 0.0);
+            match (is_pulled, unrecorded.is_none()) {
+                (true, true) => answer.push("The KL penalty alone pulled at the policy.".to_owned()),
+                (true, false) => answer.push("The KL penalty pulled at the policy.".to_owned()),
+                (false, true) => answer.push("No KL penalty pulled at the policy either: the loss and its gradient by every token are 0.".to_owned()),
+                (false, false) => {}
+            }
+            answer.extend(unrecorded.sentences());
             return answer;
         }
         if let Some(loss) = metric("loss").filter(|loss| loss.abs() < NO_LOSS) {
@@ -206,6 +236,7 @@ impl Explanation {
                 self.constant_groups, self.group_count
             ));
         }
+        answer.extend(unrecorded.sentences());
         answer
     }
 
@@ -359,6 +390,29 @@ fn why(record: &CompletionRecord, constant: Option<f64>, push: f64, fates: &Fate
         why.push_str("; cut at the limit of tokens");
     }
     why
+}
+
+/// What a fate means to a token, in a sentence for those who know no loss.
+pub(crate) fn meaning_of(fate: TokenFate) -> &'static str {
+    match fate {
+        TokenFate::Moved => "the rewards made the token likelier or less likely",
+        TokenFate::NotScored => {
+            "the reward said nothing of the completion, and nothing is learned from it"
+        }
+        TokenFate::ZeroAdvantage => {
+            "the completion was as good as its group, and nothing is learned from it"
+        }
+        TokenFate::OffPolicy => {
+            "the completion has become too unlike what the policy would write now"
+        }
+        TokenFate::LowEntropy => {
+            "the policy was sure of the token; only those it was unsure of are learned from"
+        }
+        TokenFate::Mismatch => {
+            "the sampler gave the token another probability than the training does; it is left out"
+        }
+        TokenFate::Clipped => "the token has moved as far as one step may move it",
+    }
 }
 
 fn words_of(fate: TokenFate) -> &'static str {

@@ -160,22 +160,59 @@ fn tenth(steps: usize) -> usize {
 /// Fewer steps have no standard deviation that is worth the name.
 const LEAST: usize = 5;
 
-/// The first and the last tenth, which do not overlap; `None` where there are too few for that.
-fn ends(values: &[f64]) -> Option<(&[f64], &[f64])> {
-    let n = tenth(values.len());
-    (values.len() >= 2 * n).then(|| (&values[..n], &values[values.len() - n..]))
+/// The values of a metric in the first and the last tenth of all steps, which do not overlap.
+struct Ends {
+    /// Steps of each tenth.
+    steps: usize,
+    /// Finite values, in at least half of the steps.
+    first: Vec<f64>,
+    /// As many at least.
+    last: Vec<f64>,
+}
+
+impl Ends {
+    /// A step without any reward has no value, and is a step all the same.
+    ///
+    /// # Errors
+    /// There are too few steps, or values: in words.
+    fn of(metrics: &[Map<String, Value>], name: &str) -> Result<Self, String> {
+        let value = |line: &Map<String, Value>| {
+            line.get(name).and_then(Value::as_f64).filter(|value| value.is_finite())
+        };
+        let finite = |lines: &[Map<String, Value>]| lines.iter().filter_map(value).collect();
+        let all: Vec<f64> = finite(metrics);
+        let steps = tenth(metrics.len());
+        if metrics.len() < 2 * steps || all.is_empty() {
+            return Err(too_few(name, all.len()));
+        }
+        let ends = Self {
+            steps,
+            first: finite(&metrics[..steps]),
+            last: finite(&metrics[metrics.len() - steps..]),
+        };
+        for (which, values) in [("first", &ends.first), ("last", &ends.last)] {
+            let missing = steps - values.len();
+            if 2 * missing > steps {
+                return Err(format!(
+                    "`{name}` has no value in {missing} of the {which} {steps} steps; a comparison needs at least half of them"
+                ));
+            }
+        }
+        Ok(ends)
+    }
 }
 
 fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
     let name = if least < 0.0 { REWARD_KEPT } else { REWARD };
     let judged = |outcome, sentence| Judged { name, outcome, sentence };
-    let rewards = finite(metrics, "reward");
-    let Some((first, last)) = ends(&rewards) else {
-        return judged(Outcome::NotJudged, too_few("reward", rewards.len()));
+    let Ends { steps, first, last } = match Ends::of(metrics, "reward") {
+        Ok(ends) => ends,
+        Err(why) => return judged(Outcome::NotJudged, why),
     };
-    let rise = mean(last) - mean(first);
+    let rise = mean(&last) - mean(&first);
     // Of the difference of two means of steps, each with its own variance (Welch).
-    let error = ((variance(first) + variance(last)) / first.len() as f64).sqrt();
+    let squared = |values: &[f64]| variance(values) / values.len() as f64;
+    let error = (squared(&first) + squared(&last)).sqrt();
     // Without any scatter every rise is beyond doubt, and no rise is none.
     let errors = if error > 0.0 {
         rise / error
@@ -189,10 +226,9 @@ fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
     judged(
         outcome,
         format!(
-            "from {:.4} to {:.4} between the first and the last {} steps, {errors:+.1} standard errors; at least {least} are wanted",
-            mean(first),
-            mean(last),
-            first.len()
+            "from {:.4} to {:.4} between the first and the last {steps} steps, {errors:+.1} standard errors; at least {least} are wanted",
+            mean(&first),
+            mean(&last)
         ),
     )
 }
@@ -228,15 +264,14 @@ fn kl_is_small(metrics: &[Map<String, Value>], of: &Kl, most: f64) -> Judged {
 
 fn validity_is_kept(metrics: &[Map<String, Value>], criteria: &SuccessCriteria) -> Judged {
     let judged = |outcome, sentence| Judged { name: "Validity is kept", outcome, sentence };
-    let valid = finite(metrics, "rewards/valid/mean");
-    if valid.is_empty() {
+    if values_of(metrics, "rewards/valid/mean").iter().all(|(_, share)| !share.is_finite()) {
         let sentence = "`rewards/valid/mean` was not measured: the reward has no such part";
         return judged(Outcome::NotJudged, sentence.to_owned());
     }
-    let Some((first, last)) = ends(&valid) else {
-        return judged(Outcome::NotJudged, too_few("rewards/valid/mean", valid.len()));
+    let (first, last) = match Ends::of(metrics, "rewards/valid/mean") {
+        Ok(ends) => (mean(&ends.first), mean(&ends.last)),
+        Err(why) => return judged(Outcome::NotJudged, why),
     };
-    let (first, last) = (mean(first), mean(last));
     let SuccessCriteria { min_validity, max_validity_drop, .. } = *criteria;
     // The numbers that are shown decide too: no 0.80 that is below 0.80.
     let kept = last >= min_validity - ROUNDING && first - last <= max_validity_drop + ROUNDING;
@@ -270,44 +305,57 @@ fn signal_is_there(metrics: &[Map<String, Value>], most: f64) -> Judged {
 
 fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judged {
     let judged = |outcome, sentence| Judged { name: END, outcome, sentence };
-    let stopped = events.iter().find_map(|event| match &event.what {
-        EventKind::Guard { action, message, .. } if action == "stop" => Some((event.step, message)),
+    // What was before a run was resumed is over.
+    let resumed = |event: &Event| event.what == EventKind::Resumed {};
+    let latest = &events[events.iter().rposition(resumed).unwrap_or(0)..];
+    let ended = latest.iter().rev().find(|event| {
+        matches!(
+            event.what,
+            EventKind::Finished {} | EventKind::Stopped { .. } | EventKind::Interrupted {}
+        )
+    });
+    let has_finished = ended.is_some_and(|event| event.what == EventKind::Finished {});
+    let reason = ended.and_then(|event| match &event.what {
+        EventKind::Stopped { reason } => Some(reason),
         _ => None,
     });
-    if let Some((step, reason)) = stopped {
+    // One that goes back stops the run where it may go back no more.
+    let stopped = latest.iter().rev().find_map(|event| match &event.what {
+        EventKind::Guard { action, message, .. } if action == "stop" => Some((event.step, message)),
+        EventKind::Guard { message, .. } => {
+            let reason = reason.filter(|reason| reason.contains(message))?;
+            Some((event.step, reason))
+        }
+        _ => None,
+    });
+    if let Some((step, reason)) = stopped.filter(|_| !has_finished) {
         return judged(Outcome::Failed, format!("stopped after step {step}: {reason}"));
     }
     if metrics.is_empty() {
         return judged(Outcome::NotJudged, "no step is done".to_owned());
     }
     let count = |is: fn(&EventKind) -> bool| events.iter().filter(|event| is(&event.what)).count();
-    let warnings = count(|what| matches!(what, EventKind::Guard { .. }));
+    let spoke = count(|what| matches!(what, EventKind::Guard { .. }));
     let rolled_back = count(|what| matches!(what, EventKind::RolledBack { .. }));
     let mut sentence = format!("none in {} steps", metrics.len());
-    if (warnings, rolled_back) != (0, 0) {
+    if (spoke, rolled_back) != (0, 0) {
         sentence +=
-            &format!("; guards spoke {warnings} times, and the run went back {rolled_back} times");
+            &format!("; guards spoke {spoke} times, and the run went back {rolled_back} times");
     }
-    // A failure or early stopping is no guard, and which of the two it was is for the reader to say.
-    let ended = events.iter().rev().find_map(|event| match &event.what {
-        EventKind::Stopped { reason } => Some((event.step, reason)),
-        _ => None,
-    });
-    if let Some((step, reason)) = ended {
-        sentence += &format!("; it ended early, after step {step}: {reason}");
-        return judged(Outcome::NotJudged, sentence);
+    match ended {
+        Some(_) if has_finished => return judged(Outcome::Passed, sentence),
+        // A failure or early stopping is no guard, and which of the two it was is for the reader to say.
+        Some(Event { step, what: EventKind::Stopped { reason }, .. }) => {
+            sentence += &format!("; it ended early, after step {step}: {reason}");
+        }
+        Some(event) => sentence += &format!("; it was interrupted after step {}", event.step),
+        None => sentence += "; it has not finished: it goes on, or was ended from outside",
     }
-    judged(Outcome::Passed, sentence)
+    judged(Outcome::NotJudged, sentence)
 }
 
 fn too_few(name: &str, steps: usize) -> String {
     format!("`{name}` was measured in {steps} steps; {} are the least to compare", 2 * LEAST)
-}
-
-/// The finite values of a metric: a step without any reward has none.
-fn finite(metrics: &[Map<String, Value>], name: &str) -> Vec<f64> {
-    let measured = values_of(metrics, name).into_iter().map(|(_, value)| value);
-    measured.filter(|value| value.is_finite()).collect()
 }
 
 /// Of a sample.

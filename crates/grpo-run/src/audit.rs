@@ -46,6 +46,8 @@ pub struct Plan {
     pub group_size: u32,
     /// Optimizer steps on each rollout (μ).
     pub updates_per_rollout: usize,
+    /// The completions of each so manieth step are written down; 0 for none.
+    pub completions_every: u64,
     /// What holds the policy back.
     pub reference: ReferencePlan,
 }
@@ -132,6 +134,7 @@ pub fn audit(evidence: &Evidence) -> Vec<Finding> {
         updates::no_reuse(evidence),
         reference::reference(evidence),
     ];
+    findings.extend(reference::epochs(evidence));
     findings.extend(stored::base(evidence));
     findings.extend([
         stored::recorded_completions(evidence),
@@ -141,7 +144,7 @@ pub fn audit(evidence: &Evidence) -> Vec<Finding> {
     findings
 }
 
-/// Both files have the steps 1, 2, 3, …
+/// Both files have the steps 1, 2, 3, …, and a run that finished has all of its own.
 fn steps(evidence: &Evidence) -> Finding {
     let mut violations = Vec::new();
     let ledger: Vec<u64> = evidence.ledger.iter().map(|line| line.step).collect();
@@ -164,7 +167,7 @@ fn steps(evidence: &Evidence) -> Finding {
     let mut checked = format!("{} in ledger.jsonl and metrics.jsonl", count(ledger.len(), "step"));
     let (last, of_metrics) = (ledger.last(), evidence.metrics.last());
     let (last, of_metrics) = (last.copied().unwrap_or(0), of_metrics.copied().unwrap_or(0));
-    if last == of_metrics + 1 {
+    if last == of_metrics + 1 && !evidence.was_written_whole(last) {
         // The ledger's line is written first.
         checked += &format!("; the run was ended in the middle of writing step {last}");
     } else if last != of_metrics {
@@ -172,12 +175,22 @@ fn steps(evidence: &Evidence) -> Finding {
             format!("ledger.jsonl ends with step {last}, and metrics.jsonl with step {of_metrics}");
         violations.push(Violation { step: None, what });
     }
+    let finished =
+        evidence.latest_events().iter().find(|event| event.what == EventKind::Finished {});
+    let steps = evidence.plan.steps;
+    if let Some(event) = finished.filter(|event| (event.step, last) != (steps, steps)) {
+        let what = format!(
+            "events.jsonl says that the run finished after step {}, and ledger.jsonl ends with step {last}; train.steps is {steps}",
+            event.step
+        );
+        violations.push(Violation { step: None, what });
+    }
     Finding::new("steps", checked, violations)
 }
 
 /// The line that a step goes on from.
 enum Before<'a> {
-    /// The step is the first, or the run was rolled back to its beginning.
+    /// The step is the first.
     Start,
     Line(&'a LedgerStep),
     /// The line is missing, which is another property's violation.
@@ -192,28 +205,43 @@ impl Evidence {
         self.ledger.get(place).filter(is_it).or_else(|| self.ledger.iter().find(is_it))
     }
 
-    /// The step before, or the one that the run was rolled back to, where what sampled is what that one left.
+    /// The step before: a run that goes back takes the lines of what it undid out of the ledger.
     fn before(&self, line: &LedgerStep) -> Before<'_> {
-        let rolled_back = self.events.iter().filter_map(|event| match event.what {
-            EventKind::RolledBack { from_step, .. } if from_step + 1 == line.step => {
-                Some(event.step)
-            }
-            _ => None,
-        });
-        for step in rolled_back {
-            if self.weights_after(step) == Some(&line.rollout.weights) {
-                return self.after(step);
-            }
-        }
-        self.after(line.step.saturating_sub(1))
-    }
-
-    fn after(&self, step: u64) -> Before<'_> {
+        let step = line.step.saturating_sub(1);
         match self.line(step) {
             _ if step == 0 => Before::Start,
             Some(line) => Before::Line(line),
             None => Before::Unknown,
         }
+    }
+
+    /// The events since the run was resumed or went back, whichever it did last: those before may be of steps that were
+    /// done again.
+    fn latest_events(&self) -> &[Event] {
+        let again = |event: &Event| {
+            matches!(event.what, EventKind::Resumed {} | EventKind::RolledBack { .. })
+        };
+        let first = self.events.iter().rposition(again).map_or(0, |place| place + 1);
+        &self.events[first..]
+    }
+
+    /// Whether something happened that only happens when all files of a step are written.
+    fn was_written_whole(&self, step: u64) -> bool {
+        self.latest_events().iter().filter(|event| event.step >= step).any(|event| {
+            match &event.what {
+                EventKind::Finished {}
+                | EventKind::Interrupted {}
+                | EventKind::Guard { .. }
+                | EventKind::Reference { .. } => true,
+                // Where one of these files could not be written, the sentence names it.
+                EventKind::Stopped { reason } => {
+                    !reason.contains("metrics.jsonl") && !reason.contains("completions/")
+                }
+                EventKind::Resumed {}
+                | EventKind::RolledBack { .. }
+                | EventKind::Checkpoint { .. } => false,
+            }
+        })
     }
 
     /// Hash of the policy's weights after a step; after step 0 it is where the run began.

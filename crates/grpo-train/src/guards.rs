@@ -173,7 +173,7 @@ impl Guards {
             bound: seen.bound,
             steps: *streak,
             action: guard.action(),
-            message: format!("step {step}: {}{in_a_row}", seen.words),
+            message: format!("step {step}: {}{in_a_row}{}", seen.words, seen.meaning()),
         })
     }
 
@@ -202,12 +202,22 @@ struct Seen {
     value: Option<f64>,
     bound: Option<f64>,
     words: String,
+    /// What that says of the training, where it is known.
+    meaning: Option<String>,
 }
+
+/// What a number that is not finite means.
+const NOTHING_SOUND: &str = "nothing sound can be learned from such a number";
 
 impl Seen {
     /// One that is not finite.
     fn number(words: String) -> Self {
-        Self { value: None, bound: None, words }
+        Self { value: None, bound: None, words, meaning: Some(NOTHING_SOUND.to_owned()) }
+    }
+
+    /// As the end of a sentence.
+    fn meaning(&self) -> String {
+        self.meaning.as_ref().map_or_else(String::new, |meaning| format!(": {meaning}"))
     }
 }
 
@@ -225,8 +235,47 @@ fn seen(guard: &GuardConfig, metrics: &Metrics) -> Option<Seen> {
     let below = guard.below.filter(|bound| value < *bound).map(|bound| (bound, "below"));
     let (bound, side) = above.or(below)?;
     let of = if name == "reward_dominance" { dominant(metrics) } else { String::new() };
-    let words = format!("{name} was {value:.6}{of}, {side} {bound}");
-    Some(Seen { value: value.is_finite().then_some(value), bound: Some(bound), words })
+    let words = format!("{name} was {}{of}, {side} {bound}", short(value));
+    let meaning = meaning(name, side, bound);
+    Some(Seen { value: value.is_finite().then_some(value), bound: Some(bound), words, meaning })
+}
+
+/// With six decimals at most.
+fn short(value: f64) -> String {
+    let text = format!("{value:.6}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// What it means that a metric of the default guards is on this side of a bound.
+fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
+    Some(match (watch, side) {
+        ("frac_reward_zero_std", "above") => {
+            "in nearly all groups the completions are equally good, and there is nothing to learn from"
+                .to_owned()
+        }
+        ("entropy", "below") => {
+            "the next token is all but certain, and groups will soon be copies of one completion"
+                .to_owned()
+        }
+        ("kl", "above") => format!(
+            "on average a token is more than {} times likelier than the reference has it",
+            short((bound.exp() * 10.0).floor() / 10.0)
+        ),
+        ("ratio/p99", "above") => format!(
+            "one token in a hundred moved by more than a factor of {bound} within a step"
+        ),
+        ("completions/clipped_ratio", "above") => {
+            "hardly a completion ends by itself; sampling.max_new_tokens is too small, or the end was unlearned"
+                .to_owned()
+        }
+        ("rewards/failed", "above") => {
+            "nothing is learned from completions whose reward failed".to_owned()
+        }
+        _ => return None,
+    })
 }
 
 /// The part of the reward that explains most.

@@ -9,6 +9,7 @@ use grpo_run::{
     Evidence, Finding, LedgerCompletion, Period, Plan, ReferencePlan, ReferenceStart,
     ReferenceUpdate, RunFolder, StoredWeights, Verdict, audit, verify,
 };
+use grpo_train::{ReferenceFrom, ReferenceSettings};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -114,7 +115,7 @@ fn evidence(folder: &RunFolder, file: &TrainFile) -> anyhow::Result<Evidence> {
         ledger,
         metrics: metrics.collect(),
         events: folder.read_events()?,
-        plan: plan(file, &folder.read_config()?)?,
+        plan: plan(file)?,
         recorded,
         checkpoints: checkpoints.collect(),
         trained: trained.is_dir().then(|| stored(&trained, file, is_adapter)),
@@ -159,34 +160,28 @@ fn hash(policy: anyhow::Result<Policy>) -> StoredWeights {
 }
 
 /// What the configuration says that the run was to do.
-fn plan(file: &TrainFile, text: &str) -> anyhow::Result<Plan> {
+fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
     Ok(Plan {
         steps: u64::from(file.train.steps),
         prompts_per_step: file.train.prompts_per_step,
         group_size: u32::try_from(file.train.group_size)?,
         updates_per_rollout: file.train.updates_per_rollout as usize,
-        reference: reference(&text.parse()?),
+        completions_every: u64::from(file.save.completions_every),
+        reference: reference(file.reference),
     })
 }
 
-/// A name of where it begins, or a section with that and with when it changes.
-fn reference(config: &toml::Table) -> ReferencePlan {
-    let value = config.get("reference");
-    let key = |name: &str| value.and_then(|section| section.get(name));
-    let number = |name: &str| key(name).and_then(toml::Value::as_integer).map(i64::unsigned_abs);
-    let from = key("from").or(value).and_then(toml::Value::as_str);
-    let every = match (number("every_steps"), number("every_epochs")) {
-        (Some(steps), _) => Some(Period::Steps(steps)),
-        (None, Some(epochs)) => Some(Period::Epochs(epochs)),
-        (None, None) => None,
-    };
-    let mix = key("mix").and_then(toml::Value::as_float).unwrap_or(1.0);
+/// What holds the policy back, and when that changes.
+fn reference(settings: ReferenceSettings) -> ReferencePlan {
+    let ReferenceSettings { from, every_steps, every_epochs, mix } = settings.resolved();
+    let every = every_steps
+        .map(|steps| Period::Steps(u64::from(steps)))
+        .or(every_epochs.map(|epochs| Period::Epochs(u64::from(epochs))));
     ReferencePlan {
         from: match from {
-            None | Some("start") => ReferenceStart::Policy,
-            Some("base") => ReferenceStart::Base,
-            Some(_) => ReferenceStart::Other,
+            ReferenceFrom::Start => ReferenceStart::Policy,
+            ReferenceFrom::Base => ReferenceStart::Base,
         },
-        update: every.map(|every| ReferenceUpdate { every, mix }),
+        update: every.zip(mix).map(|(every, mix)| ReferenceUpdate { every, mix }),
     }
 }

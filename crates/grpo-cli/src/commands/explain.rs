@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
+use grpo_core::{KlEstimator, TokenFate};
 use grpo_data::Codec;
 use grpo_run::RunFolder;
 use serde_json::Value;
 
 use crate::args::ExplainArguments;
 use crate::config;
-use crate::explanation::{Explained, Explanation, Token, Wanted};
+use crate::explanation::{Explained, Explanation, Token, Unrecorded, Wanted, meaning_of};
 use crate::output::say;
 use crate::recorded::of_step;
 use crate::train_file::TrainFile;
@@ -31,6 +32,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
         updates: file.train.updates_per_rollout,
         prompt: arguments.prompt,
         sample: arguments.sample,
+        unrecorded: unrecorded(&file)?,
     };
     let explanation = Explanation::of(step, &records, line, wanted, &piece)
         .with_context(|| format!("`{}`", folder.completions_path(step).display()))?;
@@ -40,6 +42,15 @@ pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
         show(&explanation);
     }
     Ok(())
+}
+
+/// What the loss has that no record shows.
+fn unrecorded(file: &TrainFile) -> anyhow::Result<Unrecorded> {
+    let loss = file.loss.resolve()?;
+    Ok(Unrecorded {
+        exact_kl: loss.kl.in_loss() && loss.kl.estimator == KlEstimator::Exact,
+        entropy_bonus: loss.entropy_bonus.is_some(),
+    })
 }
 
 fn show(explanation: &Explanation) {
@@ -70,6 +81,35 @@ fn show(explanation: &Explanation) {
                 ));
                 say(format_args!("{}", of_tokens(tokens)));
             }
+        }
+    }
+    legend(explanation);
+}
+
+/// What the words of the tables mean, of fates those that are there.
+fn legend(explanation: &Explanation) {
+    let line = |word: &str, meaning: &str| say(format_args!("  {word:<15} {meaning}"));
+    say(format_args!("\nin the tables:"));
+    line("advantage", "how much better (above 0) or worse than its group the completion was");
+    line("push", "how strongly the rewards made the completion likelier (above 0) or less likely");
+    line("KL pull", "what the KL penalty added to that, which holds the policy near its reference");
+    let completions = || explanation.groups.iter().flat_map(|group| &group.completions);
+    if completions().any(|completion| completion.tokens.is_some()) {
+        line(
+            "log π",
+            "logarithm of the probability that the policy gave the token; π_ref: the reference",
+        );
+        line("entropy", "how open the choice of the token was; 0: there was none");
+        line(
+            "∂loss/∂log π",
+            "push and KL pull on the token, with the other sign: below 0 it became likelier",
+        );
+        line("of the rewards", "the same without the KL pull");
+    }
+    for fate in TokenFate::ALL {
+        let is_there = completions().any(|completion| completion.fates.contains_key(fate.name()));
+        if is_there {
+            line(fate.name(), meaning_of(fate));
         }
     }
 }
@@ -106,7 +146,7 @@ fn of_tokens(tokens: &[Token]) -> Table {
         "log π_ref",
         "entropy",
         "∂loss/∂log π",
-        "of the surrogate",
+        "of the rewards",
         "fate",
     ];
     let mut table = table(header.map(str::to_owned).to_vec());

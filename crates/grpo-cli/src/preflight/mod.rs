@@ -79,14 +79,14 @@ fn refuse_unfrozen(grpo: &Grpo<Policy>) -> anyhow::Result<()> {
     let on_tape = grpo.learner().reference().parameters_on_tape();
     anyhow::ensure!(
         on_tape == 0,
-        "{on_tape} parameters of the reference are on the tape; it would be trained"
+        "the training would change {on_tape} parameters of the reference, which must stay as it is"
     );
     if let Policy::Adapted(adapted) = grpo.policy() {
         let mut visitor = OnTape(0);
         adapted.base().visit(&mut visitor);
         anyhow::ensure!(
             visitor.0 == 0,
-            "{} parameters of the adapter's base are on the tape; it would be trained",
+            "the training would change {} parameters of the model under the adapter, which must stay as it is",
             visitor.0
         );
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use grpo_run::RunFolder;
 use serde_json::{Value, json};
 
 use crate::support::Place;
@@ -11,6 +12,7 @@ use crate::training_texts;
 
 const LEDGER: &str = "run/ledger.jsonl";
 const METRICS: &str = "run/metrics.jsonl";
+const EVENTS: &str = "run/events.jsonl";
 
 /// A run of three steps with two updates each, that kept every step; the files that are changed, as they were.
 struct Run {
@@ -477,6 +479,7 @@ fn lines_that_are_missing_double_or_elsewhere_are_found() {
         },
         &[
             "steps: ledger.jsonl ends with step 2, and metrics.jsonl with step 3",
+            "steps: events.jsonl says that the run finished after step 3, and ledger.jsonl ends with step 2; train.steps is 3",
             "recorded completions: step 3: its completions were recorded, and the ledger has no such step",
             "checkpoints: step 3: there is a checkpoint of it, and the ledger has no such step",
             &model,
@@ -488,6 +491,7 @@ fn lines_that_are_missing_double_or_elsewhere_are_found() {
             "steps: step 3: ledger.jsonl goes from step 1 to step 3; expected step 2",
             "steps: step 2: ledger.jsonl goes from step 3 to step 2; expected step 4",
             "steps: ledger.jsonl ends with step 2, and metrics.jsonl with step 3",
+            "steps: events.jsonl says that the run finished after step 3, and ledger.jsonl ends with step 2; train.steps is 3",
             "final model: it has the weights after step 3; expected those after step 2, the last one",
         ],
     );
@@ -519,6 +523,7 @@ fn lines_that_are_missing_double_or_elsewhere_are_found() {
         },
         &[
             &[
+                "steps: events.jsonl says that the run finished after step 3, and ledger.jsonl ends with step 2; train.steps is 3".to_owned(),
                 "version match: step 2: sampled by version 4 of the policy; the updates before it had made version 2".to_owned(),
                 format!("immediate update: step 2: sampled by the weights {sampled}; the updates of step 1 had left {left}"),
             ][..],
@@ -602,12 +607,44 @@ fn other_contents_than_those_of_the_ledger_are_found() {
 }
 
 #[test]
+fn completions_that_were_taken_out_are_found() {
+    let run = Run::new();
+    let folder = RunFolder::open(&run.place.path("run")).unwrap();
+    let mut records = folder.completions_of(3).unwrap();
+    records.pop();
+    folder.write_completions(3, &records, &["valid", "qed", "sa"]).unwrap();
+    let row = "recorded completions: step 3: prompt 1, sample 3 is not recorded, and others of the step are";
+    assert_eq!(violations(&run.place), [row]);
+    // Where the run was killed too.
+    fs::remove_dir_all(run.place.path("run/model")).unwrap();
+    assert_eq!(violations(&run.place), [row]);
+    for step in [3, 1] {
+        fs::remove_file(folder.completions_path(step)).unwrap();
+    }
+    let file = |step: u32| {
+        format!(
+            "recorded completions: step {step}: its completions are not there; save.completions_every = 1 says that they were recorded"
+        )
+    };
+    assert_eq!(violations(&run.place), [file(1), file(3)]);
+}
+
+#[test]
 fn a_run_that_was_killed_says_so() {
     let run = Run::new();
     // After the ledger's line, in the middle of that of the metrics.
     fs::remove_dir_all(run.place.path("run/model")).unwrap();
     let (kept, _) = run.metrics.trim_end().rsplit_once('\n').unwrap();
     run.place.write(METRICS, format!("{kept}\n{{\"step\":3,"));
+    // Where it says that it finished, the line was taken out.
+    assert_eq!(
+        violations(&run.place),
+        ["steps: ledger.jsonl ends with step 3, and metrics.jsonl with step 2"]
+    );
+    let events = run.place.read(EVENTS);
+    let (kept, finished) = events.trim_end().rsplit_once('\n').unwrap();
+    assert!(finished.contains("\"finished\""), "{finished}");
+    run.place.write(EVENTS, format!("{kept}\n"));
     let said = table(&run.place);
     assert_eq!(
         said[0],
@@ -629,7 +666,13 @@ fn a_run_that_was_killed_says_so() {
             "recorded completions: step 3: its completions were recorded, and the ledger has no such step"
         ]
     );
-    // Nothing is recorded.
+    // Nothing is recorded, and nothing was to be.
+    let config = run.place.read("run/config.toml");
+    assert!(config.contains("completions_every = 1\n"), "{config}");
+    run.place.write(
+        "run/config.toml",
+        config.replace("completions_every = 1\n", "completions_every = 0\n"),
+    );
     fs::remove_dir_all(run.place.path("run/completions")).unwrap();
     fs::remove_dir_all(run.place.path("run/checkpoints")).unwrap();
     fs::create_dir(run.place.path("run/completions")).unwrap();

@@ -99,8 +99,18 @@ fn the_numbers_are_those_of_the_record() {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(!said.contains("log π_ref"), "{said}");
+    for words in [
+        "\nin the tables:\n  advantage       how much better",
+        "\n  push            how strongly the rewards made the completion likelier (above 0)",
+        "\n  KL pull         what the KL penalty added",
+        "\n  moved           the rewards made the token likelier or less likely\n",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("\n  ∂loss/∂log π"), "{said}");
     let said = explain(&place, &["--step", "3", "--prompt", "1"]);
     assert_eq!(said.matches("log π_ref").count(), 4, "{said}");
+    assert!(said.contains("\n  ∂loss/∂log π    push and KL pull on the token"), "{said}");
     assert!(!said.contains("\nprompt 0 "), "{said}");
 }
 
@@ -124,9 +134,11 @@ fn why_nothing_moved_is_said_first() {
         answer(&said),
         [
             "No token was moved by the rewards: in all 2 groups all rewards are 0.",
-            "There was no KL penalty to pull at the policy either: the loss and its gradient by every token are 0, entropy bonus aside.",
+            "No KL penalty pulled at the policy either: the loss and its gradient by every token are 0.",
         ]
     );
+    assert!(said.contains("\n  zero_advantage  the completion was as good as its group"), "{said}");
+    assert!(!said.contains("\n  moved "), "{said}");
     assert!(said.contains("all rewards of its group are 0"), "{said}");
 
     let place = trained(&["optimizer.learning_rate=0"]);
@@ -174,6 +186,28 @@ fn why_nothing_moved_is_said_first() {
         "No token was moved by the rewards: the reward abstained or failed for every completion."
     );
     assert!(said.contains("the reward failed: no chemistry today"), "{said}");
+}
+
+/// The exact KL and the entropy bonus pull at all tokens of the vocabulary, and no record has that.
+#[test]
+fn what_no_record_has_is_said() {
+    let exact = "The exact KL penalty (loss.kl_estimator = \"exact\") pulls at the policy too: its pull is not in these numbers.";
+    let bonus = "The entropy bonus (loss.entropy_bonus) pulls at the policy too: its pull is not in these numbers.";
+    let settings = ["loss.kl_estimator=exact", "loss.entropy_bonus={type=\"static\",coef=0.01}"];
+    let place = trained(&settings);
+    let said = explain(&place, &["--step", "2"]);
+    assert_eq!(answer(&said)[answer(&said).len() - 2..], [exact, bonus], "{said}");
+    let nothing = "reward={type=\"pattern\",pattern=\"Z\"}";
+    let standstill = "No token was moved by the rewards: in all 2 groups all rewards are 0.";
+    for (setting, sentence) in settings.into_iter().zip([exact, bonus]) {
+        let coef = if sentence == bonus { "loss.kl_coef=0" } else { "loss.kl_coef=0.1" };
+        let place = trained(&[nothing, setting, coef]);
+        assert_eq!(answer(&explain(&place, &["--step", "2"])), [standstill, sentence]);
+    }
+    // Without weight, or in the reward, the exact KL has no gradient that could be missing.
+    let place = trained(&[nothing, settings[0], "loss.kl_coef=0"]);
+    let said = explain(&place, &["--step", "2"]);
+    assert!(!said.contains("exact KL penalty"), "{said}");
 }
 
 #[test]

@@ -196,23 +196,85 @@ fn a_guard_that_stops_the_run_fails_it_and_one_that_warns_does_not() {
         let judged = verdict.criteria[4].clone();
         (judged.outcome, judged.sentence)
     };
-    assert_eq!(judged(&[]), (Outcome::Passed, "none in 7 steps".to_owned()));
-    assert_eq!(
-        judged(&[guard("warn")]),
+    let event = |what| Event { what, ..guard("warn") };
+    let stopped = |reason: &str| event(EventKind::Stopped { reason: reason.to_owned() });
+    let finished = || event(EventKind::Finished {});
+    let resumed = || event(EventKind::Resumed {});
+    let back = || guard("roll_back");
+    let message = "kl = 0.4 is above 0.3";
+    let spoke = |times| {
+        format!("none in 7 steps; guards spoke {times} times, and the run went back 0 times")
+    };
+    let goes_on = "; it has not finished: it goes on, or was ended from outside";
+    let none = "none in 7 steps";
+    let failed = format!("stopped after step 7: {message}");
+    let exhausted = format!("{message}; the run went back 3 times already");
+    let early = "no evaluation up to step 7 was better";
+    for (events, outcome, sentence) in [
+        (vec![finished()], Outcome::Passed, none.to_owned()),
+        (vec![guard("warn"), finished()], Outcome::Passed, spoke(1)),
+        (vec![guard("warn"), guard("stop")], Outcome::Failed, failed.clone()),
+        (vec![guard("stop"), stopped(message)], Outcome::Failed, failed.clone()),
         (
-            Outcome::Passed,
-            "none in 7 steps; guards spoke 1 times, and the run went back 0 times".to_owned()
-        )
+            vec![back(), stopped(&exhausted)],
+            Outcome::Failed,
+            format!("stopped after step 7: {exhausted}"),
+        ),
+        // It stopped once, and was given another chance.
+        (vec![guard("stop"), stopped(message), resumed(), finished()], Outcome::Passed, spoke(1)),
+        (
+            vec![guard("stop"), stopped(message), resumed()],
+            Outcome::NotJudged,
+            format!("{}{goes_on}", spoke(1)),
+        ),
+        (vec![finished(), resumed()], Outcome::NotJudged, format!("{none}{goes_on}")),
+        (vec![], Outcome::NotJudged, format!("{none}{goes_on}")),
+        (
+            vec![event(EventKind::Interrupted {})],
+            Outcome::NotJudged,
+            format!("{none}; it was interrupted after step 7"),
+        ),
+        (
+            vec![guard("warn"), stopped(early)],
+            Outcome::NotJudged,
+            format!("{}; it ended early, after step 7: {early}", spoke(1)),
+        ),
+    ] {
+        assert_eq!(judged(&events), (outcome, sentence), "{events:?}");
+    }
+}
+
+#[test]
+fn steps_without_a_reward_are_steps() {
+    // A tenth of 60 steps is 6. In the first three of the run, and three of its last six, no completion had a reward.
+    let mut rewards: Vec<f64> = (0..60).map(|i| f64::from(i % 2)).collect();
+    rewards[..3].fill(f64::NAN);
+    rewards[54..57].fill(f64::NAN);
+    // 1, 0, 1 at both ends.
+    check(
+        &lines("reward", &rewards),
+        0,
+        Outcome::Failed,
+        "from 0.6667 to 0.6667 between the first and the last 6 steps, +0.0 standard errors; at least 3 are wanted",
     );
-    assert_eq!(
-        judged(&[guard("warn"), guard("stop")]),
-        (Outcome::Failed, "stopped after step 7: kl = 0.4 is above 0.3".to_owned())
-    );
-    let stopped = EventKind::Stopped { reason: "early".to_owned() };
-    let event = Event { what: stopped, ..guard("warn") };
-    assert_eq!(
-        judged(&[event]),
-        (Outcome::NotJudged, "none in 7 steps; it ended early, after step 7: early".to_owned())
+    rewards[57] = f64::NAN;
+    let few =
+        "`reward` has no value in 4 of the last 6 steps; a comparison needs at least half of them";
+    check(&lines("reward", &rewards), 0, Outcome::NotJudged, few);
+    // As it is with a metric that lines do not have at all.
+    let mut without = lines("reward", &rewards);
+    without.reverse();
+    for line in &mut without {
+        line.remove("reward")
+            .filter(|value| !value.is_null())
+            .map(|value| line.insert("reward".to_owned(), value));
+    }
+    check(&without, 0, Outcome::NotJudged, &few.replace("last", "first"));
+    check(
+        &lines("rewards/valid/mean", &rewards),
+        2,
+        Outcome::NotJudged,
+        &few.replace("reward", "rewards/valid/mean"),
     );
 }
 

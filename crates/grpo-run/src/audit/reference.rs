@@ -20,8 +20,6 @@ pub enum ReferenceStart {
     Policy,
     /// The model that an adapter is trained on.
     Base,
-    /// Weights that the ledger does not have.
-    Other,
 }
 
 /// When the reference changes, and to what.
@@ -81,7 +79,7 @@ pub(super) fn reference(evidence: &Evidence) -> Finding {
             (Before::Start, ReferenceStart::Base) => {
                 line.base.as_ref().map(|base| (base, "the base of the adapter is"))
             }
-            (Before::Start, ReferenceStart::Other) | (Before::Unknown, _) => None,
+            (Before::Unknown, _) => None,
         };
         if let Some((expected, whose)) =
             expected.filter(|(expected, _)| *expected != &line.reference)
@@ -103,6 +101,17 @@ pub(super) fn reference(evidence: &Evidence) -> Finding {
         _ => format!("{} in {}", count(changes, "change"), count(evidence.ledger.len(), "step")),
     };
     Finding::new("reference", checked, violations)
+}
+
+/// What is not said of the steps after which a reference changes that counts passes over the prompts; nothing of any other.
+pub(super) fn epochs(evidence: &Evidence) -> Option<Finding> {
+    let every = evidence.plan.reference.update?.every;
+    matches!(every, Period::Epochs(_)).then(|| {
+        let reason = format!(
+            "the reference changes {every}, and no file of the run says how many prompts there were, so that one cannot tell after which steps it should"
+        );
+        Finding::not_recorded("reference epochs", reason)
+    })
 }
 
 /// What is wrong with a change, or with there being none.

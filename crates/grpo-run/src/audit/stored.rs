@@ -57,7 +57,7 @@ pub(super) fn base(evidence: &Evidence) -> Option<Finding> {
     Some(Finding::new("base", checked, violations))
 }
 
-/// The completions that were written down are those that were sampled.
+/// The completions that were written down are those that were sampled, and all that should be are.
 pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
     const PROPERTY: &str = "recorded completions";
     let mut violations = Vec::new();
@@ -68,9 +68,6 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
             violated("its completions were recorded, and the ledger has no such step".to_owned());
             continue;
         };
-        // A run that was ended from outside may have been writing them.
-        let may_lack = evidence.trained.is_none()
-            && evidence.ledger.last().is_some_and(|last| last.step == step);
         all += recorded.len();
         let place = |completion: &LedgerCompletion| (completion.prompt, completion.sample);
         let mut found: BTreeMap<(u32, u32), Vec<&LedgerCompletion>> = BTreeMap::new();
@@ -81,7 +78,6 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
             let (prompt, sample) = place(sampled);
             let words = format!("prompt {prompt}, sample {sample}");
             match found.remove(&(prompt, sample)).as_deref() {
-                None if may_lack => {}
                 None => violated(format!("{words} is not recorded, and others of the step are")),
                 Some([one]) if *one == sampled => {}
                 Some([_]) => violated(format!(
@@ -96,7 +92,21 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
             violated(format!("prompt {prompt}, sample {sample} is recorded, and was not sampled"));
         }
     }
-    if evidence.recorded.is_empty() {
+    let every = evidence.plan.completions_every;
+    let last = evidence.ledger.last().map(|line| line.step);
+    for line in &evidence.ledger {
+        let is_due = every > 0 && line.step.is_multiple_of(every);
+        // A run that was ended from outside wrote the ledger's line first.
+        let may_lack = Some(line.step) == last && !evidence.was_written_whole(line.step);
+        if is_due && !may_lack && !evidence.recorded.contains_key(&line.step) {
+            let what = format!(
+                "its completions are not there; save.completions_every = {every} says that they were recorded"
+            );
+            violations.push(Violation { step: Some(line.step), what });
+        }
+    }
+    violations.sort_by_key(|violation| violation.step);
+    if evidence.recorded.is_empty() && violations.is_empty() {
         return Finding::not_recorded(PROPERTY, "the run recorded none");
     }
     let checked =

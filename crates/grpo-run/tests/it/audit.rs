@@ -55,7 +55,14 @@ fn evidence(steps: u64, reference: ReferencePlan, changes: &[u64], mix: f64) -> 
         ledger: (1..=steps).map(line).collect(),
         metrics: (1..=steps).collect(),
         events: vec![],
-        plan: Plan { steps, prompts_per_step: 1, group_size: 3, updates_per_rollout: 2, reference },
+        plan: Plan {
+            steps,
+            prompts_per_step: 1,
+            group_size: 3,
+            updates_per_rollout: 2,
+            completions_every: 0,
+            reference,
+        },
         recorded: BTreeMap::new(),
         checkpoints: BTreeMap::from([
             (0, StoredWeights::Hash(weights(0))),
@@ -103,6 +110,15 @@ fn references_that_change_as_they_should() {
     }
     check(&evidence(7, every(Period::Epochs(1), 0.5), &[2, 3, 5], 0.5), &[]);
     check(&evidence(7, every(Period::Epochs(1), 0.5), &[], 0.5), &[]);
+    // When passes over the prompts end is in no file, and is not said to be proven.
+    let reason = "the reference changes after every epoch, and no file of the run says how many prompts there were, so that one cannot tell after which steps it should";
+    let run = evidence(7, every(Period::Epochs(1), 0.5), &[2, 3, 5], 0.5);
+    assert_eq!(
+        finding(&run, "reference epochs").verdict,
+        Verdict::NotRecorded { reason: reason.into() }
+    );
+    let of_steps = audit(&evidence(7, every(Period::Steps(3), 0.5), &[3, 6], 0.5));
+    assert!(of_steps.iter().all(|finding| finding.property != "reference epochs"));
 }
 
 #[test]
@@ -177,8 +193,7 @@ fn the_reference_of_the_beginning() {
         &run,
         &["reference: step 1: the reference is the base…, and the policy began as weights afte…"],
     );
-    run.plan.reference.from = ReferenceStart::Other;
-    check(&run, &[]);
+    run.plan.reference.from = ReferenceStart::Base;
     // Another base than in the first step, and than is there now.
     run.ledger[1].base = Some("another".into());
     run.base = Some(StoredWeights::Hash("a third".into()));
@@ -203,52 +218,72 @@ fn the_reference_of_the_beginning() {
     );
 }
 
-/// A run that went back from step 4 to the checkpoint of step 2, and went on with step 5.
-fn rolled_back() -> Evidence {
+#[test]
+fn a_roll_back_explains_no_older_weights() {
+    let back =
+        EventKind::RolledBack { number: 1, from_step: 4, learning_rate_factor: 0.5, kl_coef: 0.05 };
+    // The undone steps are not in the ledger, and those after have their own line before.
     let mut run = evidence(6, FIXED, &[], 1.0);
-    for line in &mut run.ledger[4..] {
-        line.rollout.policy_version -= 4;
-        line.rollout.weights = if line.step == 5 {
-            weights(4)
-        } else {
-            format!("anew {}", line.rollout.policy_version)
-        };
-        let version = line.rollout.policy_version;
-        let entry = |sample| LedgerCompletion::of(line.step, [0, sample], version, [3], &[-1.0]);
-        let completions: Vec<LedgerCompletion> = (0..3).map(entry).collect();
-        for (number, update) in (1..).zip(&mut line.updates) {
-            update.version = version + number;
-            update.weights = format!("anew {}", version + number);
-            update.completions.clone_from(&completions);
-        }
-        line.rollout.completions = completions;
+    run.events = vec![event(2, back)];
+    check(&run, &[]);
+    // Step 5 was sampled by what step 2 left, whatever an event says.
+    run.ledger[4].rollout.policy_version = 4;
+    run.ledger[4].rollout.weights = weights(4);
+    let found = violations(&run);
+    for sentence in [
+        "version match: step 5: sampled by version 4 of the policy; the updates before it had made version 8",
+        "immediate update: step 5: sampled by the weights weights afte…; the updates of step 4 had left weights afte…",
+    ] {
+        assert!(found.iter().any(|what| what == sentence), "{found:?}");
     }
-    run.trained = Some(StoredWeights::Hash("anew 8".into()));
-    run
 }
 
 #[test]
-fn a_roll_back_explains_older_weights() {
-    let mut run = rolled_back();
-    let sentences = [
-        "version match: step 5: sampled by version 4 of the policy; the updates before it had made version 8",
-        "immediate update: step 5: sampled by the weights weights afte…; the updates of step 4 had left weights afte…",
-    ];
-    check(&run, &sentences);
-    let back = |from_step| EventKind::RolledBack {
-        number: 1,
-        from_step,
-        learning_rate_factor: 0.5,
-        kl_coef: 0.05,
-    };
-    run.events = vec![event(2, back(4))];
+fn a_step_may_lack_its_metrics_where_the_run_was_ended_from_outside() {
+    let mut run = evidence(3, FIXED, &[], 1.0);
+    run.metrics.pop();
+    let lacks = "steps: ledger.jsonl ends with step 3, and metrics.jsonl with step 2";
     check(&run, &[]);
-    // To another step, and from another.
-    run.events = vec![event(1, back(4)), event(2, back(3))];
-    check(&run, &sentences);
-    // A run whose steps are counted anew after it went back has the event, and needs no explanation.
-    let mut run = evidence(6, FIXED, &[], 1.0);
-    run.events = vec![event(2, back(4))];
+    let words = "3 steps in ledger.jsonl and metrics.jsonl; the run was ended in the middle of writing step 3";
+    assert_eq!(finding(&run, "steps").checked, words);
+    let stopped = |reason: &str| EventKind::Stopped { reason: reason.into() };
+    let guard = EventKind::Guard {
+        watch: "kl".into(),
+        value: None,
+        bound: None,
+        steps: 1,
+        action: "stop".into(),
+        message: "step 3: kl was 2, above 1".into(),
+    };
+    let reference = EventKind::Reference { mix: 1.0, weights: weights(6) };
+    let whole =
+        [EventKind::Finished {}, EventKind::Interrupted {}, stopped("enough"), guard, reference];
+    for what in whole {
+        run.events = vec![event(3, what.clone())];
+        check(&run, &[lacks]);
+        // Of a step before, and of before the run went on.
+        run.events = vec![event(2, what.clone())];
+        if what != (EventKind::Finished {}) {
+            check(&run, &[]);
+        }
+        run.events = vec![event(3, what), event(2, EventKind::Resumed {})];
+        check(&run, &[]);
+    }
+    // No room for the line itself.
+    run.events = vec![event(3, stopped("`run/metrics.jsonl` could not be written"))];
+    check(&run, &[]);
+}
+
+#[test]
+fn a_run_that_finished_has_all_of_its_steps() {
+    let mut run = evidence(3, FIXED, &[], 1.0);
+    run.events = vec![event(3, EventKind::Finished {})];
+    check(&run, &[]);
+    run.plan.steps = 5;
+    let lacks = "steps: events.jsonl says that the run finished after step 3, and ledger.jsonl ends with step 3; train.steps is 5";
+    check(&run, &[lacks]);
+    // It was given more steps, and went on.
+    run.events.push(event(3, EventKind::Resumed {}));
     check(&run, &[]);
 }
 
@@ -276,10 +311,11 @@ fn what_the_run_left() {
     let reason = "the training failed in step 4, and what was learned there is in it".to_owned();
     assert_eq!(finding(&run, "final model").verdict, Verdict::NotRecorded { reason });
     // One that ended well has not.
-    for ending in [EventKind::Finished {}, EventKind::Stopped { reason: "enough".into() }] {
-        run.events = vec![event(3, ending)];
-        check(&run, &other);
-    }
+    run.events = vec![event(3, EventKind::Stopped { reason: "enough".into() })];
+    check(&run, &other);
+    run.events = vec![event(3, EventKind::Finished {})];
+    let steps = "steps: events.jsonl says that the run finished after step 3, and ledger.jsonl ends with step 3; train.steps is 5";
+    check(&run, &[steps, other[0]]);
 }
 
 #[test]
@@ -292,13 +328,34 @@ fn completions_that_were_written_down() {
     assert_eq!(finding(&run, PROPERTY).checked, "3 completions of 1 step");
     run.recorded = BTreeMap::from([(3, [&sampled[..], &sampled[1..2]].concat())]);
     check(&run, &["recorded completions: step 3: prompt 0, sample 1 is recorded 2 times"]);
-    // A run that ended by itself wrote all of them; one that was killed was writing those of its last step.
+    // The file of a step is written at once: it is never there in part, whatever ended the run.
     run.recorded = BTreeMap::from([(3, sampled[..2].to_vec())]);
     let lacks = "recorded completions: step 3: prompt 0, sample 2 is not recorded, and others of the step are";
     check(&run, &[lacks]);
     run.trained = None;
-    check(&run, &[]);
+    check(&run, &[lacks]);
     let of_first = run.ledger[0].rollout.completions[..2].to_vec();
-    run.recorded.insert(1, of_first);
+    run.recorded = BTreeMap::from([(1, of_first)]);
     check(&run, &[&lacks.replace("step 3", "step 1")]);
+}
+
+#[test]
+fn completions_that_should_have_been_written_down() {
+    let missing = |step: u64, every: u64| {
+        format!(
+            "recorded completions: step {step}: its completions are not there; save.completions_every = {every} says that they were recorded"
+        )
+    };
+    let mut run = evidence(5, FIXED, &[], 1.0);
+    run.plan.completions_every = 2;
+    check(&run, &[&missing(2, 2), &missing(4, 2)]);
+    run.recorded.insert(2, run.ledger[1].rollout.completions.clone());
+    check(&run, &[&missing(4, 2)]);
+    run.recorded.insert(4, run.ledger[3].rollout.completions.clone());
+    check(&run, &[]);
+    // One that was killed may lack those of its last step, and no others.
+    run.plan.completions_every = 1;
+    check(&run, &[&missing(1, 1), &missing(3, 1)]);
+    run.events = vec![event(5, EventKind::Finished {})];
+    check(&run, &[&missing(1, 1), &missing(3, 1), &missing(5, 1)]);
 }

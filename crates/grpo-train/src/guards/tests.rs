@@ -69,9 +69,38 @@ fn a_trip_says_all_of_it() {
         bound: Some(0.5),
         steps: 2,
         action: Action::RollBack { learning_rate_factor: 0.5, kl_coef_factor: 1.0 },
-        message: "step 8: rewards/valid/mean was 0.250000, below 0.5, 2 steps in a row".to_owned(),
+        message: "step 8: rewards/valid/mean was 0.25, below 0.5, 2 steps in a row".to_owned(),
     };
     assert_eq!(guards.observe(8, &of(0.25)).unwrap(), [trip]);
+}
+
+#[test]
+fn default_guards_say_what_they_mean() {
+    let mut guards = Guards::new(&default_guards());
+    let metrics = Metrics::of_pairs(&[
+        ("frac_reward_zero_std", 0.95),
+        ("entropy", 0.01),
+        ("kl", 1.5),
+        ("ratio/p99", 3.41),
+        ("completions/clipped_ratio", 1.0),
+        ("rewards/failed", 0.125),
+    ]);
+    let mut messages = Vec::new();
+    for step in 1..=5 {
+        let trips = guards.observe(step, &metrics).unwrap();
+        messages.extend(trips.into_iter().map(|trip| trip.message));
+    }
+    assert_eq!(
+        messages,
+        [
+            "step 3: kl was 1.5, above 1, 3 steps in a row: on average a token is more than 2.7 times likelier than the reference has it",
+            "step 3: ratio/p99 was 3.41, above 3, 3 steps in a row: one token in a hundred moved by more than a factor of 3 within a step",
+            "step 3: rewards/failed was 0.125, above 0, 3 steps in a row: nothing is learned from completions whose reward failed",
+            "step 5: frac_reward_zero_std was 0.95, above 0.9, 5 steps in a row: in nearly all groups the completions are equally good, and there is nothing to learn from",
+            "step 5: entropy was 0.01, below 0.02, 5 steps in a row: the next token is all but certain, and groups will soon be copies of one completion",
+            "step 5: completions/clipped_ratio was 1, above 0.9, 5 steps in a row: hardly a completion ends by itself; sampling.max_new_tokens is too small, or the end was unlearned",
+        ]
+    );
 }
 
 #[test]
@@ -80,7 +109,7 @@ fn a_dominant_part_has_a_name() {
     let metrics =
         [("reward_share/qed", 0.25), ("reward_share/sa", -0.75), ("reward_dominance", 0.75)];
     let trips = guards.observe(1, &Metrics::of_pairs(&metrics)).unwrap();
-    assert_eq!(trips[0].message, "step 1: reward_dominance was 0.750000 (sa), above 0.5");
+    assert_eq!(trips[0].message, "step 1: reward_dominance was 0.75 (sa), above 0.5");
 }
 
 #[test]
@@ -90,11 +119,19 @@ fn what_is_not_finite() {
     assert_eq!(guards.observe(1, &fine).unwrap(), []);
     let trips = guards.observe(2, &Metrics::of_pairs(&[("kl", f64::INFINITY)])).unwrap();
     assert_eq!((trips[0].value, trips[0].bound, trips[0].action), (None, None, Action::Stop));
-    assert_eq!(trips[0].message, "step 2: kl was inf");
+    assert_eq!(
+        trips[0].message,
+        "step 2: kl was inf: nothing sound can be learned from such a number"
+    );
 
     let diverged = TrainError::Diverged { what: "loss", value: f64::NAN };
     let trips = guards.failed(3, &diverged);
-    assert_eq!(trips[0].message, format!("step 3: the step failed: {diverged}, 2 steps in a row"));
+    assert_eq!(
+        trips[0].message,
+        format!(
+            "step 3: the step failed: {diverged}, 2 steps in a row: nothing sound can be learned from such a number"
+        )
+    );
     let other = TrainError::TwoPeriods;
     assert_eq!(guards.failed(4, &other), []);
     let mut none = Guards::new(&[guard("kl", GuardAction::Stop)]);
