@@ -1,6 +1,6 @@
 //! The parameters of a module by their paths: what belongs to them (an optimizer's moments), and other values for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
@@ -11,40 +11,87 @@ use crate::precision::dense;
 use crate::stored::StoredTensors;
 use crate::{CausalLm, Frozen, ModelError};
 
-/// Id and path of each float parameter, as `blocks.0.attention.query.weight`, in the order of the module.
-///
-/// Ids are new in every process; paths are what outlasts it.
-pub fn parameter_paths<M: Module>(model: &M) -> Vec<(ParamId, String)> {
-    let mut visitor = Paths { path: Vec::new(), found: Vec::new() };
-    model.visit(&mut visitor);
+/// A float parameter of a module.
+pub struct Parameter {
+    /// New in every process.
+    pub id: ParamId,
+    /// As `blocks.0.attention.query.weight`: what outlasts the process.
+    pub path: String,
+    /// Lengths of its axes.
+    pub shape: Vec<usize>,
+    /// Whether a gradient could reach it.
+    pub is_on_tape: bool,
+    /// What it is a part of, in Burn's words, such as `Struct:Linear`.
+    pub(crate) owner: String,
+    value: Box<dyn Fn() -> Tensor<1>>,
+}
+
+impl Parameter {
+    /// How many numbers it has.
+    pub fn num_elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Its numbers in the order of rows, off the tape, and in f32 however they are held. Made when they are asked for;
+    /// what is held in f32, row after row, is shared.
+    pub fn value(&self) -> Tensor<1> {
+        (self.value)()
+    }
+
+    /// Whether it is the matrix of a linear layer.
+    pub(crate) fn is_linear_weight(&self) -> bool {
+        self.owner == "Struct:Linear" && self.path.rsplit('.').next() == Some("weight")
+    }
+}
+
+/// Each float parameter that `module` shows to a visitor, in its order.
+pub fn parameters<M: Module>(module: &M) -> Vec<Parameter> {
+    let mut visitor = Parameters { around: Vec::new(), found: Vec::new() };
+    module.visit(&mut visitor);
     visitor.found
 }
 
-struct Paths {
-    path: Vec<String>,
-    found: Vec<(ParamId, String)>,
+/// Burn tells the path piece by piece.
+struct Parameters {
+    /// Names and kinds of the modules around the parameter.
+    around: Vec<(String, String)>,
+    found: Vec<Parameter>,
 }
 
-impl ModuleVisitor for Paths {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_owned());
+impl ModuleVisitor for Parameters {
+    fn enter_module(&mut self, name: &str, container_type: &str) {
+        self.around.push((name.to_owned(), container_type.to_owned()));
     }
 
     fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
+        self.around.pop();
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.found.push((param.id, self.path.join(".")));
+        let names: Vec<&str> = self.around.iter().map(|(name, _)| name.as_str()).collect();
+        let value = param.val();
+        let is_on_tape = value.is_autodiff();
+        let value = if is_on_tape { value.inner() } else { value };
+        self.found.push(Parameter {
+            id: param.id,
+            path: names.join("."),
+            shape: value.dims().to_vec(),
+            is_on_tape,
+            owner: self.around.last().map_or_else(String::new, |(_, kind)| kind.clone()),
+            value: Box::new(move || {
+                let value = dense(value.clone());
+                let elements = value.shape().num_elements();
+                value.reshape([elements])
+            }),
+        });
     }
 }
 
 impl<M: CausalLm> Frozen<M> {
     /// Its parameters by their paths, to be written.
     pub fn stored(&self) -> StoredTensors {
-        let mut visitor = Values { path: Vec::new(), found: Vec::new() };
-        self.model().visit(&mut visitor);
-        StoredTensors::named(visitor.found)
+        let found = parameters(self.model()).into_iter();
+        StoredTensors::named(found.map(|parameter| (parameter.path.clone(), parameter.value())))
     }
 
     /// The same model with the values of [`read_tensors`], which `path` is named by in errors.
@@ -56,7 +103,8 @@ impl<M: CausalLm> Frozen<M> {
         values: BTreeMap<String, TensorData>,
         path: &Path,
     ) -> Result<Self, ModelError> {
-        let mut mapper = Replace { path: Vec::new(), values, file: path, fault: None };
+        let paths = parameters(self.model()).into_iter().map(|parameter| parameter.path).collect();
+        let mut mapper = Replace { paths, values, file: path, fault: None };
         let model = self.into_model().map(&mut mapper);
         match (mapper.fault, mapper.values.into_keys().next()) {
             (Some(fault), _) => Err(fault),
@@ -66,45 +114,17 @@ impl<M: CausalLm> Frozen<M> {
     }
 }
 
-struct Values {
-    path: Vec<String>,
-    found: Vec<(String, Tensor<1>)>,
-}
-
-impl ModuleVisitor for Values {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let value = dense(param.val().inner());
-        let elements = value.shape().num_elements();
-        self.found.push((self.path.join("."), value.reshape([elements])));
-    }
-}
-
 struct Replace<'a> {
-    path: Vec<String>,
+    /// Of the parameters that are left.
+    paths: VecDeque<String>,
     values: BTreeMap<String, TensorData>,
     file: &'a Path,
     fault: Option<ModelError>,
 }
 
 impl ModuleMapper for Replace<'_> {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let name = self.path.join(".");
+        let name = self.paths.pop_front().expect("a mapper sees what a visitor sees");
         let (file, expected) = (self.file.to_owned(), param.dims().iter().product::<usize>());
         let Some(values) = self.values.remove(&name) else {
             self.fault.get_or_insert(ModelError::MissingTensor { path: file, name });

@@ -1,12 +1,13 @@
 //! What sampling, scoring and training need of a causal language model.
 
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Gradients, Tensor};
 use grpo_logprob::Head;
 
 use crate::{
-    CacheSlot, Dropout, KvCache, TokenBatch, WeightPrecision, WeightsDigest, weights_digest,
+    CacheSlot, Dropout, KvCache, TokenBatch, WeightPrecision, WeightsDigest, parameters,
+    weights_digest,
 };
 
 /// A left-to-right transformer.
@@ -175,23 +176,7 @@ impl<M: CausalLm> Frozen<M> {
 
     /// How many of its tensors a gradient could reach: none, or a broken invariant.
     pub fn parameters_on_tape(&self) -> usize {
-        struct OnTape(usize);
-        impl ModuleVisitor for OnTape {
-            fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-                self.0 += usize::from(param.val().is_autodiff());
-            }
-        }
-        let mut on_tape = OnTape(0);
-        self.0.visit(&mut on_tape);
-        on_tape.0
-    }
-
-    pub(crate) fn of_inner(model: M) -> Self {
-        Self(model)
-    }
-
-    pub(crate) fn into_inner(self) -> M {
-        self.0
+        parameters(&self.0).iter().filter(|parameter| parameter.is_on_tape).count()
     }
 
     /// See [`CausalLm::hidden`].

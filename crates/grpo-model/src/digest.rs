@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::Tensor;
+use burn::module::Module;
 use grpo_kernels::on_host;
 
-use crate::precision::dense;
+use crate::parameters;
 
 /// A BLAKE3 hash of the parameters of a module; as text, 64 hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,47 +32,24 @@ impl From<WeightsDigest> for String {
 ///
 /// On the CPU the numbers are read where they lie.
 pub fn weights_digest<M: Module>(module: &M) -> WeightsDigest {
-    let mut hash = Hashing { hasher: blake3::Hasher::new(), path: Vec::new() };
-    module.visit(&mut hash);
-    WeightsDigest(hash.hasher.finalize())
-}
-
-struct Hashing {
-    hasher: blake3::Hasher,
-    /// Names of the modules around the parameter.
-    path: Vec<String>,
+    let mut hasher = blake3::Hasher::new();
+    for parameter in parameters(module) {
+        // Lengths in front, so that no two lists of parts are the same bytes.
+        number(&mut hasher, parameter.path.len());
+        hasher.update(parameter.path.as_bytes());
+        number(&mut hasher, parameter.shape.len());
+        parameter.shape.iter().for_each(|&length| number(&mut hasher, length));
+        on_host(parameter.value(), |numbers| match bytemuck::cast_slice(numbers) {
+            bytes if bytes.len() >= ON_THREADS => hasher.update_rayon(bytes),
+            bytes => hasher.update(bytes),
+        });
+    }
+    WeightsDigest(hasher.finalize())
 }
 
 /// From this size on, more threads pay.
 const ON_THREADS: usize = 1 << 17;
 
-impl Hashing {
-    /// Lengths in front, so that no two lists of parts are the same bytes.
-    fn number(&mut self, number: usize) {
-        self.hasher.update(&(number as u64).to_le_bytes());
-    }
-}
-
-impl ModuleVisitor for Hashing {
-    fn enter_module(&mut self, name: &str, _container_type: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let value = param.val();
-        let value = dense(if value.is_autodiff() { value.inner() } else { value });
-        let path = self.path.join(".");
-        self.number(path.len());
-        self.hasher.update(path.as_bytes());
-        self.number(D);
-        value.dims().into_iter().for_each(|length| self.number(length));
-        on_host(value, |numbers| match bytemuck::cast_slice(numbers) {
-            bytes if bytes.len() >= ON_THREADS => self.hasher.update_rayon(bytes),
-            bytes => self.hasher.update(bytes),
-        });
-    }
+fn number(hasher: &mut blake3::Hasher, number: usize) {
+    hasher.update(&(number as u64).to_le_bytes());
 }

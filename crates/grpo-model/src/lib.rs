@@ -35,7 +35,7 @@ mod stored;
 mod tokens;
 mod transformer;
 
-pub use by_path::{parameter_paths, read_tensors};
+pub use by_path::{Parameter, parameters, read_tensors};
 pub use cache::{CacheSlot, KvCache};
 pub use causal::{CausalLm, Forward, Frozen};
 pub use checkpoint::{INDEX_FILE, WEIGHTS_FILE};

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
 
-use crate::{CausalLm, Frozen};
+use crate::{CausalLm, Frozen, Parameter, parameters};
 
 /// Two models that have no parameters in common.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +33,7 @@ impl<M: CausalLm> Frozen<M> {
             return Ok(Self::snapshot(policy));
         }
         let policy = policy.valid();
-        let own = self.into_inner().with_parameters_of(&policy);
+        let own = self.into_model().with_parameters_of(&policy);
         let (reference, trained) = (shapes(&own), shapes(&policy));
         if reference != trained {
             let words = |shapes: &[Vec<usize>]| format!("{} tensors: {shapes:?}", shapes.len());
@@ -42,9 +42,8 @@ impl<M: CausalLm> Frozen<M> {
                 policy: shortened(&words(&trained)),
             });
         }
-        let mut values = Values(VecDeque::new());
-        policy.visit(&mut values);
-        Ok(Self::of_inner(own.map(&mut Mixer { policy: values, mix })))
+        let policy = parameters(&policy).iter().map(Parameter::value).collect();
+        Ok(Self::of_model(own.map(&mut Mixer { policy, mix })))
     }
 }
 
@@ -55,36 +54,18 @@ fn shortened(words: &str) -> String {
 }
 
 fn shapes<M: Module>(model: &M) -> Vec<Vec<usize>> {
-    struct Shapes(Vec<Vec<usize>>);
-    impl ModuleVisitor for Shapes {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.0.push(param.val().dims().to_vec());
-        }
-    }
-    let mut shapes = Shapes(Vec::new());
-    model.visit(&mut shapes);
-    shapes.0
-}
-
-/// Parameters in the order in which a module shows them; each a view of what is there.
-struct Values(VecDeque<Tensor<1>>);
-
-impl ModuleVisitor for Values {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let value = param.val();
-        let elements = value.shape().num_elements();
-        self.0.push_back(value.reshape([elements]));
-    }
+    parameters(model).into_iter().map(|parameter| parameter.shape).collect()
 }
 
 struct Mixer {
-    policy: Values,
+    /// Its parameters that are left, in the order in which a module shows them.
+    policy: VecDeque<Tensor<1>>,
     mix: f64,
 }
 
 impl ModuleMapper for Mixer {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let policy = self.policy.0.pop_front().expect("both have the same shapes");
+        let policy = self.policy.pop_front().expect("both have the same shapes");
         let mix = self.mix;
         param.map(|own| {
             let shape = own.dims();
@@ -123,13 +104,9 @@ mod tests {
     }
 
     fn numbers<M: CausalLm>(model: &M) -> Vec<f32> {
-        let mut values = Values(VecDeque::new());
-        model.valid().visit(&mut values);
-        values
-            .0
-            .into_iter()
-            .flat_map(|value| value.into_data().iter::<f32>().collect::<Vec<_>>())
-            .collect()
+        let read =
+            |parameter: &Parameter| parameter.value().into_data().iter().collect::<Vec<f32>>();
+        parameters(model).iter().flat_map(read).collect()
     }
 
     fn hidden(model: &Frozen<Policy>) -> Vec<f32> {
@@ -143,7 +120,7 @@ mod tests {
         for mix in [0.25, 0.6, 1.0] {
             let mixed = Frozen::snapshot(&reference).mixed(&policy, mix).unwrap();
             assert_eq!(mixed.parameters_on_tape(), 0);
-            let got = numbers(&mixed.into_inner());
+            let got = numbers(&mixed.into_model());
             for ((got, a), b) in got.iter().zip(numbers(&policy)).zip(numbers(&reference)) {
                 let expected = mix * f64::from(a) + (1.0 - mix) * f64::from(b);
                 // Four roundings to f32, each of a number that is not larger.
@@ -163,12 +140,12 @@ mod tests {
         let reference = || Frozen::snapshot(&Policy::Whole(adapted_policy.base().clone()));
         assert_ne!(hidden(&reference()), hidden(&Frozen::snapshot(&policy)));
         // As an adapter that changes nothing it computes the same, to the last bit.
-        let same = Frozen::of_inner(reference().into_inner().with_parameters_of(&policy.valid()));
+        let same = Frozen::of_model(reference().into_model().with_parameters_of(&policy.valid()));
         assert_eq!(hidden(&same), hidden(&reference()));
         let whole = reference().mixed(&policy, 1.0).unwrap();
         assert_eq!(hidden(&whole), hidden(&Frozen::snapshot(&policy)));
         // A is the policy's, and B a quarter of it.
-        let quarter = reference().mixed(&policy, 0.25).unwrap().into_inner();
+        let quarter = reference().mixed(&policy, 0.25).unwrap().into_model();
         let (got, full) = (pairs(&quarter), pairs(&policy.valid()));
         assert!(!got.is_empty());
         for ((a, b), (full_a, full_b)) in got.iter().zip(&full) {

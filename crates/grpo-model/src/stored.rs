@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::Path;
 
-use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ParamId};
 use burn::tensor::{Tensor, TensorData};
 use safetensors::tensor::{Dtype, View};
 
-use crate::precision::dense;
-use crate::{ModelError, Transformer};
+use crate::names::Names;
+use crate::{ModelError, Parameter, Transformer, parameters};
 
 /// Tensors under their stored names, in the order of names; the numbers are read from the model when they are
 /// asked for, one tensor after the other.
@@ -34,19 +34,22 @@ struct Entry {
 impl StoredTensors {
     /// Every parameter of a model.
     pub fn of(model: &Transformer) -> Self {
-        let mut collector = Collector { model, path: Vec::new(), tensors: BTreeMap::new() };
-        model.visit(&mut collector);
-        Self(collector.tensors)
+        let names = model.names();
+        let of_parameter = |parameter: Parameter| {
+            let name = names.parameter(&parameter.path);
+            (name, Entry::of(parameter, names))
+        };
+        Self(parameters(model).into_iter().map(of_parameter).collect())
     }
 
     /// These tensors, as they are.
     pub(crate) fn from_matrices(tensors: impl IntoIterator<Item = (String, Tensor<2>)>) -> Self {
-        Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor, false))).collect())
+        Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor))).collect())
     }
 
     /// Tensors under names of the caller's.
     pub fn named(tensors: impl IntoIterator<Item = (String, Tensor<1>)>) -> Self {
-        Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor, false))).collect())
+        Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor))).collect())
     }
 
     /// The numbers of each tensor.
@@ -97,12 +100,27 @@ fn metadata(note: Option<(&str, String)>) -> Option<HashMap<String, String>> {
 }
 
 impl Entry {
-    fn new<const D: usize>(value: Tensor<D>, led: bool) -> Self {
-        let mut shape = value.dims().to_vec();
-        if led {
+    fn new<const D: usize>(value: Tensor<D>) -> Self {
+        Self { shape: value.dims().to_vec(), read: Box::new(move || value.clone().into_data()) }
+    }
+
+    /// In the family's layout.
+    fn of(parameter: Parameter, names: &Names) -> Self {
+        let mut shape = parameter.shape.clone();
+        let is_swapped = parameter.is_linear_weight() && names.is_swapped(&parameter.path);
+        if is_swapped {
+            shape.reverse();
+        }
+        if names.is_led(&parameter.path) {
             shape.insert(0, 1);
         }
-        Self { shape, read: Box::new(move || value.clone().into_data()) }
+        let read = move || match (is_swapped, parameter.shape.as_slice()) {
+            (true, &[rows, columns]) => {
+                parameter.value().reshape([rows, columns]).swap_dims(0, 1).into_data()
+            }
+            _ => parameter.value().into_data(),
+        };
+        Self { shape, read: Box::new(read) }
     }
 }
 
@@ -139,65 +157,10 @@ impl View for Lazy<'_> {
     }
 }
 
-/// Names and kinds of the modules on the way to a parameter.
-type ModulePath = Vec<(String, String)>;
-
-/// Burn tells the path piece by piece.
-struct Collector<'a> {
-    model: &'a Transformer,
-    path: ModulePath,
-    tensors: BTreeMap<String, Entry>,
-}
-
-impl ModuleVisitor for Collector<'_> {
-    fn enter_module(&mut self, name: &str, container_type: &str) {
-        self.path.push((name.to_owned(), container_type.to_owned()));
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let path = self.path.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(".");
-        let names = self.model.names();
-        let mut value = dense(param.val().inner());
-        if is_linear_weight(&self.path) && names.is_swapped(&path) {
-            value = value.swap_dims(0, 1);
-        }
-        self.tensors.insert(names.parameter(&path), Entry::new(value, names.is_led(&path)));
-    }
-}
-
-fn is_linear_weight(path: &ModulePath) -> bool {
-    path.last().is_some_and(|(name, kind)| name == "weight" && kind == "Struct:Linear")
-}
-
 /// The matrices of linear layers and of adapters, which weight decay is for.
 pub fn linear_weights<M: Module>(model: &M) -> Vec<ParamId> {
-    let mut visitor = LinearWeights { path: Vec::new(), ids: Vec::new() };
-    model.visit(&mut visitor);
-    visitor.ids
-}
-
-struct LinearWeights {
-    path: ModulePath,
-    ids: Vec<ParamId>,
-}
-
-impl ModuleVisitor for LinearWeights {
-    fn enter_module(&mut self, name: &str, container_type: &str) {
-        self.path.push((name.to_owned(), container_type.to_owned()));
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let of_adapter = self.path.last().is_some_and(|(_, kind)| kind == "Struct:LoraPair");
-        if of_adapter || is_linear_weight(&self.path) {
-            self.ids.push(param.id);
-        }
-    }
+    let is_matrix = |parameter: &Parameter| {
+        parameter.owner == "Struct:LoraPair" || parameter.is_linear_weight()
+    };
+    parameters(model).into_iter().filter(is_matrix).map(|parameter| parameter.id).collect()
 }

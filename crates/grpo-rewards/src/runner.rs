@@ -33,6 +33,11 @@ impl RewardRunner {
         self.reward.term_names()
     }
 
+    /// Names of the parts that its outcomes can have.
+    pub fn parts(&self) -> Vec<&'static str> {
+        self.reward.parts()
+    }
+
     /// Scores a batch. A reward that panics, takes too long or gives another number of outcomes fails for
     /// the whole batch; a thread that hangs is left behind.
     pub fn score(&self, samples: Vec<Sample>) -> Vec<Outcome> {

@@ -3,6 +3,7 @@
 mod read;
 mod table;
 
+use crate::folder::COMPLETIONS;
 use crate::{RunError, RunFolder, atomic_write};
 use grpo_data::Finish;
 use std::collections::BTreeMap;
@@ -147,7 +148,7 @@ impl RunFolder {
     }
 
     fn completions_folder(&self) -> PathBuf {
-        self.path().join("completions")
+        self.path().join(COMPLETIONS)
     }
 }
 

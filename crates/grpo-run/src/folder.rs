@@ -262,7 +262,8 @@ impl RunFolder {
 const CONFIG: &str = "config.toml";
 const INFO: &str = "run.json";
 pub(crate) const CHECKPOINTS: &str = "checkpoints";
-const COMPLETIONS: &str = "completions";
+pub(crate) const COMPLETIONS: &str = "completions";
+
 /// Whether there is anything at `path` but an empty folder.
 fn is_taken(path: &Path) -> Result<bool, RunError> {
     match fs::read_dir(path) {

@@ -1,11 +1,11 @@
 //! What a run did after the step that it goes back to: kept, but out of the way of what comes in its place.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::folder::COMPLETIONS;
 use crate::{RunError, RunFolder, atomic_write, read_json_lines};
 
 impl RunFolder {
@@ -17,26 +17,18 @@ impl RunFolder {
     /// A file cannot be read or written.
     pub fn set_aside(&self, step: u64, number: u32) -> Result<PathBuf, RunError> {
         let aside = self.path().join("rolled-back").join(number.to_string());
-        fs::create_dir_all(aside.join(COMPLETIONS)).map_err(RunError::write(&aside))?;
-        for name in ["metrics.jsonl", "ledger.jsonl"] {
-            let path = self.path().join(name);
+        let completions = aside.join(COMPLETIONS);
+        fs::create_dir_all(&completions).map_err(RunError::write(&aside))?;
+        for path in [self.metrics_path(), self.ledger_path()] {
             if path.exists() {
+                let name = path.file_name().expect("a file has a name");
                 atomic_write(&aside.join(name), lines_after(&path, step)?.as_bytes())?;
             }
         }
-        let completions = self.path().join(COMPLETIONS);
-        let entries = match fs::read_dir(&completions) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(aside),
-            Err(error) => return Err(RunError::read(&completions)(error)),
-        };
-        for entry in entries {
-            let path = entry.map_err(RunError::read(&completions))?.path();
-            if step_of(&path).is_some_and(|of| of > step) {
-                let name = path.file_name().expect("an entry of a folder has a name");
-                fs::rename(&path, aside.join(COMPLETIONS).join(name))
-                    .map_err(RunError::write(&path))?;
-            }
+        for undone in self.completion_steps()?.into_iter().filter(|&undone| undone > step) {
+            let path = self.completions_path(undone);
+            let name = path.file_name().expect("a file has a name");
+            fs::rename(&path, completions.join(name)).map_err(RunError::write(&path))?;
         }
         Ok(aside)
     }
@@ -52,13 +44,6 @@ impl RunFolder {
         let path = self.path().join("rolled-back").join(number.to_string()).join("metrics.jsonl");
         if path.exists() { read_json_lines(&path) } else { Ok(Vec::new()) }
     }
-}
-
-const COMPLETIONS: &str = "completions";
-
-/// The step of `step-N.parquet`.
-fn step_of(path: &Path) -> Option<u64> {
-    path.file_name()?.to_str()?.strip_prefix("step-")?.strip_suffix(".parquet")?.parse().ok()
 }
 
 /// The lines of steps after `step`.

@@ -4,13 +4,17 @@
 //! runs/<name>/
 //!   config.toml            the resolved configuration
 //!   run.json               versions, seed, device, data            RunInfo
-//!   metrics.jsonl          one JSON object a step                  RunFolder::metrics
+//!   metrics.jsonl          one JSON object a step                  RunFolder::metrics_from
 //!   ledger.jsonl           which weights sampled what, which updates used it   LedgerStep
 //!   events.jsonl           guards, roll-backs, resumptions          Event
 //!   events.out.tfevents.…  the metrics for TensorBoard              TensorBoard
 //!   completions/
 //!     step-N.parquet       what was sampled, what it got, and what that did  CompletionRecord
-//!   checkpoints/step-N/    whatever the trainer keeps, and manifest.json with each file's hash
+//!   checkpoints/step-N/    a model or an adapter, and manifest.json with each file's hash  Checkpoint
+//!     trainer/             what else the next step depends on
+//!   model/                 what was trained, when the run has ended (adapter/ of an adapter)
+//!   rolled-back/N/         metrics, ledger and completions that the Nth roll-back undid  RunFolder::set_aside
+//!   .lock                  held by the process that writes  RunLock
 //! ```
 //!
 //! Files and folders that appear as a whole are written beside their place, synced and renamed,

@@ -21,6 +21,9 @@ pub struct Guards {
 pub struct GuardsState {
     /// Steps in a row in which each guard's metric was out of its range.
     streaks: Vec<u32>,
+    /// The first of them; empty in the checkpoints of older versions.
+    #[serde(default)]
+    first: Vec<u64>,
     /// Whether there was a step.
     has_begun: bool,
 }
@@ -36,8 +39,10 @@ pub struct Trip {
     pub value: Option<f64>,
     /// The bound that it passed; `None` for `not_finite`.
     pub bound: Option<f64>,
-    /// Steps in a row that it did.
+    /// Steps in a row that it did, those that lack the metric not counted.
     pub steps: u32,
+    /// The first of them, from 1.
+    pub since: u64,
     /// What is to be done.
     pub action: Action,
     /// All of that in one sentence.
@@ -91,16 +96,19 @@ impl Guards {
     /// Guards that have seen nothing. `guards` are checked.
     pub fn new(guards: &[GuardConfig]) -> Self {
         let guards: Vec<GuardConfig> = guards.iter().map(GuardConfig::resolved).collect();
-        let state = GuardsState { streaks: vec![0; guards.len()], has_begun: false };
+        let count = guards.len();
+        let state =
+            GuardsState { streaks: vec![0; count], first: vec![0; count], has_begun: false };
         Self { guards, state }
     }
 
     /// Takes note of the metrics of `step`, from 1, and gives the guards that trip, in their order. One that warns
-    /// does so once, and again only after a step in which it was quiet. A metric that a step lacks, and one that is not
-    /// a number, is in any range.
+    /// does so once, and again only after a step in which it was quiet. A step that lacks the metric, or has no number
+    /// for it, is passed over: it is neither quiet nor out of the range.
     ///
     /// # Errors
-    /// A metric that steps of this run do not have: it is missing in the first one.
+    /// A metric that steps of this run do not have: the first one has it not, and not by chance
+    /// ([`Metrics::is_of_run`]).
     pub fn observe(&mut self, step: u64, metrics: &Metrics) -> Result<Vec<Trip>, TrainError> {
         if !self.state.has_begun {
             self.refuse_missing(metrics)?;
@@ -112,11 +120,11 @@ impl Guards {
             if step < u64::from(guard.from_step) {
                 continue;
             }
-            let Some(seen) = seen(guard, metrics) else {
-                self.state.streaks[place] = 0;
-                continue;
-            };
-            trips.extend(self.count(place, step, seen));
+            match seen(guard, metrics) {
+                Some(seen) => trips.extend(self.count(place, step, seen)),
+                None if is_gap(guard, metrics) => {}
+                None => self.state.streaks[place] = 0,
+            }
         }
         Ok(trips)
     }
@@ -152,6 +160,7 @@ impl Guards {
             return Err(TrainError::GuardsState { saved, guards });
         }
         self.state = state;
+        self.state.first.resize(guards, 0);
         Ok(())
     }
 
@@ -159,6 +168,11 @@ impl Guards {
     fn count(&mut self, place: usize, step: u64, seen: Seen) -> Option<Trip> {
         let streak = &mut self.state.streaks[place];
         *streak = streak.saturating_add(1);
+        let first = &mut self.state.first[place];
+        if *streak == 1 || *first == 0 {
+            *first = (step + 1).saturating_sub(u64::from(*streak)).max(1);
+        }
+        let since = *first;
         let guard = &self.guards[place];
         let is_due = match guard.action {
             GuardAction::Warn => *streak == guard.steps,
@@ -172,6 +186,7 @@ impl Guards {
             value: seen.value,
             bound: seen.bound,
             steps: *streak,
+            since,
             action: guard.action(),
             message: format!("step {step}: {}{in_a_row}{}", seen.words, seen.meaning()),
         })
@@ -180,8 +195,7 @@ impl Guards {
     fn refuse_missing(&self, metrics: &Metrics) -> Result<(), TrainError> {
         for (place, guard) in self.guards.iter().enumerate() {
             let watch = &guard.watch;
-            let is_there =
-                watch == NOT_FINITE || is_occasional(watch) || metrics.get(watch).is_some();
+            let is_there = watch == NOT_FINITE || is_occasional(watch) || metrics.is_of_run(watch);
             if !is_there {
                 let near = nearest(watch, metrics.iter().map(|(name, _)| name)).unwrap_or("none");
                 return Err(TrainError::Guard {
@@ -276,6 +290,11 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// Whether a step says nothing of what the guard watches.
+fn is_gap(guard: &GuardConfig, metrics: &Metrics) -> bool {
+    guard.watch != NOT_FINITE && metrics.get(&guard.watch).is_none_or(f64::is_nan)
 }
 
 /// The part of the reward that explains most.

@@ -43,6 +43,6 @@ pub use reference::{ReferenceFrom, ReferenceSettings};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::WarmupCosine;
 pub use state::{SavedState, StateNumbers, TrainerState};
-pub use step::{Grpo, PhaseTimes, StepReport};
+pub use step::{Grpo, PhaseMemory, PhaseTimes, StepReport};
 pub use token_record::TokenRecord;
 pub use train::{Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};

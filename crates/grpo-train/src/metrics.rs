@@ -13,12 +13,22 @@ use crate::{Evaluated, StepReport};
 
 /// Names and values in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Metrics(Vec<(String, f64)>);
+pub struct Metrics {
+    values: Vec<(String, f64)>,
+    /// Names that other steps of the run may have values of, though this one has none.
+    possible: Vec<String>,
+}
 
 impl Metrics {
     /// The value of `name`, where it was measured.
     pub fn get(&self, name: &str) -> Option<f64> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+        self.values.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
+
+    /// Whether steps of this run have the metric `name`, if not this one: a mean over rewards is not there where all of
+    /// them abstained.
+    pub fn is_of_run(&self, name: &str) -> bool {
+        self.get(name).is_some() || self.possible.iter().any(|possible| possible == name)
     }
 
     /// Whether the metric `name` is of the machine, and not the same for equal seeds: a time, a speed, or memory.
@@ -28,17 +38,25 @@ impl Metrics {
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), *value))
+        self.values.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
     /// These, for tests of what reads metrics.
     #[cfg(test)]
     pub(crate) fn of_pairs(pairs: &[(&str, f64)]) -> Self {
-        Self(pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect())
+        let values = pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        Self { values, possible: Vec::new() }
+    }
+
+    /// These, of a run whose other steps may have `names` too.
+    #[cfg(test)]
+    pub(crate) fn and_possible(mut self, names: &[&str]) -> Self {
+        self.possible = names.iter().map(|&name| name.to_owned()).collect();
+        self
     }
 
     fn push(&mut self, name: impl Into<String>, value: f64) {
-        self.0.push((name.into(), value));
+        self.values.push((name.into(), value));
     }
 
     /// The metrics of `report`; `num_tokens` is of the whole run so far.
@@ -74,29 +92,35 @@ impl Metrics {
         metrics.push("completions/unique_ratio", unique_share(&report.texts));
         metrics.push("num_tokens", num_tokens as f64);
         metrics.push_times(report, &completions);
+        metrics.possible = of_rewards(report);
         metrics
     }
 
-    /// Those of an evaluation, with `eval_` in front; its time is `time/eval`.
+    /// Those of an evaluation, with `eval_` in front; its time is `time/eval`. Where nothing was scored there is no mean
+    /// reward, and of one reward no deviation.
     pub(crate) fn of_evaluation(evaluated: &Evaluated) -> Self {
         let mut seen = Self::default();
         let rewards: Vec<f64> = evaluated.outcomes.iter().filter_map(Outcome::total).collect();
         let reward = MeanAndStd::of(&rewards);
-        seen.push("reward", reward.mean);
-        seen.push("reward_std", reward.std);
+        if !rewards.is_empty() {
+            seen.push("reward", reward.mean);
+        }
+        if rewards.len() > 1 {
+            seen.push("reward_std", reward.std);
+        }
         seen.push_parts(&evaluated.outcomes);
         let lengths: Vec<f64> = evaluated.lengths.iter().map(|&length| length as f64).collect();
         seen.push("completions/mean_length", mean_and_std(&lengths).0);
         seen.push("completions/unique_ratio", unique_share(&evaluated.texts));
-        let named = seen.0.into_iter().map(|(name, value)| (format!("eval_{name}"), value));
-        let mut metrics = Self(named.collect());
+        let named = seen.values.into_iter().map(|(name, value)| (format!("eval_{name}"), value));
+        let mut metrics = Self { values: named.collect(), possible: Vec::new() };
         metrics.push("time/eval", evaluated.time.as_secs_f64());
         metrics
     }
 
     /// Adds those of `more` behind its own.
     pub(crate) fn extend(&mut self, more: Self) {
-        self.0.extend(more.0);
+        self.values.extend(more.values);
     }
 
     /// `reward_share/{term}` of each term of the reward, and `reward_dominance`, where there are several.
@@ -197,7 +221,23 @@ impl Metrics {
             self.push("memory/rss", memory.now as f64);
             self.push("memory/peak", memory.peak as f64);
         }
+        if let Some(after) = report.phase_memory {
+            self.push("memory/rollout", after.rollout as f64);
+            self.push("memory/reward", after.reward as f64);
+            self.push("memory/update", after.update as f64);
+        }
     }
+}
+
+/// The metrics that are there where enough completions have a reward.
+fn of_rewards(report: &StepReport) -> Vec<String> {
+    let ends = ["reward_min", "reward_max"].map(str::to_owned);
+    let parts = report.part_names.iter();
+    let parts = parts.flat_map(|part| ["mean", "std"].map(|of| format!("rewards/{part}/{of}")));
+    let terms = report.term_names.as_slice();
+    let shares = terms.iter().map(|term| format!("reward_share/{term}"));
+    let shares = shares.chain(["reward_dominance".to_owned()]).filter(|_| terms.len() > 1);
+    ends.into_iter().chain(parts).chain(shares).collect()
 }
 
 /// Distinct texts for each text.
@@ -207,7 +247,7 @@ fn unique_share(texts: &[String]) -> f64 {
 
 impl Serialize for Metrics {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().map(|(name, value)| (name, Number(*value))))
+        serializer.collect_map(self.values.iter().map(|(name, value)| (name, Number(*value))))
     }
 }
 

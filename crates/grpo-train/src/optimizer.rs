@@ -6,7 +6,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use grpo_kernels::{AdamW, adamw_step, squared_norm};
-use grpo_model::{StoredTensors, linear_weights, parameter_paths};
+use grpo_model::{Parameter, StoredTensors, linear_weights, parameters};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{TrainError, in_range};
@@ -176,7 +176,7 @@ impl Optimizer {
     /// All that the next step depends on besides the settings.
     pub(crate) fn remembered<M: Module>(&self, model: &M) -> Remembered<StoredTensors> {
         let (mut steps, mut means) = (BTreeMap::new(), Vec::new());
-        for (id, path) in parameter_paths(model) {
+        for Parameter { id, path, .. } in parameters(model) {
             if let Some(moments) = self.moments.get(&id) {
                 means.extend(names_of_means(&path).into_iter().zip(moments.means.clone()));
                 steps.insert(path, moments.steps);
@@ -195,21 +195,20 @@ impl Optimizer {
         remembered: Remembered<BTreeMap<String, TensorData>>,
     ) -> Result<(), String> {
         let Remembered { mut steps, mut means } = remembered;
-        let mut sizes = Sizes(BTreeMap::new());
-        model.visit(&mut sizes);
         let device = model.devices().into_iter().next().expect("a model has parameters").inner();
         let mut moments = BTreeMap::new();
-        for (id, path) in parameter_paths(model) {
-            let Some(steps) = steps.remove(&path) else { continue };
+        for parameter in parameters(model) {
+            let (id, path) = (parameter.id, &parameter.path);
+            let Some(steps) = steps.remove(path) else { continue };
             let mut mean = |name: String| -> Result<Tensor<1>, String> {
                 let data = means.remove(&name).ok_or_else(|| format!("'{name}' is not there"))?;
-                let (found, expected) = (data.num_elements(), sizes.0[&id]);
+                let (found, expected) = (data.num_elements(), parameter.num_elements());
                 if found != expected {
                     return Err(format!("'{name}' has {found} numbers, and {path} {expected}"));
                 }
                 Ok(Tensor::from_data(data, &device))
             };
-            let [first, second] = names_of_means(&path);
+            let [first, second] = names_of_means(path);
             moments.insert(id, Moments { steps, means: [mean(first)?, mean(second)?] });
         }
         if let Some(name) = steps.into_keys().chain(means.into_keys()).next() {
@@ -217,15 +216,6 @@ impl Optimizer {
         }
         self.moments = moments;
         Ok(())
-    }
-}
-
-/// Numbers of each parameter.
-struct Sizes(BTreeMap<ParamId, usize>);
-
-impl ModuleVisitor for Sizes {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.0.insert(param.id, param.shape().num_elements());
     }
 }
 

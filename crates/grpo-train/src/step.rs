@@ -48,6 +48,8 @@ pub struct StepReport {
     pub outcomes: Vec<Outcome>,
     /// Names of the terms of a scored outcome, where there are several.
     pub term_names: Vec<&'static str>,
+    /// Names of all parts that a scored outcome can have, whether one of this step has them or not.
+    pub part_names: Vec<&'static str>,
     /// What they made of it.
     pub advantages: Advantages,
     /// Sums over tokens of all updates of the step.
@@ -77,6 +79,8 @@ pub struct StepReport {
     pub times: PhaseTimes,
     /// Memory of the process after the step, where the system says.
     pub memory: Option<ResidentMemory>,
+    /// Memory of the process after each phase, where the system says.
+    pub phase_memory: Option<PhaseMemory>,
     /// Which weights sampled the completions, and which updates used them.
     pub ledger: LedgerStep,
 }
@@ -101,6 +105,21 @@ pub struct PhaseTimes {
     pub lesson: LessonTimes,
 }
 
+/// Bytes of the process that are in RAM at the end of each phase of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseMemory {
+    /// After sampling.
+    pub rollout: u64,
+    /// After the rewards.
+    pub reward: u64,
+    /// After the updates and what the reference became.
+    pub update: u64,
+}
+
+fn resident() -> Option<u64> {
+    Some(ResidentMemory::of_this_process()?.now)
+}
+
 impl<M: CausalLm> Grpo<M> {
     /// Samples groups for `prompts`, scores them, and updates the policy on them: nothing is kept for later.
     ///
@@ -114,6 +133,7 @@ impl<M: CausalLm> Grpo<M> {
         let (groups, sampled) = self.sample(prompts, step)?;
         self.refuse_interrupt()?;
         let rollout = started.elapsed();
+        let after_rollout = resident();
 
         // r_i with parts
         let samples = self.samples(&groups);
@@ -122,6 +142,7 @@ impl<M: CausalLm> Grpo<M> {
         self.refuse_failures(&outcomes, step)?;
         self.refuse_interrupt()?;
         let reward = started.elapsed() - rollout;
+        let after_reward = resident();
 
         // Â_i, then μ updates of log π_θ
         let learning_rate = self.learning_rate_factor * self.config.learning_rate(step);
@@ -132,12 +153,22 @@ impl<M: CausalLm> Grpo<M> {
             self.learner.update_reference(mix)?;
         }
         let update = started.elapsed() - rollout - reward;
+        let phase_memory = (|| {
+            let (rollout, reward) = (after_rollout?, after_reward?);
+            Some(PhaseMemory { rollout, reward, update: resident()? })
+        })();
 
         let times = PhaseTimes { rollout, reward, update, lesson: lesson.times };
         let ledger = self.ledger(step, sampled, &lesson);
         let collected = Collected { groups, texts, outcomes };
         let report = StepReport::new(step, collected, lesson, learning_rate, times, ledger);
-        Ok(StepReport { reference_updated, term_names: self.rewards.term_names(), ..report })
+        Ok(StepReport {
+            reference_updated,
+            term_names: self.rewards.term_names(),
+            part_names: self.rewards.parts(),
+            phase_memory,
+            ..report
+        })
     }
 
     /// From now on, whether reports say what was computed for each token: see [`Learner::set_recording`].
@@ -245,6 +276,7 @@ impl StepReport {
             texts,
             outcomes,
             term_names: Vec::new(),
+            part_names: Vec::new(),
             advantages,
             tokens,
             reward_kl,
@@ -261,6 +293,7 @@ impl StepReport {
             times,
             ledger,
             memory: ResidentMemory::of_this_process(),
+            phase_memory: None,
         }
     }
 }

@@ -14,7 +14,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::AuditArguments;
-use crate::commands::replay::kept;
 use crate::models::{Trained, load};
 use crate::output::{say, sentence};
 use crate::train_file::TrainFile;
@@ -131,7 +130,11 @@ fn stored(path: &Path, file: &TrainFile, is_adapter: bool) -> StoredWeights {
     if is_adapter && let Some(reason) = missing(&file.model) {
         return StoredWeights::Unknown(reason);
     }
-    hash(kept(path, file, &device::device()))
+    let (model, trained) = match is_adapter {
+        true => (file.model.as_path(), Trained::Adapter(path)),
+        false => (path, Trained::Whole),
+    };
+    hash(load(model, trained, file.base_precision, &device::device()).map(|loaded| loaded.policy))
 }
 
 /// The model that the adapter was trained on.

@@ -1,24 +1,21 @@
 //! `grpo replay`: one completion of a run, sampled again.
 
-use std::path::Path;
-
 use anyhow::Context;
-use burn::tensor::Device;
 use grpo_data::{Codec, Completion, Prompt, Purpose};
 use grpo_model::{Frozen, Policy};
 use grpo_rollout::{Rollout, StepKey};
-use grpo_run::{Checkpoint, CompletionRecord, RunFolder};
+use grpo_run::{Checkpoint, CompletionRecord, EventKind, RunFolder};
 use grpo_train::{Grpo, Metrics, Parts};
-use serde_json::{Map, Value};
 
 use crate::args::ReplayArguments;
-use crate::models::{Trained, load};
+use crate::checkpoint;
+use crate::config;
+use crate::earlier::Earlier;
 use crate::output::{Progress, say};
 use crate::prompts::Prompts;
 use crate::recorded::{listed, of_step, one_of};
 use crate::run_files::{unchanged, unlisted};
 use crate::train_file::{Start, TrainFile};
-use crate::{config, device};
 
 pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
@@ -137,15 +134,31 @@ impl Source {
         if let Some(place) = is_kept(u64::from(arguments.step)) {
             return Ok(Self::Kept(checkpoints.swap_remove(place)));
         }
-        let mut steps = recorded_steps.to_vec();
-        steps.retain(|&step| step == 1 || is_kept(step).is_some());
+        let replayable = |without_policy: &dyn Fn(u64) -> bool| {
+            let steps = recorded_steps.iter().copied();
+            let steps = steps.filter(|&step| without_policy(step) || is_kept(step).is_some());
+            listed(&steps.collect::<Vec<u64>>())
+        };
         anyhow::ensure!(
             !arguments.no_retrain,
             "the run kept no policy of step {}, and --no-retrain forbids to train {} again; the steps that can be replayed without: {}",
             arguments.step,
             steps_to(before),
-            listed(&steps)
+            replayable(&|step| step == 1)
         );
+        // From there on it learned with other settings than those of its configuration.
+        let events = folder.read_events()?;
+        let roll_backs =
+            events.iter().filter(|event| matches!(event.what, EventKind::RolledBack { .. }));
+        if let Some(back) = roll_backs.map(|event| event.step).min() {
+            anyhow::ensure!(
+                u64::from(before) <= back,
+                "the run kept no policy of step {}, and {} cannot be trained again, as the run went back to step {back} and on with other settings; the steps that can be replayed: {}",
+                arguments.step,
+                steps_to(before),
+                replayable(&|step| step <= back + 1)
+            );
+        }
         Ok(Self::Trained(before))
     }
 
@@ -163,24 +176,13 @@ impl Source {
                 Ok(parts.policy)
             }
             Self::Kept(checkpoint) => {
-                drop(parts);
-                checkpoint.verify()?;
+                let verified = checkpoint.verify()?;
                 say(format_args!("policy       {}", checkpoint.path.display()));
-                kept(&checkpoint.path, file, &device::device().autodiff())
+                checkpoint::policy(&verified, &parts.policy)
             }
             Self::Trained(steps) => trained(folder, file, parts, prompts, steps),
         }
     }
-}
-
-/// The policy of a checkpoint: a model, or an adapter on the model that the run began with.
-pub(super) fn kept(checkpoint: &Path, file: &TrainFile, device: &Device) -> anyhow::Result<Policy> {
-    let is_adapter = file.adapter.is_some() || file.lora.is_some();
-    let (model, trained) = match is_adapter {
-        true => (file.model.as_path(), Trained::Adapter(checkpoint)),
-        false => (checkpoint, Trained::Whole),
-    };
-    Ok(load(model, trained, file.base_precision, device)?.policy)
 }
 
 /// The policy after `steps` steps, trained as the run trained it; nothing is written.
@@ -193,7 +195,7 @@ fn trained(
 ) -> anyhow::Result<Policy> {
     let again = steps_to(steps);
     say(format_args!("the run kept no policy of step {}: training {again} again", steps + 1));
-    let recorded = folder.read_metrics()?;
+    let recorded = Earlier::after(folder, 0)?;
     let mut grpo = Grpo::new(parts, file.grpo(), file.seed)?;
     let progress = Progress::new(u64::from(steps));
     let mut num_tokens = 0;
@@ -202,32 +204,14 @@ fn trained(
         let completions = report.groups.iter().flat_map(|group| &group.completions);
         num_tokens += completions.map(|completion| completion.actions() as u64).sum::<u64>();
         let metrics = Metrics::of(&report, num_tokens);
-        let done = Some(u64::from(step) + 1);
-        let is_of_step =
-            |line: &&Map<String, Value>| line.get("step").and_then(Value::as_u64) == done;
-        if let Some(line) = recorded.iter().find(is_of_step) {
-            check_metrics(line, &metrics)
-                .with_context(|| format!("trained again, step {} is not what it was", step + 1))?;
-        }
+        recorded
+            .check(&metrics, &report.ledger)
+            .map_err(|fault| anyhow::anyhow!("trained again, {fault}"))?;
         progress.step(format!("reward {:.3}", metrics.get("reward").unwrap_or(f64::NAN)));
     }
     progress.finish();
     say(format_args!("policy       trained again, {again}"));
     Ok(grpo.policy().clone())
-}
-
-/// Refuses other numbers than those of `metrics.jsonl`, as far as both have them and none is a time.
-fn check_metrics(recorded: &Map<String, Value>, metrics: &Metrics) -> anyhow::Result<()> {
-    // Through the same writer and reader, so that equal numbers are equal here.
-    let now: Map<String, Value> = serde_json::from_str(&serde_json::to_string(metrics)?)?;
-    for (name, value) in now.iter().filter(|(name, _)| !Metrics::is_machine(name)) {
-        if let Some(recorded) = recorded.get(name).filter(|recorded| *recorded != value) {
-            anyhow::bail!(
-                "`{name}` was {recorded} and is {value}; this program or machine computes otherwise than the one that made the run"
-            );
-        }
-    }
-    Ok(())
 }
 
 /// The completion, sampled alone or in its step.

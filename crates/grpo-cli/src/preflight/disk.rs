@@ -7,42 +7,59 @@ use grpo_model::Policy;
 
 use super::trial::Lengths;
 use super::words;
-use crate::train_file::TrainFile;
+use crate::train_file::{SaveSection, TrainFile};
 
 /// Predicted bytes of a run's folder.
 pub(super) struct Need {
     /// Those that are there at the same time, each of so many bytes.
     checkpoints: u64,
     checkpoint: u64,
+    /// Recorded completions.
     completions: u64,
-    metrics: u64,
+    /// Lines and events of all steps: metrics, ledger, TensorBoard.
+    steps: u64,
 }
 
 /// Bytes of a line of metrics.
 const METRICS_LINE: u64 = 2_500;
+/// Bytes of the event file in a step: about 60 metrics.
+const TENSORBOARD: u64 = 60 * 30;
+/// Bytes of a completion in the ledger, once as it was sampled and once an update.
+const LEDGER: u64 = 35;
 /// Bytes of a completion's record besides its tokens.
 const RECORD: f64 = 600.0;
-/// Bytes of a token's text, id and log-probability.
-const TOKEN: f64 = 24.0;
+/// Bytes of a token in all columns that it is in, as they are compressed.
+const TOKEN: f64 = 18.0;
 
 impl Need {
     pub(super) fn of(file: &TrainFile, policy: &Policy, lengths: Option<Lengths>) -> Self {
-        let (train, save) = (&file.train, &file.save);
+        let train = &file.train;
         let tokens = lengths.map_or(file.sampling.max_new_tokens as f64, |lengths| lengths.mean);
-        let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
-        let recorded = train.steps.checked_div(save.completions_every).unwrap_or(0);
+        let completions = u64::from(train.prompts_per_step).saturating_mul(train.group_size as u64);
+        let recorded = train.steps.checked_div(file.save.completions_every).unwrap_or(0);
+        let of_ledger = LEDGER
+            .saturating_mul(completions)
+            .saturating_mul(1 + u64::from(train.updates_per_rollout));
+        // Weights and two moments; a reference that follows.
+        let tensors = 3 + u64::from(file.reference.follows());
         Self {
-            // Those that are kept, that of the best evaluation, the one that is being written, and the final model.
-            checkpoints: save.keep_last as u64 + 3,
-            // Weights and two moments; a reference that follows.
-            checkpoint: 4 * (3 + u64::from(file.reference.follows())) * policy.num_params() as u64,
-            completions: (f64::from(recorded) * completions * (RECORD + TOKEN * tokens)) as u64,
-            metrics: METRICS_LINE * u64::from(train.steps),
+            checkpoints: checkpoints(&file.save, train.steps, file.grpo().eval.every),
+            checkpoint: (4 * tensors).saturating_mul(policy.num_params() as u64),
+            // Saturates.
+            completions: (f64::from(recorded) * completions as f64 * (RECORD + TOKEN * tokens))
+                as u64,
+            steps: (METRICS_LINE + TENSORBOARD)
+                .saturating_add(of_ledger)
+                .saturating_mul(u64::from(train.steps)),
         }
     }
 
+    fn of_checkpoints(&self) -> u64 {
+        self.checkpoints.saturating_mul(self.checkpoint)
+    }
+
     fn bytes(&self) -> u64 {
-        self.checkpoints * self.checkpoint + self.completions + self.metrics
+        self.of_checkpoints().saturating_add(self.completions).saturating_add(self.steps)
     }
 
     /// What is needed and what there is, in words, where it is enough.
@@ -57,8 +74,7 @@ impl Need {
     }
 
     fn refuse_above(&self, free: u64, place: &Path) -> anyhow::Result<()> {
-        let checkpoints = self.checkpoints * self.checkpoint;
-        let cure = if checkpoints > self.completions {
+        let cure = if self.of_checkpoints() > self.completions {
             "lower save.keep_last"
         } else {
             "raise save.completions_every"
@@ -75,6 +91,22 @@ impl Need {
         );
         Ok(())
     }
+}
+
+/// Checkpoints that are there at the same time.
+fn checkpoints(save: &SaveSection, steps: u32, eval_every: u32) -> u64 {
+    let steps = u64::from(steps);
+    // By time there may be one after each step; so may one of a best evaluation where there are any.
+    let written = match save.every_minutes > 0.0 {
+        true => steps,
+        false => {
+            let of = |every: u32| steps.checked_div(every.into()).unwrap_or(0);
+            // And at the end.
+            (of(save.every) + of(eval_every) + 1).min(steps)
+        }
+    };
+    // Besides those that are kept: that of the best evaluation, the one that is being written, and the final model.
+    (save.keep_last as u64).min(written) + 3
 }
 
 /// The nearest folder above that there is.
@@ -94,7 +126,7 @@ mod tests {
             checkpoints: 4,
             checkpoint: 2_000_000_000,
             completions: 30_000_000,
-            metrics: 1_000_000,
+            steps: 1_000_000,
         };
         let refused = |need: &Need, free| {
             need.refuse_above(free, Path::new("/runs")).map_err(|e| e.to_string())
@@ -106,6 +138,32 @@ mod tests {
         );
         let texts = Need { completions: 9_000_000_000, ..need };
         assert!(refused(&texts, 1).unwrap_err().contains("raise save.completions_every"));
+    }
+
+    #[test]
+    fn no_more_checkpoints_than_are_written() {
+        let save = |every, every_minutes, keep_last| SaveSection {
+            every,
+            every_minutes,
+            keep_last,
+            completions_every: 0,
+        };
+        // By time, after each step at most.
+        assert_eq!(checkpoints(&save(0, 10.0, 2), 100, 0), 2 + 3);
+        assert_eq!(checkpoints(&save(0, 10.0, 1000), 100, 0), 100 + 3);
+        // After steps 25, 50, 75 and 100, the last of which may count twice.
+        assert_eq!(checkpoints(&save(25, 0.0, 1000), 100, 0), 5 + 3);
+        assert_eq!(checkpoints(&save(25, 0.0, 1000), 100, 50), 7 + 3);
+        assert_eq!(checkpoints(&save(1, 0.0, usize::MAX), 100, 1), 100 + 3);
+        assert_eq!(checkpoints(&save(0, 0.0, 1000), 100, 0), 1 + 3);
+    }
+
+    #[test]
+    fn what_is_beyond_all_numbers_is_refused() {
+        let need =
+            Need { checkpoints: u64::MAX, checkpoint: 4, completions: u64::MAX, steps: u64::MAX };
+        assert_eq!(need.bytes(), u64::MAX);
+        assert!(need.refuse_above(u64::MAX - 1, Path::new("/")).is_err());
     }
 
     #[test]

@@ -5,10 +5,8 @@ mod disk;
 mod memory;
 mod trial;
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::Tensor;
 use grpo_data::Codec;
-use grpo_model::Policy;
+use grpo_model::{Policy, parameters};
 use grpo_train::Grpo;
 use serde::{Deserialize, Serialize};
 
@@ -82,23 +80,14 @@ fn refuse_unfrozen(grpo: &Grpo<Policy>) -> anyhow::Result<()> {
         "the training would change {on_tape} parameters of the reference, which must stay as it is"
     );
     if let Policy::Adapted(adapted) = grpo.policy() {
-        let mut visitor = OnTape(0);
-        adapted.base().visit(&mut visitor);
+        let base = parameters(adapted.base());
+        let on_tape = base.iter().filter(|parameter| parameter.is_on_tape).count();
         anyhow::ensure!(
-            visitor.0 == 0,
-            "the training would change {} parameters of the model under the adapter, which must stay as it is",
-            visitor.0
+            on_tape == 0,
+            "the training would change {on_tape} parameters of the model under the adapter, which must stay as it is"
         );
     }
     Ok(())
-}
-
-struct OnTape(usize);
-
-impl ModuleVisitor for OnTape {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.0 += usize::from(param.val().is_autodiff());
-    }
 }
 
 /// Bytes in words.

@@ -317,6 +317,19 @@ fn a_run_that_went_back_recovers() {
     assert!(place.path("whole/rolled-back/1/completions").exists());
     place.succeed(&["audit", "whole"]);
 
+    // Without the policies that it kept, what came after cannot be trained again: its settings were others.
+    let to = events[back]["step"].as_u64().unwrap();
+    fs::rename(place.path("whole/checkpoints"), place.path("checkpoints")).unwrap();
+    fs::create_dir(place.path("whole/checkpoints")).unwrap();
+    let replay = ["replay", "whole", "--step", "8", "--prompt", "0", "--sample", "0"];
+    let ended = place.run(&replay);
+    let expected_words = format!(
+        "the run kept no policy of step 8, and steps 1 to 7 cannot be trained again, as the run went back to step {to} and on with other settings; the steps that can be replayed: "
+    );
+    assert!(ended.stderr.contains(&expected_words), "{}", ended.stderr);
+    fs::remove_dir(place.path("whole/checkpoints")).unwrap();
+    fs::rename(place.path("checkpoints"), place.path("whole/checkpoints")).unwrap();
+
     let rng = CounterRng::new(6, Purpose::Evaluation);
     for kill in 0..kills().div_ceil(2) {
         let run = format!("run-{kill}");

@@ -5,6 +5,7 @@ mod audit;
 mod checkpoints;
 mod completions;
 mod folder;
+mod going_back;
 mod json_lines;
 mod ledger;
 mod manifest;

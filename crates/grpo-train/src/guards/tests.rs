@@ -68,6 +68,7 @@ fn a_trip_says_all_of_it() {
         value: Some(0.25),
         bound: Some(0.5),
         steps: 2,
+        since: 7,
         action: Action::RollBack { learning_rate_factor: 0.5, kl_coef_factor: 1.0 },
         message: "step 8: rewards/valid/mean was 0.25, below 0.5, 2 steps in a row".to_owned(),
     };
@@ -146,7 +147,7 @@ fn a_metric_that_the_run_does_not_have() {
         guards.observe(1, &metrics).unwrap_err().to_string(),
         "guards[0]: watch = \"clip_ratio/low_mean\": the first step of this run has no such metric; the one most like it is 'cispo_clip_ratio'"
     );
-    // Once it was there, a step without it is quiet; held-out metrics are of some steps anyway.
+    // Once it was there, a step without it says nothing; held-out metrics are of some steps anyway.
     let mut guards =
         Guards::new(&[guard("kl", GuardAction::Stop), guard("eval_reward", GuardAction::Stop)]);
     let of = |pairs: &[(&str, f64)], step| guards.clone().observe(step, &Metrics::of_pairs(pairs));
@@ -155,6 +156,45 @@ fn a_metric_that_the_run_does_not_have() {
     assert_eq!(guards.observe(2, &Metrics::default()).unwrap(), []);
     let trips = guards.observe(3, &Metrics::of_pairs(&[("eval_reward", 0.6)])).unwrap();
     assert_eq!(trips[0].watch, "eval_reward");
+}
+
+#[test]
+fn steps_without_the_metric_are_passed_over() {
+    let three = GuardConfig { steps: 3, ..guard("kl", GuardAction::Stop) };
+    check(&three, &[0.6, f64::NAN, 0.7, f64::NAN, 0.8], &[(5, 3)]);
+    check(&three, &[0.6, f64::NAN, 0.5, 0.7, 0.8], &[]);
+    let mut guards = Guards::new(&[GuardConfig { steps: 2, ..three }]);
+    let high = Metrics::of_pairs(&[("kl", 0.6)]);
+    let without = Metrics::of_pairs(&[("reward", 1.0)]);
+    for (step, metrics) in [(1, &high), (2, &without), (3, &without)] {
+        assert_eq!(guards.observe(step, metrics).unwrap(), [], "{step}");
+    }
+    let trips = guards.observe(4, &high).unwrap();
+    assert_eq!((trips[0].steps, trips[0].since), (2, 1));
+    let trips = guards.observe(5, &high).unwrap();
+    assert_eq!((trips[0].steps, trips[0].since), (3, 1));
+    // A number that is not finite has no gaps.
+    let mut guards =
+        Guards::new(&[GuardConfig { steps: 2, ..guard(NOT_FINITE, GuardAction::Stop) }]);
+    let infinite = Metrics::of_pairs(&[("kl", f64::INFINITY)]);
+    for (step, metrics) in [(1, &infinite), (2, &without), (3, &infinite)] {
+        assert_eq!(guards.observe(step, metrics).unwrap(), [], "{step}");
+    }
+}
+
+#[test]
+fn a_metric_that_the_first_step_lacks_by_chance() {
+    let low = GuardConfig {
+        above: None,
+        below: Some(0.5),
+        ..guard("rewards/valid/mean", GuardAction::Stop)
+    };
+    let mut guards = Guards::new(&[low]);
+    let abstained =
+        Metrics::of_pairs(&[("kl", 0.0)]).and_possible(&["reward_min", "rewards/valid/mean"]);
+    assert_eq!(guards.observe(1, &abstained).unwrap(), []);
+    let trips = guards.observe(2, &Metrics::of_pairs(&[("rewards/valid/mean", 0.4)])).unwrap();
+    assert_eq!(trips[0].since, 2);
 }
 
 #[test]
@@ -168,6 +208,7 @@ fn the_most_severe_action_counts() {
             value: None,
             bound: None,
             steps: 1,
+            since: 1,
             action: *action,
             message: String::new(),
         };
@@ -194,7 +235,13 @@ fn the_state_goes_through_a_checkpoint() {
     let mut second = Guards::new(&configs);
     second.restore(serde_json::from_str(&saved).unwrap()).unwrap();
     assert_eq!(second, first);
-    assert_eq!(second.observe(2, &high).unwrap().len(), 1);
+    assert_eq!(second.observe(2, &high).unwrap()[0].since, 1);
+    // Older versions did not keep where a streak began.
+    let mut older: serde_json::Value = serde_json::from_str(&saved).unwrap();
+    older.as_object_mut().unwrap().remove("first").unwrap();
+    let mut second = Guards::new(&configs);
+    second.restore(serde_json::from_value(older).unwrap()).unwrap();
+    assert_eq!(second.observe(2, &high).unwrap()[0].since, 1);
     let mut other = Guards::new(&[]);
     assert_eq!(
         other.restore(first.state().clone()).unwrap_err().to_string(),

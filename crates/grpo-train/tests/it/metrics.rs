@@ -9,7 +9,7 @@ use grpo_train::{Decode, Metrics, StepReport};
 use crate::oracle::completions;
 use crate::support::{chains, config, grpo, take_step};
 
-const NAMES: [&str; 62] = [
+const NAMES: [&str; 65] = [
     "step",
     "reward",
     "reward_std",
@@ -72,6 +72,9 @@ const NAMES: [&str; 62] = [
     "tokens_per_second",
     "memory/rss",
     "memory/peak",
+    "memory/rollout",
+    "memory/reward",
+    "memory/update",
 ];
 
 fn report() -> StepReport {

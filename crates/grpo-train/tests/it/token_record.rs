@@ -210,5 +210,9 @@ fn parts_of_the_update_and_memory_are_measured() {
     if cfg!(target_os = "linux") {
         let (now, peak) = (metrics.get("memory/rss").unwrap(), metrics.get("memory/peak").unwrap());
         assert!(now > 1e6 && peak >= now, "{now} {peak}");
+        for phase in ["memory/rollout", "memory/reward", "memory/update"] {
+            let after = metrics.get(phase).unwrap();
+            assert!(after > 1e6 && peak >= after, "{phase} {after} {peak}");
+        }
     }
 }
