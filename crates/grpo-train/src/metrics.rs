@@ -281,4 +281,23 @@ mod tests {
         assert_eq!(mean_and_std(&[1.0, 2.0, 3.0, 6.0]), (3.0, (14.0_f64 / 3.0).sqrt()));
         assert_eq!(mean_and_std(&[5.0]), (5.0, 0.0));
     }
+
+    #[test]
+    fn an_evaluation_without_rewards_has_no_mean_of_them() {
+        let metrics = |outcomes: &[Outcome]| {
+            let texts = vec![String::new(); outcomes.len()];
+            let lengths = vec![1; outcomes.len()];
+            let time = std::time::Duration::ZERO;
+            Metrics::of_evaluation(&Evaluated { texts, outcomes: outcomes.to_vec(), lengths, time })
+        };
+        let scored = || Outcome::Scored(grpo_rewards::Scored::new(vec![(1.0, 0.5)], vec![]));
+        let has = |outcomes: &[Outcome]| {
+            let metrics = metrics(outcomes);
+            assert!(metrics.iter().all(|(_, value)| value.is_finite()), "{metrics:?}");
+            ["eval_reward", "eval_reward_std"].map(|name| metrics.get(name).is_some())
+        };
+        assert_eq!(has(&[Outcome::Abstained, Outcome::Abstained]), [false, false]);
+        assert_eq!(has(&[scored(), Outcome::Abstained]), [true, false]);
+        assert_eq!(has(&[scored(), scored()]), [true, true]);
+    }
 }
