@@ -389,8 +389,8 @@ fn of_trips(step: u32, trips: &[Trip]) -> Option<Ending> {
         Action::Warn => None,
         Action::Stop => Some(Ending::Stopped { message }),
         Action::RollBack { learning_rate_factor, kl_coef_factor } => {
-            let longest = decisive.iter().map(|trip| trip.steps).max().unwrap_or(1);
-            let since = step - (longest.min(step) - 1);
+            let since = decisive.iter().map(|trip| trip.since).min();
+            let since = since.and_then(|since| u32::try_from(since).ok()).unwrap_or(step);
             Some(Ending::RollBack { since, learning_rate_factor, kl_coef_factor, message })
         }
     }
