@@ -170,14 +170,8 @@ fn flat(sequence: &Sequence<'_>, config: &LossConfig) -> Vec<bool> {
             };
             sequence.ratios(config.ratio_level).into_iter().map(is_flat).collect()
         }
-        Surrogate::Vespo { k_positive, lambda_positive, k_negative, lambda_negative } => {
-            let (k, lambda) = match advantage >= 0.0 {
-                true => (k_positive, lambda_positive),
-                false => (k_negative, lambda_negative),
-            };
-            let log_weight = sequence.vespo_log_weight(config.mismatch.as_ref());
-            let phi = (lambda + k * log_weight - lambda * log_weight.exp()).exp();
-            vec![phi == 0.0 || !phi.is_finite(); sequence.places.len()]
+        Surrogate::Vespo { .. } => {
+            vec![sequence.vespo_phi(config) == 0.0; sequence.places.len()]
         }
         Surrogate::Cispo { .. } | Surrogate::Sapo { .. } | Surrogate::Reinforce {} => {
             vec![false; sequence.places.len()]

@@ -158,15 +158,7 @@ impl TokenStatistics {
             Surrogate::Cispo { cap } => {
                 self.capped.merge(share(&|ratio| ratio > cap && advantage > 0.0));
             }
-            Surrogate::Vespo { k_positive, lambda_positive, k_negative, lambda_negative } => {
-                let (k, lambda) = match advantage >= 0.0 {
-                    true => (k_positive, lambda_positive),
-                    false => (k_negative, lambda_negative),
-                };
-                let log_weight = sequence.vespo_log_weight(config.mismatch.as_ref());
-                let phi = (lambda + k * log_weight - lambda * log_weight.exp()).exp();
-                self.phi.add(if phi.is_finite() { phi } else { 0.0 });
-            }
+            Surrogate::Vespo { .. } => self.phi.add(sequence.vespo_phi(config)),
             Surrogate::Sapo { .. } | Surrogate::Reinforce {} => {}
         }
     }
@@ -317,6 +309,22 @@ impl<'a> Sequence<'a> {
         let behaviour = behaviour.or(tokens.old_logprobs).unwrap_or(tokens.logprobs);
         let sum: f64 = self.places.iter().map(|&i| behaviour[i] - tokens.logprobs[i]).sum();
         sum / self.places.len() as f64
+    }
+
+    /// φ of the VESPO surrogate, which is 0 where it is no finite number, and where there is another surrogate.
+    pub(crate) fn vespo_phi(&self, config: &LossConfig) -> f64 {
+        let Surrogate::Vespo { k_positive, lambda_positive, k_negative, lambda_negative } =
+            config.surrogate
+        else {
+            return 0.0;
+        };
+        let (k, lambda) = match self.advantage >= 0.0 {
+            true => (k_positive, lambda_positive),
+            false => (k_negative, lambda_negative),
+        };
+        let log_weight = self.vespo_log_weight(config.mismatch.as_ref());
+        let phi = (lambda + k * log_weight - lambda * log_weight.exp()).exp();
+        if phi.is_finite() { phi } else { 0.0 }
     }
 
     pub(crate) fn vespo_log_weight(&self, correction: Option<&MismatchCorrection>) -> f64 {

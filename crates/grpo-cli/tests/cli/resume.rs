@@ -68,19 +68,11 @@ fn kills() -> u32 {
     std::env::var("GRPO_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(8)
 }
 
-/// Acceptance test 14: killed at random moments (sampling, updating, while it writes), a run ends as the one that was
-/// never killed, bit for bit.
-#[test]
-fn a_killed_run_ends_as_one_that_was_not() {
-    let place = place(8);
-    let begun = Instant::now();
-    place.succeed(&["train", "train.toml", "--run", "whole"]);
-    let whole = begun.elapsed();
-    let expected = result(&place.path("whole"));
-    assert_eq!(expected.metrics.len(), 8);
-
-    let rng = CounterRng::new(5, Purpose::Evaluation);
-    for kill in 0..kills() {
+/// Kills runs of `train.toml` in `place` at random moments of the time that a whole one takes, and resumes them: each then
+/// is as `expected`, to the last bit, and proves itself.
+fn kill_and_resume(place: &Place, kills: u32, seed: u64, whole: Duration, expected: &Result) {
+    let rng = CounterRng::new(seed, Purpose::Evaluation);
+    for kill in 0..kills {
         let run = format!("run-{kill}");
         let train = ["train", "train.toml", "--run", &run, "--force"];
         let mut child =
@@ -100,12 +92,26 @@ fn a_killed_run_ends_as_one_that_was_not() {
         };
         assert_eq!(found.metrics, expected.metrics, "kill {kill}");
         assert_eq!(names(&found.completions), names(&expected.completions), "kill {kill}");
-        assert!(found == expected, "kill {kill}: other bytes");
+        assert!(found == *expected, "kill {kill}: other bytes");
         place.succeed(&["audit", &run]);
         let left = fs::read_dir(place.path(&run).join("checkpoints")).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         assert!(left.iter().all(|name| !name.to_string_lossy().starts_with('.')), "{left:?}");
     }
+}
+
+/// Acceptance test 14: killed at random moments (sampling, updating, while it writes), a run ends as the one that was
+/// never killed, bit for bit.
+#[test]
+fn a_killed_run_ends_as_one_that_was_not() {
+    let place = place(8);
+    let begun = Instant::now();
+    place.succeed(&["train", "train.toml", "--run", "whole"]);
+    let whole = begun.elapsed();
+    let expected = result(&place.path("whole"));
+    assert_eq!(expected.metrics.len(), 8);
+
+    kill_and_resume(&place, kills(), 5, whole, &expected);
 }
 
 /// A run that ended can be taken up, and has nothing left to do.
@@ -330,25 +336,7 @@ fn a_run_that_went_back_recovers() {
     fs::remove_dir(place.path("whole/checkpoints")).unwrap();
     fs::rename(place.path("checkpoints"), place.path("whole/checkpoints")).unwrap();
 
-    let rng = CounterRng::new(6, Purpose::Evaluation);
-    for kill in 0..kills().div_ceil(2) {
-        let run = format!("run-{kill}");
-        let train = ["train", "train.toml", "--run", &run];
-        let mut child =
-            place.command(&train).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(whole.mul_f64(rng.uniform([kill, 0, 0, 0])));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        if place.path(&run).join("run.json").exists() {
-            place.succeed(&["train", "--resume", &run]);
-        } else {
-            place.succeed(&[&train[..], &["--force"]].concat());
-        }
-        let found = result(&place.path(&run));
-        assert_eq!(found.metrics, expected.metrics, "kill {kill}");
-        assert!(found == expected, "kill {kill}: other bytes");
-        place.succeed(&["audit", &run]);
-    }
+    kill_and_resume(&place, kills().div_ceil(2), 6, whole, &expected);
 }
 
 /// A guard that stops, and one that would go back once too often: the model is written, and the exit code says it.
