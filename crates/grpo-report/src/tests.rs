@@ -108,7 +108,7 @@ fn a_page_has_what_the_run_has_and_no_empty_chart() {
         "<h1>molecules</h1>",
         "<b>steps</b> 30 of 40",
         "<b>time in steps</b> 24.0 s",
-        "<p class=\"word\">Success</p>",
+        "<p class=\"word\">Not judged</p>",
         "from 0.5300 to 0.7800 between the first and the last 5 steps",
         "<code>clip_ratio/low_mean</code> 0",
         "Lines are exponential moving averages",
@@ -205,6 +205,14 @@ fn events_are_a_table_and_marks() {
 }
 
 #[test]
+fn a_run_that_finished_is_a_success() {
+    let mut run = run("molecules", 40);
+    let what = EventKind::Finished {};
+    run.events = vec![Event { step: 40, at: "2026-01-31T12:34:56Z".to_owned(), what }];
+    assert!(render(&[run]).contains("<p class=\"word\">Success</p>"));
+}
+
+#[test]
 fn several_runs_are_overlaid_and_compared() {
     let mut other = run("other", 20);
     other.config.insert("seed".to_owned(), 2.into());
@@ -215,7 +223,7 @@ fn several_runs_are_overlaid_and_compared() {
     assert!(!page.contains("<h2>Completions"), "completions belong to one run");
     // Each chart has a legend of two.
     assert_eq!(page.matches("</i>other</span>").count(), charts(&page).len());
-    assert_eq!(page.matches("<p class=\"word\">Success</p>").count(), 2);
+    assert_eq!(page.matches("<p class=\"word\">Not judged</p>").count(), 2);
 }
 
 #[test]

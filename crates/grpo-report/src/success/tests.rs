@@ -310,7 +310,9 @@ fn a_run_that_need_not_gain_may_fall_by_noise_alone() {
     let verdict = |fall: f64| {
         let mut rewards = end.to_vec();
         rewards.extend(end.map(|value| value - fall * error));
-        judge(&lines("reward", &rewards), &[], &criteria)
+        let what = EventKind::Finished {};
+        let finished = Event { step: 10, at: String::new(), what };
+        judge(&lines("reward", &rewards), &[finished], &criteria)
     };
     for (fall, outcome) in [(1.999, Outcome::Passed), (2.001, Outcome::Failed)] {
         let judged = &verdict(fall).criteria[0];
