@@ -169,12 +169,35 @@ pub(crate) struct Show {
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-/// Writes metrics, completions and checkpoints, and moves the bar.
-struct Observer {
+/// The files that have a line, or a row, of each step.
+struct StepFiles {
     ledger: JsonLinesWriter,
     metrics: JsonLinesWriter,
-    events: JsonLinesWriter,
     tensorboard: TensorBoard,
+}
+
+impl StepFiles {
+    /// After `done` steps: what was written of later ones before is written again.
+    fn open(folder: &RunFolder, done: u64, monitor: &mut Monitor) -> anyhow::Result<Self> {
+        let ledger = folder.ledger_from(done + 1)?;
+        let metrics = folder.metrics_from(done + 1)?;
+        folder.remove_completions_from(done + 1)?;
+        let lines = folder.read_metrics()?;
+        if lines.len() as u64 != done {
+            monitor.say(&format!(
+                "warning      metrics.jsonl has {} of the {done} steps before; the others were lost",
+                lines.len()
+            ));
+        }
+        monitor.begin_at(done, &lines);
+        Ok(Self { ledger, metrics, tensorboard: TensorBoard::rebuild(folder, &lines)? })
+    }
+}
+
+/// Writes metrics, completions and checkpoints, and moves the bar.
+struct Observer {
+    files: StepFiles,
+    events: JsonLinesWriter,
     /// Names of the parts of the reward.
     parts: Vec<&'static str>,
     monitor: Monitor,
@@ -201,15 +224,14 @@ impl Observer {
         let guards = file.grpo().guards();
         let TrainFile { save, train, .. } = file;
         let title = format!("grpo train  {}", folder.path().display());
-        let mut observer = Self {
-            ledger: folder.ledger_from(done + 1)?,
-            metrics: folder.metrics_from(done + 1)?,
-            tensorboard: TensorBoard::rebuild(folder, &[])?,
+        let mut monitor = Monitor::new(&title, u64::from(train.steps), show.plain, show.stop);
+        Ok(Self {
+            files: StepFiles::open(folder, done, &mut monitor)?,
             can_roll_back: guards.iter().any(|guard| guard.action == GuardAction::RollBack),
             steps_done: training.steps(),
             parts: file.reward.build()?.parts(),
             events: folder.events_from(done + 1, training.roll_backs())?,
-            monitor: Monitor::new(&title, u64::from(train.steps), show.plain, show.stop),
+            monitor,
             folder: folder.clone(),
             save: save.clone(),
             steps: train.steps,
@@ -217,9 +239,7 @@ impl Observer {
             earlier: std::mem::take(earlier),
             saved: Instant::now(),
             was_corrected: false,
-        };
-        observer.open(training)?;
-        Ok(observer)
+        })
     }
 
     fn event(&mut self, step: u32, what: EventKind) -> anyhow::Result<()> {
@@ -252,33 +272,14 @@ impl Observer {
         // gone back more often than the newer ones.
         checkpoint::write(&self.folder, &self.writer, training)?;
         self.folder.remove_checkpoints_after(step)?;
-        self.open(training)?;
+        self.files = StepFiles::open(&self.folder, step, &mut self.monitor)?;
+        self.steps_done = training.steps();
         self.earlier = Earlier::default();
         self.monitor.event(&format!(
             "rolled back  to step {step}; learning rates are multiplied by {learning_rate_factor}, the KL penalty by {kl_coef} from now on; what was undone is in {}",
             aside.display()
         ));
         Ok(true)
-    }
-
-    /// Opens the files of the steps that are left: what was written of them before is written again.
-    fn open(&mut self, training: &Training<Policy>) -> anyhow::Result<()> {
-        self.steps_done = training.steps();
-        let done = u64::from(training.steps());
-        let folder = &self.folder;
-        self.ledger = folder.ledger_from(done + 1)?;
-        self.metrics = folder.metrics_from(done + 1)?;
-        folder.remove_completions_from(done + 1)?;
-        let lines = folder.read_metrics()?;
-        if lines.len() as u64 != done {
-            self.monitor.say(&format!(
-                "warning      metrics.jsonl has {} of the {done} steps before; the others were lost",
-                lines.len()
-            ));
-        }
-        self.tensorboard = TensorBoard::rebuild(folder, &lines)?;
-        self.monitor.begin_at(done, &lines);
-        Ok(())
     }
 
     /// Says what guards saw.
@@ -295,7 +296,7 @@ impl Observer {
     /// Writes the checkpoint of this moment, and removes those that are not kept.
     fn checkpoint(&mut self, training: &Training<Policy>, best: bool) -> anyhow::Result<()> {
         // Steps that a checkpoint is after are on the disk before it.
-        for lines in [&self.ledger, &self.metrics, &self.events] {
+        for lines in [&self.files.ledger, &self.files.metrics, &self.events] {
             lines.sync()?;
         }
         checkpoint::write(&self.folder, &self.writer, training)?;
@@ -333,15 +334,15 @@ impl TrainObserver<Policy> for Observer {
         self.compare(done);
         let step = report.step + 1;
         // In front of the others: what a step left has its proof.
-        self.ledger.append(&report.ledger).map_err(observer_error)?;
+        self.files.ledger.append(&report.ledger).map_err(observer_error)?;
         if is_due(step, self.save.completions_every) {
             let records = records(report, &self.writer.spec.codec);
             self.folder
                 .write_completions(u64::from(step), &records, &self.parts)
                 .map_err(observer_error)?;
         }
-        self.metrics.append(metrics).map_err(observer_error)?;
-        self.tensorboard.append(&line(metrics)).map_err(observer_error)?;
+        self.files.metrics.append(metrics).map_err(observer_error)?;
+        self.files.tensorboard.append(&line(metrics)).map_err(observer_error)?;
         if report.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
             self.monitor.say(&format!(
