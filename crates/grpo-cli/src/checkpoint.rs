@@ -11,7 +11,9 @@
 
 use anyhow::Context;
 use burn::module::Module;
-use grpo_model::{Adapted, AdapterFolder, CausalLm, ModelFolder, Policy, StoredAs, read_tensors};
+use grpo_model::{
+    Adapted, AdapterFolder, LanguageModel, ModelFolder, Policy, StoredAs, read_tensors,
+};
 use grpo_run::{Checkpoint, RunFolder, VerifiedFolder};
 use grpo_train::{SavedState, TrainerState, Training};
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::{Codec, Group, Prompt, Purpose};
-use grpo_model::{CausalLm, Frozen};
+use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Decode, Rollout, RolloutSettings, StepKey};
 use grpo_sampling::SamplingSettings;
 
@@ -20,7 +20,7 @@ pub(crate) struct Generation {
 
 /// Draws `number` completions of each prompt. Equal seeds give equal random numbers to each of them, whatever the
 /// model.
-pub(crate) fn generate<M: CausalLm>(
+pub(crate) fn generate<M: LanguageModel>(
     model: &M,
     codec: &Codec,
     prompts: &[Prompt],

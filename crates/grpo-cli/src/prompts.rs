@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::{ChatOptions, DataError, EpochOrder, OrderPosition, Prompt, PromptFile};
-use grpo_model::CausalLm;
+use grpo_model::LanguageModel;
 use grpo_rewards::Reward;
 use grpo_train::unconditional_prompts;
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use burn::tensor::{Tensor, TensorData};
 use crate::checkpoint::Checkpoint;
 use crate::precision::dense;
 use crate::stored::StoredTensors;
-use crate::{CausalLm, Frozen, ModelError};
+use crate::{Frozen, LanguageModel, ModelError};
 
 /// A float parameter of a module.
 pub struct Parameter {
@@ -87,7 +87,7 @@ impl ModuleVisitor for Parameters {
     }
 }
 
-impl<M: CausalLm> Frozen<M> {
+impl<M: LanguageModel> Frozen<M> {
     /// Its parameters by their paths, to be written.
     pub fn stored(&self) -> StoredTensors {
         let found = parameters(self.model()).into_iter();

@@ -9,7 +9,7 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Gradients, Tensor};
 
-use crate::causal::{CausalLm, Forward};
+use crate::language_model::{Forward, LanguageModel};
 use crate::pass::{Frame, Pass};
 use crate::{Dropout, Policy, TokenBatch};
 

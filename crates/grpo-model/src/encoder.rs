@@ -18,13 +18,13 @@ impl SentenceEncoder {
         if model.description().causal {
             return Err(ModelError::NotAnEncoder);
         }
-        let on_tape = crate::CausalLm::device(&model).is_autodiff();
+        let on_tape = crate::LanguageModel::device(&model).is_autodiff();
         Ok(Self(if on_tape { model.valid() } else { model }))
     }
 
     /// The mean of the hidden states of each sequence's tokens, `[sequences, width]`.
     pub fn mean_pooled(&self, tokens: &TokenBatch) -> Tensor<2> {
-        let device = crate::CausalLm::device(&self.0);
+        let device = crate::LanguageModel::device(&self.0);
         let hidden = self.0.run(tokens, None, None, None, &mut Dropout::off(), &device);
         let means = (0..tokens.sequences()).map(|index| {
             let rows = tokens.rows(index);

@@ -3,13 +3,12 @@
 //!
 //! There is one [`Transformer`]. A family ([`Family`]) is a way to fill in its [`Description`] from a
 //! `config.json`, and a table of [`Names`]. What is trained is a [`Policy`]: the whole model, or an [`Adapter`] on
-//! it. Sampling and training see either through [`CausalLm`].
+//! it. Sampling and training see either through [`LanguageModel`].
 
 mod attention;
 mod block;
 mod by_path;
 mod cache;
-mod causal;
 mod checkpoint;
 mod checkpointing;
 mod config;
@@ -20,6 +19,7 @@ mod encoder;
 mod error;
 mod families;
 mod folder;
+mod language_model;
 mod layers;
 mod lora;
 mod mixed;
@@ -37,7 +37,6 @@ mod transformer;
 
 pub use by_path::{Parameter, parameters, read_tensors};
 pub use cache::{CacheSlot, KvCache};
-pub use causal::{CausalLm, Forward, Frozen};
 pub use checkpoint::{INDEX_FILE, WEIGHTS_FILE};
 pub use config::ModelConfig;
 pub use description::{
@@ -50,6 +49,7 @@ pub use encoder::SentenceEncoder;
 pub use error::ModelError;
 pub use families::{Family, MolGptConfig};
 pub use folder::{ModelFolder, ModelFolderError, ModelSpec};
+pub use language_model::{Forward, Frozen, LanguageModel};
 pub use lora::{Adapter, LoraConfig};
 pub use mixed::OtherParameters;
 pub use names::Names;

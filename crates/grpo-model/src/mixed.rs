@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
 
-use crate::{CausalLm, Frozen, Parameter, parameters};
+use crate::{Frozen, LanguageModel, Parameter, parameters};
 
 /// Two models that have no parameters in common.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +19,7 @@ pub struct OtherParameters {
     pub policy: String,
 }
 
-impl<M: CausalLm> Frozen<M> {
+impl<M: LanguageModel> Frozen<M> {
     /// `mix · policy + (1 − mix) · self`, parameter by parameter (TR-DPO; Gorbatovski et al. 2024, equation 7). With a
     /// `mix` of 1 it is a snapshot of `policy`, bit for bit, which shares its memory until the policy moves.
     ///
@@ -103,7 +103,7 @@ mod tests {
         policy
     }
 
-    fn numbers<M: CausalLm>(model: &M) -> Vec<f32> {
+    fn numbers<M: LanguageModel>(model: &M) -> Vec<f32> {
         let read =
             |parameter: &Parameter| parameter.value().into_data().iter().collect::<Vec<f32>>();
         parameters(model).iter().flat_map(read).collect()

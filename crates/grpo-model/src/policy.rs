@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use grpo_logprob::Head;
 
-use crate::causal::{CausalLm, Forward};
+use crate::language_model::{Forward, LanguageModel};
 use crate::lora::Adapter;
 use crate::{
     CacheSlot, Dropout, KvCache, TokenBatch, Transformer, WeightPrecision, WeightsDigest,
@@ -60,7 +60,7 @@ impl Policy {
     }
 }
 
-impl CausalLm for Policy {
+impl LanguageModel for Policy {
     fn hidden(
         &self,
         tokens: &TokenBatch,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// How the matrices of a frozen base's blocks are held. Whatever it is, the computation is in f32: a matrix is turned
 /// into f32 each time that it is used, but for bf16 in sampling on the CPU, which is read where it lies. Burn keeps that copy for the backward pass, so that training saves memory only
-/// where blocks are computed once more ([`crate::CausalLm::checkpointed`]).
+/// where blocks are computed once more ([`crate::LanguageModel::checkpointed`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WeightPrecision {

@@ -3,7 +3,7 @@
 use burn::tensor::{Int, Tensor, TensorData};
 use grpo_logprob::{Targets, score};
 
-use crate::{CausalLm, Frozen, TokenBatch};
+use crate::{Frozen, LanguageModel, TokenBatch};
 
 /// Log-probabilities and entropies of a completion's tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub struct CompletionScores {
 ///
 /// # Panics
 /// Where a prompt or completion has no tokens, or an id is outside the vocabulary.
-pub fn score_completions<M: CausalLm>(
+pub fn score_completions<M: LanguageModel>(
     model: &Frozen<M>,
     rows: &[(&[u32], &[u32])],
     temperature: f32,

@@ -17,7 +17,8 @@ use crate::pass::{Frame, Pass, Sight};
 use crate::precision::dense;
 use crate::rotary::Rotary;
 use crate::{
-    CacheSlot, CausalLm, Dropout, KvCache, ModelConfig, ModelError, TokenBatch, WeightPrecision,
+    CacheSlot, Dropout, KvCache, LanguageModel, ModelConfig, ModelError, TokenBatch,
+    WeightPrecision,
 };
 
 /// A transformer: embeddings, blocks, a norm, and what turns hidden states into logits.
@@ -267,7 +268,7 @@ impl Transformer {
     /// in f32.
     pub fn merged(&self, adapter: &Adapter) -> Self {
         let mut merged =
-            if CausalLm::device(self).is_autodiff() { self.valid() } else { self.clone() };
+            if LanguageModel::device(self).is_autodiff() { self.valid() } else { self.clone() };
         for linear in merged.blocks.iter_mut().flat_map(Block::linears_mut) {
             let weight = dense(linear.weight.val());
             let sum = match adapter.pair(linear.number) {
@@ -280,7 +281,7 @@ impl Transformer {
     }
 }
 
-impl CausalLm for Transformer {
+impl LanguageModel for Transformer {
     fn hidden(
         &self,
         tokens: &TokenBatch,

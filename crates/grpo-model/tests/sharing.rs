@@ -5,7 +5,7 @@ use std::alloc::System;
 use burn::module::Module;
 use burn::tensor::Device;
 use grpo_model::{
-    Adapted, Adapter, CausalLm, Dropout, Forward, Frozen, LoraConfig, ModelConfig, Policy,
+    Adapted, Adapter, Dropout, Forward, Frozen, LanguageModel, LoraConfig, ModelConfig, Policy,
     TokenBatch, Transformer, weights_digest,
 };
 use peakmem_alloc::{PeakMemAlloc, PeakMemAllocTrait};

@@ -12,7 +12,7 @@ use burn::tensor::Tensor;
 use grpo_data::{Completion, Prompt};
 use grpo_kernels::{awake, gather_rows, indices};
 use grpo_logprob::{draw, draw_rows};
-use grpo_model::{CacheSlot, CausalLm, Frozen, KvCache, TokenBatch};
+use grpo_model::{CacheSlot, Frozen, KvCache, LanguageModel, TokenBatch};
 use rayon::prelude::*;
 
 use crate::row::Row;
@@ -66,7 +66,7 @@ struct Running {
     slot: CacheSlot,
 }
 
-impl<'a, M: CausalLm> Task<'a, M> {
+impl<'a, M: LanguageModel> Task<'a, M> {
     /// `queue` has the samples of each prompt one behind another.
     pub(crate) fn new(
         rollout: &'a Rollout,
@@ -100,7 +100,7 @@ impl<'a, M: CausalLm> Task<'a, M> {
     }
 }
 
-impl<'a, M: CausalLm> Engine<'a, M> {
+impl<'a, M: LanguageModel> Engine<'a, M> {
     fn new(task: &'a Task<'a, M>, room: usize) -> Self {
         Self {
             task,

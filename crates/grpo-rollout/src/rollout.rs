@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use grpo_data::{Completion, Group, Prompt, Purpose};
-use grpo_model::{CausalLm, Frozen};
+use grpo_model::{Frozen, LanguageModel};
 use grpo_sampling::SamplingDistribution;
 
 use crate::engine::Task;
@@ -66,7 +66,7 @@ impl Rollout {
     /// # Errors
     /// Nothing to sample; an end id that the model lacks; a distribution over another vocabulary; a prompt and
     /// completion that do not fit into the model's context.
-    pub fn new<M: CausalLm>(
+    pub fn new<M: LanguageModel>(
         settings: RolloutSettings,
         model: &M,
         longest_prompt: usize,
@@ -118,7 +118,7 @@ impl Rollout {
     /// # Panics
     /// Where a prompt has conditions: no model here can see them yet, and ignoring them would train on
     /// something else than was asked for.
-    pub fn sample<M: CausalLm>(
+    pub fn sample<M: LanguageModel>(
         &self,
         policy: &Frozen<M>,
         prompts: &[Prompt],
@@ -148,7 +148,7 @@ impl Rollout {
     ///
     /// # Panics
     /// As [`Self::sample`].
-    pub fn again<M: CausalLm>(
+    pub fn again<M: LanguageModel>(
         &self,
         policy: &Frozen<M>,
         prompt: &Prompt,
@@ -162,7 +162,7 @@ impl Rollout {
         Ok(completion.expect("one was asked for"))
     }
 
-    fn check<M: CausalLm>(
+    fn check<M: LanguageModel>(
         &self,
         policy: &Frozen<M>,
         prompts: &[Prompt],
@@ -184,7 +184,7 @@ impl Rollout {
     /// How many completions each engine samples at the same time. A model whose weights stay in the CPU's caches is read
     /// by each thread for rows of its own, without waiting for others between layers; a larger one is read once for all
     /// rows.
-    fn rooms<M: CausalLm>(&self, policy: &Frozen<M>, groups: usize) -> Vec<usize> {
+    fn rooms<M: LanguageModel>(&self, policy: &Frozen<M>, groups: usize) -> Vec<usize> {
         const CACHED_WEIGHTS: usize = 8 << 20;
         let RolloutSettings { group_size, batch_size, .. } = self.settings;
         let is_cached =

@@ -6,7 +6,7 @@ use burn::tensor::{Device, IndexingUpdateOp, Tensor, TensorData};
 use grpo_data::Completion;
 use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
-use grpo_model::{CausalLm, Dropout, Forward, Frozen, TokenBatch};
+use grpo_model::{Dropout, Forward, Frozen, LanguageModel, TokenBatch};
 use grpo_sampling::TokenSet;
 
 /// Some completions of a step, packed for the model (docs/decisions/0013). The token at a position is predicted by what the model makes of the one in front of it.
@@ -143,23 +143,23 @@ impl<'a> MicroBatch<'a> {
 
     /// A forward pass of the policy, on the tape; with `checkpointing`, its blocks are computed once more on the way
     /// back.
-    pub(crate) fn forward<M: CausalLm>(&self, policy: &M, checkpointing: bool) -> Forward<M> {
+    pub(crate) fn forward<M: LanguageModel>(&self, policy: &M, checkpointing: bool) -> Forward<M> {
         policy.forward(&self.inputs, &mut Dropout::off(), checkpointing)
     }
 
     /// Scores of the policy from its hidden states, on the tape, `[n]`.
-    pub(crate) fn score_policy<M: CausalLm>(&self, policy: &M, hidden: &Tensor<2>) -> Scores {
+    pub(crate) fn score_policy<M: LanguageModel>(&self, policy: &M, hidden: &Tensor<2>) -> Scores {
         score(self.of_actions(hidden.clone()), &policy.head(), &self.targets)
     }
 
     /// Scores of a frozen model, `[n]`.
-    pub(crate) fn score_frozen<M: CausalLm>(&self, model: &Frozen<M>) -> Scores {
+    pub(crate) fn score_frozen<M: LanguageModel>(&self, model: &Frozen<M>) -> Scores {
         let hidden = self.of_actions(model.hidden(&self.inputs, None));
         score(hidden, &model.head(), &self.targets)
     }
 
     /// Scores of the policy and its exact KL to the reference, on the tape, `[n]`; through logits.
-    pub(crate) fn score_against<M: CausalLm>(
+    pub(crate) fn score_against<M: LanguageModel>(
         &self,
         policy: &M,
         hidden: &Tensor<2>,
@@ -175,12 +175,12 @@ impl<'a> MicroBatch<'a> {
     }
 
     /// As [`Self::score_frozen`], through logits.
-    pub(crate) fn score_frozen_logits<M: CausalLm>(&self, model: &Frozen<M>) -> Scores {
+    pub(crate) fn score_frozen_logits<M: LanguageModel>(&self, model: &Frozen<M>) -> Scores {
         score_logits(self.frozen_logits(model), &self.targets)
     }
 
     /// Exact KL of one frozen model to another, `[n]`.
-    pub(crate) fn frozen_kl<M: CausalLm>(
+    pub(crate) fn frozen_kl<M: LanguageModel>(
         &self,
         policy: &Frozen<M>,
         reference: &Frozen<M>,
@@ -229,7 +229,7 @@ impl<'a> MicroBatch<'a> {
         [self.completions.len(), self.mask[0].len()]
     }
 
-    fn frozen_logits<M: CausalLm>(&self, model: &Frozen<M>) -> Tensor<2> {
+    fn frozen_logits<M: LanguageModel>(&self, model: &Frozen<M>) -> Tensor<2> {
         model.logits(self.of_actions(model.hidden(&self.inputs, None)))
     }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use grpo_data::{Completion, Prompt, Purpose};
-use grpo_model::{CausalLm, Frozen};
+use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Outcome, RewardRunner, Sample};
 use grpo_rollout::{Rollout, RolloutSettings, StepKey};
 use serde::{Deserialize, Serialize};
@@ -73,7 +73,7 @@ impl Evaluation {
     ///
     /// # Errors
     /// Settings that do not fit the model.
-    pub fn new<M: CausalLm>(
+    pub fn new<M: LanguageModel>(
         prompts: Vec<Prompt>,
         policy: &M,
         config: &GrpoConfig,
@@ -113,7 +113,7 @@ impl Evaluation {
     ///
     /// # Errors
     /// A policy that cannot be sampled, or a reward that failed too often.
-    pub fn of<M: CausalLm>(&self, policy: &M) -> Result<Evaluated, TrainError> {
+    pub fn of<M: LanguageModel>(&self, policy: &M) -> Result<Evaluated, TrainError> {
         let started = Instant::now();
         let (seed, purpose) = (self.seed, Purpose::Evaluation);
         let key = StepKey { seed, purpose, step: 0, policy_version: 0 };

@@ -6,7 +6,7 @@ use grpo_core::{
     sequence_kl,
 };
 use grpo_data::Completion;
-use grpo_model::{CausalLm, Forward, Frozen};
+use grpo_model::{Forward, Frozen, LanguageModel};
 
 use crate::collate::MicroBatch;
 use crate::token_record::{TokenRecord, UpdateRecord, fold};
@@ -43,7 +43,7 @@ pub(crate) struct Terms<'a> {
 }
 
 impl<'a> Frame<'a> {
-    pub(crate) fn new<M: CausalLm>(micro: MicroBatch<'a>, reference: &Frozen<M>) -> Self {
+    pub(crate) fn new<M: LanguageModel>(micro: MicroBatch<'a>, reference: &Frozen<M>) -> Self {
         let reference = host(micro.score_frozen(reference).logprobs);
         Self {
             sampling: micro.sampling_logprobs(),
@@ -63,7 +63,7 @@ impl<'a> Frame<'a> {
     }
 
     /// See [`MicroBatch::forward`].
-    pub(crate) fn forward<M: CausalLm>(&self, policy: &M, checkpointing: bool) -> Forward<M> {
+    pub(crate) fn forward<M: LanguageModel>(&self, policy: &M, checkpointing: bool) -> Forward<M> {
         self.micro.forward(policy, checkpointing)
     }
 
@@ -96,7 +96,7 @@ impl<'a> Frame<'a> {
 
     /// `Σ_t KL` of each completion, with its place in the step. `policy` is the one that sampled; its own
     /// scores count and not the sampler's, so that it is exactly 0 where the policy is the reference.
-    pub(crate) fn sequence_kl<M: CausalLm>(
+    pub(crate) fn sequence_kl<M: LanguageModel>(
         &self,
         policy: &M,
         reference: &Frozen<M>,
@@ -120,7 +120,7 @@ impl<'a> Frame<'a> {
 
     /// Entropies of the policy at each action, by the same path as those of [`Self::loss`]: the high-entropy
     /// mask compares the two.
-    pub(crate) fn entropies<M: CausalLm>(
+    pub(crate) fn entropies<M: LanguageModel>(
         &self,
         policy: &Frozen<M>,
         estimator: KlEstimator,
@@ -133,7 +133,7 @@ impl<'a> Frame<'a> {
 
     /// This micro-batch's part of the loss, `[1]`, made of the `hidden` states of [`MicroBatch::forward`]; adds its
     /// tokens to `statistics`.
-    pub(crate) fn loss<M: CausalLm>(
+    pub(crate) fn loss<M: LanguageModel>(
         &mut self,
         policy: &M,
         hidden: &Tensor<2>,

@@ -11,7 +11,7 @@ use grpo_core::{
     TokenStatistics, accumulate, weighted_group_advantages,
 };
 use grpo_data::{Completion, Group};
-use grpo_model::{CausalLm, Frozen, StoredTensors, WeightsDigest, weights_digest};
+use grpo_model::{Frozen, LanguageModel, StoredTensors, WeightsDigest, weights_digest};
 use grpo_rewards::Outcome;
 use grpo_run::{LedgerCompletion, LedgerUpdate};
 use serde::{Deserialize, Serialize};
@@ -147,7 +147,7 @@ impl Update {
     }
 }
 
-impl<M: CausalLm> Learner<M> {
+impl<M: LanguageModel> Learner<M> {
     /// A training that begins at `policy`.
     ///
     /// # Errors

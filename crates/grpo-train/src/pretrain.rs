@@ -9,7 +9,7 @@ use grpo_data::{EpochOrder, Example, Examples};
 use grpo_kernels::awake;
 use grpo_kernels::gather_rows;
 use grpo_logprob::{Targets, score};
-use grpo_model::{CausalLm, Dropout, TokenBatch};
+use grpo_model::{Dropout, LanguageModel, TokenBatch};
 use serde::{Deserialize, Serialize};
 
 use crate::batches::epoch_batches;
@@ -119,7 +119,7 @@ pub trait PretrainObserver<M> {
 ///
 /// # Errors
 /// A loss or gradient that is not finite; whatever the observer says.
-pub fn pretrain<M: CausalLm>(
+pub fn pretrain<M: LanguageModel>(
     mut model: M,
     examples: &Examples,
     config: &PretrainConfig,
@@ -181,7 +181,7 @@ pub fn pretrain<M: CausalLm>(
 }
 
 /// Mean loss over the targets of a step, and its gradients, added up over micro-batches.
-fn gradients<M: CausalLm>(
+fn gradients<M: LanguageModel>(
     model: &M,
     batch: &[&Example],
     targets: usize,
@@ -201,7 +201,7 @@ fn gradients<M: CausalLm>(
     Ok((value, sum.expect("a batch has examples")))
 }
 
-fn validation_loss<M: CausalLm>(
+fn validation_loss<M: LanguageModel>(
     model: &M,
     examples: &[Example],
     config: &PretrainConfig,
@@ -258,7 +258,7 @@ impl MicroBatch {
     }
 
     /// `−Σ log p(next token) / tokens`, `[1]`.
-    fn loss<M: CausalLm>(&self, model: &M, hidden: &Tensor<2>, tokens: usize) -> Tensor<1> {
+    fn loss<M: LanguageModel>(&self, model: &M, hidden: &Tensor<2>, tokens: usize) -> Tensor<1> {
         let places: Tensor<1, Int> = Tensor::from_data(self.places.as_slice(), &hidden.device());
         let targets = Targets::new(self.next.clone(), model.vocabulary_size());
         let scores = score(gather_rows(hidden.clone(), places), &model.head(), &targets);

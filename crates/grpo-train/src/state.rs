@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::TensorData;
-use grpo_model::{CausalLm, StoredTensors};
+use grpo_model::{LanguageModel, StoredTensors};
 use serde::{Deserialize, Serialize};
 
 use crate::evaluation::Evaluations;
@@ -56,7 +56,7 @@ pub struct SavedState<'a> {
     pub reference: Option<(BTreeMap<String, TensorData>, &'a Path)>,
 }
 
-impl<M: CausalLm> Training<M> {
+impl<M: LanguageModel> Training<M> {
     /// What it is to be taken up with again.
     pub fn state(&self) -> TrainerState {
         let (learner, moments, reference) = self.grpo.learner.remembered();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use grpo_core::{Advantages, TokenStatistics};
 use grpo_data::{Group, Prompt, Purpose};
 use grpo_kernels::awake;
-use grpo_model::{CausalLm, Frozen, WeightPrecision, WeightsDigest, weights_digest};
+use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_process::ResidentMemory;
 use grpo_rewards::{Outcome, RewardRunner, Sample};
 use grpo_rollout::{Decode, Rollout, StepKey};
@@ -120,7 +120,7 @@ fn resident() -> Option<u64> {
     Some(ResidentMemory::of_this_process()?.now)
 }
 
-impl<M: CausalLm> Grpo<M> {
+impl<M: LanguageModel> Grpo<M> {
     /// Samples groups for `prompts`, scores them, and updates the policy on them: nothing is kept for later.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use grpo_data::Prompt;
-use grpo_model::{CausalLm, Frozen};
+use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::RewardRunner;
 use grpo_rollout::{Rollout, RolloutSettings};
 
@@ -121,7 +121,7 @@ pub struct Parts<M> {
     pub decode: Decode,
 }
 
-impl<M: CausalLm> Grpo<M> {
+impl<M: LanguageModel> Grpo<M> {
     /// A training of `parts.policy`.
     ///
     /// # Errors
@@ -176,7 +176,7 @@ impl GrpoConfig {
     ///
     /// # Errors
     /// Settings that do not fit the model.
-    pub fn rollout<M: CausalLm>(
+    pub fn rollout<M: LanguageModel>(
         &self,
         policy: &M,
         end_ids: Vec<u32>,
@@ -195,7 +195,7 @@ impl GrpoConfig {
     }
 }
 
-impl<M: CausalLm> Training<M> {
+impl<M: LanguageModel> Training<M> {
     /// A training before its first step, evaluated by `evaluation` as `[eval]` says.
     pub fn new(grpo: Grpo<M>, evaluation: Option<Evaluation>) -> Self {
         Self {

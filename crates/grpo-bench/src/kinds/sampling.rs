@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use grpo_data::{CounterRng, Prompt, Purpose, SampleKey};
-use grpo_model::{CausalLm, Frozen, Policy};
+use grpo_model::{Frozen, LanguageModel, Policy};
 use grpo_rollout::{Rollout, RolloutSettings, StepKey, StopRule};
 use grpo_sampling::SamplingSettings;
 

@@ -9,7 +9,7 @@ use grpo_data::{
     ReadOptions, Vocabulary, smiles_tokens,
 };
 use grpo_model::{
-    CausalLm, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy, Transformer,
+    LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy, Transformer,
     WeightPrecision,
 };
 use grpo_run::{DataFile, JsonLinesWriter};

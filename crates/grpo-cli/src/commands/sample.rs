@@ -4,7 +4,7 @@ mod completions;
 mod molecules;
 
 use grpo_data::Prompt;
-use grpo_model::CausalLm;
+use grpo_model::LanguageModel;
 use grpo_sampling::SamplingSettings;
 
 use crate::args::SampleArguments;

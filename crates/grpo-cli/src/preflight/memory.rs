@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use grpo_core::KlEstimator;
-use grpo_model::{Activation, CausalLm, Description, Policy, WeightPrecision};
+use grpo_model::{Activation, Description, LanguageModel, Policy, WeightPrecision};
 use grpo_train::ReferenceFrom;
 
 use super::trial::Lengths;

@@ -4,8 +4,8 @@ use burn::module::Module;
 use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::Device;
 use grpo_model::{
-    Adapted, Adapter, AdapterConfig, AdapterFolder, CausalLm, Dropout, Frozen, KvCache, LoraConfig,
-    Policy, TokenBatch, Transformer, linear_weights, write_adapter,
+    Adapted, Adapter, AdapterConfig, AdapterFolder, Dropout, Frozen, KvCache, LanguageModel,
+    LoraConfig, Policy, TokenBatch, Transformer, linear_weights, write_adapter,
 };
 use serde_json::json;
 

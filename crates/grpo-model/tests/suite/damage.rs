@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use grpo_data::{CounterRng, Purpose};
 use grpo_model::{
-    AdapterConfig, AdapterFolder, CausalLm, Dropout, ModelFolder, TokenBatch, Transformer,
+    AdapterConfig, AdapterFolder, Dropout, LanguageModel, ModelFolder, TokenBatch, Transformer,
     write_adapter,
 };
 use serde_json::{Value, json};

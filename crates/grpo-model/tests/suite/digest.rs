@@ -4,7 +4,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::Codec;
 use grpo_model::{
-    Adapted, CausalLm, Frozen, ModelFolder, ModelSpec, Policy, StoredAs, Transformer,
+    Adapted, Frozen, LanguageModel, ModelFolder, ModelSpec, Policy, StoredAs, Transformer,
     WeightPrecision, weights_digest,
 };
 use proptest::prelude::*;

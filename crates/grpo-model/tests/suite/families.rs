@@ -1,7 +1,7 @@
 //! Every family against plain f64 loops.
 
 use burn::tensor::Device;
-use grpo_model::{CausalLm, Dropout, Policy, SentenceEncoder, TokenBatch, Transformer};
+use grpo_model::{Dropout, LanguageModel, Policy, SentenceEncoder, TokenBatch, Transformer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

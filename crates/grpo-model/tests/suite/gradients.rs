@@ -7,7 +7,7 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_model::{
-    Adapter, AdapterConfig, CausalLm, Dropout, Forward, LoraConfig, Policy, TokenBatch,
+    Adapter, AdapterConfig, Dropout, Forward, LanguageModel, LoraConfig, Policy, TokenBatch,
     Transformer, write_adapter,
 };
 use serde_json::{Value, json};

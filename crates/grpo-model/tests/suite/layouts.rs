@@ -1,7 +1,9 @@
 //! What a sequence is computed with changes nothing.
 
 use burn::tensor::Device;
-use grpo_model::{CausalLm, Dropout, Frozen, KvCache, SentenceEncoder, TokenBatch, Transformer};
+use grpo_model::{
+    Dropout, Frozen, KvCache, LanguageModel, SentenceEncoder, TokenBatch, Transformer,
+};
 
 use crate::configs::{bert, config, language_models, llama, rotations, with};
 use crate::support::{assert_close, host, largest, shaken};

@@ -6,8 +6,9 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::Codec;
 use grpo_model::{
-    CausalLm, Dropout, Frozen, KvCache, ModelConfig, ModelError, ModelFolder, ModelFolderError,
-    ModelSpec, MolGptConfig, StoredAs, StoredTensors, TokenBatch, Transformer, linear_weights,
+    Dropout, Frozen, KvCache, LanguageModel, ModelConfig, ModelError, ModelFolder,
+    ModelFolderError, ModelSpec, MolGptConfig, StoredAs, StoredTensors, TokenBatch, Transformer,
+    linear_weights,
 };
 
 use crate::support::{assert_close, host, named_tensors, shaken_by};

@@ -4,7 +4,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device, Tensor, bf16};
 use grpo_model::{
-    Adapter, CausalLm, Dropout, Frozen, KvCache, ModelFolder, TokenBatch, Transformer,
+    Adapter, Dropout, Frozen, KvCache, LanguageModel, ModelFolder, TokenBatch, Transformer,
     WeightPrecision, linear_weights,
 };
 use serde_json::json;
@@ -103,7 +103,7 @@ fn logits_are_near_those_of_f32() {
 }
 
 /// Hidden states of sequences in a cache: `ids` in one piece, then three of their tokens one by one.
-fn extended<M: CausalLm>(model: &Frozen<M>, sequences: &[&[u32]]) -> Vec<Vec<f64>> {
+fn extended<M: LanguageModel>(model: &Frozen<M>, sequences: &[&[u32]]) -> Vec<Vec<f64>> {
     let mut cache = KvCache::new();
     let slots: Vec<_> = sequences.iter().map(|_| cache.open()).collect();
     let mut states = vec![Vec::new(); sequences.len()];

@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use grpo_data::{Group, Prompt, SampleKey};
 use grpo_logprob::Head;
 use grpo_model::{
-    CacheSlot, CausalLm, Dropout, Frozen, KvCache, ModelConfig, MolGptConfig, TokenBatch,
+    CacheSlot, Dropout, Frozen, KvCache, LanguageModel, ModelConfig, MolGptConfig, TokenBatch,
     Transformer, WeightPrecision,
 };
 use grpo_rollout::{Rollout, RolloutSettings, StopRule};
@@ -43,7 +43,7 @@ impl Watched {
     }
 }
 
-impl CausalLm for Watched {
+impl LanguageModel for Watched {
     fn hidden(
         &self,
         tokens: &TokenBatch,

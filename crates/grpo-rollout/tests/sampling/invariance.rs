@@ -6,8 +6,8 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::{Completion, Finish, SampleKey, SampledUnder};
 use grpo_model::{
-    Adapted, Adapter, CausalLm, Frozen, LoraConfig, ModelConfig, MolGptConfig, Policy, Transformer,
-    WeightPrecision,
+    Adapted, Adapter, Frozen, LanguageModel, LoraConfig, ModelConfig, MolGptConfig, Policy,
+    Transformer, WeightPrecision,
 };
 use grpo_rollout::{Rollout, RolloutSettings};
 use grpo_sampling::SamplingSettings;

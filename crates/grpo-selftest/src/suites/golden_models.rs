@@ -5,7 +5,7 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 use grpo_logprob::{Scores, Targets, score};
 use grpo_model::{
-    Adapted, AdapterFolder, CausalLm, Frozen, KvCache, ModelFolder, Policy, SentenceEncoder,
+    Adapted, AdapterFolder, Frozen, KvCache, LanguageModel, ModelFolder, Policy, SentenceEncoder,
     TokenBatch, Transformer,
 };
 
@@ -286,7 +286,7 @@ fn scores_of(
 }
 
 /// After each token, one row behind the other.
-fn logits<M: CausalLm>(model: &Frozen<M>, ids: &[u32]) -> Vec<f64> {
+fn logits<M: LanguageModel>(model: &Frozen<M>, ids: &[u32]) -> Vec<f64> {
     let hidden = model.hidden(&TokenBatch::from_iter([ids]), None);
     model.logits(hidden).into_data().iter::<f64>().collect()
 }

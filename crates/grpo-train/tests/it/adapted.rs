@@ -1,7 +1,7 @@
 //! A step of a policy of which only an adapter is trained, and of one whose blocks are computed twice.
 
 use grpo_core::KlEstimator;
-use grpo_model::{Adapted, Adapter, CausalLm, LoraConfig, Policy, StoredTensors};
+use grpo_model::{Adapted, Adapter, LanguageModel, LoraConfig, Policy, StoredTensors};
 use grpo_train::{Grpo, GrpoConfig, Metrics};
 
 use crate::support::{

@@ -6,7 +6,9 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{Gradients, Int, Tensor};
 use grpo_core::Preset;
 use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
-use grpo_model::{CausalLm, Dropout, Frozen, ModelConfig, MolGptConfig, TokenBatch, Transformer};
+use grpo_model::{
+    Dropout, Frozen, LanguageModel, ModelConfig, MolGptConfig, TokenBatch, Transformer,
+};
 use grpo_rewards::{Outcome, Scored};
 use grpo_train::{Learner, LossSettings};
 

@@ -8,7 +8,7 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::{Prompt, SampleKey};
 use grpo_logprob::Head;
-use grpo_model::{CacheSlot, CausalLm, Dropout, Forward, Frozen, KvCache, TokenBatch};
+use grpo_model::{CacheSlot, Dropout, Forward, Frozen, KvCache, LanguageModel, TokenBatch};
 use grpo_train::{Grpo, GrpoConfig, Parts};
 
 use crate::oracle::completions;
@@ -48,7 +48,7 @@ impl Bigram {
     }
 }
 
-impl CausalLm for Bigram {
+impl LanguageModel for Bigram {
     fn hidden(&self, tokens: &TokenBatch, _: Option<Tensor<3>>, _: &mut Dropout) -> Tensor<2> {
         self.table.val().select(0, tokens.flat_ids(&self.device()))
     }

@@ -1,6 +1,6 @@
 //! What a step writes down of itself.
 
-use grpo_model::{Adapted, Adapter, CausalLm, Frozen, LoraConfig, Policy, weights_digest};
+use grpo_model::{Adapted, Adapter, Frozen, LanguageModel, LoraConfig, Policy, weights_digest};
 use grpo_run::{LedgerCompletion, LedgerStep};
 use grpo_train::{Grpo, StepReport};
 
@@ -19,7 +19,7 @@ fn entries(report: &StepReport, version: u64) -> Vec<LedgerCompletion> {
 }
 
 /// Steps of a training, with the hash of the policy after each.
-fn steps<M: CausalLm>(grpo: &mut Grpo<M>, steps: u32) -> Vec<(StepReport, String)> {
+fn steps<M: LanguageModel>(grpo: &mut Grpo<M>, steps: u32) -> Vec<(StepReport, String)> {
     let step = |step| (take_step(grpo, step), weights_digest(grpo.policy()).to_string());
     (0..steps).map(step).collect()
 }

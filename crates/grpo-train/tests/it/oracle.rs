@@ -1,11 +1,11 @@
 //! Log-probabilities and metrics of a step by their definitions, one completion at a time, in f64.
 
 use grpo_data::Completion;
-use grpo_model::{CausalLm, Frozen, TokenBatch};
+use grpo_model::{Frozen, LanguageModel, TokenBatch};
 use grpo_train::StepReport;
 
 /// Log-probabilities of all tokens at each action, `[action][vocabulary]`, at temperature 1.
-pub(crate) fn log_softmax<M: CausalLm>(model: &M, completion: &Completion) -> Vec<Vec<f64>> {
+pub(crate) fn log_softmax<M: LanguageModel>(model: &M, completion: &Completion) -> Vec<Vec<f64>> {
     let model = Frozen::snapshot(model);
     let ids = &completion.ids()[..completion.ids().len() - 1];
     let input = TokenBatch::from_iter([ids]);
@@ -20,7 +20,7 @@ pub(crate) fn log_softmax<M: CausalLm>(model: &M, completion: &Completion) -> Ve
 }
 
 /// Log-probability of each action.
-pub(crate) fn logprobs<M: CausalLm>(model: &M, completion: &Completion) -> Vec<f64> {
+pub(crate) fn logprobs<M: LanguageModel>(model: &M, completion: &Completion) -> Vec<f64> {
     let all = log_softmax(model, completion);
     all.iter().zip(completion.action_ids()).map(|(all, id)| all[id as usize]).collect()
 }

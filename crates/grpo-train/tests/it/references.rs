@@ -1,7 +1,7 @@
 //! References that follow the policy, and a KL coefficient that follows the KL.
 
 use grpo_core::{KlController, KlEstimator, KlPlacement};
-use grpo_model::{Adapted, Adapter, CausalLm, Frozen, LoraConfig, Policy};
+use grpo_model::{Adapted, Adapter, Frozen, LanguageModel, LoraConfig, Policy};
 use grpo_train::{Grpo, GrpoConfig, Metrics, Parts, ReferenceSettings};
 
 use crate::support::{

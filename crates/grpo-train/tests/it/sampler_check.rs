@@ -3,7 +3,7 @@
 use burn::module::Module;
 use grpo_core::{MismatchCorrection, MismatchMode, Preset, RatioLevel};
 use grpo_data::{Completion, CompletionParts, Group};
-use grpo_model::{CausalLm, Frozen, WeightPrecision};
+use grpo_model::{Frozen, LanguageModel, WeightPrecision};
 use grpo_rewards::Outcome;
 use grpo_train::{AboveTolerance, GrpoConfig, Learner, Lesson, SamplerCheck, TrainError, Update};
 

@@ -2,7 +2,7 @@
 
 use grpo_data::{Example, Examples};
 use grpo_model::{
-    Adapted, Adapter, CausalLm, Dropout, LoraConfig, Policy, TokenBatch, Transformer,
+    Adapted, Adapter, Dropout, LanguageModel, LoraConfig, Policy, TokenBatch, Transformer,
 };
 use grpo_train::{
     PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError, pretrain,
@@ -59,7 +59,7 @@ impl<M> PretrainObserver<M> for Told {
     }
 }
 
-fn run<M: CausalLm>(model: M, config: &PretrainConfig) -> (Told, M) {
+fn run<M: LanguageModel>(model: M, config: &PretrainConfig) -> (Told, M) {
     let mut told = Told::default();
     let trained = pretrain(model, &examples(), config, 1, &mut told).unwrap();
     (told, trained)

@@ -6,8 +6,8 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use grpo_data::{Codec, Vocabulary};
 use grpo_model::{
-    CausalLm, Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
-    WeightPrecision,
+    Frozen, LanguageModel, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs,
+    Transformer, WeightPrecision,
 };
 use grpo_rewards::RewardConfig;
 use grpo_train::{
@@ -129,7 +129,7 @@ pub(crate) fn grpo(config: GrpoConfig, decode: Decode) -> Grpo<Transformer> {
 }
 
 /// A training whose reference is the policy that it begins with; prompts hold only the beginning mark.
-pub(crate) fn begin<M: CausalLm>(
+pub(crate) fn begin<M: LanguageModel>(
     policy: M,
     config: GrpoConfig,
     seed: u64,
@@ -149,7 +149,7 @@ pub(crate) fn begin<M: CausalLm>(
 }
 
 /// Step `step` of a training.
-pub(crate) fn take_step<M: CausalLm>(grpo: &mut Grpo<M>, step: u32) -> StepReport {
+pub(crate) fn take_step<M: LanguageModel>(grpo: &mut Grpo<M>, step: u32) -> StepReport {
     grpo.step(&unconditional_prompts(3, vocabulary().boundary()), step).unwrap()
 }
 

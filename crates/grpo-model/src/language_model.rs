@@ -1,4 +1,4 @@
-//! What sampling, scoring and training need of a causal language model.
+//! What sampling, scoring and training need of a language model.
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -10,11 +10,12 @@ use crate::{
     weights_digest,
 };
 
-/// A left-to-right transformer.
+/// A transformer that gives probabilities of tokens: of the next one (the causal families), or of the one that stands in
+/// a blank (the infiller).
 ///
 /// Hidden states and logits are separate steps, so that logits are made only for the positions that count
 /// and never need to be held for all.
-pub trait CausalLm: Module + Sync {
+pub trait LanguageModel: Module + Sync {
     /// Hidden states after the last norm, for each token of the batch.
     ///
     /// # Shapes
@@ -28,7 +29,7 @@ pub trait CausalLm: Module + Sync {
         dropout: &mut Dropout,
     ) -> Tensor<2>;
 
-    /// As [`CausalLm::hidden`] without dropout, for sequences that continue those in `slots` of the cache, which grow by
+    /// As [`LanguageModel::hidden`] without dropout, for sequences that continue those in `slots` of the cache, which grow by
     /// them. On the CPU what comes out for a sequence does not depend on the other sequences, to the last bit.
     ///
     /// # Panics
@@ -41,13 +42,13 @@ pub trait CausalLm: Module + Sync {
         slots: &[CacheSlot],
     ) -> Tensor<2>;
 
-    /// As [`CausalLm::hidden`], for a backward pass that computes each block once more instead of keeping what is
+    /// As [`LanguageModel::hidden`], for a backward pass that computes each block once more instead of keeping what is
     /// in it (activation checkpointing; Chen et al. 2016). A model that has no blocks keeps everything.
     fn checkpointed(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Forward<Self> {
         Forward::kept(self.hidden(tokens, None, dropout))
     }
 
-    /// [`CausalLm::checkpointed`] where that is asked for, and else a pass of which all is kept.
+    /// [`LanguageModel::checkpointed`] where that is asked for, and else a pass of which all is kept.
     fn forward(
         &self,
         tokens: &TokenBatch,
@@ -116,7 +117,7 @@ pub struct Forward<M> {
 /// From the gradients of the last part of the tape to those of the parts before it.
 type Back<M> = Box<dyn FnOnce(&M, &Gradients) -> Vec<GradientsParams>>;
 
-impl<M: CausalLm> Forward<M> {
+impl<M: LanguageModel> Forward<M> {
     /// All of the tape was kept.
     pub fn kept(hidden: Tensor<2>) -> Self {
         Self { hidden, back: None }
@@ -143,13 +144,13 @@ impl<M: CausalLm> Forward<M> {
 #[derive(Clone, Debug)]
 pub struct Frozen<M>(M);
 
-impl<M: CausalLm> Frozen<M> {
+impl<M: LanguageModel> Frozen<M> {
     /// A snapshot of `model` as it is now; later training does not change it.
     pub fn snapshot(model: &M) -> Self {
         Self::snapshot_in(model, WeightPrecision::F32)
     }
 
-    /// A snapshot whose matrices are held in `precision` ([`CausalLm::with_weights_in`]): what it computes is not what
+    /// A snapshot whose matrices are held in `precision` ([`LanguageModel::with_weights_in`]): what it computes is not what
     /// `model` computes, unless that is f32.
     pub fn snapshot_in(model: &M, precision: WeightPrecision) -> Self {
         Self(model.valid().with_weights_in(precision))
@@ -179,12 +180,12 @@ impl<M: CausalLm> Frozen<M> {
         parameters(&self.0).iter().filter(|parameter| parameter.is_on_tape).count()
     }
 
-    /// See [`CausalLm::hidden`].
+    /// See [`LanguageModel::hidden`].
     pub fn hidden(&self, tokens: &TokenBatch, prefix: Option<Tensor<3>>) -> Tensor<2> {
         self.0.hidden(tokens, prefix, &mut Dropout::off())
     }
 
-    /// See [`CausalLm::extend`].
+    /// See [`LanguageModel::extend`].
     pub fn extend(
         &self,
         tokens: &TokenBatch,
@@ -195,12 +196,12 @@ impl<M: CausalLm> Frozen<M> {
         self.0.extend(tokens, prefix, cache, slots)
     }
 
-    /// See [`CausalLm::head`]; its tensors are off the tape too.
+    /// See [`LanguageModel::head`]; its tensors are off the tape too.
     pub fn head(&self) -> Head {
         self.0.head()
     }
 
-    /// See [`CausalLm::logits`].
+    /// See [`LanguageModel::logits`].
     pub fn logits(&self, hidden: Tensor<2>) -> Tensor<2> {
         self.0.logits(hidden)
     }
@@ -210,17 +211,17 @@ impl<M: CausalLm> Frozen<M> {
         self.0.head().invariant_logits(hidden)
     }
 
-    /// See [`CausalLm::vocabulary_size`].
+    /// See [`LanguageModel::vocabulary_size`].
     pub fn vocabulary_size(&self) -> usize {
         self.0.vocabulary_size()
     }
 
-    /// See [`CausalLm::parameters`].
+    /// See [`LanguageModel::parameters`].
     pub fn parameters(&self) -> usize {
         self.0.parameters()
     }
 
-    /// See [`CausalLm::context_length`].
+    /// See [`LanguageModel::context_length`].
     pub fn context_length(&self) -> usize {
         self.0.context_length()
     }
