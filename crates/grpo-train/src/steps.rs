@@ -11,7 +11,8 @@ use grpo_model::Dropout;
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
-use crate::{Optimizer, OptimizerConfig, TrainError, WarmupCosine};
+use crate::transfer::Trunk;
+use crate::{Optimizer, OptimizerConfig, TrainError, TransferConfig, WarmupCosine};
 
 /// Settings of a supervised training in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,7 +66,7 @@ impl StepsConfig {
 
 /// One optimizer step.
 #[derive(Clone, Debug, Serialize)]
-pub struct StepDone {
+pub struct OptimizerStep {
     /// Optimizer steps done, this one among them.
     pub train_step: u64,
     /// What was minimised.
@@ -101,7 +102,7 @@ pub trait StepsObserver<M, E> {
     ///
     /// # Errors
     /// Ends the training.
-    fn step(&mut self, step: &StepDone, steps: u64) -> Result<(), TrainError>;
+    fn step(&mut self, step: &OptimizerStep, steps: u64) -> Result<(), TrainError>;
     /// After each look at the validation half, with the model as it is now.
     ///
     /// # Errors
@@ -125,11 +126,8 @@ pub(crate) trait Lesson<M> {
     /// Looks at the validation half, with its loss.
     fn validate(&self, model: &M) -> Result<(f64, Self::Measures), TrainError>;
 
-    /// What the learning rate of a parameter is multiplied by in step `step`; `None` where it stays as it is.
-    fn learns(&self, path: &str, step: u64) -> Option<f64> {
-        let _ = (path, step);
-        Some(1.0)
-    }
+    /// Whether the parameter at `path` is of the trunk, and of no head that is this training's own.
+    fn is_of_trunk(&self, path: &str) -> bool;
 }
 
 /// What a step does to a model.
@@ -146,6 +144,7 @@ pub(crate) fn train_in_steps<M: Module, L: Lesson<M>>(
     mut model: M,
     lesson: &L,
     config: &StepsConfig,
+    transfer: &TransferConfig,
     seed: u64,
     observer: &mut dyn StepsObserver<M, L::Measures>,
 ) -> Result<M, TrainError> {
@@ -154,7 +153,9 @@ pub(crate) fn train_in_steps<M: Module, L: Lesson<M>>(
         total: config.steps as f64,
         floor: config.learning_rate_floor,
     };
-    let mut optimizer = Optimizer::new(&model, &config.optimizer);
+    let trunk = Trunk::of(&model, transfer, |path| lesson.is_of_trunk(path));
+    let mut optimizer =
+        Optimizer::new(&model, &config.optimizer).with_factor(trunk.learning_rate_factor());
     let (mut tokens, mut lowest) = (0, f64::INFINITY);
     for step in 0..config.steps {
         let started = Instant::now();
@@ -162,13 +163,11 @@ pub(crate) fn train_in_steps<M: Module, L: Lesson<M>>(
         let learning_rate = config.optimizer.learning_rate * schedule.multiplier(done as f64);
         let mut dropout = Dropout::new(seed, step as u32, config.dropout);
         let taught = awake(|| lesson.gradients(&model, step, &mut dropout))?;
-        let gradients = optimizer.for_those_who_learn(&model, taught.gradients, |path| {
-            lesson.learns(path, step)
-        });
+        let gradients = trunk.admit(&model, taught.gradients, step);
         let grad_norm;
         (model, grad_norm) = optimizer.step(model, gradients, learning_rate)?;
         tokens += taught.tokens as u64;
-        let report = StepDone {
+        let report = OptimizerStep {
             train_step: done,
             step_train_loss: taught.loss,
             grad_norm,
@@ -197,10 +196,9 @@ impl GradientSum {
         self.0 = Some(accumulate(model, self.0.take(), part));
     }
 
-    /// # Panics
-    /// Where nothing was added.
+    /// None at all where nothing was added.
     pub(crate) fn finish(self) -> GradientsParams {
-        self.0.expect("a batch has a part")
+        self.0.unwrap_or_default()
     }
 }
 
