@@ -48,7 +48,7 @@ impl ModelSpec {
         let expected = config.description().vocabulary;
         // Tables of text models are often a little larger than their vocabularies, for speed.
         let tokens = codec.token_count().unwrap_or(expected);
-        let fits = tokens == expected || (codec.vocabulary().is_none() && tokens < expected);
+        let fits = tokens == expected || (!codec.is_own() && tokens < expected);
         if !fits {
             return Err(ModelFolderError::VocabularySize {
                 folder: folder.display().to_string(),
