@@ -192,6 +192,9 @@ pub enum TrainError {
         /// The key.
         to: u64,
     },
+    /// Texts that nothing can be learned from.
+    #[error(transparent)]
+    Data(#[from] grpo_data::DataError),
     /// Logits that nothing can be drawn from.
     #[error(transparent)]
     Logits(#[from] grpo_logprob::NotFinite),

@@ -148,7 +148,7 @@ impl Lesson<Transformer> for MaskedLm<'_> {
         dropout: &mut Dropout,
     ) -> Result<StepGradients, TrainError> {
         let config = &self.config.steps;
-        let texts = self.data.train.batch(step, config.batch_size);
+        let texts = self.data.train.batch(step, config.batch_size)?;
         let count = |of: fn(&MaskedText) -> usize| texts.iter().map(of).sum::<usize>();
         let targets = count(|text| text.is_target.iter().filter(|&&target| target).count());
         let tokens = count(|text| text.ids.len());
@@ -180,7 +180,7 @@ impl Lesson<Transformer> for MaskedLm<'_> {
         let config = &self.config.steps;
         let (mut sum, mut targets, mut right, mut blanks) = (0.0, 0, 0, 0);
         for index in 0..self.config.eval_batches {
-            let texts = self.data.validation.batch(index, config.batch_size);
+            let texts = self.data.validation.batch(index, config.batch_size)?;
             for texts in by_tokens(&texts, config.micro_batch_tokens, |text| text.ids.len()) {
                 let batch = MaskedBatch::new(texts, &self.data.characters);
                 if batch.truths.is_empty() {

@@ -94,7 +94,7 @@ impl<'a> JudgeExamples<'a> {
 
     /// The texts of step `step`.
     pub(super) fn batch(&self, step: u64, size: usize) -> Result<Vec<Judged>, TrainError> {
-        let masked = self.data.train.batch(step, size);
+        let masked = self.data.train.batch(step, size)?;
         let is_natural = |text: usize| {
             let counter = [text as u32, 0, step as u32, (step >> 32) as u32];
             self.natural.uniform(counter) < self.natural_share
