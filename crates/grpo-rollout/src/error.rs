@@ -47,6 +47,35 @@ pub enum RolloutError {
         /// Tokens in the model's vocabulary.
         vocabulary: usize,
     },
+    /// Nothing is in front of a blank: all of them are filled at once.
+    #[error(
+        "sampling.repetition_penalty is about what was sampled before, and blanks are filled all at once; leave it out"
+    )]
+    PenaltyOfBlanks,
+    /// A blank could stay one.
+    #[error("the id {id} stands in blanks and could be drawn; it must be forbidden")]
+    MaskAllowed {
+        /// The id.
+        id: u32,
+    },
+    /// There is nothing to fill.
+    #[error(
+        "text {prompt} has no blank, so there is nothing to fill; each text needs one at least"
+    )]
+    NoBlank {
+        /// The prompt's index.
+        prompt: u32,
+    },
+    /// A text that the model cannot see as a whole.
+    #[error(
+        "a text of {text} characters does not fit into the model's context of {context}; cut it, or take a model with a longer one"
+    )]
+    LongText {
+        /// Its characters.
+        text: usize,
+        /// What the model can see.
+        context: usize,
+    },
     /// More tokens than the model can see.
     #[error("a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; {}", at_most(*prompt, *context))]
     TooLong {

@@ -60,5 +60,5 @@ pub use state::{SavedState, StateNumbers, TrainerState};
 pub use step::{Grpo, PhaseMemory, PhaseTimes, StepReport};
 pub use steps::{OptimizerStep, StepsConfig, StepsObserver, Validated};
 pub use token_record::TokenRecord;
-pub use train::{Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
+pub use train::{Actions, Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
 pub use transfer::TransferConfig;
