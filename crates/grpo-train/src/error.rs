@@ -181,9 +181,19 @@ pub enum TrainError {
         "transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters; add [critic] with a model that has one, or transfer.unfreeze_at_step"
     )]
     NothingLearns,
-    /// A critic's section and no critic, or the other way round.
-    #[error("{0}")]
-    Critic(&'static str),
+    /// A section for a head that is not there.
+    #[error(
+        "[critic] trains a critic, and the model has none; set model.critic = true, or leave the section out"
+    )]
+    NoCritic,
+    /// A head that no section is for.
+    #[error(
+        "the model has a critic, and no section [critic] says how it learns; add it, or make a model without one"
+    )]
+    IdleCritic,
+    /// How blanks are filled for a judge.
+    #[error("fill: {0}")]
+    Fill(grpo_sampling::DistributionError),
     /// Critic steps in the wrong order.
     #[error("critic.warmup_to = {to} is before critic.warmup_from = {from}")]
     CriticWarmup {

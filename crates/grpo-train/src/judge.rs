@@ -39,6 +39,8 @@ pub struct JudgeConfig {
     pub transfer: TransferConfig,
     /// What a look at the validation half is made of.
     pub validation: JudgeValidationConfig,
+    /// What the judge needs to be a reward.
+    pub gate: JudgeGate,
 }
 
 impl JudgeConfig {
@@ -52,7 +54,8 @@ impl JudgeConfig {
         self.fill.check()?;
         self.scaling.check("scaling")?;
         self.transfer.check("transfer")?;
-        self.validation.check("validation")
+        self.validation.check("validation")?;
+        self.gate.check()
     }
 }
 
@@ -147,7 +150,9 @@ impl Lesson<SequenceScorer> for JudgeLesson<'_> {
             let value = measures.eval_loss;
             return Err(TrainError::Diverged { what: "validation loss", value });
         }
-        Ok((measures.eval_loss, measures))
+        // Any judge that passes is better than one that does not: errors are of numbers in 0..1, so below 1.
+        let held_back = if self.config.gate.passes(&measures) { 0.0 } else { 1.0 };
+        Ok((measures.eval_loss + held_back, measures))
     }
 
     fn is_of_trunk(&self, path: &str) -> bool {

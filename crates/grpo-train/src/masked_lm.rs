@@ -65,6 +65,25 @@ impl MaskedLmConfig {
             false => Ok(()),
         }
     }
+
+    /// Checks them against the model and the data that they are for.
+    ///
+    /// # Errors
+    /// A critic that nobody trains, or none to be trained; a masking without anything to fill in.
+    pub fn check_with(&self, model: &Transformer, data: &MaskedData) -> Result<(), TrainError> {
+        match (self.critic.is_some(), model.description().critic) {
+            (true, false) => return Err(TrainError::NoCritic),
+            (false, true) => return Err(TrainError::IdleCritic),
+            _ => {}
+        }
+        for stream in [&data.train, &data.validation] {
+            let is_line = |stage: &Masking| matches!(stage, Masking::Line { .. });
+            if let Some(stage) = stream.plan().stages().iter().position(is_line) {
+                return Err(TrainError::LineStage { stage });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Batches of a look at the validation half, where nothing else is said.
@@ -103,22 +122,7 @@ pub fn train_masked_lm(
     observer: &mut dyn StepsObserver<Transformer, MaskedLmMeasures>,
 ) -> Result<Transformer, TrainError> {
     config.check()?;
-    if config.critic.is_some() != model.description().critic {
-        return Err(TrainError::Critic(match config.critic {
-            Some(_) => {
-                "[critic] trains a critic, and the model has none; set model.critic = true, or leave the section out"
-            }
-            None => {
-                "the model has a critic (critic = true), and no section [critic] says how it learns; add it, or make a model without one"
-            }
-        }));
-    }
-    for stream in [&data.train, &data.validation] {
-        let is_line = |stage: &Masking| matches!(stage, Masking::Line { .. });
-        if let Some(stage) = stream.plan().stages().iter().position(is_line) {
-            return Err(TrainError::LineStage { stage });
-        }
-    }
+    config.check_with(&model, data)?;
     let settings = SamplingSettings {
         forbidden: data.characters.specials().to_vec(),
         ..SamplingSettings::default()

@@ -110,6 +110,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         train: stream(Half::Train, Purpose::Masking)?,
         validation: stream(Half::Validation, Purpose::Evaluation)?,
     };
+    settings.check_with(&beginning.model, &data).map_err(|error| origin.explain(error))?;
     let files = std::mem::take(&mut beginning.files);
     let mut files: Vec<DataFile> =
         files.iter().map(|(role, path)| DataFile::measure(role, path)).collect::<Result<_, _>>()?;

@@ -88,9 +88,9 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         scaling: file.scaling,
         transfer: file.transfer,
         validation: file.validation,
+        gate: file.gate,
     };
-    let checked = settings.check().and_then(|()| file.gate.check());
-    let checked = checked.and_then(|()| match &file.masked_lm {
+    let checked = settings.check().and_then(|()| match &file.masked_lm {
         Some(steps) => steps.check("masked_lm"),
         None => Ok(()),
     });

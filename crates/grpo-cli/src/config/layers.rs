@@ -73,6 +73,22 @@ impl Origin {
                 let key = format!("sampling.{}", fault.setting());
                 anyhow::anyhow!("{}{error}", self.place(&key))
             }
+            TrainError::Fill(fault) => {
+                anyhow::anyhow!("{}{error}", self.place(&format!("fill.{}", fault.setting())))
+            }
+            TrainError::UnfreezeOfNothing => {
+                anyhow::anyhow!("{}{error}", self.place("transfer.unfreeze_at_step"))
+            }
+            TrainError::NothingLearns => {
+                anyhow::anyhow!("{}{error}", self.place("transfer.freeze_trunk"))
+            }
+            TrainError::CriticWarmup { .. } => {
+                anyhow::anyhow!("{}{error}", self.place("critic.warmup_to"))
+            }
+            TrainError::NoCritic => anyhow::anyhow!("{}{error}", self.place("critic")),
+            TrainError::LineStage { stage } => {
+                anyhow::anyhow!("{}{error}", self.place(&format!("masking.stages[{stage}]")))
+            }
             TrainError::Loss { key, .. } => {
                 anyhow::anyhow!("{}{error}", self.place(&format!("loss.{key}")))
             }

@@ -23,9 +23,9 @@ n_head = 2
 n_embd = 16
 
 [masked_lm]
-steps = 60
+steps = 200
 batch_size = 16
-eval_every = 30
+eval_every = 100
 
 [masked_lm.optimizer]
 learning_rate = 1e-2
@@ -103,8 +103,8 @@ fn an_infiller_is_learned() {
     );
     let metrics = place.read("infiller/metrics.jsonl");
     let losses = with_value(&metrics, "step_train_loss");
-    assert_eq!(losses.len(), 60);
-    assert!(losses[59] < 0.5 * losses[0], "{losses:?}");
+    assert_eq!(losses.len(), 200);
+    assert!(losses[199] < 0.6 * losses[0], "{losses:?}");
     let eval_loss = with_value(&metrics, "eval_loss");
     let accuracy = with_value(&metrics, "eval_accuracy");
     assert_eq!(eval_loss.len(), 2);
@@ -124,7 +124,7 @@ fn an_infiller_is_learned() {
     place.write("on.toml", format!("start = \"infiller/model\"\n{above}[masked_lm]{below}"));
     place.succeed(&["pretrain", "on.toml", "--run", "on", "--set", "masked_lm.steps=3"]);
     let first = with_value(&place.read("on/metrics.jsonl"), "step_train_loss")[0];
-    assert!(first < 0.6 * losses[0], "{first}");
+    assert!(first < 0.7 * losses[0], "{first}");
 }
 
 #[test]
@@ -203,27 +203,82 @@ fn bad_settings_are_refused() {
     let refuse = |arguments: &[&str], expected: &str| {
         place.refuse(&[arguments, &["--run", "new"]].concat(), expected);
     };
-    let pretrain = |set: &str, expected: &str| {
+    for (set, expected) in [
+        (
+            "masked_lm.steps=0",
+            "--set masked_lm.steps=0: masked_lm.steps = 0 is out of range; expected 1 to 1000000000",
+        ),
+        (
+            "data.length=1000",
+            "data: the whole text of `text.txt` has 960 characters, fewer than a passage of 1000 (`length`); give a longer text or a smaller `length`",
+        ),
+        (
+            "masking.stages=[{type=\"random\",max_ratio=1.5}]",
+            "--set masking.stages=[{type=\"random\",max_ratio=1.5}]: masking: `stages[0].max_ratio` is 1.5; expected a number above 0 and at most 1",
+        ),
+        (
+            "masking.stages=[{type=\"line\",min_ratio=0.1,max_ratio=0.5}]",
+            "--set masking.stages=[{type=\"line\",min_ratio=0.1,max_ratio=0.5}]: masking.stages[0] replaces whole lines, and leaves nothing to fill in; it is for judges, so take it out",
+        ),
+        (
+            "transfer.freeze_trunk=true",
+            "--set transfer.freeze_trunk=true: transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters; add [critic] with a model that has one, or transfer.unfreeze_at_step",
+        ),
+        (
+            "critic.alpha=0.5",
+            "--set critic.alpha=0.5: [critic] trains a critic, and the model has none; set model.critic = true, or leave the section out",
+        ),
+        (
+            "modifiers.entropy.scale=-1",
+            "--set modifiers.entropy.scale=-1: modifiers.entropy.scale = -1 is out of range; expected 0 to 1000",
+        ),
+        (
+            "start=infiller/model",
+            "the configuration has both `start` and [model]; a model that is gone on from has its sizes already, so leave one of them out",
+        ),
+    ] {
         refuse(&["pretrain", "infiller.toml", "--set", set], expected);
-    };
-    let judge = |set: &str, expected: &str| {
+    }
+    for (set, expected) in [
+        (
+            "natural_share=1.5",
+            "--set natural_share=1.5: natural_share = 1.5 is out of range; expected 0 to 0.99",
+        ),
+        (
+            "masking.corruption=\"bert\"",
+            "--set masking.corruption=\"bert\": a judge learns from blanks that the infiller fills, and masking.corruption = \"bert\" leaves random characters beside them; leave it out",
+        ),
+        (
+            "data.length=17",
+            "data.length = 17 is more than the 16 characters (block_size) that infiller/model can see; lower it",
+        ),
+        (
+            "start_from_infiller=false",
+            "start_from_infiller = false makes a new judge, and [model] (its sizes) is not there; add it",
+        ),
+        (
+            "model={n_layer=1,n_head=1,n_embd=8}",
+            "a judge that begins as the infiller has its sizes already; leave [model] out, or set start_from_infiller = false",
+        ),
+        (
+            "masked_lm={steps=1,batch_size=1,eval_every=1,optimizer={learning_rate=0.1}}",
+            "--set masked_lm={steps=1,batch_size=1,eval_every=1,optimizer={learning_rate=0.1}}: [masked_lm] is for a judge that begins with nothing, and this one begins as the infiller; leave it out, or set start_from_infiller = false",
+        ),
+        (
+            "fill.top_k=0",
+            "--set fill.top_k=0: fill: top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all",
+        ),
+        (
+            "gate.max_zero_p90=2",
+            "--set gate.max_zero_p90=2: gate.max_zero_p90 = 2 is out of range; expected 0 to 1",
+        ),
+        (
+            "transfer.unfreeze_at_step=3",
+            "--set transfer.unfreeze_at_step=3: transfer.unfreeze_at_step has no effect without transfer.freeze_trunk = true; leave it out, or freeze the trunk",
+        ),
+    ] {
         refuse(&["train-judge", "judge.toml", "--set", set], expected);
-    };
-    pretrain(
-        "masked_lm.steps=0",
-        "--set masked_lm.steps=0: masked_lm.steps = 0 is out of range; expected 1 to 1000000000",
-    );
-    pretrain("data.length=1000", "");
-    pretrain("masking.stages=[{type=\"random\",max_ratio=1.5}]", "");
-    pretrain("transfer.freeze_trunk=true", "");
-    pretrain("critic.alpha=0.5", "");
-    judge("natural_share=1.5", "");
-    judge("masking.corruption=\"bert\"", "");
-    judge("data.length=17", "");
-    judge("start_from_infiller=false", "");
-    judge("model={n_layer=1,n_head=1,n_embd=8}", "");
-    judge("fill.top_k=0", "");
-    judge("gate.max_zero_p90=2", "");
+    }
 }
 
 #[test]
@@ -234,17 +289,57 @@ fn folders_that_are_not_what_is_asked_for_are_refused() {
         place.refuse(&[arguments, &["--run", "new"]].concat(), expected);
     };
     // Another family.
-    refuse(&["train-judge", "judge.toml", "--set", "infiller=model"], "");
-    refuse(&["pretrain", "infiller.toml", "--set", "modifiers.judge.model=infiller/model"], "");
-    refuse(&["train-judge", "judge.toml", "--set", "infiller=nowhere"], "");
+    refuse(
+        &["train-judge", "judge.toml", "--set", "infiller=model"],
+        "infiller = \"model\": model is no infiller: its model is of the family molgpt; `grpo pretrain` with the section [masked_lm] writes an infiller",
+    );
+    refuse(
+        &["pretrain", "infiller.toml", "--set", "modifiers.judge.model=infiller/model"],
+        "modifiers.judge.model: infiller/model is no judge: its model is of the family infiller, and a judge of the family sequence_scorer, as `grpo train-judge` writes one",
+    );
+    refuse(
+        &["train-judge", "judge.toml", "--set", "infiller=nowhere"],
+        "infiller = \"nowhere\": there is no model folder nowhere; a model folder holds config.json, characters.json and model.safetensors",
+    );
     // Characters that the infiller does not know.
     place.write("other.txt", text().replace('g', "z"));
-    refuse(&["train-judge", "judge.toml", "--set", "data.file=other.txt"], "");
+    refuse(
+        &["train-judge", "judge.toml", "--set", "data.file=other.txt"],
+        "data: other.txt:1: 'z' (character 7 of \"abcdefz\\n\") is not one of the 8 characters of the model; replace it, or train a model on text that has it",
+    );
     // A vocabulary without MASK.
     let characters = place.read("infiller/model/characters.json");
     let mut json: Value = serde_json::from_str(&characters).unwrap();
     json.as_object_mut().unwrap().remove("mask");
     place.write("infiller/model/characters.json", json.to_string());
     fs::remove_file(place.path("infiller/model/manifest.json")).unwrap();
-    refuse(&["train-judge", "judge.toml"], "");
+    refuse(
+        &["train-judge", "judge.toml"],
+        "infiller = \"infiller/model\": `mask` in `infiller/model/characters.json` is missing; expected 8: behind the ids of the 8 characters come those of MASK, PAD and CLS, which differ",
+    );
+}
+
+/// A judge weighs texts of an infiller's training, where it passed its own.
+#[test]
+fn an_infiller_can_be_trained_with_a_judge_that_passed() {
+    let place = with_infiller();
+    place.succeed(&["train-judge", "judge.toml"]);
+    let arguments =
+        ["pretrain", "infiller.toml", "--run", "new", "--set", "masked_lm.steps=3", "--set"];
+    let with_judge = [&arguments[..], &["modifiers.judge.model=judge/model"]].concat();
+    place.succeed(&with_judge);
+    let losses =
+        |run: &str| with_value(&place.read(&format!("{run}/metrics.jsonl")), "step_train_loss");
+    let (with, without) = (losses("new"), losses("infiller"));
+    assert_ne!(with[0], without[0], "the judge's weights are not 1");
+
+    let report = place.read("judge/model/judge.json");
+    let failed = report.replace("\"passed\": true", "\"passed\": false");
+    place.write("judge/model/judge.json", failed);
+    fs::remove_file(place.path("judge/model/manifest.json")).unwrap();
+    let ended = place.run(&[&with_judge[..], &["--force"]].concat());
+    assert_eq!(ended.code, Some(1));
+    let expected =
+        "error: modifiers.judge.model: judge/model: the judge did not pass its gate: zero_p90 = ";
+    assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
 }

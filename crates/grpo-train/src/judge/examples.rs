@@ -41,7 +41,7 @@ impl Default for FillSettings {
 
 impl FillSettings {
     pub(super) fn check(&self) -> Result<(), TrainError> {
-        Ok(self.settings().check()?)
+        self.settings().check().map_err(TrainError::Fill)
     }
 
     fn settings(&self) -> SamplingSettings {

@@ -15,7 +15,7 @@ use crate::error::in_range;
 pub struct JudgeValidationConfig {
     /// Natural texts, for `zero_mean` and `zero_p90`.
     pub natural: usize,
-    /// Texts of which 0 to 0.9 was replaced, for the correlations and the loss; every tenth of them is natural.
+    /// Texts of which 0 to 0.9 was replaced, for the correlations; every tenth of them is natural.
     pub spread: usize,
 }
 
@@ -35,7 +35,7 @@ impl JudgeValidationConfig {
 /// What a judge says of held-out texts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JudgeMeasures {
-    /// Mean squared error on the spread texts.
+    /// Mean squared error on all of them, natural ones and spread ones.
     pub eval_loss: f64,
     /// Mean output on natural texts.
     pub zero_mean: f64,
@@ -65,10 +65,7 @@ impl Default for JudgeGate {
 
 impl JudgeGate {
     /// Checks ranges once.
-    ///
-    /// # Errors
-    /// The first key that is out of its range.
-    pub fn check(&self) -> Result<(), TrainError> {
+    pub(super) fn check(&self) -> Result<(), TrainError> {
         in_range("gate.max_zero_p90", self.max_zero_p90, 0.0..=1.0)?;
         in_range("gate.min_spearman", self.min_spearman, -1.0..=1.0)
     }
@@ -133,9 +130,12 @@ impl ValidationTexts {
     pub(super) fn measures(&self, score: impl Fn(&[Judged]) -> Vec<f64>) -> JudgeMeasures {
         let (natural, outputs) = (score(&self.natural), score(&self.spread));
         let ratios: Vec<f64> = self.spread.iter().map(|text| text.ratio).collect();
-        let targets: Vec<f64> = ratios.iter().map(|&ratio| corruption_target(ratio)).collect();
+        let targets = ratios.iter().map(|&ratio| corruption_target(ratio));
+        let all: Vec<f64> = outputs.iter().chain(&natural).copied().collect();
+        let targets: Vec<f64> = targets.chain(natural.iter().map(|_| 0.0)).collect();
+        let eval_loss = mean_squared_error(&all, &targets);
         JudgeMeasures {
-            eval_loss: mean_squared_error(&outputs, &targets),
+            eval_loss,
             zero_mean: mean(&natural),
             zero_p90: percentile(&natural, 0.9),
             pearson: pearson(&outputs, &ratios).unwrap_or(0.0),

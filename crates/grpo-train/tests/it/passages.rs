@@ -8,16 +8,15 @@ use grpo_data::{
     Half, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Purpose,
 };
 use grpo_model::{InfillerConfig, ModelConfig, SequenceScorer, Transformer};
-use grpo_train::{OptimizerStep, StepsConfig, StepsObserver, TrainError, Validated};
+use grpo_train::{
+    OptimizerConfig, OptimizerStep, StepsConfig, StepsObserver, TrainError, Validated,
+};
 
 use crate::support::optimizer;
 
-/// Lines of up to `length` characters in which each character is told by its neighbours.
+/// A text in which each character tells all others.
 pub(crate) fn passages(length: usize) -> Arc<Passages> {
-    let alphabet = "abcdefgh";
-    let line = |first: usize| alphabet.chars().cycle().skip(first).take(length).collect::<String>();
-    let text: Vec<String> = (0..40).map(|i| line(i % alphabet.len())).collect();
-    of_text(&text.join("\n"), length)
+    of_text(&"abcd".repeat(160), length)
 }
 
 pub(crate) fn of_text(text: &str, length: usize) -> Arc<Passages> {
@@ -45,7 +44,7 @@ pub(crate) fn stream(
 
 pub(crate) fn sizes(passages: &Passages, critic: bool) -> InfillerConfig {
     let (vocabulary, length) = (passages.characters().len(), passages.options().length);
-    InfillerConfig { critic, ..InfillerConfig::new(vocabulary, length, 1, 2, 16) }
+    InfillerConfig { critic, ..InfillerConfig::new(vocabulary, length, 2, 4, 32) }
 }
 
 pub(crate) fn infiller(passages: &Passages, critic: bool) -> Transformer {
@@ -64,11 +63,11 @@ pub(crate) fn steps(steps: u64) -> StepsConfig {
         steps,
         batch_size: 16,
         micro_batch_tokens: None,
-        warmup_steps: 5,
+        warmup_steps: steps.min(20),
         learning_rate_floor: 0.1,
         dropout: 0.0,
         eval_every: 50,
-        optimizer: optimizer(),
+        optimizer: OptimizerConfig { learning_rate: 5e-3, ..optimizer() },
     }
 }
 
