@@ -91,13 +91,17 @@ pub(crate) fn load_infiller(
     precision: WeightPrecision,
     device: &Device,
 ) -> anyhow::Result<Loaded> {
-    refuse_unless(model, |family| family == Family::Infiller, |family| {
-        format!(
-            "{} is no infiller: its model is of the family {}; `grpo pretrain` with the section [masked_lm] writes an infiller",
-            model.display(),
-            family.name()
-        )
-    })?;
+    refuse_unless(
+        model,
+        |family| family == Family::Infiller,
+        |family| {
+            format!(
+                "{} is no infiller: its model is of the family {}; `grpo pretrain` with the section [masked_lm] writes an infiller",
+                model.display(),
+                family.name()
+            )
+        },
+    )?;
     read(model, trained, precision, device)
 }
 

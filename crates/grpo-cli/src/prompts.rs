@@ -125,7 +125,8 @@ impl Prompts {
             "passages.length = {} is more than the {context} characters (block_size) that the infiller can see; lower it",
             section.length
         );
-        let passages = section.read(loaded.spec.codec.characters()).context("passages")?;
+        let characters = loaded.spec.codec.characters();
+        let passages = Arc::new(section.load(characters).context("passages")?);
         let report = format!("{}: {}", section.file.display(), passages.report());
         let stream = |half, purpose| {
             MaskedStream::new(Arc::clone(&passages), half, masking.clone(), seed, purpose)

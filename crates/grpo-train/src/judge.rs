@@ -156,12 +156,7 @@ impl Lesson<SequenceScorer> for JudgeLesson<'_> {
 }
 
 /// `[texts]`
-fn forward(
-    judge: &SequenceScorer,
-    texts: &[Judged],
-    cls: u32,
-    dropout: &mut Dropout,
-) -> Tensor<1> {
+fn forward(judge: &SequenceScorer, texts: &[Judged], cls: u32, dropout: &mut Dropout) -> Tensor<1> {
     let texts: Vec<&[u32]> = texts.iter().map(|text| text.ids.as_slice()).collect();
     judge.forward(&judge.batch(&texts, cls), dropout)
 }

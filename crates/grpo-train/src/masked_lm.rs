@@ -22,9 +22,7 @@ use crate::steps::{GradientSum, Lesson, StepGradients, by_tokens, train_in_steps
 use crate::{StepsConfig, StepsObserver, TrainError, TransferConfig};
 
 pub use self::critic::{CriticConfig, CriticScope};
-pub use self::modifiers::{
-    EntropyWeighting, JudgeWeighting, MaskRatioWeighting, ModifierConfig,
-};
+pub use self::modifiers::{EntropyWeighting, JudgeWeighting, MaskRatioWeighting, ModifierConfig};
 
 /// Settings of the pre-training of an infiller.
 #[derive(Clone, Debug, PartialEq)]

@@ -96,9 +96,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let passages = file.data.read(Some(infiller.characters()))?;
     let (spec, judge) = beginning(&file, &infiller, &device)?;
     let plan = file.masking.clone().for_judge();
-    let train =
-        MaskedStream::new(passages.clone(), Half::Train, plan, file.seed, Purpose::Masking)
-            .context("masking")?;
+    let train = MaskedStream::new(passages.clone(), Half::Train, plan, file.seed, Purpose::Masking)
+        .context("masking")?;
     let data = JudgeData { passages, train, infiller: Frozen::snapshot(&infiller.model) };
     let files = infiller.files.iter();
     let mut files: Vec<DataFile> =
