@@ -2,6 +2,7 @@
 
 mod definition;
 mod engine;
+mod infilling;
 mod invariance;
 mod layouts;
 mod refusals;
