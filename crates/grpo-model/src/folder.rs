@@ -11,7 +11,6 @@ use crate::stored::{StoredAs, StoredTensors};
 use crate::{Family, ModelConfig, ModelError, Transformer, WeightPrecision};
 
 const CONFIG_FILE: &str = "config.json";
-const CHARACTERS_FILE: &str = "characters.json";
 
 /// A model and all that is needed to use it.
 #[derive(Clone, Debug)]
@@ -47,17 +46,16 @@ impl ModelSpec {
     pub fn new(config: ModelConfig, folder: &Path) -> Result<Self, ModelFolderError> {
         let codec = Codec::of_folder(folder)?;
         let family = config.family();
-        if family.reads_characters() && codec.file() != CHARACTERS_FILE {
+        if family.reads_characters() && codec.characters().is_none() {
             return Err(ModelFolderError::NoCharacters {
                 folder: folder.display().to_string(),
                 family: family.name(),
             });
         }
         let expected = config.description().vocabulary;
-        let is_padded = codec.vocabulary().is_none() && !family.reads_characters();
         // Tables of text models are often a little larger than their vocabularies, for speed.
         let tokens = codec.token_count().unwrap_or(expected);
-        let fits = tokens == expected || (is_padded && tokens < expected);
+        let fits = tokens == expected || (!codec.is_own() && tokens < expected);
         if !fits {
             return Err(ModelFolderError::VocabularySize {
                 folder: folder.display().to_string(),

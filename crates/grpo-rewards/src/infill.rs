@@ -1,0 +1,207 @@
+//! The reward of filled blanks: how natural a judge finds the whole text, and how many blanks have their true character.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use burn::tensor::Device;
+use grpo_data::{BLANK, Characters};
+use grpo_model::{ModelFolderError, SequenceScorer};
+use rayon::prelude::*;
+use serde_json::{Map, Value};
+
+use crate::{Outcome, Reward, Sample, Scored};
+
+/// `w_judge · (1 − judge) + w_recovery · recovery`, of a text whose blanks were filled.
+///
+/// `judge` is what the judge says of the whole text, 0 (natural) to 1 (corrupted); `recovery` is the part of the blanks that
+/// got the character which stood there. The judge was trained on what an infiller filled in before it was trained by this
+/// reward; what else is measured shows whether it is still right: `recovery` and `second_judge`, of a judge that nobody
+/// optimises against, beside `fill_entropy`, the entropy in nats of the characters put into the blanks of a text, which falls
+/// where the infiller repeats one character.
+///
+/// A prompt's record has the original as `text`, and as `blanked` the same with [`BLANK`] at each place to be filled. Each
+/// text is judged alone, so that its reward does not depend on the texts beside it.
+#[derive(Debug)]
+pub struct InfillReward {
+    judge: Judge,
+    second_judge: Option<Judge>,
+    judge_weight: f64,
+    recovery_weight: f64,
+}
+
+/// A scorer and the characters that it reads.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    scorer: SequenceScorer,
+    characters: Characters,
+}
+
+/// What a prompt's record says of its text.
+struct Blanked {
+    original: Vec<char>,
+    /// The places to be filled, at least one.
+    blanks: Vec<usize>,
+}
+
+/// Keys of a prompt's record.
+const TEXT: &str = "text";
+const BLANKED: &str = "blanked";
+
+impl Judge {
+    pub(crate) fn load(folder: &Path, device: &Device) -> Result<Self, ModelFolderError> {
+        let (spec, scorer) = SequenceScorer::load(folder, device)?;
+        let characters = spec.codec.characters().expect("a sequence scorer reads characters");
+        Ok(Self { characters: characters.clone(), scorer })
+    }
+
+    /// 0 (natural) to 1 (corrupted), or why there is no such number.
+    fn score(&self, text: &str) -> Result<f64, String> {
+        let ids = self.read(text)?;
+        match self.scorer.score(&ids) {
+            score if score.is_finite() => Ok(score.clamp(0.0, 1.0)),
+            score => Err(format!("the judge says {score}, which is no number between 0 and 1")),
+        }
+    }
+
+    /// The ids of a text that the judge can see as a whole.
+    fn read(&self, text: &str) -> Result<Vec<u32>, String> {
+        let unknown = |error| format!("the judge cannot read the text: {error}");
+        let ids = self.characters.encode(text).map_err(unknown)?;
+        match self.scorer.longest_text() {
+            longest if ids.len() > longest => Err(format!(
+                "the text has {} characters, and the judge sees {longest}; use shorter passages, or a judge with a larger block_size",
+                ids.len()
+            )),
+            _ => Ok(ids),
+        }
+    }
+}
+
+impl InfillReward {
+    /// The weights are checked.
+    pub(crate) fn new(
+        judge: Judge,
+        second_judge: Option<Judge>,
+        judge_weight: f64,
+        recovery_weight: f64,
+    ) -> Self {
+        Self { judge, second_judge, judge_weight, recovery_weight }
+    }
+
+    fn score_one(&self, sample: &Sample) -> Result<Scored, String> {
+        let blanked = Blanked::of(&sample.fields)?;
+        let filled: Vec<char> = sample.text.chars().collect();
+        blanked.check_filled(&filled)?;
+        let judge = self.judge.score(&sample.text)?;
+        let second = self.second_judge.as_ref().map(|judge| judge.score(&sample.text)).transpose()?;
+        let recovery = blanked.recovery(&filled);
+        let terms = [(self.judge_weight, 1.0 - judge), (self.recovery_weight, recovery)];
+        let parts = [
+            Some(("judge", judge)),
+            Some(("recovery", recovery)),
+            Some(("fill_entropy", blanked.fill_entropy(&filled))),
+            second.map(|second| ("second_judge", second)),
+        ];
+        Ok(Scored::new(
+            terms.into_iter().filter(|(weight, _)| *weight > 0.0).collect(),
+            parts.into_iter().flatten().collect(),
+        ))
+    }
+}
+
+impl Reward for InfillReward {
+    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+        let outcome = |sample| match self.score_one(sample) {
+            Ok(scored) => Outcome::Scored(scored),
+            Err(reason) => Outcome::Failed { reason },
+        };
+        samples.par_iter().map(outcome).collect()
+    }
+
+    fn parts(&self) -> Vec<&'static str> {
+        let second = self.second_judge.is_some().then_some("second_judge");
+        ["judge", "recovery", "fill_entropy"].into_iter().chain(second).collect()
+    }
+
+    fn term_names(&self) -> Vec<&'static str> {
+        let all = [(self.judge_weight, "judge"), (self.recovery_weight, "recovery")];
+        all.into_iter().filter(|(weight, _)| *weight > 0.0).map(|(_, name)| name).collect()
+    }
+
+    fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
+        let original: String = Blanked::of(fields)?.original.iter().collect();
+        let judges = std::iter::once(&self.judge).chain(&self.second_judge);
+        judges.map(|judge| judge.read(&original).map(drop)).collect()
+    }
+}
+
+impl Blanked {
+    fn of(fields: &Map<String, Value>) -> Result<Self, String> {
+        let field = |key: &str| match fields.get(key) {
+            Some(Value::String(text)) => Ok(text.chars().collect::<Vec<char>>()),
+            Some(_) => Err(format!("the field '{key}' of the prompt's record is no text")),
+            None => Err(format!("the prompt's record has no field '{key}'")),
+        };
+        let (original, blanked) = (field(TEXT)?, field(BLANKED)?);
+        if original.len() != blanked.len() {
+            return Err(format!(
+                "the field '{BLANKED}' has {} characters, and the field '{TEXT}' {}; they are of one length",
+                blanked.len(),
+                original.len()
+            ));
+        }
+        let is_blank = |place: &usize| blanked[*place] == BLANK;
+        let (blanks, kept): (Vec<usize>, Vec<usize>) = (0..blanked.len()).partition(is_blank);
+        if blanks.is_empty() {
+            return Err(format!("the field '{BLANKED}' has no blank ({BLANK})"));
+        }
+        if let Some(place) = kept.into_iter().find(|&place| blanked[place] != original[place]) {
+            return Err(format!(
+                "the fields '{TEXT}' and '{BLANKED}' differ at character {}, which is no blank",
+                place + 1
+            ));
+        }
+        Ok(Self { original, blanks })
+    }
+
+    /// Refuses what is not this text with its blanks filled.
+    fn check_filled(&self, filled: &[char]) -> Result<(), String> {
+        if filled.len() != self.original.len() {
+            return Err(format!(
+                "the filled text has {} characters, and the original {}",
+                filled.len(),
+                self.original.len()
+            ));
+        }
+        if let Some(place) = filled.iter().position(|&character| character == BLANK) {
+            return Err(format!("character {} of the filled text is still a blank", place + 1));
+        }
+        let mut blanks = self.blanks.iter().copied().peekable();
+        for (place, (filled, original)) in filled.iter().zip(&self.original).enumerate() {
+            if blanks.next_if_eq(&place).is_none() && filled != original {
+                return Err(format!(
+                    "character {} of the filled text was no blank, and is '{filled}' instead of '{original}'",
+                    place + 1
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The part of the blanks that have their true character.
+    fn recovery(&self, filled: &[char]) -> f64 {
+        let right = self.blanks.iter().filter(|&&place| filled[place] == self.original[place]);
+        right.count() as f64 / self.blanks.len() as f64
+    }
+
+    /// `−Σ p ln p` over the characters in the blanks, with their shares p.
+    fn fill_entropy(&self, filled: &[char]) -> f64 {
+        let mut counts = BTreeMap::new();
+        for &place in &self.blanks {
+            *counts.entry(filled[place]).or_insert(0_usize) += 1;
+        }
+        let shares = counts.values().map(|&count| count as f64 / self.blanks.len() as f64);
+        // Not −0 where all are one character.
+        shares.map(|share| -share * share.ln()).sum::<f64>().max(0.0)
+    }
+}
