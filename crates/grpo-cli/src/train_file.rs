@@ -164,7 +164,7 @@ impl TrainFile {
             origin.place("reference.every_epochs")
         );
         self.preflight.check(origin)?;
-        let reward = self.reward.build();
+        let reward = self.reward.check();
         reward.map_err(|error| anyhow::anyhow!("{}{error}", origin.place("reward")))?;
         self.success.check().map_err(|error| {
             anyhow::anyhow!("{}{error}", origin.place(&format!("success.{}", error.key)))
@@ -201,9 +201,17 @@ impl TrainFile {
         let trained = Trained::of(adapter, self.lora.as_ref(), self.base_precision, self.seed)?;
         let loaded = load(&self.model, trained, self.base_precision, &device::device().autodiff())
             .with_context(|| format!("model = \"{}\"", self.model.display()))?;
-        let (longest, reward) = (self.sampling.max_new_tokens, self.reward.build()?);
+        let of_reward = self.reward.files()?;
+        for (_, file) in &of_reward {
+            if let (Some(folder), true) = (file.parent(), file.ends_with("manifest.json")) {
+                grpo_run::verify(folder)?;
+            }
+        }
+        let (longest, reward) =
+            (self.sampling.max_new_tokens, self.reward.build(&device::device())?);
         let prompts = Prompts::new(self.data.as_ref(), &loaded, longest, &*reward, self.seed)?;
         let mut files = loaded.files.clone();
+        files.extend(of_reward);
         files.extend(self.data.iter().map(|data| ("prompts", data.file.clone())));
         let of_evaluation = match (&self.eval.file, &self.data) {
             (None, _) => prompts.first(self.eval.samples),

@@ -177,7 +177,7 @@ pub enum ModelFolderError {
     },
     /// A folder of another family in the place of a judge.
     #[error(
-        "{folder} is no judge: its model is of the family {family}, and a judge of the family sequence_scorer, as `grpo train-judge` writes one"
+        "{folder} is no judge: its model is of the family {family}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
     )]
     NotAScorer {
         /// The folder.

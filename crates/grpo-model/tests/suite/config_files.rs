@@ -5,7 +5,10 @@ use grpo_model::{
 };
 use serde_json::{Value, json};
 
-use crate::configs::{bert, config, gpt2, language_models, llama, molgpt, qwen2, qwen3, with};
+use crate::configs::{
+    bert, config, gpt2, infiller, language_models, llama, molgpt, qwen2, qwen3, sequence_scorer,
+    with,
+};
 
 #[track_caller]
 fn check_refused(json: Value, expected: &str) {
@@ -17,7 +20,8 @@ fn without(mut json: Value, key: &str) -> Value {
     json
 }
 
-const KNOWN: &str = "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert";
+const KNOWN: &str =
+    "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
 
 #[test]
 fn families_that_are_not_known() {
@@ -38,8 +42,9 @@ fn families_that_are_not_known() {
         "invalid type: sequence, expected a map at line 1 column 0"
     );
     for family in Family::ALL {
-        let found = [llama(), qwen2(), qwen3(), gpt2(), bert(), molgpt()]
-            .map(|json| config(&json).family());
+        let found =
+            [llama(), qwen2(), qwen3(), gpt2(), bert(), molgpt(), infiller(), sequence_scorer()]
+                .map(|json| config(&json).family());
         assert!(found.contains(&family), "{family:?}");
     }
 }

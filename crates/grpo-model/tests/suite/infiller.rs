@@ -15,7 +15,9 @@ use crate::configs::{config, infiller, with};
 use crate::families::{IDS, logits};
 use crate::gradients::{IntoGradients, check};
 use crate::oracle::Oracle;
-use crate::support::{assert_close, characters, host, largest, named_tensors, shaken, shakes, weights};
+use crate::support::{
+    assert_close, characters, host, largest, named_tensors, shaken, shakes, weights,
+};
 
 const ROWS: [&[u32]; 3] = [&[3, 18, 0, 7, 7], &[11], &[16, 5, 9, 1]];
 
@@ -94,8 +96,7 @@ fn gradients_are_those_of_the_definition() {
         let hidden = forward.hidden.clone();
         let logits = policy.logits(hidden.clone()).reshape([tokens * vocabulary]);
         let critic = model.critic(hidden).unwrap();
-        let loss =
-            (logits * weight(&of_logits)).sum() + (critic * weight(&of_critic)).sum();
+        let loss = (logits * weight(&of_logits)).sum() + (critic * weight(&of_critic)).sum();
         let gradients = policy.clone().map(&mut IntoGradients(forward.backward(loss, &policy)));
         let of = |numbers: &std::collections::BTreeMap<String, Vec<f64>>| -> f64 {
             let oracle = Oracle::of_numbers(&config, numbers.clone());
