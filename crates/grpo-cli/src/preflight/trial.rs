@@ -42,7 +42,7 @@ impl Trial {
         let mut config = file.grpo();
         config.train.group_size = config.train.group_size.min(samples);
         let groups = samples.div_ceil(config.train.group_size) as u32;
-        let prompts = prompts.first(groups.min(config.train.prompts_per_step));
+        let prompts = prompts.first(groups.min(config.train.prompts_per_step))?;
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
         let size = config.train.group_size;
         let sampler = config.sampler(policy, &actions(codec), size, longest, &decode)?;

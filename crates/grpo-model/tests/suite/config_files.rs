@@ -132,6 +132,25 @@ fn what_is_computed_otherwise() {
             "position_embedding_type = \"relative_key\" is not supported; there is absolute",
         ),
         (
+            with(infiller(), json!({"vocab_size": 3})),
+            "vocab_size = 3; expected at least 4: one character, and MASK, PAD and CLS",
+        ),
+        (
+            with(infiller(), json!({"n_head": 5})),
+            "n_embd = 24 cannot be split into n_head = 5 heads of equal width",
+        ),
+        (
+            with(infiller(), json!({"n_head": 8})),
+            "rotary positions turn pairs, and the width of a head is 3",
+        ),
+        (with(infiller(), json!({"n_layer": 0})), "n_layer is 0; it must be at least 1"),
+        (with(infiller(), json!({"block_size": 0})), "block_size is 0; it must be at least 1"),
+        (with(infiller(), json!({"rope_theta": 1.0})), "rope_theta = 1; expected more than 1"),
+        (
+            with(sequence_scorer(), json!({"critic": false})),
+            "a sequence_scorer has no critic; leave the key out",
+        ),
+        (
             with(bert(), json!({"hidden_act": "relu"})),
             "hidden_act = \"relu\" is not supported; there are gelu, gelu_new and gelu_pytorch_tanh",
         ),
