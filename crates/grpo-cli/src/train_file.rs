@@ -217,7 +217,7 @@ impl TrainFile {
             origin.place("reference.every_epochs")
         );
         self.preflight.check(origin)?;
-        let reward = self.reward.build();
+        let reward = self.reward.check();
         reward.map_err(|error| anyhow::anyhow!("{}{error}", origin.place("reward")))?;
         self.success.check().map_err(|error| {
             anyhow::anyhow!("{}{error}", origin.place(&format!("success.{}", error.key)))
@@ -255,7 +255,9 @@ impl TrainFile {
         let load = if self.passages.is_some() { load_infiller } else { load };
         let loaded = load(&self.model, trained, self.base_precision, &device::device().autodiff())
             .with_context(|| format!("model = \"{}\"", self.model.display()))?;
-        let (longest, reward) = (self.sampling.max_new_tokens, self.reward.build()?);
+        let of_reward = self.reward_files()?;
+        let (longest, reward) =
+            (self.sampling.max_new_tokens, self.reward.build(&device::device())?);
         let prompts = match (&self.passages, &self.masking) {
             (Some(passages), Some(masking)) => {
                 Prompts::with_blanks(passages, masking, &loaded, &*reward, self.seed)?
@@ -263,6 +265,7 @@ impl TrainFile {
             _ => Prompts::new(self.data.as_ref(), &loaded, longest, &*reward, self.seed)?,
         };
         let mut files = loaded.files.clone();
+        files.extend(of_reward);
         files.extend(self.data.iter().map(|data| ("prompts", data.file.clone())));
         files.extend(self.passages.iter().map(|passages| ("passages", passages.file.clone())));
         let of_evaluation = match (&self.eval.file, &self.data) {
@@ -286,6 +289,17 @@ impl TrainFile {
             of_evaluation,
             files,
         })
+    }
+
+    /// The files of the models that the reward asks, which are what their manifests say.
+    fn reward_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+        let files = self.reward.files()?;
+        for (_, file) in &files {
+            if let (Some(folder), true) = (file.parent(), file.ends_with("manifest.json")) {
+                grpo_run::verify(folder)?;
+            }
+        }
+        Ok(files)
     }
 
     fn parts(&self, loaded: Loaded, prompts: &Prompts) -> anyhow::Result<Parts<Policy>> {

@@ -149,7 +149,7 @@ impl<M: LanguageModel> Grpo<M> {
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &actions, group_size, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
-        let rewards = RewardRunner::new(config.reward.build()?, time_limit);
+        let rewards = RewardRunner::new(config.reward.build(&policy.device().inner())?, time_limit);
         let base = policy.base_digest();
         let learner = Learner::new(policy, reference, &config)?;
         let (learning_rate_factor, interrupt) = (1.0, Arc::default());

@@ -60,7 +60,8 @@ impl Trial {
             .collect();
         let texts = samples.iter().map(|sample| sample.text.clone()).collect();
         let limit = Duration::from_secs_f64(config.train.reward_time_limit);
-        let outcomes = RewardRunner::new(config.reward.build()?, limit).score(samples);
+        let outcomes =
+            RewardRunner::new(config.reward.build(&frozen.device())?, limit).score(samples);
         Ok(Some(Self { groups, texts, outcomes }))
     }
 
