@@ -47,6 +47,45 @@ pub enum RolloutError {
         /// Tokens in the model's vocabulary.
         vocabulary: usize,
     },
+    /// A text that is finished already.
+    #[error("text {prompt} has no blank, so there is nothing to fill")]
+    NoBlank {
+        /// Its index.
+        prompt: u32,
+    },
+    /// A text with more tokens than the model can see.
+    #[error("a text of {tokens} tokens does not fit into the model's context of {context}")]
+    TextTooLong {
+        /// Tokens of the text.
+        tokens: usize,
+        /// Tokens that the model can see.
+        context: usize,
+    },
+    /// A blank would be left after sampling.
+    #[error("the id {id} of a blank is not forbidden, so a blank could be filled with a blank")]
+    BlankInBlank {
+        /// The id.
+        id: u32,
+    },
+    /// What came before is not known of blanks that are filled at the same time.
+    #[error("blanks have no order, so that a repetition penalty means nothing; leave it out")]
+    PenaltyInBlanks,
+    /// A part of a whole that is none.
+    #[error("{name} of {value} is out of range; expected 0 to 1")]
+    NoPart {
+        /// What it is.
+        name: &'static str,
+        /// What it was.
+        value: f64,
+    },
+    /// A schedule of another length.
+    #[error("{ratios} remasking ratios are not one fewer than the {iterations} iterations")]
+    Schedule {
+        /// Ratios of the schedule.
+        ratios: usize,
+        /// Times that blanks are filled.
+        iterations: usize,
+    },
     /// More tokens than the model can see.
     #[error("a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; {}", at_most(*prompt, *context))]
     TooLong {

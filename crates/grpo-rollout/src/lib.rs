@@ -3,12 +3,16 @@
 //! Each token is a function of (seed, purpose, step, prompt, sample, position) and the policy, to the last bit: what is
 //! sampled beside it, how many at a time, and by how many threads, decides nothing but speed.
 
+mod denoising;
 mod engine;
 mod error;
 mod rollout;
 mod row;
 mod stop;
 
+pub use denoising::{
+    Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust, Wrongness,
+};
 pub use error::RolloutError;
 pub use rollout::{Rollout, RolloutSettings, StepKey};
 pub use stop::{Decode, StopRule, StopStrings};
