@@ -7,6 +7,7 @@
 
 mod remask;
 
+use burn::tensor::Tensor;
 use grpo_data::{Prompt, Purpose, SampleKey};
 use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Draw, NotFinite, draw_rows};
@@ -127,10 +128,10 @@ impl Denoising {
             return Err(RolloutError::Vocabulary { found, vocabulary });
         }
         if !settings.distribution.forbidden().contains(&settings.mask_id) {
-            return Err(RolloutError::BlankInBlank { id: settings.mask_id });
+            return Err(RolloutError::MaskAllowed { id: settings.mask_id });
         }
         if settings.distribution.repetition_penalty().is_some() {
-            return Err(RolloutError::PenaltyInBlanks);
+            return Err(RolloutError::PenaltyOfBlanks);
         }
         Ok(Self { settings })
     }
@@ -165,9 +166,9 @@ impl Denoising {
         infiller: &Frozen<M>,
         text: &Prompt,
     ) -> Result<(), RolloutError> {
-        let (tokens, context) = (text.ids.len(), infiller.context_length());
-        if tokens > context {
-            return Err(RolloutError::TextTooLong { tokens, context });
+        let (length, context) = (text.ids.len(), infiller.context_length());
+        if length > context {
+            return Err(RolloutError::LongText { text: length, context });
         }
         let vocabulary = infiller.vocabulary_size();
         if let Some(&id) = text.ids.iter().find(|&&id| id as usize >= vocabulary) {
@@ -231,6 +232,7 @@ impl<M: LanguageModel> Task<'_, M> {
             self.settings;
         let mut done = 1;
         for iteration in 1..*iterations {
+            row.key.step = iteration as u32;
             let wrongness = row.mixed(self.wrongness(&row)?, *randomness, self.purpose);
             let again = rule.choose(&wrongness, schedule.ratio(iteration - 1, *iterations));
             if again.is_empty() {
@@ -243,12 +245,11 @@ impl<M: LanguageModel> Task<'_, M> {
             for blank in again {
                 row.ids[row.blanks[blank]] = *mask_id;
             }
-            row.key.step = iteration as u32;
             let is_blank = |place: &usize| row.ids[*place] == *mask_id;
             let places: Vec<usize> = row.blanks.iter().copied().filter(is_blank).collect();
             let draws = self.draws(self.logits(&row.ids, &places), &places, &row.key)?;
             row.put(draws);
-            done = iteration + 1;
+            done += 1;
         }
         let mut filled = Filled {
             ids: row.ids,
@@ -284,7 +285,7 @@ impl<M: LanguageModel> Task<'_, M> {
     }
 
     /// At `places` of a text, which is read alone: `[places, vocabulary]`.
-    fn logits(&self, ids: &[u32], places: &[usize]) -> burn::tensor::Tensor<2> {
+    fn logits(&self, ids: &[u32], places: &[usize]) -> Tensor<2> {
         let hidden = self.infiller.hidden(&TokenBatch::from_iter([ids]), None);
         let rows = indices(places.iter().copied(), &hidden.device());
         self.infiller.invariant_logits(gather_rows(hidden, rows))
@@ -292,7 +293,7 @@ impl<M: LanguageModel> Task<'_, M> {
 
     fn draws(
         &self,
-        logits: burn::tensor::Tensor<2>,
+        logits: Tensor<2>,
         places: &[usize],
         key: &SampleKey,
     ) -> Result<Vec<(usize, Draw)>, RolloutError> {

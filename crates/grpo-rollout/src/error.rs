@@ -47,29 +47,45 @@ pub enum RolloutError {
         /// Tokens in the model's vocabulary.
         vocabulary: usize,
     },
-    /// A text that is finished already.
-    #[error("text {prompt} has no blank, so there is nothing to fill")]
-    NoBlank {
-        /// Its index.
-        prompt: u32,
-    },
-    /// A text with more tokens than the model can see.
-    #[error("a text of {tokens} tokens does not fit into the model's context of {context}")]
-    TextTooLong {
-        /// Tokens of the text.
-        tokens: usize,
-        /// Tokens that the model can see.
-        context: usize,
-    },
-    /// A blank would be left after sampling.
-    #[error("the id {id} of a blank is not forbidden, so a blank could be filled with a blank")]
-    BlankInBlank {
+    /// Nothing is in front of a blank: all of them are filled at once.
+    #[error(
+        "sampling.repetition_penalty is about what was sampled before, and blanks are filled all at once; leave it out"
+    )]
+    PenaltyOfBlanks,
+    /// A blank could stay one.
+    #[error("the id {id} stands in blanks and could be drawn; it must be forbidden")]
+    MaskAllowed {
         /// The id.
         id: u32,
     },
-    /// What came before is not known of blanks that are filled at the same time.
-    #[error("blanks have no order, so that a repetition penalty means nothing; leave it out")]
-    PenaltyInBlanks,
+    /// There is nothing to fill.
+    #[error(
+        "text {prompt} has no blank, so there is nothing to fill; each text needs one at least"
+    )]
+    NoBlank {
+        /// The prompt's index.
+        prompt: u32,
+    },
+    /// A text that the model cannot see as a whole.
+    #[error(
+        "a text of {text} characters does not fit into the model's context of {context}; cut it, or take a model with a longer one"
+    )]
+    LongText {
+        /// Its characters.
+        text: usize,
+        /// What the model can see.
+        context: usize,
+    },
+    /// More tokens than the model can see.
+    #[error("a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; {}", at_most(*prompt, *context))]
+    TooLong {
+        /// Tokens of the longest prompt.
+        prompt: usize,
+        /// The setting.
+        max_new_tokens: usize,
+        /// Tokens that the model can see.
+        context: usize,
+    },
     /// A part of a whole that is none.
     #[error("{name} of {value} is out of range; expected 0 to 1")]
     NoPart {
@@ -85,16 +101,6 @@ pub enum RolloutError {
         ratios: usize,
         /// Times that blanks are filled.
         iterations: usize,
-    },
-    /// More tokens than the model can see.
-    #[error("a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; {}", at_most(*prompt, *context))]
-    TooLong {
-        /// Tokens of the longest prompt.
-        prompt: usize,
-        /// The setting.
-        max_new_tokens: usize,
-        /// Tokens that the model can see.
-        context: usize,
     },
 }
 

@@ -37,7 +37,11 @@ impl RemaskSchedule {
     pub(super) fn ratio(&self, time: usize, iterations: usize) -> f64 {
         match self {
             Self::Linear { from, .. } if iterations <= 2 => *from,
-            Self::Linear { from, to } => from + (to - from) * time as f64 / (iterations - 2) as f64,
+            Self::Linear { from, to } => {
+                let part = time as f64 / (iterations - 2) as f64;
+                // So written that the last is `to` without rounding.
+                from * (1.0 - part) + to * part
+            }
             Self::List(ratios) => ratios[time],
         }
     }
@@ -75,5 +79,46 @@ pub(super) fn check_part(name: &'static str, value: f64) -> Result<(), RolloutEr
     match (0.0..=1.0).contains(&value) {
         true => Ok(()),
         false => Err(RolloutError::NoPart { name, value }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_linear_schedule_reaches_both_of_its_ends() {
+        let ratios = |iterations: usize| -> Vec<f64> {
+            let schedule = RemaskSchedule::Linear { from: 0.95, to: 0.05 };
+            (0..iterations - 1).map(|time| schedule.ratio(time, iterations)).collect()
+        };
+        assert_eq!(ratios(2), [0.95]);
+        assert_eq!(ratios(3), [0.95, 0.05]);
+        assert_eq!(ratios(4), [0.95, 0.5, 0.05]);
+        let of_15 = ratios(15);
+        assert_eq!((of_15.len(), of_15[0], of_15[13]), (14, 0.95, 0.05));
+        assert!(of_15.windows(2).all(|pair| (pair[0] - pair[1] - 0.9 / 13.0).abs() < 1e-12));
+    }
+
+    #[test]
+    fn a_list_is_taken_as_it_is() {
+        let schedule = RemaskSchedule::List(vec![0.1, 0.9]);
+        assert_eq!([schedule.ratio(0, 3), schedule.ratio(1, 3)], [0.1, 0.9]);
+        assert_eq!(schedule.check(3), Ok(()));
+    }
+
+    #[test]
+    fn the_most_wrong_are_chosen() {
+        let wrongness = [0.2, 0.9, 0.5, 0.9, 0.1];
+        let ratio = |ratio| RemaskRule::Ratio.choose(&wrongness, ratio);
+        assert!(ratio(0.19).is_empty());
+        assert_eq!(ratio(0.2), [1]); // of equal ones the first
+        assert_eq!(ratio(0.79), [1, 3, 2]);
+        assert_eq!(ratio(1.0), [1, 3, 2, 0, 4]);
+        let threshold = |ratio| RemaskRule::Threshold.choose(&wrongness, ratio);
+        assert_eq!(threshold(0.5), [1, 3]); // 0.5 is not above 1 − 0.5
+        assert_eq!(threshold(0.51), [1, 2, 3]);
+        assert!(threshold(0.0).is_empty());
+        assert_eq!(threshold(1.0), [0, 1, 2, 3, 4]);
     }
 }

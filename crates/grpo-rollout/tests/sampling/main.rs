@@ -1,7 +1,9 @@
 //! Sampling against the definition, against itself in other layouts, and against what it refuses.
 
 mod definition;
+mod denoising;
 mod engine;
+mod infillers;
 mod invariance;
 mod layouts;
 mod refusals;
