@@ -227,8 +227,8 @@ impl Begun {
         let config = file.grpo();
         let evaluation = (!of_evaluation.is_empty())
             .then(|| {
-                let (end_ids, decode) = (parts.end_ids.clone(), parts.decode.clone());
-                Evaluation::new(of_evaluation, &parts.policy, &config, end_ids, decode, file.seed)
+                let (actions, decode) = (&parts.actions, parts.decode.clone());
+                Evaluation::new(of_evaluation, &parts.policy, &config, actions, decode, file.seed)
             })
             .transpose()?;
         let mut grpo = Grpo::new(parts, config, file.seed)?;

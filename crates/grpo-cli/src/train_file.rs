@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Origin;
 use crate::device;
-use crate::generate::decoder;
+use crate::generate::{actions, decoder};
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::preflight::PreflightSection;
 use crate::prompts::{PromptSection, Prompts};
@@ -249,7 +249,7 @@ impl TrainFile {
         Ok(Parts {
             policy,
             reference,
-            end_ids: codec.end_ids().to_vec(),
+            actions: actions(&codec),
             longest_prompt: prompts.longest(),
             epoch: prompts.epoch(),
             decode: decoder(&codec),

@@ -45,4 +45,4 @@ pub use schedule::WarmupCosine;
 pub use state::{SavedState, StateNumbers, TrainerState};
 pub use step::{Grpo, PhaseMemory, PhaseTimes, StepReport};
 pub use token_record::TokenRecord;
-pub use train::{Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
+pub use train::{Actions, Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};

@@ -8,7 +8,7 @@ use grpo_model::{Frozen, Policy};
 use grpo_rewards::{Outcome, RewardRunner, Sample};
 use grpo_rollout::StepKey;
 
-use crate::generate::decoder;
+use crate::generate::{actions, decoder};
 use crate::prompts::Prompts;
 use crate::train_file::TrainFile;
 
@@ -44,16 +44,17 @@ impl Trial {
         let groups = samples.div_ceil(config.train.group_size) as u32;
         let prompts = prompts.first(groups.min(config.train.prompts_per_step));
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
-        let rollout = config.rollout(policy, codec.end_ids().to_vec(), longest, &decode)?;
+        let size = config.train.group_size;
+        let sampler = config.sampler(policy, &actions(codec), size, longest, &decode)?;
         let key =
             StepKey { seed: file.seed, purpose: Purpose::Preflight, step: 0, policy_version: 0 };
         let frozen = Frozen::snapshot_in(policy, config.sampling.weights);
-        let groups = rollout.sample(&frozen, &prompts, key)?;
+        let groups = sampler.sample(&frozen, &prompts, key)?;
         let samples: Vec<Sample> = groups
             .iter()
             .flat_map(|group| group.completions.iter().map(move |c| (&group.prompt, c)))
             .map(|(prompt, completion)| Sample {
-                text: decode(&completion.action_ids().collect::<Vec<u32>>()),
+                text: decode(&completion.text_ids()),
                 fields: prompt.fields.clone(),
             })
             .collect();

@@ -11,9 +11,9 @@ use grpo_model::{
 };
 use grpo_rewards::RewardConfig;
 use grpo_train::{
-    AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings, Metrics,
-    OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig,
-    StepReport, TrainConfig, TrainError, unconditional_prompts,
+    Actions, AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings,
+    Metrics, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,
+    ScheduleConfig, StepReport, TrainConfig, TrainError, unconditional_prompts,
 };
 
 /// Tokens of small molecules.
@@ -140,7 +140,7 @@ pub(crate) fn begin<M: LanguageModel>(
     let parts = Parts {
         policy,
         reference,
-        end_ids: vec![boundary],
+        actions: Actions::Next { end_ids: vec![boundary] },
         longest_prompt: 1,
         epoch: None,
         decode,
