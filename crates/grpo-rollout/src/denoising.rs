@@ -9,13 +9,13 @@ mod remask;
 
 use burn::tensor::Tensor;
 use grpo_data::{Prompt, Purpose, SampleKey};
-use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Draw, NotFinite, draw_rows};
-use grpo_model::{Frozen, LanguageModel, TokenBatch};
+use grpo_model::{Frozen, LanguageModel};
 use grpo_sampling::SamplingDistribution;
 use rayon::prelude::*;
 
 use crate::RolloutError;
+use crate::infilling::{blank_logits, check};
 pub use remask::{RemaskRule, RemaskSchedule};
 
 /// How blanks are filled. The numbers of [`DenoisingSettings::new`] are a beginning.
@@ -166,14 +166,7 @@ impl Denoising {
         infiller: &Frozen<M>,
         text: &Prompt,
     ) -> Result<(), RolloutError> {
-        let (length, context) = (text.ids.len(), infiller.context_length());
-        if length > context {
-            return Err(RolloutError::LongText { text: length, context });
-        }
-        let vocabulary = infiller.vocabulary_size();
-        if let Some(&id) = text.ids.iter().find(|&&id| id as usize >= vocabulary) {
-            return Err(RolloutError::PromptId { id, vocabulary });
-        }
+        check(infiller, &text.ids)?;
         match text.ids.contains(&self.settings.mask_id) {
             true => Ok(()),
             false => Err(RolloutError::NoBlank { prompt: text.index }),
@@ -209,7 +202,7 @@ impl<M: LanguageModel> Task<'_, M> {
         let is_blank = |&place: &usize| text.ids[place] == mask_id;
         let blanks: Vec<usize> = (0..text.ids.len()).filter(is_blank).collect();
         // What all samples see at first is the same.
-        let logits = self.logits(&text.ids, &blanks);
+        let logits = blank_logits(self.infiller, &text.ids, &blanks);
         let samples: Vec<u32> = (0..self.settings.samples as u32).collect();
         let fill = |&sample: &u32| {
             let key = SampleKey { seed, step: 0, prompt: text.index, sample };
@@ -247,7 +240,8 @@ impl<M: LanguageModel> Task<'_, M> {
             }
             let is_blank = |place: &usize| row.ids[*place] == *mask_id;
             let places: Vec<usize> = row.blanks.iter().copied().filter(is_blank).collect();
-            let draws = self.draws(self.logits(&row.ids, &places), &places, &row.key)?;
+            let draws =
+                self.draws(blank_logits(self.infiller, &row.ids, &places), &places, &row.key)?;
             row.put(draws);
             done += 1;
         }
@@ -282,13 +276,6 @@ impl<M: LanguageModel> Task<'_, M> {
                 }
             }
         }
-    }
-
-    /// At `places` of a text, which is read alone: `[places, vocabulary]`.
-    fn logits(&self, ids: &[u32], places: &[usize]) -> Tensor<2> {
-        let hidden = self.infiller.hidden(&TokenBatch::from_iter([ids]), None);
-        let rows = indices(places.iter().copied(), &hidden.device());
-        self.infiller.invariant_logits(gather_rows(hidden, rows))
     }
 
     fn draws(

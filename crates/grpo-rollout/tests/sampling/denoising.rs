@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use grpo_data::{CounterRng, Prompt, Purpose};
 use grpo_model::Frozen;
 use grpo_rollout::{
-    Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, RolloutError, Trust,
-    Wrongness,
+    Denoising, DenoisingSettings, Filled, Infilling, InfillingSettings, Quality, RemaskRule,
+    RemaskSchedule, RolloutError, StepKey, Trust, Wrongness,
 };
 use grpo_sampling::SamplingSettings;
 
@@ -179,6 +179,27 @@ fn what_is_filled_is_what_the_definition_fills() {
     assert!(ends.contains(&7) && ends.iter().any(|&end| end < 7), "{ends:?}");
 }
 
+/// One iteration is the single pass that policies are trained with.
+#[test]
+fn one_iteration_is_a_single_pass() {
+    let texts = blanked();
+    let model = Neighbours::new(1.0);
+    let single =
+        InfillingSettings { group_size: 3, mask_id: MASK, distribution: characters(sampling()) };
+    let key = StepKey { seed: SEED, purpose: PURPOSE, step: 0, policy_version: 0 };
+    let infilling = Infilling::new(single, &model, LENGTH).unwrap();
+    let expected = infilling.sample(&Frozen::snapshot(&model), &texts, key).unwrap();
+    let settings = DenoisingSettings { iterations: 1, ..settings() };
+    let found = fill(&settings, &texts, Trust::Probability);
+    assert!(found.iter().map(Vec::len).eq(expected.iter().map(|group| group.completions.len())));
+    for (filled, completion) in
+        found.iter().flatten().zip(expected.iter().flat_map(|group| &group.completions))
+    {
+        assert_eq!(filled.ids, completion.ids());
+        assert_eq!(filled.logprobs, completion.sampling_logprobs());
+    }
+}
+
 #[test]
 fn neither_other_texts_nor_other_samples_nor_threads_matter() {
     let texts = blanked();
@@ -329,7 +350,7 @@ fn texts_that_cannot_be_filled_are_refused() {
     let trust = Trust::Probability;
     let no_blank = "text 4 has no blank, so there is nothing to fill; each text needs one at least";
     check_text(1.0, &[0, 1, 2], trust, no_blank);
-    check_text(1.0, &[], trust, no_blank);
+    check_text(1.0, &[], trust, "a prompt has no tokens; it needs at least the beginning mark");
     check_text(
         1.0,
         &[7; LENGTH + 1],
