@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{
-    ChatOptions, ChatTemplate, CompletionSource, DataError, PromptSource, SpecialIds,
-    TextTokenizer, Vocabulary,
+    BLANK, Characters, ChatOptions, ChatTemplate, CompletionSource, DataError, PromptSource,
+    SpecialIds, TextTokenizer, Vocabulary,
 };
 
 /// How a model's ids are text, and which of them begin and end one.
@@ -25,6 +25,8 @@ pub struct Codec {
 enum Tokens {
     /// Tokens of SMILES.
     Smiles(Vocabulary),
+    /// Characters, and blanks among them.
+    Characters(Characters),
     /// Text in general.
     Text { tokenizer: Arc<TextTokenizer>, chat: Option<Arc<ChatTemplate>> },
     /// No file says: ids go in and come out.
@@ -33,6 +35,8 @@ enum Tokens {
 
 /// The token list of a MolGPT.
 const VOCABULARY_FILE: &str = "vocabulary.json";
+/// The characters of an infiller or its judge.
+const CHARACTERS_FILE: &str = "characters.json";
 const TOKENIZER_FILE: &str = "tokenizer.json";
 
 /// The files that a Hugging Face model keeps its text in; they go with the model wherever it goes.
@@ -68,6 +72,18 @@ impl Codec {
         }
     }
 
+    /// Of characters. A text of them neither begins nor ends with a mark.
+    pub fn of_characters(characters: Characters) -> Self {
+        let files = [(CHARACTERS_FILE.to_owned(), characters.to_json().into_bytes())].into();
+        Self {
+            tokens: Tokens::Characters(characters),
+            special: SpecialIds::default(),
+            folder: PathBuf::new(),
+            files,
+            vocabulary: None,
+        }
+    }
+
     /// The same for a model that has logits for `vocabulary` tokens: other ids are refused where they are used. An end
     /// mark among them can never be drawn, and so ends nothing.
     #[must_use]
@@ -87,12 +103,21 @@ impl Codec {
         }
     }
 
-    /// Reads what a model folder has: `vocabulary.json`, or `tokenizer.json` with a chat template, or nothing.
+    /// Reads what a model folder has: `vocabulary.json`, or `characters.json`, or `tokenizer.json` with a chat template,
+    /// or nothing.
     ///
     /// # Errors
-    /// A file that cannot be read or is wrong.
+    /// A file that cannot be read or is wrong, or both of the first two.
     pub fn of_folder(folder: &Path) -> Result<Self, DataError> {
         let vocabulary = folder.join(VOCABULARY_FILE);
+        let characters = folder.join(CHARACTERS_FILE);
+        if characters.exists() {
+            if vocabulary.exists() {
+                return Err(DataError::TwoVocabularies { folder: folder.to_owned() });
+            }
+            let codec = Self::of_characters(Characters::from_json_file(&characters)?);
+            return Ok(Self { folder: folder.to_owned(), ..codec });
+        }
         if vocabulary.exists() {
             let codec = Self::of_vocabulary(Vocabulary::from_json_file(&vocabulary)?);
             return Ok(Self { folder: folder.to_owned(), ..codec });
@@ -106,7 +131,7 @@ impl Codec {
         };
         let tokenizer = match &tokens {
             Tokens::Text { tokenizer, .. } => Some(&**tokenizer),
-            Tokens::Smiles(_) | Tokens::Ids => None,
+            Tokens::Smiles(_) | Tokens::Characters(_) | Tokens::Ids => None,
         };
         let special = SpecialIds::from_folder(folder, tokenizer)?;
         let mut files = Vec::new();
@@ -131,7 +156,15 @@ impl Codec {
     pub fn vocabulary(&self) -> Option<&Vocabulary> {
         match &self.tokens {
             Tokens::Smiles(vocabulary) => Some(vocabulary),
-            Tokens::Text { .. } | Tokens::Ids => None,
+            Tokens::Characters(_) | Tokens::Text { .. } | Tokens::Ids => None,
+        }
+    }
+
+    /// The characters, where the ids are characters.
+    pub fn characters(&self) -> Option<&Characters> {
+        match &self.tokens {
+            Tokens::Characters(characters) => Some(characters),
+            Tokens::Smiles(_) | Tokens::Text { .. } | Tokens::Ids => None,
         }
     }
 
@@ -139,6 +172,7 @@ impl Codec {
     pub fn file(&self) -> &'static str {
         match self.tokens {
             Tokens::Smiles(_) => VOCABULARY_FILE,
+            Tokens::Characters(_) => CHARACTERS_FILE,
             Tokens::Text { .. } => TOKENIZER_FILE,
             Tokens::Ids => "no file",
         }
@@ -148,14 +182,24 @@ impl Codec {
     pub fn token_count(&self) -> Option<usize> {
         match &self.tokens {
             Tokens::Smiles(vocabulary) => Some(vocabulary.len()),
+            Tokens::Characters(characters) => Some(characters.len()),
             Tokens::Text { tokenizer, .. } => Some(tokenizer.len()),
             Tokens::Ids => None,
         }
     }
 
+    /// Whether the list of tokens is one that we make ourselves: a model then has a logit for each of them, and no others.
+    pub fn is_own(&self) -> bool {
+        matches!(self.tokens, Tokens::Smiles(_) | Tokens::Characters(_))
+    }
+
     /// A hash of the tokens in their order, for vocabularies that we make ourselves.
     pub fn sha256(&self) -> Option<String> {
-        self.vocabulary().map(Vocabulary::sha256)
+        match &self.tokens {
+            Tokens::Smiles(vocabulary) => Some(vocabulary.sha256()),
+            Tokens::Characters(characters) => Some(characters.sha256()),
+            Tokens::Text { .. } | Tokens::Ids => None,
+        }
     }
 
     /// The files that a model folder needs for it.
@@ -182,7 +226,7 @@ impl Codec {
     }
 
     /// The ids in front of a completion. Text gets what the tokenizer puts in front of a text; messages go through
-    /// the chat template.
+    /// the chat template. In a text of characters [`BLANK`] is a place to fill.
     ///
     /// # Errors
     /// Text without a tokenizer, messages without a chat template, what these refuse, a prompt of no tokens, or an id
@@ -197,6 +241,9 @@ impl Codec {
             (Tokens::Ids, _) => return Err(self.no_tokenizer()),
             (Tokens::Smiles(vocabulary), PromptSource::Text(text)) => {
                 [vec![vocabulary.boundary()], encode_smiles(vocabulary, text)?].concat()
+            }
+            (Tokens::Characters(characters), PromptSource::Text(text)) => {
+                characters.encode_blanks(text, BLANK)?
             }
             // A text that begins nowhere begins at the mark for it.
             (Tokens::Text { .. }, PromptSource::Text(text)) if text.is_empty() => {
@@ -228,6 +275,9 @@ impl Codec {
             (Tokens::Smiles(vocabulary), CompletionSource::Text(text)) => {
                 encode_smiles(vocabulary, text)?
             }
+            (Tokens::Characters(characters), CompletionSource::Text(text)) => {
+                characters.encode(text)?
+            }
             (Tokens::Text { tokenizer, .. }, CompletionSource::Text(text)) => {
                 tokenizer.encode_behind(text)?
             }
@@ -241,6 +291,7 @@ impl Codec {
     pub fn decode(&self, ids: &[u32]) -> String {
         match &self.tokens {
             Tokens::Smiles(vocabulary) => vocabulary.decode(ids),
+            Tokens::Characters(characters) => characters.decode(ids),
             Tokens::Text { tokenizer, .. } => tokenizer.decode(ids),
             Tokens::Ids => {
                 let inside = ids.iter().filter(|id| !self.special.eos.contains(id));

@@ -1,6 +1,6 @@
 //! Everything that a user's data can get wrong, as one enum.
 
-use crate::RecordReport;
+use crate::{BLANK, PassageUnit, RecordReport};
 use serde_json::Value;
 use std::fmt;
 use std::path::PathBuf;
@@ -279,6 +279,149 @@ pub enum DataError {
         row: u64,
         /// What the Parquet reader said.
         reason: String,
+    },
+    /// A `characters.json` is none.
+    #[error(
+        "`{path}` is not a vocabulary of characters: {source}; copy `characters.json` from the model again"
+    )]
+    CharactersFormat {
+        /// The path as it was given.
+        path: PathBuf,
+        /// What the JSON reader said, with its line and column.
+        source: serde_json::Error,
+    },
+    /// A `characters.json` has a character twice, or the mark of a blank.
+    #[error(
+        "`characters` in `{path}` must hold each character once and no {BLANK:?}, the mark of a blank; take one {character:?} out"
+    )]
+    CharactersEntry {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The character.
+        character: char,
+    },
+    /// A `characters.json` lacks MASK, PAD or CLS, or gives one an id that it cannot have.
+    #[error(
+        "`{name}` in `{path}` is {}; expected {expected}: behind the ids of the {characters} characters come those of MASK, PAD and CLS, which differ",
+        .found.map_or("missing".to_owned(), |id| id.to_string())
+    )]
+    SpecialId {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The key.
+        name: &'static str,
+        /// The id that it has.
+        found: Option<u32>,
+        /// The id that it must have.
+        expected: u32,
+        /// Characters of the vocabulary.
+        characters: usize,
+    },
+    /// Both a token list of SMILES and one of characters in a model folder.
+    #[error(
+        "`{folder}` has both vocabulary.json and characters.json; keep the one that the model was trained with"
+    )]
+    TwoVocabularies {
+        /// The model folder.
+        folder: PathBuf,
+    },
+    /// No character to make a vocabulary of.
+    #[error("there is no character to make a vocabulary of; give a text that has some")]
+    NoCharacters,
+    /// The mark of a blank stands in a text as a character.
+    #[error(
+        "the text has the character {BLANK:?}, which is the mark of a blank; replace it by another"
+    )]
+    BlankInText,
+    /// A character that a vocabulary lacks.
+    #[error(
+        "{character:?} (character {position} of {text:?}) is not one of the {known} characters of the model; replace it, or train a model on text that has it"
+    )]
+    UnknownCharacter {
+        /// The character.
+        character: char,
+        /// Where it stands, in characters counted from 1.
+        position: usize,
+        /// The text, shortened.
+        text: String,
+        /// Characters that are known.
+        known: usize,
+    },
+    /// Nothing in a file.
+    #[error("`{path}` is empty; give a file with text")]
+    EmptyFile {
+        /// The path as it was given.
+        path: PathBuf,
+    },
+    /// A text shorter than a passage.
+    #[error(
+        "the {part} text of `{path}` has {found} characters, fewer than a passage of {length} (`length`); give a longer text or a smaller `length`"
+    )]
+    ShortText {
+        /// The path as it was given.
+        path: PathBuf,
+        /// `whole`, `training` or `validation`.
+        part: &'static str,
+        /// Its characters.
+        found: usize,
+        /// Characters of a passage.
+        length: usize,
+    },
+    /// Too few lines to have one on each side of the split.
+    #[error(
+        "`{path}` has {found} lines that a passage of at most {length} characters can begin with, and at least 2 are needed, one of them held out ({report}); give a file with more lines of 2 or more characters"
+    )]
+    FewLines {
+        /// The path as it was given.
+        path: PathBuf,
+        /// Lines that can be used.
+        found: usize,
+        /// Characters of a passage.
+        length: usize,
+        /// What was left out and why, as text.
+        report: String,
+    },
+    /// A setting outside its range.
+    #[error("`{key}` is {found}; expected {expected}")]
+    Setting {
+        /// The key, with the place in it: `stages[2].ratio`.
+        key: String,
+        /// What stands there, in words.
+        found: String,
+        /// What can stand there.
+        expected: &'static str,
+    },
+    /// A masking that cannot be had of these passages.
+    #[error(
+        "stage {stage} of the masking, `line`, replaces whole lines, and passages have none with `unit` = {unit:?}; use `unit` = \"lines\", or take the stage out"
+    )]
+    LinesNeeded {
+        /// The stage, counted from 0.
+        stage: usize,
+        /// The unit of the passages.
+        unit: PassageUnit,
+    },
+    /// A masking that hardly ever masks anything.
+    #[error(
+        "stage {stage} of the masking, `{masking}`, masked nothing in {attempts} passages one after another; give it a larger ratio"
+    )]
+    NothingMasked {
+        /// The stage, counted from 0.
+        stage: usize,
+        /// What it is.
+        masking: &'static str,
+        /// Passages that were tried.
+        attempts: u32,
+    },
+    /// A masking that is no exercise of infilling.
+    #[error(
+        "completions can only stand at blanks: {reason}, so that places that are not blank would be wrong or would count; {mend}"
+    )]
+    NotPure {
+        /// What else it does.
+        reason: String,
+        /// How to mend it.
+        mend: &'static str,
     },
     /// A saved position lies outside the data that it is applied to.
     #[error(

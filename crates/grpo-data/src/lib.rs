@@ -11,16 +11,20 @@
 //! - [`Prompt`], [`Completion`] and [`Group`] are what sampling hands to rewards and losses.
 
 mod caught;
+mod characters;
 mod chat;
 mod codec;
 mod corpus;
 mod error;
 mod example;
 mod lot;
+mod masked_stream;
+mod masking;
 mod model_json;
 mod molecules;
 mod order;
 mod origin;
+mod passages;
 mod prompts;
 mod record;
 mod record_files;
@@ -31,13 +35,17 @@ mod tokenizer;
 mod vocabulary;
 
 pub use caught::caught;
+pub use characters::{BLANK, Characters};
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::Codec;
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
 pub use error::{DataError, Names, PromptFault, UnknownToken};
 pub use example::{Example, Examples};
+pub use masked_stream::MaskedStream;
+pub use masking::{Corruption, MaskedText, Masking, MaskingPlan, MaskingPreset};
 pub use molecules::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 pub use order::{EpochOrder, OrderPosition};
+pub use passages::{Half, PassageOptions, PassageReport, PassageUnit, Passages};
 pub use prompts::{CompletionSource, PromptReader, PromptRecord, PromptSource};
 pub use record::{
     Completion, CompletionParts, Conditions, Finish, Group, Prompt, SampleKey, SampledUnder,

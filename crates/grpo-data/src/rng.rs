@@ -30,6 +30,8 @@ pub enum Purpose {
     DataSplit = 7,
     /// Tokens of the trial batch before a training.
     Preflight = 8,
+    /// Passages of a text and what is masked in them, in training.
+    Masking = 9,
 }
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), keyed by

@@ -54,10 +54,9 @@ impl ModelSpec {
             });
         }
         let expected = config.description().vocabulary;
-        let is_padded = codec.vocabulary().is_none() && !family.reads_characters();
         // Tables of text models are often a little larger than their vocabularies, for speed.
         let tokens = codec.token_count().unwrap_or(expected);
-        let fits = tokens == expected || (is_padded && tokens < expected);
+        let fits = tokens == expected || (!codec.is_own() && tokens < expected);
         if !fits {
             return Err(ModelFolderError::VocabularySize {
                 folder: folder.display().to_string(),
