@@ -7,6 +7,7 @@ use grpo_data::{Codec, Group, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Decode, Rollout, RolloutSettings, StepKey};
 use grpo_sampling::SamplingSettings;
+use grpo_train::Actions;
 
 /// How completions are drawn outside of training.
 pub(crate) struct Generation {
@@ -44,6 +45,17 @@ pub(crate) fn generate<M: LanguageModel>(
     Ok(rollout.sample(&Frozen::snapshot(model), prompts, key)?)
 }
 
+/// What a policy with this vocabulary chooses.
+pub(crate) fn actions(codec: &Codec) -> Actions {
+    match codec.characters() {
+        Some(characters) => Actions::Blanks {
+            mask_id: characters.mask_id(),
+            forbidden: characters.specials().to_vec(),
+        },
+        None => Actions::Next { end_ids: codec.end_ids().to_vec() },
+    }
+}
+
 /// What turns ids into the text that rewards and stop strings are about.
 pub(crate) fn decoder(codec: &Codec) -> Decode {
     let codec = codec.clone();
@@ -53,5 +65,5 @@ pub(crate) fn decoder(codec: &Codec) -> Decode {
 /// The completions of groups as text, group by group.
 pub(crate) fn texts(codec: &Codec, groups: &[Group]) -> Vec<String> {
     let completions = groups.iter().flat_map(|group| &group.completions);
-    completions.map(|c| codec.decode(&c.action_ids().collect::<Vec<u32>>())).collect()
+    completions.map(|c| codec.decode(&c.text_ids())).collect()
 }

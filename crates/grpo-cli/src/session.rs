@@ -131,7 +131,7 @@ impl Session {
         let last = earlier.last().and_then(|last| u32::try_from(last).ok()).unwrap_or(0);
         let per_step = file.train.prompts_per_step;
         let mut verifier = Verifier(earlier);
-        let of_step = |step| prompts.of_step(step, per_step);
+        let of_step = |step| prompts.of_step(step, per_step).map_err(observer_error);
         match training.run_to(last, of_step, &mut verifier)? {
             Ending::Interrupted => return Err(Interrupted.into()),
             Ending::RollBack { message, .. } => {
@@ -227,8 +227,8 @@ impl Begun {
         let config = file.grpo();
         let evaluation = (!of_evaluation.is_empty())
             .then(|| {
-                let (end_ids, decode) = (parts.end_ids.clone(), parts.decode.clone());
-                Evaluation::new(of_evaluation, &parts.policy, &config, end_ids, decode, file.seed)
+                let (actions, decode) = (&parts.actions, parts.decode.clone());
+                Evaluation::new(of_evaluation, &parts.policy, &config, actions, decode, file.seed)
             })
             .transpose()?;
         let mut grpo = Grpo::new(parts, config, file.seed)?;

@@ -45,6 +45,8 @@ pub enum Finish {
     Stop,
     /// The limit of tokens was reached first.
     Length,
+    /// All of its blanks were filled, in one pass.
+    Filled,
 }
 
 /// Which sample of a run a completion is. With a position it names one random number, so the
@@ -86,12 +88,22 @@ pub struct SampledUnder {
     /// With truncated sampling (top-k, top-p, min-p): for each action the ids that could be drawn,
     /// over which the probabilities sum to 1. `None`: all ids that are not forbidden.
     pub kept: Option<Vec<TokenSet>>,
+    /// The id that stood in the place of each action when they were drawn, all of them from one look at the text before and
+    /// behind (infilling). `None`: each action was drawn after those in front of it.
+    #[serde(default)]
+    pub mask_id: Option<u32>,
 }
 
 impl Default for SampledUnder {
-    /// The model's own distribution: temperature 1, no penalty, nothing forbidden, nothing cut.
+    /// The model's own distribution of the next token: temperature 1, no penalty, nothing forbidden, nothing cut.
     fn default() -> Self {
-        Self { temperature: 1.0, repetition_penalty: 1.0, forbidden: Vec::new(), kept: None }
+        Self {
+            temperature: 1.0,
+            repetition_penalty: 1.0,
+            forbidden: Vec::new(),
+            kept: None,
+            mask_id: None,
+        }
     }
 }
 
@@ -112,6 +124,15 @@ impl SampledUnder {
         }
         if let Some(id) = actions.iter().find(|id| self.forbidden.contains(id)) {
             return Err(format!("a completion has the action {id}, which was forbidden"));
+        }
+        if let Some(id) = self.mask_id.filter(|id| actions.contains(id)) {
+            return Err(format!("a completion has the action {id}, which stands for a blank"));
+        }
+        if self.mask_id.is_some() && self.repetition_penalty != 1.0 {
+            return Err(
+                "a completion was filled in with a repetition penalty, and nothing is in front of a blank"
+                    .to_owned(),
+            );
         }
         let Some(kept) = &self.kept else { return Ok(()) };
         if kept.len() != actions.len() {
@@ -187,6 +208,14 @@ impl Completion {
     pub fn action_ids(&self) -> impl Iterator<Item = u32> {
         let chosen = self.0.ids.iter().zip(&self.0.action_mask);
         chosen.filter_map(|(&id, &action)| action.then_some(id))
+    }
+
+    /// The ids that are its text for a reader: those that the policy chose, or the whole filled-in text.
+    pub fn text_ids(&self) -> Vec<u32> {
+        match self.0.sampled_under.mask_id {
+            Some(_) => self.0.ids.clone(),
+            None => self.action_ids().collect(),
+        }
     }
 
     /// How many tokens the policy chose; at least 1.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::description::Description;
 use crate::families::Family;
 use crate::names::Names;
-use crate::{ModelError, MolGptConfig};
+use crate::{InfillerConfig, ModelError, MolGptConfig};
 
 /// A `config.json` that was understood. It is written again as it was read, with all its other keys.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +51,27 @@ impl ModelConfig {
     /// [`ModelError::Sizes`] for a zero, heads that do not divide the width, or a slip of the keyboard.
     pub fn molgpt(sizes: &MolGptConfig) -> Result<Self, ModelError> {
         let json = serde_json::to_string(sizes).expect("numbers are JSON");
+        Self::from_json(&json).map_err(ModelError::Sizes)
+    }
+
+    /// An infiller of these sizes.
+    ///
+    /// # Errors
+    /// [`ModelError::Sizes`] for a zero, heads that do not divide the width, or a slip of the keyboard.
+    pub fn infiller(sizes: &InfillerConfig) -> Result<Self, ModelError> {
+        Self::of_infiller(sizes, Family::Infiller)
+    }
+
+    /// A sequence scorer of these sizes; it has no critic, whatever they say.
+    ///
+    /// # Errors
+    /// As [`Self::infiller`].
+    pub fn sequence_scorer(sizes: &InfillerConfig) -> Result<Self, ModelError> {
+        Self::of_infiller(sizes, Family::SequenceScorer)
+    }
+
+    fn of_infiller(sizes: &InfillerConfig, family: Family) -> Result<Self, ModelError> {
+        let json = serde_json::to_string(&sizes.to_json(family)).expect("it is JSON");
         Self::from_json(&json).map_err(ModelError::Sizes)
     }
 

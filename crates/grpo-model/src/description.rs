@@ -43,8 +43,12 @@ pub struct Description {
     pub causal: bool,
     /// What turns hidden states into logits.
     pub head: HeadKind,
+    /// A second head says of each token whether it is wrong.
+    pub critic: bool,
     /// Standard deviation of first weights.
     pub initial_deviation: f64,
+    /// That of the layers which add to the residual stream.
+    pub residual_deviation: f64,
 }
 
 /// The norm of a family.
@@ -175,6 +179,8 @@ pub enum HeadKind {
     Own,
     /// Nothing: the model is an encoder.
     None,
+    /// One number for a sequence, from its first token's hidden state; there are no logits.
+    Score,
 }
 
 impl Description {

@@ -143,6 +143,19 @@ pub enum ModelError {
     /// A sentence vector of a model whose tokens do not see each other.
     #[error("a sentence encoder is a model like BERT, in which all tokens see each other")]
     NotAnEncoder,
+    /// A model without a head that scores sequences.
+    #[error("a judge is a model of the family sequence_scorer, which gives one number for a text")]
+    NotAScorer,
+    /// A scorer cannot begin as a model of other sizes.
+    #[error(
+        "the scorer cannot begin with the weights of this model: it has {trunk}, and the scorer {scorer}; only block_size may differ"
+    )]
+    OtherTrunk {
+        /// Sizes of the model.
+        trunk: String,
+        /// Sizes of the scorer.
+        scorer: String,
+    },
     /// A model folder without weights that we read.
     #[error(
         "{} has neither model.safetensors nor model.safetensors.index.json; other formats are not read: let transformers write the model once with save_pretrained",

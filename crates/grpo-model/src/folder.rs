@@ -8,7 +8,7 @@ use grpo_data::{Codec, DataError};
 use crate::checkpoint::{Checkpoint, WEIGHTS_FILE};
 use crate::parameters::Parameters;
 use crate::stored::{StoredAs, StoredTensors};
-use crate::{ModelConfig, ModelError, Transformer, WeightPrecision};
+use crate::{Family, ModelConfig, ModelError, Transformer, WeightPrecision};
 
 const CONFIG_FILE: &str = "config.json";
 
@@ -45,6 +45,13 @@ impl ModelSpec {
     /// A file that is missing or wrong; tokens that the model has no logits for.
     pub fn new(config: ModelConfig, folder: &Path) -> Result<Self, ModelFolderError> {
         let codec = Codec::of_folder(folder)?;
+        let family = config.family();
+        if family.reads_characters() && codec.characters().is_none() {
+            return Err(ModelFolderError::NoCharacters {
+                folder: folder.display().to_string(),
+                family: family.name(),
+            });
+        }
         let expected = config.description().vocabulary;
         // Tables of text models are often a little larger than their vocabularies, for speed.
         let tokens = codec.token_count().unwrap_or(expected);
@@ -59,6 +66,14 @@ impl ModelSpec {
         }
         let codec = codec.for_model(expected);
         Ok(Self { config, codec })
+    }
+
+    /// The family of the model in a folder, of which nothing else is read.
+    ///
+    /// # Errors
+    /// A `config.json` that is missing or wrong.
+    pub fn family_of(folder: &Path) -> Result<Family, ModelError> {
+        ModelConfig::from_json_file(&folder.join(CONFIG_FILE)).map(|config| config.family())
     }
 
     /// Writes the files of a model folder into `folder`, the weights one tensor at a time.
@@ -149,6 +164,26 @@ pub enum ModelFolderError {
         folder: String,
         /// The file of the tokens.
         file: &'static str,
+    },
+    /// A model of characters, and no file that says which they are.
+    #[error(
+        "{folder} has no characters.json: the ids of an {family} are characters, MASK, PAD and CLS, and that file lists them; take it from the text that the model is trained on, as `grpo pretrain` does"
+    )]
+    NoCharacters {
+        /// The folder.
+        folder: String,
+        /// The family of its model.
+        family: &'static str,
+    },
+    /// A folder of another family in the place of a judge.
+    #[error(
+        "{folder} is no judge: its model is of the family {family}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+    )]
+    NotAScorer {
+        /// The folder.
+        folder: String,
+        /// What it is instead.
+        family: &'static str,
     },
     /// Vocabulary and model are not of one another.
     #[error(

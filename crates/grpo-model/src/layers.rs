@@ -57,18 +57,21 @@ impl Linear {
                 let bias = self.bias.as_ref().map(|bias| dense(bias.val()));
                 batch_invariant_linear(x, self.weight.val(), bias)
             }
-            false => {
-                let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));
-                let weight = operand(self.weight.val(), &x);
-                let y = matmul(x, weight);
-                match bias {
-                    Some(bias) => add_bias(y, bias),
-                    None => y,
-                }
-            }
+            false => self.product(x),
         };
         match added {
             Some(added) => y + added,
+            None => y,
+        }
+    }
+
+    /// `[n, in]` → `[n, out]`, without an adapter.
+    pub(crate) fn product(&self, x: Tensor<2>) -> Tensor<2> {
+        let bias = self.bias.as_ref().map(|bias| operand(bias.val(), &x));
+        let weight = operand(self.weight.val(), &x);
+        let y = matmul(x, weight);
+        match bias {
+            Some(bias) => add_bias(y, bias),
             None => y,
         }
     }

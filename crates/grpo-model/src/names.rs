@@ -61,5 +61,9 @@ impl Names {
 
 /// Path of the head.
 pub(crate) const HEAD: &str = "head";
+/// Path of the head that says which tokens are wrong.
+pub(crate) const CRITIC: &str = "critic";
+/// Path of the head that scores a sequence.
+pub(crate) const SCORE_HEAD: &str = "score_head";
 /// At the end of a name: it is the tensor's, and not its module's.
 pub(crate) const BARE: &str = "!";

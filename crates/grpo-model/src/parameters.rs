@@ -6,6 +6,7 @@ use grpo_data::{CounterRng, Purpose};
 use rayon::prelude::*;
 
 use crate::checkpoint::Checkpoint;
+use crate::description::Description;
 use crate::names::Names;
 use crate::{ModelError, WeightPrecision};
 
@@ -21,15 +22,16 @@ pub(crate) struct Parameters {
 
 #[derive(Debug)]
 enum Source {
-    Random { rng: CounterRng, tensors: u32, deviation: f64 },
+    Random { rng: CounterRng, tensors: u32, deviation: f64, residual_deviation: f64 },
     Checkpoint { checkpoint: Checkpoint, names: Names, prefix: &'static str },
 }
 
 impl Parameters {
-    /// First values from the generator; `deviation` is of matrices and tables. Equal seeds give equal models.
-    pub(crate) fn random(seed: u64, deviation: f64, device: &Device) -> Self {
+    /// First values from the generator, with the deviations of `of`. Equal seeds give equal models.
+    pub(crate) fn random(seed: u64, of: &Description, device: &Device) -> Self {
         let rng = CounterRng::new(seed, Purpose::Initialisation);
-        let source = Source::Random { rng, tensors: 0, deviation };
+        let (deviation, residual_deviation) = (of.initial_deviation, of.residual_deviation);
+        let source = Source::Random { rng, tensors: 0, deviation, residual_deviation };
         Self { source, device: device.clone(), precision: WeightPrecision::F32, linears: 0 }
     }
 
@@ -120,8 +122,10 @@ impl Parameters {
         first: First,
     ) -> Result<Tensor<D>, ModelError> {
         let values = match &mut self.source {
-            Source::Random { rng, tensors, deviation } => {
+            Source::Random { rng, tensors, deviation, residual_deviation } => {
                 *tensors += 1;
+                let deviation =
+                    if adds_to_the_residual(path) { residual_deviation } else { deviation };
                 let numbers = shape.iter().product();
                 let values = first.values(rng, *tensors, *deviation, numbers);
                 values.ok_or_else(|| ModelError::Memory { name: path.to_owned(), numbers })?
@@ -147,6 +151,12 @@ impl Parameters {
         };
         Ok(Tensor::from_data(TensorData::new(values, shape), &self.device))
     }
+}
+
+/// Whether the path is of a layer whose output is added to the residual stream.
+fn adds_to_the_residual(path: &str) -> bool {
+    path.starts_with("blocks.")
+        && (path.ends_with(".attention.output.weight") || path.ends_with(".mlp.down.weight"))
 }
 
 /// What a parameter of a new model begins as.

@@ -11,11 +11,12 @@ use crate::block::Block;
 use crate::description::{Description, HeadKind, NormOrder, Positions};
 use crate::layers::{Embedding, Linear, Norm};
 use crate::lora::{Adaptable, Adapter};
-use crate::names::{HEAD, Names};
+use crate::names::{CRITIC, HEAD, Names, SCORE_HEAD};
 use crate::parameters::Parameters;
 use crate::pass::{Frame, Pass, Sight};
 use crate::precision::dense;
 use crate::rotary::Rotary;
+use crate::score_head::ScoreHead;
 use crate::{
     CacheSlot, Dropout, KvCache, LanguageModel, ModelConfig, ModelError, TokenBatch,
     WeightPrecision,
@@ -32,6 +33,8 @@ pub struct Transformer {
     /// After the embeddings ([`NormOrder::Post`]) or after the last block ([`NormOrder::Pre`]).
     norm: Norm,
     head: Option<Linear>,
+    critic: Option<Linear>,
+    score_head: Option<ScoreHead>,
     #[module(skip)]
     description: Description,
     #[module(skip)]
@@ -77,21 +80,29 @@ impl Transformer {
                 HeadKind::Own => {
                     Some(Linear::new(parameters, HEAD, [width, of.vocabulary], false)?)
                 }
-                HeadKind::Tied | HeadKind::None => None,
+                HeadKind::Tied | HeadKind::None | HeadKind::Score => None,
+            },
+            critic: match of.critic {
+                true => Some(Linear::new(parameters, CRITIC, [width, 1], true)?),
+                false => None,
+            },
+            score_head: match of.head {
+                HeadKind::Score => Some(ScoreHead::new(parameters, SCORE_HEAD, width)?),
+                HeadKind::Own | HeadKind::Tied | HeadKind::None => None,
             },
             description: of.clone(),
             names: config.names(),
         })
     }
 
-    /// A model with first values from the generator: N(0, σ) for matrices and tables, with the family's σ, 0 for
+    /// A model with first values from the generator: N(0, σ) for matrices and tables, with the family's σ and that of
+    /// the layers that add to the residual stream, 0 for
     /// biases and learned positions, 1 for the scales of the norms. Equal seeds give equal models.
     ///
     /// # Errors
     /// [`ModelError::Memory`].
     pub fn random(config: &ModelConfig, seed: u64, device: &Device) -> Result<Self, ModelError> {
-        let deviation = config.description().initial_deviation;
-        Self::new(config, &mut Parameters::random(seed, deviation, device))
+        Self::new(config, &mut Parameters::random(seed, config.description(), device))
     }
 
     /// What the model is made of.
@@ -251,6 +262,21 @@ impl Transformer {
             if on_tape { Tensor::from_inner(weight) } else { weight }
         };
         Head { weight: lift(head.weight), bias: head.bias }
+    }
+
+    /// Of each hidden state the logit that its character is wrong: `[n, width]` → `[n]`, on the tape where the states or the
+    /// parameters are; `None` for a model without a critic.
+    pub fn critic(&self, hidden: Tensor<2>) -> Option<Tensor<1>> {
+        self.critic.as_ref().map(|critic| critic.product(hidden).squeeze_dim(1))
+    }
+
+    /// Of hidden states of first tokens the scores of their sequences; `None` where the model has no such head.
+    pub(crate) fn score(&self, hidden: Tensor<2>) -> Option<Tensor<1>> {
+        self.score_head.as_ref().map(|head| head.forward(hidden))
+    }
+
+    pub(crate) fn has_score_head(&self) -> bool {
+        self.score_head.is_some()
     }
 
     /// The linear layers of the blocks: those that an adapter may have pairs for.

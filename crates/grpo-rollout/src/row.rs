@@ -79,6 +79,7 @@ impl Row {
                 repetition_penalty: distribution.repetition_penalty().unwrap_or(1.0),
                 forbidden: distribution.forbidden().to_vec(),
                 kept: distribution.is_truncated().then_some(self.kept),
+                mask_id: None,
             },
         })
     }

@@ -1,5 +1,6 @@
 //! From completions to micro-batches: what a model reads, and which of its outputs are scored how.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use burn::tensor::{Device, IndexingUpdateOp, Tensor, TensorData};
@@ -9,14 +10,15 @@ use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
 use grpo_model::{Dropout, Forward, Frozen, LanguageModel, TokenBatch};
 use grpo_sampling::TokenSet;
 
-/// Some completions of a step, packed for the model (docs/decisions/0013). The token at a position is predicted by what the model makes of the one in front of it.
+/// Some completions of a step, packed for the model (docs/decisions/0013). An action is predicted by what the model makes of the token in front of it,
+/// or of the blank that it was drawn for.
 pub(crate) struct MicroBatch<'a> {
     pub(crate) completions: Vec<&'a Completion>,
     /// Place of each among the completions of the step.
     pub(crate) places: Vec<usize>,
-    /// `[b][t]`, true where token `t + 1` is an action: the loss has a rectangle.
+    /// `[b][t]`, true where an action is predicted: the loss has a rectangle.
     pub(crate) mask: Vec<Vec<bool>>,
-    /// All but the last token of each completion; a prompt is there once for its group.
+    /// All but the last token of each completion, or all of a text with blanks; a prompt is there once for its group.
     inputs: TokenBatch,
     /// The rows of `inputs` that predict actions, `[n]`: nothing else is scored.
     rows: Vec<usize>,
@@ -38,8 +40,8 @@ pub(crate) fn micro_batches<'a>(
     let mut packed = Packed::default();
     let mut first = 0;
     for (place, completion) in completions.iter().enumerate() {
-        let needed = packed.needed(completion);
-        if place > first && packed.inputs.tokens() + needed > tokens {
+        let read = Read::of(completion);
+        if place > first && packed.inputs.tokens() + packed.needed(&read) > tokens {
             let full = std::mem::take(&mut packed);
             micro_batches.push(MicroBatch::new(
                 first,
@@ -49,65 +51,93 @@ pub(crate) fn micro_batches<'a>(
             ));
             first = place;
         }
-        packed.push(completion);
+        packed.push(read);
     }
     micro_batches.push(MicroBatch::new(first, &completions[first..], packed, vocabulary));
     micro_batches
+}
+
+/// What the model reads of a completion.
+struct Read<'a> {
+    /// What its group has in common, computed once for it: a prompt, or a text with its blanks.
+    shared: Cow<'a, [u32]>,
+    /// What stands behind it.
+    own: &'a [u32],
+    /// Of each token that is read, whether it predicts an action.
+    predicts: &'a [bool],
+}
+
+impl<'a> Read<'a> {
+    fn of(completion: &'a Completion) -> Self {
+        let (ids, mask) = (completion.ids(), completion.action_mask());
+        let predicts = predicts(completion);
+        if let Some(mask_id) = completion.sampled_under().mask_id {
+            let blanked =
+                ids.iter().zip(mask).map(|(&id, &action)| if action { mask_id } else { id });
+            return Self { shared: blanked.collect(), own: &[], predicts };
+        }
+        let read = &ids[..ids.len() - 1];
+        let prompt = mask.iter().take_while(|&&action| !action).count();
+        let shared = if prompt < SHARED_PROMPT { 0 } else { prompt.min(read.len()) };
+        let (shared, own) = read.split_at(shared);
+        Self { shared: Cow::Borrowed(shared), own, predicts }
+    }
+
+    fn tokens(&self) -> usize {
+        self.shared.len() + self.own.len()
+    }
+}
+
+/// Of each token that is read of a completion, whether it predicts an action: the one in front of it, or the blank itself.
+fn predicts(completion: &Completion) -> &[bool] {
+    match completion.sampled_under().mask_id {
+        Some(_) => completion.action_mask(),
+        None => &completion.action_mask()[1..],
+    }
 }
 
 /// What the model reads of some completions.
 #[derive(Default)]
 struct Packed<'a> {
     inputs: TokenBatch,
-    /// The prompt that was pushed last, and its sequence.
-    prompt: Option<(&'a [u32], usize)>,
+    /// What was pushed last to be shared, and its sequence.
+    shared: Option<(Cow<'a, [u32]>, usize)>,
     rows: Vec<usize>,
 }
 
 impl<'a> Packed<'a> {
-    /// Tokens that `completion` would add.
-    fn needed(&self, completion: &Completion) -> usize {
-        let ids = completion.ids();
-        let shared = shared_prompt(completion);
-        let is_there = self.prompt.is_some_and(|(prompt, _)| prompt == &ids[..shared]);
-        ids.len() - 1 - if is_there { shared } else { 0 }
+    /// Tokens that a completion would add.
+    fn needed(&self, read: &Read<'_>) -> usize {
+        let is_there = self.shared.as_ref().is_some_and(|(shared, _)| *shared == read.shared);
+        read.tokens() - if is_there { read.shared.len() } else { 0 }
     }
 
-    fn push(&mut self, completion: &'a Completion) {
-        let ids = completion.ids();
-        let (prompt, rest) = ids[..ids.len() - 1].split_at(shared_prompt(completion));
-        let mut rows: Vec<usize> = Vec::with_capacity(ids.len());
-        let behind = (!prompt.is_empty()).then(|| self.sequence_of(prompt));
+    fn push(&mut self, read: Read<'a>) {
+        let Read { shared, own, predicts } = read;
+        let mut rows: Vec<usize> = Vec::with_capacity(predicts.len());
+        let behind = (!shared.is_empty()).then(|| self.sequence_of(shared));
         rows.extend(behind.into_iter().flat_map(|sequence| self.inputs.rows(sequence)));
-        if !rest.is_empty() {
+        if !own.is_empty() {
             let sequence = match behind {
-                Some(first) => self.inputs.push_behind(first, rest),
-                None => self.inputs.push(rest),
+                Some(first) => self.inputs.push_behind(first, own),
+                None => self.inputs.push(own),
             };
             rows.extend(self.inputs.rows(sequence));
         }
-        let is_action = completion.action_mask()[1..].iter();
-        self.rows
-            .extend(rows.iter().zip(is_action).filter(|(_, action)| **action).map(|(&row, _)| row));
+        let predicting = rows.iter().zip(predicts).filter(|(_, predicts)| **predicts);
+        self.rows.extend(predicting.map(|(&row, _)| row));
     }
 
-    fn sequence_of(&mut self, prompt: &'a [u32]) -> usize {
-        match self.prompt {
-            Some((last, sequence)) if last == prompt => sequence,
+    fn sequence_of(&mut self, shared: Cow<'a, [u32]>) -> usize {
+        match &self.shared {
+            Some((last, sequence)) if *last == shared => *sequence,
             _ => {
-                let sequence = self.inputs.push(prompt);
-                self.prompt = Some((prompt, sequence));
+                let sequence = self.inputs.push(&shared);
+                self.shared = Some((shared, sequence));
                 sequence
             }
         }
     }
-}
-
-/// Tokens of a completion's prompt that its group shares.
-fn shared_prompt(completion: &Completion) -> usize {
-    let prompt = completion.action_mask().iter().take_while(|&&action| !action).count();
-    let inputs = completion.ids().len() - 1;
-    if prompt < SHARED_PROMPT { 0 } else { prompt.min(inputs) }
 }
 
 impl<'a> MicroBatch<'a> {
@@ -118,12 +148,11 @@ impl<'a> MicroBatch<'a> {
         packed: Packed<'a>,
         vocabulary: usize,
     ) -> Self {
-        let longest = completions.iter().map(|completion| completion.ids().len()).max();
-        let columns = longest.expect("a micro-batch has completions") - 1;
-        let mask: Vec<Vec<bool>> = completions
-            .iter()
-            .map(|completion| {
-                let mut mask = completion.action_mask()[1..].to_vec();
+        let predicts = || completions.iter().map(|completion| predicts(completion));
+        let columns = predicts().map(<[bool]>::len).max().expect("a micro-batch has completions");
+        let mask: Vec<Vec<bool>> = predicts()
+            .map(|predicts| {
+                let mut mask = predicts.to_vec();
                 mask.resize(columns, false);
                 mask
             })
@@ -247,6 +276,7 @@ fn targets(completions: &[&Completion], vocabulary: usize) -> Targets {
         other.temperature == under.temperature
             && other.repetition_penalty == under.repetition_penalty
             && other.forbidden == under.forbidden
+            && other.mask_id == under.mask_id
             && other.kept.is_some() == under.kept.is_some()
     });
     assert!(alike, "the completions of a step are sampled under one setting");

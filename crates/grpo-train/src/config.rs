@@ -118,7 +118,8 @@ pub struct SamplingConfig {
     /// Above 1 it makes tokens rarer that a sequence has already.
     #[serde(default)]
     pub repetition_penalty: Option<f32>,
-    /// Longest completion, in tokens, its end mark among them.
+    /// Longest completion, in tokens, its end mark among them; of an infilling, the most blanks that a text can have.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub max_new_tokens: usize,
     /// Strings that end a completion, besides the end mark. The token that completes one is its last, and stays part
     /// of it.
@@ -133,6 +134,10 @@ pub struct SamplingConfig {
     pub weights: WeightPrecision,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+fn is_zero(value: &usize) -> bool {
+    *value == 0
+}
 fn default_temperature() -> f32 {
     1.0
 }
@@ -141,24 +146,28 @@ fn default_batch_size() -> usize {
 }
 
 impl SamplingConfig {
-    /// The part of the section that is about the distribution; nothing is forbidden.
-    pub fn settings(&self) -> SamplingSettings {
+    /// The part of the section that is about the distribution, without the ids of `forbidden`.
+    pub fn settings(&self, forbidden: &[u32]) -> SamplingSettings {
         SamplingSettings {
             temperature: self.temperature,
             top_k: self.top_k,
             top_p: self.top_p,
             min_p: self.min_p,
             repetition_penalty: self.repetition_penalty,
-            forbidden: Vec::new(),
+            forbidden: forbidden.to_vec(),
         }
     }
 
-    /// The distribution over a vocabulary of `vocabulary` tokens.
+    /// The distribution over a vocabulary of `vocabulary` tokens, without the ids of `forbidden`.
     ///
     /// # Errors
     /// What [`SamplingSettings::checked`] refuses.
-    pub fn distribution(&self, vocabulary: usize) -> Result<SamplingDistribution, TrainError> {
-        Ok(self.settings().checked(vocabulary)?)
+    pub fn distribution(
+        &self,
+        vocabulary: usize,
+        forbidden: &[u32],
+    ) -> Result<SamplingDistribution, TrainError> {
+        Ok(self.settings(forbidden).checked(vocabulary)?)
     }
 }
 
@@ -194,7 +203,7 @@ impl GrpoConfig {
         in_range("train.micro_batch_tokens", train.micro_batch_tokens as f64, 1.0..=1e9)?;
         in_range("train.reward_time_limit", train.reward_time_limit, 1e-3..=1e6)?;
         in_range("train.max_failed_rewards", train.max_failed_rewards, 0.0..=1.0)?;
-        self.sampling.settings().check()?;
+        self.sampling.settings(&[]).check()?;
         StopStrings::check(&self.sampling.stop)?;
         in_range("sampling.max_new_tokens", self.sampling.max_new_tokens as f64, 1.0..=1e6)?;
         in_range("sampling.batch_size", self.sampling.batch_size as f64, 1.0..=1e6)?;

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use grpo_data::{Completion, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Outcome, RewardRunner, Sample};
-use grpo_rollout::{Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Sampler, StepKey};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
-use crate::{Decode, GrpoConfig, Metrics, TrainError};
+use crate::{Actions, Decode, GrpoConfig, Metrics, TrainError};
 
 /// When a training is evaluated, and when that ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ impl EvalConfig {
 /// Prompts, and how they are completed and judged; equal policies give equal completions.
 pub struct Evaluation {
     prompts: Vec<Prompt>,
-    rollout: Rollout,
+    sampler: Sampler,
     rewards: RewardRunner,
     decode: Decode,
     seed: u64,
@@ -77,27 +77,20 @@ impl Evaluation {
         prompts: Vec<Prompt>,
         policy: &M,
         config: &GrpoConfig,
-        end_ids: Vec<u32>,
+        actions: &Actions,
         decode: Decode,
         seed: u64,
     ) -> Result<Self, TrainError> {
-        let settings = RolloutSettings {
-            group_size: 1,
-            max_new_tokens: config.sampling.max_new_tokens,
-            end_ids,
-            distribution: config.sampling.distribution(policy.vocabulary_size())?,
-            batch_size: config.sampling.batch_size,
-        };
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
-        let rollout = Rollout::new(settings, policy, longest)?;
+        let sampler = config.sampler(policy, actions, 1, longest, &decode)?;
         // As much time for each completion as in a step of the training, and no less altogether.
         let of_step = f64::from(config.train.prompts_per_step) * config.train.group_size as f64;
         let share = (prompts.len() as f64 / of_step).max(1.0);
         let limit = Duration::from_secs_f64(config.train.reward_time_limit * share);
         Ok(Self {
             prompts,
-            rollout: rollout.stopping_at(&config.sampling.stop, &decode)?,
-            rewards: RewardRunner::new(config.reward.build()?, limit),
+            sampler,
+            rewards: RewardRunner::new(config.reward.build(&policy.device().inner())?, limit),
             decode,
             seed,
             max_failed: config.train.max_failed_rewards,
@@ -117,12 +110,10 @@ impl Evaluation {
         let started = Instant::now();
         let (seed, purpose) = (self.seed, Purpose::Evaluation);
         let key = StepKey { seed, purpose, step: 0, policy_version: 0 };
-        let groups = self.rollout.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
+        let groups = self.sampler.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
         let completions: Vec<&Completion> =
             groups.iter().flat_map(|group| &group.completions).collect();
-        let text = |completion: &&Completion| {
-            (self.decode)(&completion.action_ids().collect::<Vec<u32>>())
-        };
+        let text = |completion: &&Completion| (self.decode)(&completion.text_ids());
         let texts: Vec<String> = completions.iter().map(text).collect();
         let sample = |(text, prompt): (&String, &Prompt)| Sample {
             text: text.clone(),

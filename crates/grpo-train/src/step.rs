@@ -10,7 +10,7 @@ use grpo_kernels::awake;
 use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_process::ResidentMemory;
 use grpo_rewards::{Outcome, RewardRunner, Sample};
-use grpo_rollout::{Decode, Rollout, StepKey};
+use grpo_rollout::{Decode, Sampler, StepKey};
 use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 
 use crate::learner::{Learner, Lesson, LessonTimes, Update};
@@ -20,7 +20,7 @@ use crate::{GrpoConfig, TokenRecord, TrainError};
 /// A policy in training, and what samples from it and judges it.
 pub struct Grpo<M> {
     pub(crate) learner: Learner<M>,
-    pub(crate) rollout: Rollout,
+    pub(crate) sampler: Sampler,
     pub(crate) rewards: RewardRunner,
     pub(crate) decode: Decode,
     /// Prompts of an epoch.
@@ -189,7 +189,7 @@ impl<M: LanguageModel> Grpo<M> {
     ) -> Result<(Vec<Group>, LedgerRollout), TrainError> {
         let (key, weights) = (self.key(step), self.config.sampling.weights);
         let policy = Frozen::snapshot_in(self.learner.policy(), weights);
-        let groups = self.rollout.sample(&policy, prompts, key)?;
+        let groups = self.sampler.sample(&policy, prompts, key)?;
         // Of what sampled, where it is not a rounded copy.
         let digest = match weights {
             WeightPrecision::F32 => policy.digest(),
@@ -226,7 +226,7 @@ impl<M: LanguageModel> Grpo<M> {
         });
         completions
             .map(|(prompt, completion)| Sample {
-                text: (self.decode)(&completion.action_ids().collect::<Vec<u32>>()),
+                text: (self.decode)(&completion.text_ids()),
                 fields: prompt.fields.clone(),
             })
             .collect()

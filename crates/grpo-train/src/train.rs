@@ -7,7 +7,7 @@ use std::time::Duration;
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::RewardRunner;
-use grpo_rollout::{Rollout, RolloutSettings};
+use grpo_rollout::{Infilling, InfillingSettings, Rollout, RolloutSettings, Sampler};
 
 use crate::evaluation::{Evaluated, Evaluation, Evaluations};
 use crate::{
@@ -111,14 +111,31 @@ pub struct Parts<M> {
     pub policy: M,
     /// What holds it back.
     pub reference: Frozen<M>,
-    /// Ids that end a completion.
-    pub end_ids: Vec<u32>,
+    /// What the policy chooses.
+    pub actions: Actions,
     /// Tokens of the longest prompt.
     pub longest_prompt: usize,
     /// Prompts of an epoch: those of the file; `None` where there is none.
     pub epoch: Option<usize>,
-    /// From the ids of a completion's actions to the text that the reward sees and `sampling.stop` is looked for in.
+    /// From the ids of a completion's text ([`grpo_data::Completion::text_ids`]) to the text that the reward sees and `sampling.stop` is looked for in.
     pub decode: Decode,
+}
+
+/// What a policy chooses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Actions {
+    /// The next token, until one of these ids ends the completion.
+    Next {
+        /// Ids that end a completion.
+        end_ids: Vec<u32>,
+    },
+    /// What stands in the blanks of a text, all at once.
+    Blanks {
+        /// The id in the place of each blank.
+        mask_id: u32,
+        /// Ids that are never put into one, the mask among them.
+        forbidden: Vec<u32>,
+    },
 }
 
 impl<M: LanguageModel> Grpo<M> {
@@ -128,16 +145,17 @@ impl<M: LanguageModel> Grpo<M> {
     /// Settings that are out of range or do not fit the model.
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         config.check()?;
-        let Parts { policy, reference, end_ids, longest_prompt, epoch, decode } = parts;
-        let rollout = config.rollout(&policy, end_ids, longest_prompt, &decode)?;
+        let Parts { policy, reference, actions, longest_prompt, epoch, decode } = parts;
+        let group_size = config.train.group_size;
+        let sampler = config.sampler(&policy, &actions, group_size, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
-        let rewards = RewardRunner::new(config.reward.build()?, time_limit);
+        let rewards = RewardRunner::new(config.reward.build(&policy.device().inner())?, time_limit);
         let base = policy.base_digest();
         let learner = Learner::new(policy, reference, &config)?;
         let (learning_rate_factor, interrupt) = (1.0, Arc::default());
         Ok(Self {
             learner,
-            rollout,
+            sampler,
             rewards,
             decode,
             epoch,
@@ -176,22 +194,33 @@ impl GrpoConfig {
     ///
     /// # Errors
     /// Settings that do not fit the model.
-    pub fn rollout<M: LanguageModel>(
+    pub fn sampler<M: LanguageModel>(
         &self,
         policy: &M,
-        end_ids: Vec<u32>,
+        actions: &Actions,
+        group_size: usize,
         longest_prompt: usize,
         decode: &Decode,
-    ) -> Result<Rollout, TrainError> {
-        let settings = RolloutSettings {
-            group_size: self.train.group_size,
-            max_new_tokens: self.sampling.max_new_tokens,
-            end_ids,
-            distribution: self.sampling.distribution(policy.vocabulary_size())?,
-            batch_size: self.sampling.batch_size,
-        };
-        let rollout = Rollout::new(settings, policy, longest_prompt)?;
-        Ok(rollout.stopping_at(&self.sampling.stop, decode)?)
+    ) -> Result<Sampler, TrainError> {
+        let vocabulary = policy.vocabulary_size();
+        match actions {
+            Actions::Next { end_ids } => {
+                let settings = RolloutSettings {
+                    group_size,
+                    max_new_tokens: self.sampling.max_new_tokens,
+                    end_ids: end_ids.clone(),
+                    distribution: self.sampling.distribution(vocabulary, &[])?,
+                    batch_size: self.sampling.batch_size,
+                };
+                let rollout = Rollout::new(settings, policy, longest_prompt)?;
+                Ok(Sampler::Continuation(rollout.stopping_at(&self.sampling.stop, decode)?))
+            }
+            Actions::Blanks { mask_id, forbidden } => {
+                let distribution = self.sampling.distribution(vocabulary, forbidden)?;
+                let settings = InfillingSettings { group_size, mask_id: *mask_id, distribution };
+                Ok(Sampler::Infilling(Infilling::new(settings, policy, longest_prompt)?))
+            }
+        }
     }
 }
 
@@ -234,10 +263,10 @@ impl<M: LanguageModel> Training<M> {
     /// Runs the steps that are left; `prompts` gives those of each, counted from 0.
     ///
     /// # Errors
-    /// What [`Grpo::step`], the evaluation or the observer says.
+    /// What [`Grpo::step`], the evaluation, the observer or `prompts` says.
     pub fn run(
         &mut self,
-        prompts: impl FnMut(u32) -> Vec<Prompt>,
+        prompts: impl FnMut(u32) -> Result<Vec<Prompt>, TrainError>,
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Ending, TrainError> {
         self.run_to(self.grpo.config.train.steps, prompts, observer)
@@ -250,7 +279,7 @@ impl<M: LanguageModel> Training<M> {
     pub fn run_to(
         &mut self,
         last: u32,
-        mut prompts: impl FnMut(u32) -> Vec<Prompt>,
+        mut prompts: impl FnMut(u32) -> Result<Vec<Prompt>, TrainError>,
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Ending, TrainError> {
         loop {
@@ -264,7 +293,7 @@ impl<M: LanguageModel> Training<M> {
             if self.steps >= last {
                 return Ok(Ending::Finished);
             }
-            match self.advance(&prompts(self.steps), observer) {
+            match self.advance(&prompts(self.steps)?, observer) {
                 Ok(None) => {}
                 Ok(Some(ending)) => return Ok(ending),
                 Err(TrainError::Interrupted) => return Ok(Ending::Interrupted),

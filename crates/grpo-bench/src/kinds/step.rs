@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use grpo_data::Prompt;
 use grpo_model::{Frozen, Policy};
-use grpo_train::{Decode, Grpo, GrpoConfig, Parts};
+use grpo_train::{Actions, Decode, Grpo, GrpoConfig, Parts};
 use serde_json::{Value, json};
 
 use crate::case::{Measured, Repetition};
@@ -28,7 +28,7 @@ impl Step {
         let parts = Parts {
             reference,
             policy,
-            end_ids: Vec::new(),
+            actions: Actions::Next { end_ids: Vec::new() },
             longest_prompt: shape.prompt_tokens,
             epoch: None,
             decode: decode(),

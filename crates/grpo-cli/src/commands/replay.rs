@@ -3,7 +3,7 @@
 use anyhow::Context;
 use grpo_data::{Codec, Completion, Prompt, Purpose};
 use grpo_model::{Frozen, Policy};
-use grpo_rollout::{Rollout, StepKey};
+use grpo_rollout::{Sampler, StepKey};
 use grpo_run::{Checkpoint, CompletionRecord, EventKind, RunFolder};
 use grpo_train::{Grpo, Metrics, Parts};
 
@@ -40,9 +40,9 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
     if let Some(size) = arguments.batch_size {
         file.sampling.batch_size = size;
     }
-    let end_ids = parts.end_ids.clone();
-    let rollout =
-        file.grpo().rollout(&parts.policy, end_ids, parts.longest_prompt, &parts.decode)?;
+    let (config, longest) = (file.grpo(), parts.longest_prompt);
+    let size = config.train.group_size;
+    let sampler = config.sampler(&parts.policy, &parts.actions, size, longest, &parts.decode)?;
 
     say(format_args!(
         "completion   step {}, prompt {}, sample {} of {}",
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
         folder.path().display()
     ));
     let policy = source.policy(&folder, &file, parts, &mut prompts)?;
-    let of_step = prompts.of_step(arguments.step - 1, file.train.prompts_per_step);
+    let of_step = prompts.of_step(arguments.step - 1, file.train.prompts_per_step)?;
     let key = StepKey {
         seed: file.seed,
         purpose: Purpose::Sampling,
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
         policy_version: record.policy_version,
     };
     let policy = Frozen::snapshot_in(&policy, file.sampling.weights);
-    let (prompt, completion) = sample(arguments, &rollout, &policy, &of_step, key)?;
+    let (prompt, completion) = sample(arguments, &sampler, &policy, &of_step, key)?;
     compare(&record, prompt, &completion, &writer.spec.codec)
 }
 
@@ -200,7 +200,7 @@ fn trained(
     let progress = Progress::new(u64::from(steps));
     let mut num_tokens = 0;
     for step in 0..steps {
-        let report = grpo.step(&prompts.of_step(step, file.train.prompts_per_step), step)?;
+        let report = grpo.step(&prompts.of_step(step, file.train.prompts_per_step)?, step)?;
         let completions = report.groups.iter().flat_map(|group| &group.completions);
         num_tokens += completions.map(|completion| completion.actions() as u64).sum::<u64>();
         let metrics = Metrics::of(&report, num_tokens);
@@ -217,16 +217,16 @@ fn trained(
 /// The completion, sampled alone or in its step.
 fn sample<'a>(
     arguments: &ReplayArguments,
-    rollout: &Rollout,
+    sampler: &Sampler,
     policy: &Frozen<Policy>,
     prompts: &'a [Prompt],
     key: StepKey,
 ) -> anyhow::Result<(&'a Prompt, Completion)> {
     let prompt = &prompts[arguments.prompt as usize];
     let completion = match arguments.batch_size {
-        None => rollout.again(policy, prompt, arguments.sample, key)?,
+        None => sampler.again(policy, prompt, arguments.sample, key)?,
         Some(_) => {
-            let mut groups = rollout.sample(policy, prompts, key)?;
+            let mut groups = sampler.sample(policy, prompts, key)?;
             let mut group = groups.swap_remove(arguments.prompt as usize);
             group.completions.swap_remove(arguments.sample as usize)
         }

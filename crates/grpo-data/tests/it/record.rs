@@ -131,6 +131,7 @@ fn a_group_survives_json_and_a_damaged_one_does_not_load() {
             TokenSet::from_sorted(&[6], 9).unwrap(),
             TokenSet::all(9),
         ]),
+        mask_id: None,
     };
     let group = Group { prompt, completions: vec![Completion::new(parts)] };
     let json = serde_json::to_string(&group).unwrap();

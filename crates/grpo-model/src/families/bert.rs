@@ -82,6 +82,8 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
         query_key_norm: false,
         causal: false,
         head: HeadKind::None,
+        critic: false,
         initial_deviation: fields.positive("initializer_range", Some(0.02))?,
+        residual_deviation: fields.positive("initializer_range", Some(0.02))?,
     })
 }

@@ -76,6 +76,8 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
             true => HeadKind::Tied,
             false => HeadKind::Own,
         },
+        critic: false,
         initial_deviation: fields.positive("initializer_range", Some(0.02))?,
+        residual_deviation: fields.positive("initializer_range", Some(0.02))?,
     })
 }

@@ -89,7 +89,9 @@ pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Descriptio
             true => HeadKind::Tied,
             false => HeadKind::Own,
         },
+        critic: false,
         initial_deviation: fields.positive("initializer_range", Some(0.02))?,
+        residual_deviation: fields.positive("initializer_range", Some(0.02))?,
     })
 }
 

@@ -3,9 +3,11 @@
 mod bert;
 mod fields;
 mod gpt2;
+mod infiller;
 mod llama;
 mod molgpt;
 
+pub use infiller::InfillerConfig;
 pub use molgpt::MolGptConfig;
 
 use crate::description::Description;
@@ -28,12 +30,24 @@ pub enum Family {
     Qwen3,
     /// BERT (Devlin et al. 2019): an encoder.
     Bert,
+    /// A bidirectional transformer over characters that says which one stands in a blank.
+    Infiller,
+    /// The infiller's trunk with a head that gives one number for a whole text.
+    SequenceScorer,
 }
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::MolGpt, Self::Gpt2, Self::Llama, Self::Qwen2, Self::Qwen3, Self::Bert];
+    pub const ALL: [Self; 8] = [
+        Self::MolGpt,
+        Self::Gpt2,
+        Self::Llama,
+        Self::Qwen2,
+        Self::Qwen3,
+        Self::Bert,
+        Self::Infiller,
+        Self::SequenceScorer,
+    ];
 
     /// Its name in `config.json`: `model_type` of transformers, or `architecture` of a MolGPT.
     pub fn name(self) -> &'static str {
@@ -44,6 +58,21 @@ impl Family {
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
             Self::Bert => "bert",
+            Self::Infiller => "infiller",
+            Self::SequenceScorer => "sequence_scorer",
+        }
+    }
+
+    /// Whether its ids are characters, MASK, PAD and CLS, which `characters.json` of the model folder lists.
+    pub fn reads_characters(self) -> bool {
+        matches!(self, Self::Infiller | Self::SequenceScorer)
+    }
+
+    /// Whether no token sees a later one, so that the model can continue a text.
+    pub fn is_causal(self) -> bool {
+        match self {
+            Self::MolGpt | Self::Gpt2 | Self::Llama | Self::Qwen2 | Self::Qwen3 => true,
+            Self::Bert | Self::Infiller | Self::SequenceScorer => false,
         }
     }
 
@@ -53,6 +82,7 @@ impl Family {
             Self::Gpt2 => gpt2::NAMES,
             Self::Llama | Self::Qwen2 | Self::Qwen3 => llama::NAMES,
             Self::Bert => bert::NAMES,
+            Self::Infiller | Self::SequenceScorer => infiller::NAMES,
         }
     }
 
@@ -67,6 +97,7 @@ impl Family {
             Self::Gpt2 => gpt2::describe(&fields),
             Self::Llama | Self::Qwen2 | Self::Qwen3 => llama::describe(self, &fields),
             Self::Bert => bert::describe(&fields),
+            Self::Infiller | Self::SequenceScorer => infiller::describe(self, json),
         }
     }
 }

@@ -125,6 +125,8 @@ pub(super) fn describe(json: &Map<String, Value>) -> Result<Description, Fault> 
         causal: true,
         head: HeadKind::Own,
         // GPT-2's, which MolGPT keeps.
+        critic: false,
         initial_deviation: 0.02,
+        residual_deviation: 0.02,
     })
 }

@@ -142,6 +142,7 @@ fn the_end_id_is_the_last_action_and_the_limit_holds() {
         let ids: Vec<u32> = completion.action_ids().collect();
         let end = ids.iter().position(|id| [END, 8].contains(id));
         match completion.finish() {
+            Finish::Filled => panic!("nothing was filled"),
             Finish::EndToken => assert_eq!(end, Some(ids.len() - 1), "{ids:?}"),
             Finish::Length => assert_eq!((end, ids.len()), (None, 4), "{ids:?}"),
             Finish::Stop => panic!("nothing else ends a completion: {ids:?}"),

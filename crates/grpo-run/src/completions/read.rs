@@ -68,7 +68,7 @@ struct Cells<'a>(BTreeMap<&'a str, &'a Field>);
 
 impl Cells<'_> {
     fn record(&self) -> Result<CompletionRecord, String> {
-        let finishes = [Finish::EndToken, Finish::Stop, Finish::Length];
+        let finishes = [Finish::EndToken, Finish::Stop, Finish::Length, Finish::Filled];
         let mut parts = BTreeMap::new();
         for name in self.0.keys().filter_map(|name| name.strip_prefix(PART)) {
             let value = self.number(&format!("{PART}{name}"))?;

@@ -31,6 +31,7 @@ pub(super) fn finish_name(finish: Finish) -> &'static str {
         Finish::EndToken => "end_token",
         Finish::Stop => "stop",
         Finish::Length => "length",
+        Finish::Filled => "filled",
     }
 }
 

@@ -9,7 +9,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::{Prompt, SampleKey};
 use grpo_logprob::Head;
 use grpo_model::{CacheSlot, Dropout, Forward, Frozen, KvCache, LanguageModel, TokenBatch};
-use grpo_train::{Grpo, GrpoConfig, Parts};
+use grpo_train::{Actions, Grpo, GrpoConfig, Parts};
 
 use crate::oracle::completions;
 use crate::support::{SEED, config};
@@ -90,8 +90,8 @@ fn grpo(config: GrpoConfig) -> Grpo<Bigram> {
     let decode = Arc::new(|ids: &[u32]| "C".repeat(ids.len()));
     let policy = Bigram::new();
     let reference = Frozen::snapshot(&policy);
-    let parts =
-        Parts { policy, reference, end_ids: vec![END], longest_prompt: 3, epoch: None, decode };
+    let actions = Actions::Next { end_ids: vec![END] };
+    let parts = Parts { policy, reference, actions, longest_prompt: 3, epoch: None, decode };
     Grpo::new(parts, config, SEED).unwrap()
 }
 

@@ -2,7 +2,7 @@
 
 use grpo_core::{KlController, KlEstimator, KlPlacement};
 use grpo_model::{Adapted, Adapter, Frozen, LanguageModel, LoraConfig, Policy};
-use grpo_train::{Grpo, GrpoConfig, Metrics, Parts, ReferenceSettings};
+use grpo_train::{Actions, Grpo, GrpoConfig, Metrics, Parts, ReferenceSettings};
 
 use crate::support::{
     SEED, chains, config, distance, grpo, model, parameters, take_step, vocabulary,
@@ -67,7 +67,7 @@ fn a_base_that_follows_an_adapter() {
     let parts = Parts {
         policy,
         reference,
-        end_ids: vec![vocabulary().boundary()],
+        actions: Actions::Next { end_ids: vec![vocabulary().boundary()] },
         longest_prompt: 1,
         epoch: None,
         decode: chains(),

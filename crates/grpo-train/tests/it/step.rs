@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use grpo_core::Preset;
 use grpo_data::Prompt;
 use grpo_train::{
-    Decode, GrpoConfig, LossSettings, SamplingConfig, StepReport, TrainError, unconditional_prompts,
+    Actions, Decode, GrpoConfig, LossSettings, SamplingConfig, StepReport, TrainError,
+    unconditional_prompts,
 };
 
 use crate::oracle::{completions, log_softmax, logprobs, mean, over_actions};
@@ -279,7 +280,10 @@ fn what_cannot_be_sampled_is_named_through_the_configuration() {
     let model = fresh_model(vocabulary as usize);
     let decode: Decode = Arc::new(|_| String::new());
     let refusal = |end_ids: Vec<u32>, longest_prompt| {
-        config().rollout(&model, end_ids, longest_prompt, &decode).unwrap_err().to_string()
+        config()
+            .sampler(&model, &Actions::Next { end_ids }, 2, longest_prompt, &decode)
+            .unwrap_err()
+            .to_string()
     };
     assert_eq!(
         refusal(vec![1, vocabulary], 1),
@@ -295,7 +299,11 @@ fn what_cannot_be_sampled_is_named_through_the_configuration() {
         refusal(vec![], 17),
         "sampling: a prompt of 17 tokens and max_new_tokens = 12 do not fit into the model's context of 16 tokens; a prompt may have at most 16"
     );
-    assert!(config().rollout(&model, vec![vocabulary - 1], 5, &decode).is_ok());
+    assert!(
+        config()
+            .sampler(&model, &Actions::Next { end_ids: vec![vocabulary - 1] }, 2, 5, &decode)
+            .is_ok()
+    );
     // A prompt that nobody spoke of when the training began.
     let mut grpo = grpo(config(), chains());
     let before = parameters(grpo.policy());

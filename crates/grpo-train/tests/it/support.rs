@@ -11,9 +11,9 @@ use grpo_model::{
 };
 use grpo_rewards::RewardConfig;
 use grpo_train::{
-    AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings, Metrics,
-    OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig,
-    StepReport, TrainConfig, TrainError, unconditional_prompts,
+    Actions, AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings,
+    Metrics, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,
+    ScheduleConfig, StepReport, TrainConfig, TrainError, unconditional_prompts,
 };
 
 /// Tokens of small molecules.
@@ -38,10 +38,15 @@ pub(crate) fn model(vocab_size: usize, scale: f32) -> Transformer {
 
 /// As [`model`], of other sizes.
 pub(crate) fn shaken(config: ModelConfig, scale: f32) -> Transformer {
+    shaken_with(Codec::of_ids(Default::default()), config, scale)
+}
+
+/// As [`shaken`], of a family that comes with a vocabulary.
+pub(crate) fn shaken_with(codec: Codec, config: ModelConfig, scale: f32) -> Transformer {
     let device = Device::flex().autodiff();
     let folder = tempfile::tempdir().unwrap();
     let first = Transformer::random(&config, 1, &device).unwrap();
-    let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
+    let spec = ModelSpec { config, codec };
     spec.write(folder.path(), &first, StoredAs::F32).unwrap();
     let path = folder.path().join("model.safetensors");
     let mut file = std::fs::read(&path).unwrap();
@@ -140,7 +145,7 @@ pub(crate) fn begin<M: LanguageModel>(
     let parts = Parts {
         policy,
         reference,
-        end_ids: vec![boundary],
+        actions: Actions::Next { end_ids: vec![boundary] },
         longest_prompt: 1,
         epoch: None,
         decode,

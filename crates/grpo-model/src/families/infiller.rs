@@ -1,0 +1,175 @@
+//! The infiller, and the sequence scorer that has its trunk.
+//!
+//! An infiller is a transformer whose tokens all see each other: at each place it says which character stands there,
+//! which is asked where the text has a blank. A sequence scorer reads `[CLS] + text` and gives one number. Both are
+//! pre-norm, with rotary positions in the half-split form, exact GELU, biases in all linear layers, and the table of
+//! characters as the head's matrix. `config.json` is ours.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::fields::Fault;
+use crate::ModelConfig;
+use crate::description::{
+    Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, RotaryConfig,
+    RotaryScaling,
+};
+use crate::families::Family;
+use crate::names::Names;
+
+pub(super) const NAMES: Names = Names {
+    prefix: "",
+    blocks: "blocks.",
+    outside: &[
+        ("token_embedding", "tok_emb"),
+        ("norm", "ln_f"),
+        ("critic", "critic"),
+        ("score_head", "score_head"),
+        ("score_head.direction", "score_head.direction"),
+    ],
+    inside: &[
+        ("attention_norm", "ln1"),
+        ("attention.inputs.0", "attn.query"),
+        ("attention.inputs.1", "attn.key"),
+        ("attention.inputs.2", "attn.value"),
+        ("attention.output", "attn.proj"),
+        ("mlp_norm", "ln2"),
+        ("mlp.up", "mlp.up"),
+        ("mlp.down", "mlp.down"),
+    ],
+    conv1d: false,
+    ignored: |_| false,
+};
+
+/// Sizes of an infiller, or of a sequence scorer; `config.json` of its model folder, with `model_type` beside them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InfillerConfig {
+    /// Ids: the characters, then MASK, PAD and CLS.
+    pub vocab_size: usize,
+    /// Longest text, in characters. A scorer has one place more, for CLS.
+    pub block_size: usize,
+    /// Transformer blocks.
+    pub n_layer: usize,
+    /// Attention heads; divides `n_embd` into even parts.
+    pub n_head: usize,
+    /// Width of the residual stream.
+    pub n_embd: usize,
+    /// Base of the frequencies of the positions.
+    #[serde(default = "default_rope_theta")]
+    pub rope_theta: f64,
+    /// Whether there is a second head, which says of each character whether it is wrong; an infiller's alone.
+    #[serde(default)]
+    pub critic: bool,
+}
+
+fn default_rope_theta() -> f64 {
+    10_000.0
+}
+
+/// MASK, PAD and CLS, the last ids of a vocabulary of characters, in this order.
+const SPECIALS: usize = 3;
+
+/// PyTorch's default.
+const LAYER_NORM_EPSILON: f64 = 1e-5;
+/// GPT-2's.
+const DEVIATION: f64 = 0.02;
+
+impl InfillerConfig {
+    /// These sizes, not yet checked, without a critic.
+    pub fn new(
+        vocab_size: usize,
+        block_size: usize,
+        n_layer: usize,
+        n_head: usize,
+        n_embd: usize,
+    ) -> Self {
+        let rope_theta = default_rope_theta();
+        Self { vocab_size, block_size, n_layer, n_head, n_embd, rope_theta, critic: false }
+    }
+
+    /// The sizes that `config` has, where it is an infiller's or a sequence scorer's.
+    pub fn of(config: &ModelConfig) -> Option<Self> {
+        match config.family() {
+            family @ (Family::Infiller | Family::SequenceScorer) => {
+                Some(read(family, config.json()).expect("it was read before"))
+            }
+            _ => None,
+        }
+    }
+
+    /// The `config.json` of a family.
+    pub(crate) fn to_json(&self, family: Family) -> Map<String, Value> {
+        let Ok(Value::Object(mut json)) = serde_json::to_value(self) else {
+            unreachable!("numbers are JSON")
+        };
+        if family == Family::SequenceScorer {
+            json.remove("critic");
+        }
+        json.insert("model_type".to_owned(), family.name().into());
+        json
+    }
+}
+
+fn read(family: Family, json: &Map<String, Value>) -> Result<InfillerConfig, Fault> {
+    let mut json = json.clone();
+    json.remove("model_type");
+    if family == Family::SequenceScorer && json.contains_key("critic") {
+        return Err(Fault("a sequence_scorer has no critic; leave the key out".to_owned()));
+    }
+    serde_json::from_value(Value::Object(json)).map_err(|error| Fault(error.to_string()))
+}
+
+pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Description, Fault> {
+    let config = read(family, json)?;
+    if config.vocab_size <= SPECIALS {
+        return Err(Fault(format!(
+            "vocab_size = {}; expected at least {}: one character, and MASK, PAD and CLS",
+            config.vocab_size,
+            SPECIALS + 1
+        )));
+    }
+    if config.n_head == 0 || !config.n_embd.is_multiple_of(config.n_head) {
+        return Err(Fault(format!(
+            "n_embd = {} cannot be split into n_head = {} heads of equal width",
+            config.n_embd, config.n_head
+        )));
+    }
+    // No NaN: JSON has none.
+    if config.rope_theta <= 1.0 {
+        return Err(Fault(format!("rope_theta = {}; expected more than 1", config.rope_theta)));
+    }
+    for (name, size) in [("block_size", config.block_size), ("n_layer", config.n_layer)] {
+        if size == 0 {
+            return Err(Fault(format!("{name} is 0; it must be at least 1")));
+        }
+    }
+    let is_scorer = family == Family::SequenceScorer;
+    Ok(Description {
+        vocabulary: config.vocab_size,
+        context: config.block_size.saturating_add(usize::from(is_scorer)),
+        width: config.n_embd,
+        layers: config.n_layer,
+        heads: config.n_head,
+        kv_heads: config.n_head,
+        head_width: config.n_embd / config.n_head,
+        mlp_width: config.n_embd.saturating_mul(4),
+        norm: NormKind::Layer { epsilon: LAYER_NORM_EPSILON },
+        order: NormOrder::Pre,
+        positions: Positions::Rotary(RotaryConfig {
+            base: config.rope_theta,
+            scaling: RotaryScaling::Default,
+        }),
+        token_type: None,
+        activation: Activation::Gelu,
+        joint_inputs: false,
+        biases: Biases::everywhere(true),
+        query_key_norm: false,
+        causal: false,
+        head: if is_scorer { HeadKind::Score } else { HeadKind::Tied },
+        critic: config.critic,
+        initial_deviation: DEVIATION,
+        // So that the residual stream of a new model is as wide as that of one block (Radford et al. 2019).
+        residual_deviation: DEVIATION / ((2 * config.n_layer) as f64).sqrt(),
+    })
+}

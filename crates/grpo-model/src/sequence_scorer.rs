@@ -1,0 +1,178 @@
+//! The judge's model: one number for a whole text.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+
+use burn::module::{Module, ModuleMapper, Param};
+use burn::tensor::{Device, Tensor, TensorData};
+use grpo_kernels::{gather_rows, indices};
+
+use crate::families::Family;
+use crate::{
+    Description, Dropout, LanguageModel, ModelConfig, ModelError, ModelFolder, ModelFolderError,
+    ModelSpec, Positions, TokenBatch, Transformer, parameters,
+};
+
+/// A transformer that reads `[CLS] + text`, in which all tokens see each other, and gives `σ(A · w·h_CLS + B)`: 0 for a
+/// natural text to 1 for a corrupted one.
+///
+/// PAD never enters: sequences are packed, and it is taken out of a text that has it. So neither its number nor its
+/// vector can change a score.
+#[derive(Module, Debug)]
+pub struct SequenceScorer {
+    model: Transformer,
+}
+
+impl SequenceScorer {
+    /// Takes a model of the family `sequence_scorer`.
+    ///
+    /// # Errors
+    /// [`ModelError::NotAScorer`].
+    pub fn new(model: Transformer) -> Result<Self, ModelError> {
+        match model.has_score_head() {
+            true => Ok(Self { model }),
+            false => Err(ModelError::NotAScorer),
+        }
+    }
+
+    /// A scorer that begins with what `trunk` knows of texts: its blocks, its table of characters and its last norm. The
+    /// head has first values of `seed`.
+    ///
+    /// # Errors
+    /// A configuration of another family or of other sizes; only `block_size` may differ.
+    pub fn from_trunk(
+        config: &ModelConfig,
+        trunk: &Transformer,
+        seed: u64,
+        device: &Device,
+    ) -> Result<Self, ModelError> {
+        let (own, other) = (config.description(), trunk.description());
+        let comparable = |of: &Description| Description {
+            context: own.context,
+            head: own.head,
+            critic: own.critic,
+            ..of.clone()
+        };
+        if comparable(own) != comparable(other) {
+            return Err(ModelError::OtherTrunk { trunk: words(other), scorer: words(own) });
+        }
+        let scorer = Self::new(Transformer::random(config, seed, device)?)?;
+        let values = parameters(trunk)
+            .into_iter()
+            .map(|parameter| (parameter.path.clone(), parameter.value()))
+            .collect();
+        let paths = parameters(&scorer.model).into_iter().map(|parameter| parameter.path);
+        let mut take = TakeTrunk { paths: paths.collect(), values, device: device.clone() };
+        Ok(Self { model: scorer.model.map(&mut take) })
+    }
+
+    /// Reads a model folder of the family `sequence_scorer`.
+    ///
+    /// # Errors
+    /// A file that is missing or wrong; [`ModelFolderError::NotAScorer`] for a folder of another family.
+    pub fn load(folder: &Path, device: &Device) -> Result<(ModelSpec, Self), ModelFolderError> {
+        let family = ModelSpec::family_of(folder)?;
+        if family != Family::SequenceScorer {
+            return Err(ModelFolderError::NotAScorer {
+                folder: folder.display().to_string(),
+                family: family.name(),
+            });
+        }
+        let ModelFolder { spec, model } = ModelFolder::load(folder, device)?;
+        Ok((spec, Self::new(model)?))
+    }
+
+    /// The transformer, to be stored or looked at.
+    pub fn model(&self) -> &Transformer {
+        &self.model
+    }
+
+    /// The transformer, to be stored or trained.
+    pub fn into_model(self) -> Transformer {
+        self.model
+    }
+
+    /// Characters of the longest text that is seen as a whole.
+    pub fn longest_text(&self) -> usize {
+        self.model.description().context - 1
+    }
+
+    /// The id that stands in front of each text: the last of the vocabulary.
+    pub fn cls_id(&self) -> u32 {
+        self.model.description().vocabulary as u32 - 1
+    }
+
+    fn pad_id(&self) -> u32 {
+        self.cls_id() - 1
+    }
+
+    /// What is read of `texts`: CLS in front of each, PAD taken out, and of a text that is too long the tail cut off, so
+    /// that CLS stays.
+    ///
+    /// # Panics
+    /// Where `cls` is not the CLS of the vocabulary that the scorer was made for.
+    pub fn batch(&self, texts: &[&[u32]], cls: u32) -> TokenBatch {
+        assert_eq!(cls, self.cls_id(), "CLS is the last id of the scorer's vocabulary");
+        let (pad, longest) = (self.pad_id(), self.longest_text());
+        let mut batch = TokenBatch::new();
+        for text in texts {
+            let text = text.iter().copied().filter(|&id| id != pad).take(longest);
+            batch.push(&std::iter::once(cls).chain(text).collect::<Vec<u32>>());
+        }
+        batch
+    }
+
+    /// The score of each sequence of [`Self::batch`], `[sequences]`, on the tape where the parameters are.
+    pub fn forward(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Tensor<1> {
+        let hidden = self.model.hidden(tokens, None, dropout);
+        let first = (0..tokens.sequences()).map(|index| tokens.rows(index).start);
+        let first = indices(first, &hidden.device());
+        let score = self.model.score(gather_rows(hidden, first));
+        score.expect("a sequence scorer has a head for it")
+    }
+
+    /// The score of one text, 0 (natural) to 1 (corrupted), off the tape and computed alone: other texts, their number
+    /// and their lengths are no part of it.
+    pub fn score(&self, text: &[u32]) -> f64 {
+        let tokens = self.batch(&[text], self.cls_id());
+        let off_tape;
+        let scorer = if self.model.device().is_autodiff() {
+            off_tape = self.valid();
+            &off_tape
+        } else {
+            self
+        };
+        let score = scorer.forward(&tokens, &mut Dropout::off()).into_data();
+        score.iter::<f64>().next().expect("one score for one text")
+    }
+}
+
+/// What has to be the same, for a message.
+fn words(of: &Description) -> String {
+    let positions = match &of.positions {
+        Positions::Rotary(rotary) => format!("rope_theta {}", rotary.base),
+        Positions::Learned => "learned positions".to_owned(),
+    };
+    format!(
+        "{} ids, {} blocks of width {}, {} heads and {positions}",
+        of.vocabulary, of.layers, of.width, of.heads
+    )
+}
+
+/// Puts the values of a trunk into the places that it has too.
+struct TakeTrunk {
+    /// Of the parameters that are left.
+    paths: VecDeque<String>,
+    values: BTreeMap<String, Tensor<1>>,
+    device: Device,
+}
+
+impl ModuleMapper for TakeTrunk {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let path = self.paths.pop_front().expect("a mapper sees what a visitor sees");
+        let Some(values) = self.values.remove(&path) else { return param };
+        let shape = param.dims();
+        let values: Vec<f32> = values.into_data().iter().collect();
+        Param::from_tensor(Tensor::from_data(TensorData::new(values, shape), &self.device))
+    }
+}

@@ -1,0 +1,183 @@
+//! Blanks filled in one pass: every masked position is drawn from what the model says of it, all at once.
+
+use burn::tensor::Tensor;
+use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
+use grpo_kernels::{gather_rows, indices, on_host};
+use grpo_logprob::{Draw, draw};
+use grpo_model::{Frozen, LanguageModel, TokenBatch};
+use grpo_sampling::SamplingDistribution;
+use rayon::prelude::*;
+
+use crate::{RolloutError, StepKey};
+
+/// How blanks are filled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InfillingSettings {
+    /// Completions of each text (k).
+    pub group_size: usize,
+    /// The id that stands in a blank. It is never drawn.
+    pub mask_id: u32,
+    /// What characters are drawn from.
+    pub distribution: SamplingDistribution,
+}
+
+/// Checked settings for one kind of model.
+///
+/// The model reads a text with its blanks once, and all k completions are drawn from what it says: given the text, the
+/// blanks are independent, `π(o | x) = Π_j π(o_j | x)`. Each character is a function of (seed, purpose, step, prompt,
+/// sample, position) and the policy, to the last bit: each text is read alone.
+#[derive(Clone, Debug)]
+pub struct Infilling {
+    settings: InfillingSettings,
+}
+
+impl Infilling {
+    /// Checks the settings against the model and the longest text.
+    ///
+    /// # Errors
+    /// Nothing to sample; a distribution over another vocabulary, with a repetition penalty, or under which the mask could
+    /// be drawn; a text that does not fit into the model's context.
+    pub fn new<M: LanguageModel>(
+        settings: InfillingSettings,
+        model: &M,
+        longest_text: usize,
+    ) -> Result<Self, RolloutError> {
+        if settings.group_size == 0 {
+            return Err(RolloutError::Zero { name: "group_size" });
+        }
+        let (found, vocabulary) = (settings.distribution.vocabulary(), model.vocabulary_size());
+        if found != vocabulary {
+            return Err(RolloutError::Vocabulary { found, vocabulary });
+        }
+        if settings.distribution.repetition_penalty().is_some() {
+            return Err(RolloutError::PenaltyOfBlanks);
+        }
+        let id = settings.mask_id;
+        if !settings.distribution.forbidden().contains(&id) {
+            return Err(RolloutError::MaskAllowed { id });
+        }
+        fits(longest_text, model.context_length())?;
+        Ok(Self { settings })
+    }
+
+    /// Fills the blanks of each text `group_size` times.
+    ///
+    /// # Errors
+    /// [`RolloutError::Diverged`], [`RolloutError::PromptId`]; a text without a blank, or one too long for the model.
+    ///
+    /// # Panics
+    /// Where a prompt has conditions: no model here can see them.
+    pub fn sample<M: LanguageModel>(
+        &self,
+        policy: &Frozen<M>,
+        prompts: &[Prompt],
+        key: StepKey,
+    ) -> Result<Vec<Group>, RolloutError> {
+        let samples: Vec<u32> = (0..self.settings.group_size as u32).collect();
+        let group = |prompt: &Prompt| {
+            let completions = self.fill(policy, prompt, &samples, key)?;
+            Ok(Group { prompt: prompt.clone(), completions })
+        };
+        prompts.par_iter().map(group).collect()
+    }
+
+    /// Fills one text once more, alone: the same as [`Self::sample`] gives, to the last bit.
+    ///
+    /// # Errors
+    /// As [`Self::sample`].
+    ///
+    /// # Panics
+    /// As [`Self::sample`].
+    pub fn again<M: LanguageModel>(
+        &self,
+        policy: &Frozen<M>,
+        prompt: &Prompt,
+        sample: u32,
+        key: StepKey,
+    ) -> Result<Completion, RolloutError> {
+        let mut completions = self.fill(policy, prompt, &[sample], key)?;
+        Ok(completions.pop().expect("one was asked for"))
+    }
+
+    /// The completions of one text: one look of the model, and a draw for each blank and sample.
+    fn fill<M: LanguageModel>(
+        &self,
+        policy: &Frozen<M>,
+        prompt: &Prompt,
+        samples: &[u32],
+        key: StepKey,
+    ) -> Result<Vec<Completion>, RolloutError> {
+        assert!(prompt.conditions.is_none(), "an infiller sees no conditions");
+        let InfillingSettings { mask_id, distribution, .. } = &self.settings;
+        check(policy, &prompt.ids)?;
+        let action_mask: Vec<bool> = prompt.ids.iter().map(|id| id == mask_id).collect();
+        let blanks: Vec<usize> =
+            (0..prompt.ids.len()).filter(|&place| action_mask[place]).collect();
+        if blanks.is_empty() {
+            return Err(RolloutError::NoBlank { prompt: prompt.index });
+        }
+        let logits = blank_logits(policy, &prompt.ids, &blanks);
+        on_host(logits, |logits| {
+            let rows: Vec<&[f32]> = logits.chunks(distribution.vocabulary()).collect();
+            let completion = |&sample: &u32| {
+                let of = SampleKey { seed: key.seed, step: key.step, prompt: prompt.index, sample };
+                let draws = rows.iter().zip(&blanks).map(|(row, &place)| {
+                    draw(row, &[], distribution, of.uniform(key.purpose, place as u32))
+                });
+                let draws: Vec<Draw> = draws.collect::<Result<_, _>>()?;
+                let mut ids = prompt.ids.clone();
+                blanks.iter().zip(&draws).for_each(|(&place, draw)| ids[place] = draw.id);
+                Ok(Completion::new(CompletionParts {
+                    ids,
+                    action_mask: action_mask.clone(),
+                    sampling_logprobs: draws.iter().map(|draw| draw.logprob).collect(),
+                    finish: Finish::Filled,
+                    key: of,
+                    policy_version: key.policy_version,
+                    sampled_under: SampledUnder {
+                        temperature: distribution.temperature(),
+                        repetition_penalty: 1.0,
+                        forbidden: distribution.forbidden().to_vec(),
+                        kept: draws.into_iter().map(|draw| draw.kept).collect(),
+                        mask_id: Some(*mask_id),
+                    },
+                }))
+            };
+            samples.iter().map(completion).collect()
+        })
+    }
+}
+
+/// What the model says of some places of a text, which it reads alone.
+///
+/// # Shapes
+/// - result: `[places, vocabulary]`
+pub(crate) fn blank_logits<M: LanguageModel>(
+    model: &Frozen<M>,
+    ids: &[u32],
+    places: &[usize],
+) -> Tensor<2> {
+    let mut text = TokenBatch::new();
+    text.push(ids);
+    let hidden = model.hidden(&text, None);
+    let places = indices(places.iter().copied(), &hidden.device());
+    model.logits(gather_rows(hidden, places))
+}
+
+/// Refuses a text that the model cannot read.
+pub(crate) fn check<M: LanguageModel>(model: &Frozen<M>, ids: &[u32]) -> Result<(), RolloutError> {
+    fits(ids.len(), model.context_length())?;
+    let vocabulary = model.vocabulary_size();
+    match ids.iter().find(|&&id| id as usize >= vocabulary) {
+        Some(&id) => Err(RolloutError::PromptId { id, vocabulary }),
+        None => Ok(()),
+    }
+}
+
+fn fits(text: usize, context: usize) -> Result<(), RolloutError> {
+    match text {
+        0 => Err(RolloutError::EmptyPrompt),
+        _ if text > context => Err(RolloutError::LongText { text, context }),
+        _ => Ok(()),
+    }
+}
