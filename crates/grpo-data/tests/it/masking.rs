@@ -377,7 +377,12 @@ fn numbers_outside_their_ranges_are_refused_by_key() {
         r#"{"type": "sticky", "ratio": 0.5, "p1": -1, "p2": 0.2}"#,
         "`stages[1].p1` is -1; expected a number that is 0 or more",
     );
-    check(r#"{"type": "span", "spans": 0}"#, "`stages[1].spans` is 0; expected at least 1");
+    for spans in [0, 10_001, u32::MAX] {
+        check(
+            &format!(r#"{{"type": "span", "spans": {spans}}}"#),
+            &format!("`stages[1].spans` is {spans}; expected a whole number from 1 to 10000"),
+        );
+    }
     check(
         r#"{"type": "replacement", "max_ratio": 0.5, "fragment": -1}"#,
         "`stages[1].fragment` is -1; expected a number that is 0 or more",
