@@ -188,7 +188,10 @@ fn an_infiller_is_trained_like_every_policy() {
     for record in &completions {
         let (prompt, text) = (record.prompt_text.as_ref().unwrap(), &record.text);
         let blanks = prompt.chars().filter(|c| *c == '␣').count();
-        assert_eq!((blanks, prompt.chars().count()), (record.actions as usize, text.chars().count()));
+        assert_eq!(
+            (blanks, prompt.chars().count()),
+            (record.actions as usize, text.chars().count())
+        );
         let same = prompt.chars().zip(text.chars()).filter(|(asked, now)| asked == now).count();
         assert_eq!(same, prompt.chars().count() - blanks, "{prompt} {text}");
         assert!(!text.contains('␣'), "{text}");
@@ -263,10 +266,7 @@ fn what_cannot_be_trained_is_refused_in_a_sentence() {
         &["--set", "sampling.max_new_tokens=5"],
         "sampling.max_new_tokens is for models that continue texts, and [passages] are filled in; leave it out",
     );
-    refuse(
-        &["--set", "masking.corruption=bert"],
-        "masking: ",
-    );
+    refuse(&["--set", "masking.corruption=bert"], "masking: ");
     let without = |section: &str, until: &str| {
         let (above, rest) = TRAIN.split_once(section).unwrap();
         let (_, below) = rest.split_once(until).unwrap();

@@ -9,6 +9,7 @@ mod explain;
 mod folders;
 mod golden_models;
 mod guards;
+mod infill_parts;
 mod infilling;
 mod logprob;
 mod models;
