@@ -9,6 +9,7 @@ mod explain;
 mod folders;
 mod golden_models;
 mod guards;
+mod judges;
 mod logprob;
 mod models;
 mod molecules;

@@ -3,8 +3,8 @@
 mod definition;
 mod denoising;
 mod engine;
-mod infilling;
 mod infillers;
+mod infilling;
 mod invariance;
 mod layouts;
 mod refusals;
