@@ -11,6 +11,7 @@ mod golden_models;
 mod guards;
 mod infill_parts;
 mod infilling;
+mod judges;
 mod logprob;
 mod models;
 mod molecules;
