@@ -118,7 +118,7 @@ pub(crate) fn check_codec(spec: &ModelSpec, folder: &Path) -> Result<(), DataErr
 }
 
 /// The files of a folder, which exists and is what its manifest says.
-fn check_folder(
+pub(crate) fn check_folder(
     path: &Path,
     role: &'static str,
     holds: &str,
