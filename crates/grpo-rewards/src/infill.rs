@@ -131,8 +131,8 @@ impl Reward for InfillReward {
 
     fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
         let original: String = Blanked::of(fields)?.original.iter().collect();
-        let judges = std::iter::once(&self.judge).chain(&self.second_judge);
-        judges.map(|judge| judge.read(&original).map(drop)).collect()
+        let mut judges = std::iter::once(&self.judge).chain(&self.second_judge);
+        judges.try_for_each(|judge| judge.read(&original).map(drop))
     }
 }
 
