@@ -5,6 +5,7 @@
 //! comes of it has no log-probability that could be scored again, so that it is a [`Filled`] and no
 //! [`Completion`](grpo_data::Completion): nothing can be trained on it by mistake.
 
+mod critic;
 mod remask;
 
 use burn::tensor::Tensor;
@@ -16,6 +17,7 @@ use rayon::prelude::*;
 
 use crate::RolloutError;
 use crate::infilling::{blank_logits, check};
+pub use critic::Critic;
 pub use remask::{RemaskRule, RemaskSchedule};
 
 /// How blanks are filled. The numbers of [`DenoisingSettings::new`] are a beginning.
@@ -92,10 +94,14 @@ pub struct Filled {
 }
 
 impl Filled {
-    /// Mean of the log-probabilities.
+    /// Sum of the log-probabilities, in nats.
+    pub fn logprob(&self) -> f64 {
+        self.logprobs.iter().map(|&logprob| f64::from(logprob)).sum()
+    }
+
+    /// Mean of the log-probabilities, in nats.
     pub fn mean_logprob(&self) -> f64 {
-        let sum: f64 = self.logprobs.iter().map(|&logprob| f64::from(logprob)).sum();
-        sum / self.logprobs.len() as f64
+        self.logprob() / self.logprobs.len() as f64
     }
 }
 

@@ -86,6 +86,11 @@ pub enum RolloutError {
         /// Tokens that the model can see.
         context: usize,
     },
+    /// A model that cannot say which characters are wrong.
+    #[error(
+        "the model has no critic (`critic` in its config.json), so it cannot say which characters are wrong"
+    )]
+    NoCritic,
     /// A part of a whole that is none.
     #[error("{name} of {value} is out of range; expected 0 to 1")]
     NoPart {

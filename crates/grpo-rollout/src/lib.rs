@@ -13,7 +13,8 @@ mod sampler;
 mod stop;
 
 pub use denoising::{
-    Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust, Wrongness,
+    Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
+    Wrongness,
 };
 pub use error::RolloutError;
 pub use infilling::{Infilling, InfillingSettings};

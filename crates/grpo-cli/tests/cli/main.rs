@@ -9,6 +9,8 @@ mod explain;
 mod folders;
 mod golden_models;
 mod guards;
+mod infill_parts;
+mod infilling;
 mod judges;
 mod logprob;
 mod models;
