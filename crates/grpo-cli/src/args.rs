@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use grpo_model::{StoredAs, WeightPrecision};
 
+use crate::commands::fill::FillArguments;
+
 /// Group Relative Policy Optimization in one program.
 #[derive(Debug, Parser)]
 #[command(name = "grpo", version, max_term_width = 100)]
@@ -62,6 +64,8 @@ pub(crate) enum Command {
     Report(ReportArguments),
     /// Write what a model generates: molecules, one SMILES a line, or completions of prompts as JSON lines
     Sample(SampleArguments),
+    /// Fill the blanks of a text: completions with their log-probabilities and a judge's rewards, the best first
+    Fill(FillArguments),
     /// Score given completions: log-probability and entropy of each token, as JSON lines
     Logprob(LogprobArguments),
     /// Write a model folder with an adapter added into its weights

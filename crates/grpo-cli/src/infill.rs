@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Characters, PassageOptions, PassageUnit, Passages};
+use grpo_data::{Characters, DataError, PassageOptions, PassageUnit, Passages};
 use grpo_model::{Family, ModelFolder, ModelSpec, StoredAs, Transformer};
 use grpo_run::{Existing, JsonLinesWriter, RunFolder, write_folder_atomically, write_manifest};
 use grpo_train::{
@@ -22,7 +22,7 @@ use crate::run_files::observer_error;
 const JUDGE_REPORT: &str = "judge.json";
 
 /// What passages are made of.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PassageSection {
     /// A UTF-8 text, or `.smi` or `.csv` of molecules; each also with `.gz`.
@@ -44,14 +44,19 @@ fn default_validation_fraction() -> f64 {
 impl PassageSection {
     /// Reads the file, and says what was read. Without `characters`, those of the file are the vocabulary.
     pub(crate) fn read(&self, characters: Option<&Characters>) -> anyhow::Result<Arc<Passages>> {
+        let passages = self.load(characters).context("data")?;
+        say(format_args!("{}: {}", self.file.display(), passages.report()));
+        Ok(Arc::new(passages))
+    }
+
+    /// As [`Self::read`], without a word.
+    pub(crate) fn load(&self, characters: Option<&Characters>) -> Result<Passages, DataError> {
         let options = PassageOptions {
             length: self.length,
             unit: self.unit,
             validation_fraction: self.validation_fraction,
         };
-        let passages = Passages::read(&self.file, &options, characters).context("data")?;
-        say(format_args!("{}: {}", self.file.display(), passages.report()));
-        Ok(Arc::new(passages))
+        Passages::read(&self.file, &options, characters)
     }
 }
 

@@ -65,6 +65,7 @@ fn command(command: Command) -> anyhow::Result<()> {
         Command::Audit(arguments) => commands::audit::run(&arguments),
         Command::Report(arguments) => commands::report::run(&arguments),
         Command::Sample(arguments) => commands::sample::run(&arguments),
+        Command::Fill(arguments) => commands::fill::run(&arguments),
         Command::Logprob(arguments) => commands::logprob::run(&arguments),
         Command::Merge(arguments) => commands::merge::run(&arguments),
         Command::Init(arguments) => commands::init::run(&arguments),

@@ -86,6 +86,27 @@ pub enum RolloutError {
         /// Tokens that the model can see.
         context: usize,
     },
+    /// A model that cannot say which characters are wrong.
+    #[error(
+        "the model has no critic (`critic` in its config.json), so it cannot say which characters are wrong"
+    )]
+    NoCritic,
+    /// A part of a whole that is none.
+    #[error("{name} of {value} is out of range; expected 0 to 1")]
+    NoPart {
+        /// What it is.
+        name: &'static str,
+        /// What it was.
+        value: f64,
+    },
+    /// A schedule of another length.
+    #[error("{ratios} remasking ratios are not one fewer than the {iterations} iterations")]
+    Schedule {
+        /// Ratios of the schedule.
+        ratios: usize,
+        /// Times that blanks are filled.
+        iterations: usize,
+    },
 }
 
 /// What would fit.

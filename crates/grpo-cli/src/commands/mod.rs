@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod describe;
 pub(crate) mod explain;
+pub(crate) mod fill;
 pub(crate) mod init;
 pub(crate) mod logprob;
 pub(crate) mod merge;

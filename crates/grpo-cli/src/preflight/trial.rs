@@ -42,7 +42,7 @@ impl Trial {
         let mut config = file.grpo();
         config.train.group_size = config.train.group_size.min(samples);
         let groups = samples.div_ceil(config.train.group_size) as u32;
-        let prompts = prompts.first(groups.min(config.train.prompts_per_step));
+        let prompts = prompts.first(groups.min(config.train.prompts_per_step))?;
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
         let size = config.train.group_size;
         let sampler = config.sampler(policy, &actions(codec), size, longest, &decode)?;
@@ -60,7 +60,8 @@ impl Trial {
             .collect();
         let texts = samples.iter().map(|sample| sample.text.clone()).collect();
         let limit = Duration::from_secs_f64(config.train.reward_time_limit);
-        let outcomes = RewardRunner::new(config.reward.build()?, limit).score(samples);
+        let outcomes =
+            RewardRunner::new(config.reward.build(&frozen.device())?, limit).score(samples);
         Ok(Some(Self { groups, texts, outcomes }))
     }
 
@@ -86,11 +87,17 @@ impl Trial {
         let [least, most] =
             [f64::min, f64::max].map(|end| rewards.iter().copied().reduce(end).unwrap_or(f64::NAN));
         let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
+        let lengths = match file.passages {
+            Some(_) => format!("{:.0} blanks on average", self.lengths().mean),
+            None => format!(
+                "{:.0} tokens on average; {:.0} % cut at max_new_tokens = {}",
+                self.lengths().mean,
+                100.0 * cut as f64 / all as f64,
+                file.sampling.max_new_tokens
+            ),
+        };
         let mut lines = vec![format!(
-            "trial        {all} completions, {different} different: rewards {least:.3} to {most:.3}, mean {mean:.3}; {:.0} tokens on average; {:.0} % cut at max_new_tokens = {}",
-            self.lengths().mean,
-            100.0 * cut as f64 / all as f64,
-            file.sampling.max_new_tokens
+            "trial        {all} completions, {different} different: rewards {least:.3} to {most:.3}, mean {mean:.3}; {lengths}"
         )];
         let mut warn = |warning: String| lines.push(format!("warning: {warning}"));
         if let Some(reason) = failed.first() {

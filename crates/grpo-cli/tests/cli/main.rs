@@ -10,6 +10,8 @@ mod folders;
 mod golden_models;
 mod guards;
 mod infill_parts;
+mod infilling;
+mod judges;
 mod logprob;
 mod models;
 mod molecules;

@@ -1,7 +1,10 @@
 //! Sampling against the definition, against itself in other layouts, and against what it refuses.
 
 mod definition;
+mod denoising;
 mod engine;
+mod infillers;
+mod infilling;
 mod invariance;
 mod layouts;
 mod refusals;

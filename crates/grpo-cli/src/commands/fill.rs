@@ -1,0 +1,162 @@
+//! `grpo fill`: texts with blanks, filled.
+
+mod arguments;
+mod models;
+mod output;
+mod texts;
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+use anyhow::Context;
+use grpo_data::{Characters, Prompt, Purpose};
+use grpo_model::{Frozen, LanguageModel};
+use grpo_rollout::{
+    Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
+};
+use grpo_sampling::SamplingSettings;
+use rayon::prelude::*;
+
+pub(crate) use arguments::FillArguments;
+use arguments::{Order, Rule};
+use models::{Infiller, Judge, Remasker};
+use output::Completion;
+use texts::Text;
+
+/// All that are drawn are held in memory at once.
+const MOST: u32 = 100_000;
+
+pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
+    let number = arguments.number;
+    anyhow::ensure!(
+        (1..=MOST).contains(&number),
+        "-n {number} is out of range; expected 1 to {MOST}"
+    );
+    let is_single_pass = arguments.iterations <= 1 && arguments.remask_ratios.is_empty();
+    anyhow::ensure!(
+        arguments.remask.is_none() || !is_single_pass,
+        "--remask says what is filled again, and in a single pass nothing is; add --iterations 15"
+    );
+    let order = arguments.quality.unwrap_or(match arguments.judge {
+        Some(_) => Order::Judge,
+        None => Order::Own,
+    });
+    anyhow::ensure!(
+        order != Order::Judge || arguments.judge.is_some(),
+        "--quality judge needs a judge: add --judge FOLDER"
+    );
+
+    let infiller = Infiller::load(&arguments.model)?;
+    let characters = &infiller.characters;
+    let texts = texts::texts(arguments, characters, infiller.model.context_length())?;
+    let judge = |folder| Judge::load(folder, characters, &texts);
+    let first = arguments.judge.as_deref().map(judge).transpose()?;
+    let second = arguments.second_judge.as_deref().map(judge).transpose()?;
+    let remask = arguments.remask.as_deref().unwrap_or("probability");
+    let remasker = Remasker::load(remask, &infiller, &texts)?;
+
+    let of_first = |ids: &[u32]| {
+        first.as_ref().map_or(f64::NAN, |judge| judge.reward(&characters.decode(ids)))
+    };
+    let quality = match order {
+        Order::None => Quality::None,
+        Order::Own => Quality::Own,
+        Order::Judge => Quality::Judge(&of_first),
+    };
+    let groups = fill(arguments, &infiller, &texts, &remasker, quality)?;
+
+    let completion = |(sample, filled): (usize, Filled)| {
+        let text = characters.decode(&filled.ids);
+        let judge = first.as_ref().map(|judge| match order {
+            // It was asked already.
+            Order::Judge => filled.quality.unwrap_or(f64::NAN),
+            Order::None | Order::Own => judge.reward(&text),
+        });
+        let second_judge = second.as_ref().map(|judge| judge.reward(&text));
+        Completion { sample, filled, judge, second_judge }
+    };
+    let judged = groups.into_iter().map(|group| {
+        let mut completions: Vec<Completion> =
+            group.into_par_iter().enumerate().map(completion).collect();
+        let mut rewards = completions.iter().flat_map(|c| c.judge.iter().chain(&c.second_judge));
+        anyhow::ensure!(
+            rewards.all(|reward| reward.is_finite()),
+            "a judge's score is not finite: its training diverged, or its weights are damaged"
+        );
+        // Stable, and without a quality nothing moves.
+        completions.sort_by(|a, b| {
+            let [a, b] = [a, b].map(|completion| completion.filled.quality.unwrap_or(0.0));
+            b.total_cmp(&a)
+        });
+        Ok(completions)
+    });
+    let groups: Vec<Vec<Completion>> = judged.collect::<anyhow::Result<_>>()?;
+    write(arguments.json, &texts, &groups, characters).context("cannot write to standard output")
+}
+
+fn write(
+    json: bool,
+    texts: &[Text],
+    groups: &[Vec<Completion>],
+    characters: &Characters,
+) -> io::Result<()> {
+    let mut output = BufWriter::new(io::stdout().lock());
+    let marked = io::stdout().is_terminal();
+    for (index, (text, completions)) in texts.iter().zip(groups).enumerate() {
+        if json {
+            output::write_json(&mut output, text, completions, characters)?;
+        } else {
+            if index > 0 {
+                output.write_all(b"\n\n")?;
+            }
+            output::write_text(&mut output, text, completions, characters, marked)?;
+        }
+    }
+    output.flush()
+}
+
+/// The fillings of each text.
+fn fill(
+    arguments: &FillArguments,
+    infiller: &Infiller,
+    texts: &[Text],
+    remasker: &Remasker,
+    quality: Quality<'_>,
+) -> anyhow::Result<Vec<Vec<Filled>>> {
+    let Infiller { model, characters } = infiller;
+    let sampling = SamplingSettings {
+        temperature: arguments.temperature,
+        top_p: Some(arguments.top_p),
+        forbidden: characters.specials().to_vec(),
+        ..SamplingSettings::default()
+    };
+    let distribution = sampling.checked(model.vocabulary_size())?;
+    let ratios = &arguments.remask_ratios;
+    let mut settings =
+        DenoisingSettings::new(arguments.number as usize, distribution, characters.mask_id());
+    settings.randomness = arguments.randomness;
+    settings.rule = match arguments.remask_rule {
+        Rule::Ratio => RemaskRule::Ratio,
+        Rule::Threshold => RemaskRule::Threshold,
+    };
+    settings.iterations = arguments.iterations.max(1);
+    if !ratios.is_empty() {
+        settings.schedule = RemaskSchedule::List(ratios.clone());
+        if arguments.iterations <= 1 {
+            settings.iterations = ratios.len() + 1;
+        }
+    }
+    let denoising = Denoising::new(settings, model)?;
+    let of_critic;
+    let trust = match remasker {
+        Remasker::Probability => Trust::Probability,
+        Remasker::Critic(critic) => {
+            of_critic = |ids: &[u32]| critic.wrongness(ids);
+            Trust::Critic(&of_critic)
+        }
+    };
+    let prompts =
+        texts.iter().zip(0..).map(|(text, index)| Prompt::of_ids(index, text.ids.clone()));
+    let prompts: Vec<Prompt> = prompts.collect();
+    let policy = Frozen::snapshot(model);
+    Ok(denoising.fill(&policy, &prompts, trust, quality, arguments.seed, Purpose::Evaluation)?)
+}

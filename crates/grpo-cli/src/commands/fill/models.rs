@@ -1,0 +1,114 @@
+//! The models of `grpo fill`: who fills blanks, who judges, who says what is filled again.
+
+use std::path::Path;
+
+use anyhow::Context;
+use grpo_data::Characters;
+use grpo_model::{Family, LanguageModel, ModelFolder, ModelSpec, SequenceScorer, Transformer};
+use grpo_rollout::Critic;
+
+use super::texts::Text;
+use crate::device;
+use crate::models::check_folder;
+
+/// What every folder of a model holds.
+const HOLDS: &str = "config.json, characters.json and model.safetensors";
+
+/// A model that fills blanks.
+pub(super) struct Infiller {
+    pub(super) model: Transformer,
+    pub(super) characters: Characters,
+}
+
+impl Infiller {
+    pub(super) fn load(folder: &Path) -> anyhow::Result<Self> {
+        check_folder(folder, "model", HOLDS)?;
+        let family = ModelSpec::family_of(folder)?;
+        anyhow::ensure!(
+            family == Family::Infiller,
+            "{} is of the family {}, and blanks are filled by an infiller, as `grpo pretrain` with a section [masked_lm] writes one",
+            folder.display(),
+            family.name()
+        );
+        let ModelFolder { spec, model } = ModelFolder::load(folder, &device::device())?;
+        let characters = spec.codec.characters().context("an infiller has characters")?.clone();
+        Ok(Self { model, characters })
+    }
+}
+
+/// A judge of texts of the infiller.
+pub(super) struct Judge {
+    scorer: SequenceScorer,
+    characters: Characters,
+}
+
+impl Judge {
+    /// A judge that can read all of `texts`, and whatever is put into their blanks.
+    pub(super) fn load(
+        folder: &Path,
+        infiller: &Characters,
+        texts: &[Text],
+    ) -> anyhow::Result<Self> {
+        check_folder(folder, "judge", HOLDS)?;
+        let (spec, scorer) = SequenceScorer::load(folder, &device::device())?;
+        let characters = spec.codec.characters().context("a judge has characters")?.clone();
+        let unknown = infiller.characters().iter().find(|&&c| characters.id(c).is_none());
+        anyhow::ensure!(
+            unknown.is_none(),
+            "the judge {} does not know {:?}, which the model can write; take a judge that was trained for this model",
+            folder.display(),
+            unknown.unwrap_or(&' ')
+        );
+        let longest = scorer.longest_text();
+        if let Some(text) = texts.iter().find(|text| text.ids.len() > longest) {
+            anyhow::bail!(
+                "{}: the text has {} characters, and the judge {} can see {longest}; shorten it",
+                text.place,
+                text.ids.len(),
+                folder.display()
+            );
+        }
+        Ok(Self { scorer, characters })
+    }
+
+    /// 1 − what the judge says of a text: 1 is natural, 0 corrupted.
+    pub(super) fn reward(&self, text: &str) -> f64 {
+        let ids = self.characters.encode(text).expect("the judge knows all characters");
+        1.0 - self.scorer.score(&ids).clamp(0.0, 1.0)
+    }
+}
+
+/// What finds the characters that are filled again.
+pub(super) enum Remasker {
+    Probability,
+    Critic(Critic),
+}
+
+impl Remasker {
+    pub(super) fn load(how: &str, infiller: &Infiller, texts: &[Text]) -> anyhow::Result<Self> {
+        let folder = match how {
+            "probability" => return Ok(Self::Probability),
+            "critic" => {
+                return Ok(Self::Critic(Critic::new(&infiller.model).context("--remask critic")?));
+            }
+            folder => Path::new(folder),
+        };
+        let other = Infiller::load(folder).context("--remask")?;
+        anyhow::ensure!(
+            other.characters == infiller.characters,
+            "--remask: {} has other characters than the model; take one that was trained on the same text",
+            folder.display()
+        );
+        let context = other.model.context_length();
+        if let Some(text) = texts.iter().find(|text| text.ids.len() > context) {
+            anyhow::bail!(
+                "{}: the text has {} characters, and {} (--remask) can see {context}; shorten it",
+                text.place,
+                text.ids.len(),
+                folder.display()
+            );
+        }
+        let critic = Critic::new(&other.model);
+        Ok(Self::Critic(critic.with_context(|| format!("--remask {}", folder.display()))?))
+    }
+}
