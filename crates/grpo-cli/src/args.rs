@@ -31,7 +31,14 @@ pub(crate) enum Command {
     /// where nothing speaks against the long run, else 1.
     Trial(TrialArguments),
     /// Train a new model, or go on training one, on molecules or texts (next-token prediction)
+    ///
+    /// With the section [masked_lm] in the configuration an infiller, which says what stands in the blanks of a text.
     Pretrain(RunArguments),
+    /// Train a judge, which says how much of a text an infiller has replaced
+    ///
+    /// From natural texts, and from texts with blanks that the infiller filled. On held-out texts the judge is held against
+    /// the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.
+    TrainJudge(RunArguments),
     /// Say what moved the policy in a step of a run, and why nothing else did
     ///
     /// From the files of the run alone. First in words: why the loss is 0, where it is. Then each group, with what each of

@@ -47,7 +47,13 @@ pub(crate) fn generate<M: LanguageModel>(
 
 /// What a policy with this vocabulary chooses.
 pub(crate) fn actions(codec: &Codec) -> Actions {
-    Actions::Next { end_ids: codec.end_ids().to_vec() }
+    match codec.characters() {
+        Some(characters) => Actions::Blanks {
+            mask_id: characters.mask_id(),
+            forbidden: characters.specials().to_vec(),
+        },
+        None => Actions::Next { end_ids: codec.end_ids().to_vec() },
+    }
 }
 
 /// What turns ids into the text that rewards and stop strings are about.

@@ -63,9 +63,64 @@ impl<'a> Trained<'a> {
     }
 }
 
+/// As [`read`], of a model that continues texts.
+pub(crate) fn load(
+    model: &Path,
+    trained: Trained<'_>,
+    precision: WeightPrecision,
+    device: &Device,
+) -> anyhow::Result<Loaded> {
+    refuse_unless(model, Family::is_causal, |family| match family {
+        Family::Infiller => format!(
+            "{} is an infiller: it fills blanks and has no next token to sample, score or train; `grpo fill` uses it, and `grpo train` with the section [passages] trains it",
+            model.display()
+        ),
+        family => format!(
+            "{} is an encoder ({}): it has no next token to sample, score or train",
+            model.display(),
+            family.name()
+        ),
+    })?;
+    read(model, trained, precision, device)
+}
+
+/// As [`read`], of a model that fills blanks.
+pub(crate) fn load_infiller(
+    model: &Path,
+    trained: Trained<'_>,
+    precision: WeightPrecision,
+    device: &Device,
+) -> anyhow::Result<Loaded> {
+    refuse_unless(
+        model,
+        |family| family == Family::Infiller,
+        |family| {
+            format!(
+                "{} is no infiller: its model is of the family {}; `grpo pretrain` with the section [masked_lm] writes an infiller",
+                model.display(),
+                family.name()
+            )
+        },
+    )?;
+    read(model, trained, precision, device)
+}
+
+/// Refuses a folder whose model is of another family. One that is not there, or has no `config.json`, is left to those
+/// who read it.
+fn refuse_unless(
+    model: &Path,
+    is_wanted: impl Fn(Family) -> bool,
+    message: impl Fn(Family) -> String,
+) -> anyhow::Result<()> {
+    match ModelSpec::family_of(model) {
+        Ok(family) if !is_wanted(family) => anyhow::bail!(message(family)),
+        _ => Ok(()),
+    }
+}
+
 /// Reads a model folder, and an adapter for it or a new one. Folders with a manifest (checkpoints) are checked against
 /// it first.
-pub(crate) fn load(
+pub(crate) fn read(
     model: &Path,
     trained: Trained<'_>,
     precision: WeightPrecision,
@@ -79,12 +134,6 @@ pub(crate) fn load(
     };
     let ModelFolder { spec, model: base } = ModelFolder::load_in(model, precision, &base_device)?;
     check_codec(&spec, model)?;
-    anyhow::ensure!(
-        spec.config.description().causal,
-        "{} is an encoder ({}): it has no next token to sample, score or train",
-        model.display(),
-        spec.config.family().name()
-    );
     let (policy, adapter) = match trained {
         Trained::Whole => (Policy::Whole(base), None),
         Trained::Adapter(path) => {

@@ -1,14 +1,19 @@
 //! The prompts of a training.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
-use grpo_data::{ChatOptions, DataError, EpochOrder, OrderPosition, Prompt, PromptFile};
+use grpo_data::{
+    ChatOptions, DataError, EpochOrder, Half, MaskedStream, MaskedText, MaskingPlan, OrderPosition,
+    Prompt, PromptFile, Purpose,
+};
 use grpo_model::LanguageModel;
 use grpo_rewards::Reward;
 use grpo_train::unconditional_prompts;
 use serde::{Deserialize, Serialize};
 
+use crate::infill::PassageSection;
 use crate::models::Loaded;
 
 /// The section `[data]` of a GRPO run.
@@ -46,6 +51,11 @@ enum Source {
         prompts: Vec<Prompt>,
         order: EpochOrder,
         seed: u64,
+    },
+    /// Texts with blanks, without end.
+    Blanks {
+        train: MaskedStream,
+        held_out: MaskedStream,
     },
 }
 
@@ -100,10 +110,43 @@ impl Prompts {
         })
     }
 
+    /// Passages of a text with blanks, which `reward` can judge completions of.
+    pub(crate) fn with_blanks(
+        section: &PassageSection,
+        masking: &MaskingPlan,
+        loaded: &Loaded,
+        reward: &dyn Reward,
+        seed: u64,
+    ) -> anyhow::Result<Self> {
+        masking.check_pure().context("masking")?;
+        let context = loaded.policy.context_length();
+        anyhow::ensure!(
+            section.length <= context,
+            "passages.length = {} is more than the {context} characters (block_size) that the infiller can see; lower it",
+            section.length
+        );
+        let characters = loaded.spec.codec.characters();
+        let passages = Arc::new(section.load(characters).context("passages")?);
+        let report = format!("{}: {}", section.file.display(), passages.report());
+        let stream = |half, purpose| {
+            MaskedStream::new(Arc::clone(&passages), half, masking.clone(), seed, purpose)
+        };
+        let train = stream(Half::Train, Purpose::DataOrder).context("masking")?;
+        let held_out = stream(Half::Validation, Purpose::Evaluation).context("masking")?;
+        for prompt in blanked(&train, 0, 1)? {
+            reward.check(&prompt.fields).map_err(anyhow::Error::msg)?;
+        }
+        Ok(Self { source: Source::Blanks { train, held_out }, report: Some(report) })
+    }
+
     /// Those of a step, counted from 0, each step having `count`.
-    pub(crate) fn of_step(&mut self, step: u32, count: u32) -> Vec<Prompt> {
-        match &mut self.source {
+    ///
+    /// # Errors
+    /// A masking that masks nothing.
+    pub(crate) fn of_step(&mut self, step: u32, count: u32) -> Result<Vec<Prompt>, DataError> {
+        Ok(match &mut self.source {
             Source::Unconditional(begin) => unconditional_prompts(count, *begin),
+            Source::Blanks { train, .. } => blanked(train, step.into(), count)?,
             Source::File { prompts, order, seed } => {
                 let before = u64::from(step) * u64::from(count);
                 let length = prompts.len() as u64;
@@ -120,21 +163,36 @@ impl Prompts {
                     .map(|index| Prompt { index, ..prompts[order.next_item()].clone() })
                     .collect()
             }
-        }
+        })
     }
 
-    /// The first of the file, or as many beginnings.
-    pub(crate) fn first(&self, count: u32) -> Vec<Prompt> {
-        match &self.source {
+    /// The first of the file, or as many beginnings or texts with blanks.
+    ///
+    /// # Errors
+    /// As [`Self::of_step`].
+    pub(crate) fn first(&self, count: u32) -> Result<Vec<Prompt>, DataError> {
+        Ok(match &self.source {
             Source::Unconditional(begin) => unconditional_prompts(count, *begin),
             Source::File { prompts, .. } => prompts.iter().take(count as usize).cloned().collect(),
+            Source::Blanks { train, .. } => blanked(train, 0, count)?,
+        })
+    }
+
+    /// Those of evaluations: [`Self::first`], or texts of the half that is held out.
+    ///
+    /// # Errors
+    /// As [`Self::of_step`].
+    pub(crate) fn of_evaluation(&self, count: u32) -> Result<Vec<Prompt>, DataError> {
+        match &self.source {
+            Source::Blanks { held_out, .. } => blanked(held_out, 0, count),
+            Source::Unconditional(_) | Source::File { .. } => self.first(count),
         }
     }
 
     /// How many an epoch has, where they are of a file.
     pub(crate) fn epoch(&self) -> Option<usize> {
         match &self.source {
-            Source::Unconditional(_) => None,
+            Source::Unconditional(_) | Source::Blanks { .. } => None,
             Source::File { prompts, .. } => Some(prompts.len()),
         }
     }
@@ -146,6 +204,21 @@ impl Prompts {
             Source::File { prompts, .. } => {
                 prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1)
             }
+            Source::Blanks { train, .. } => train.passages().options().length,
         }
     }
+}
+
+/// The texts of a batch, with what a reward may want to know: the truth, and where the blanks are.
+fn blanked(stream: &MaskedStream, batch: u64, count: u32) -> Result<Vec<Prompt>, DataError> {
+    let characters = stream.passages().characters();
+    let texts = stream.batch(batch, count as usize)?.into_iter().zip(0..);
+    let prompt = |(MaskedText { ids, original, .. }, index): (MaskedText, u32)| {
+        let mut prompt = Prompt::of_ids(index, ids);
+        let fields = [("text", &original), ("blanked", &prompt.ids)];
+        let fields = fields.map(|(key, ids)| (key.to_owned(), characters.decode(ids).into()));
+        prompt.fields.extend(fields);
+        prompt
+    };
+    Ok(texts.map(prompt).collect())
 }

@@ -131,7 +131,7 @@ impl Session {
         let last = earlier.last().and_then(|last| u32::try_from(last).ok()).unwrap_or(0);
         let per_step = file.train.prompts_per_step;
         let mut verifier = Verifier(earlier);
-        let of_step = |step| prompts.of_step(step, per_step);
+        let of_step = |step| prompts.of_step(step, per_step).map_err(observer_error);
         match training.run_to(last, of_step, &mut verifier)? {
             Ending::Interrupted => return Err(Interrupted.into()),
             Ending::RollBack { message, .. } => {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use grpo_core::KlController;
-use grpo_data::Prompt;
+use grpo_data::{MaskingPlan, Prompt};
 use grpo_model::{Frozen, LoraConfig, Policy, WeightPrecision};
 use grpo_report::SuccessCriteria;
 use grpo_rewards::RewardConfig;
@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 use crate::config::Origin;
 use crate::device;
 use crate::generate::{actions, decoder};
-use crate::models::{Loaded, Trained, Writer, load};
+use crate::infill::PassageSection;
+use crate::models::{Loaded, Trained, Writer, load, load_infiller};
 use crate::preflight::PreflightSection;
 use crate::prompts::{PromptSection, Prompts};
 
@@ -43,6 +44,12 @@ pub(crate) struct TrainFile {
     /// Prompts; without them the model says what it will from its beginning mark on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<PromptSection>,
+    /// Texts that an infiller fills blanks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) passages: Option<PassageSection>,
+    /// Where the blanks are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) masking: Option<MaskingPlan>,
     pub(crate) train: TrainConfig,
     pub(crate) sampling: SamplingConfig,
     pub(crate) reward: RewardConfig,
@@ -138,7 +145,7 @@ impl TrainFile {
     pub(crate) fn grpo(&self) -> GrpoConfig {
         GrpoConfig {
             train: self.train,
-            sampling: self.sampling.clone(),
+            sampling: self.sampling(),
             reward: self.reward.clone(),
             advantage: self.advantage,
             loss: self.loss,
@@ -152,8 +159,54 @@ impl TrainFile {
         }
     }
 
+    /// A text can have no more blanks than characters.
+    fn sampling(&self) -> SamplingConfig {
+        let mut sampling = self.sampling.clone();
+        if let Some(passages) = &self.passages {
+            sampling.max_new_tokens = passages.length;
+        }
+        sampling
+    }
+
+    /// Refuses keys that the other way to act has, and misses those that this one needs.
+    fn check_actions(&self, origin: &Origin) -> anyhow::Result<()> {
+        if self.passages.is_none() {
+            anyhow::ensure!(
+                self.masking.is_none(),
+                "{}masking makes blanks in the texts of [passages], and there is no such section; add it, or leave [masking] out",
+                origin.place("masking")
+            );
+            anyhow::ensure!(
+                self.sampling.max_new_tokens > 0,
+                "{}sampling.max_new_tokens is missing: how many tokens a completion may have, from 1 to 1000000",
+                origin.place("sampling")
+            );
+            return Ok(());
+        }
+        anyhow::ensure!(
+            self.masking.is_some(),
+            "{}[passages] are filled where [masking] makes blanks, and there is no such section; add one, for example with preset = \"complex\"",
+            origin.place("passages")
+        );
+        let next_token = [
+            ("data", self.data.is_some()),
+            ("eval.file", self.eval.file.is_some()),
+            ("sampling.max_new_tokens", self.sampling.max_new_tokens > 0),
+            ("sampling.stop", !self.sampling.stop.is_empty()),
+            ("sampling.repetition_penalty", self.sampling.repetition_penalty.is_some()),
+        ];
+        match next_token.iter().find(|(_, is_there)| *is_there) {
+            Some((key, _)) => anyhow::bail!(
+                "{}{key} is for models that continue texts, and [passages] are filled in; leave it out",
+                origin.place(key)
+            ),
+            None => Ok(()),
+        }
+    }
+
     /// Refuses what is out of range, with the place of the key.
     pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
+        self.check_actions(origin)?;
         self.grpo().check().map_err(|error| origin.explain(error))?;
         if let Some(lora) = &self.lora {
             lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
@@ -164,7 +217,7 @@ impl TrainFile {
             origin.place("reference.every_epochs")
         );
         self.preflight.check(origin)?;
-        let reward = self.reward.build();
+        let reward = self.reward.check();
         reward.map_err(|error| anyhow::anyhow!("{}{error}", origin.place("reward")))?;
         self.success.check().map_err(|error| {
             anyhow::anyhow!("{}{error}", origin.place(&format!("success.{}", error.key)))
@@ -199,20 +252,30 @@ impl TrainFile {
     pub(crate) fn start(&self) -> anyhow::Result<Start> {
         let adapter = self.adapter.as_deref();
         let trained = Trained::of(adapter, self.lora.as_ref(), self.base_precision, self.seed)?;
+        let load = if self.passages.is_some() { load_infiller } else { load };
         let loaded = load(&self.model, trained, self.base_precision, &device::device().autodiff())
             .with_context(|| format!("model = \"{}\"", self.model.display()))?;
-        let (longest, reward) = (self.sampling.max_new_tokens, self.reward.build()?);
-        let prompts = Prompts::new(self.data.as_ref(), &loaded, longest, &*reward, self.seed)?;
+        let of_reward = self.reward_files()?;
+        let (longest, reward) =
+            (self.sampling.max_new_tokens, self.reward.build(&device::device())?);
+        let prompts = match (&self.passages, &self.masking) {
+            (Some(passages), Some(masking)) => {
+                Prompts::with_blanks(passages, masking, &loaded, &*reward, self.seed)?
+            }
+            _ => Prompts::new(self.data.as_ref(), &loaded, longest, &*reward, self.seed)?,
+        };
         let mut files = loaded.files.clone();
+        files.extend(of_reward);
         files.extend(self.data.iter().map(|data| ("prompts", data.file.clone())));
+        files.extend(self.passages.iter().map(|passages| ("passages", passages.file.clone())));
         let of_evaluation = match (&self.eval.file, &self.data) {
-            (None, _) => prompts.first(self.eval.samples),
+            (None, _) => prompts.of_evaluation(self.eval.samples)?,
             (Some(file), Some(data)) => {
                 let held_out = data.with_file(file);
                 let held_out =
                     Prompts::new(Some(&held_out), &loaded, longest, &*reward, self.seed)?;
                 files.push(("evaluation", file.clone()));
-                held_out.first(self.eval.samples)
+                held_out.of_evaluation(self.eval.samples)?
             }
             (Some(_), None) => anyhow::bail!(
                 "eval.file holds prompts, and a training without [data] has none; leave it out"
@@ -226,6 +289,17 @@ impl TrainFile {
             of_evaluation,
             files,
         })
+    }
+
+    /// The files of the models that the reward asks, which are what their manifests say.
+    fn reward_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+        let files = self.reward.files()?;
+        for (_, file) in &files {
+            if let (Some(folder), true) = (file.parent(), file.ends_with("manifest.json")) {
+                grpo_run::verify(folder)?;
+            }
+        }
+        Ok(files)
     }
 
     fn parts(&self, loaded: Loaded, prompts: &Prompts) -> anyhow::Result<Parts<Policy>> {

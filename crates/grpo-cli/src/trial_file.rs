@@ -135,7 +135,7 @@ fn guards(long: &TrainFile) -> anyhow::Result<Vec<GuardConfig>> {
         true => stop("kl", Some(0.1), None, 1),
         false => stop("kl_sequence", Some(15.0), None, 1),
     });
-    if long.reward.build()?.parts().contains(&"valid") {
+    if is_of_molecules(long) {
         // Three steps, as a step has 8 completions: of a model with 80 % valid ones, one step in a hundred has less than half.
         guards.push(stop("rewards/valid/mean", None, Some(0.5), 3));
     }

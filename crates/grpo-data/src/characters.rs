@@ -72,8 +72,8 @@ impl Characters {
     /// The text is something else, a character stands there twice, there is none, [`BLANK`] is among them, or the ids
     /// of MASK, PAD and CLS are not the three behind those of the characters.
     pub fn from_json(text: &str, path: &Path) -> Result<Self, DataError> {
-        let file: CharactersFile = serde_json::from_str(text)
-            .map_err(|source| DataError::CharactersFormat { path: path.into(), source })?;
+        let malformed = |source| DataError::CharactersFormat { path: path.into(), source };
+        let file: CharactersFile = serde_json::from_str(text).map_err(malformed)?;
         let wrong = |character| DataError::CharactersEntry { path: path.into(), character };
         let characters: Vec<char> = file.characters.chars().collect();
         let mut seen = BTreeSet::new();
@@ -81,7 +81,7 @@ impl Characters {
             return Err(wrong(twice));
         }
         if characters.is_empty() {
-            return Err(DataError::NoCharacters);
+            return Err(malformed(serde::de::Error::custom("`characters` is empty")));
         }
         let characters = Self::new(characters).ok_or_else(|| wrong(BLANK))?;
         let names = ["mask", "pad", "cls"];

@@ -393,7 +393,8 @@ pub enum DataError {
     },
     /// A masking that cannot be had of these passages.
     #[error(
-        "stage {stage} of the masking, `line`, replaces whole lines, and passages have none with `unit` = {unit:?}; use `unit` = \"lines\", or take the stage out"
+        "stage {stage} of the masking, `line`, replaces whole lines, and passages have none with `unit` = {:?}; use `unit` = \"lines\", or take the stage out",
+        .unit.name()
     )]
     LinesNeeded {
         /// The stage, counted from 0.

@@ -3,7 +3,8 @@
 mod lines;
 mod source;
 
-use crate::{Characters, CounterRng, DataError};
+use crate::{BLANK, Characters, CounterRng, DataError};
+use lines::Kept;
 pub(crate) use lines::Lines;
 use serde::{Deserialize, Serialize};
 use source::Source;
@@ -15,7 +16,7 @@ use std::path::Path;
 #[serde(rename_all = "snake_case")]
 pub enum PassageUnit {
     /// From the beginning of a random line on, whole lines with their ends while they fit. A line that does not fit is
-    /// cut and gets its end back. No passage begins with a line of fewer than two characters.
+    /// cut and gets its end back. No passage begins with a line of fewer than two characters, blanks around it not counted.
     #[default]
     Lines,
     /// One line each, without its end, as in a file of molecules. A line that does not fit is left out, since half a
@@ -123,9 +124,7 @@ impl Passages {
         let kept = lines::kept(&source, options, &mut report);
         let characters = match characters {
             Some(characters) => characters.clone(),
-            // A file of lines that are all left out has a better message below.
-            None if kept.is_empty() => Characters::of_texts([source.text.as_str()])?,
-            None => Characters::of_texts(kept.iter().map(|line| line.text))?,
+            None => own_characters(&source, &kept, path)?,
         };
         let all = Lines::encode(&kept, &characters, path)?;
         report.characters = all.ids.len() as u64;
@@ -162,6 +161,34 @@ impl Passages {
         match half {
             Half::Train => &self.train,
             Half::Validation => &self.validation,
+        }
+    }
+}
+
+/// The characters of what is kept.
+fn own_characters(
+    source: &Source,
+    kept: &[Kept<'_>],
+    path: &Path,
+) -> Result<Characters, DataError> {
+    if let Some(index) = source.text.lines().position(|line| line.contains(BLANK)) {
+        let (line, fault) = (source.number(index), Box::new(DataError::BlankInText));
+        return Err(DataError::AtLine { path: path.into(), line, source: fault });
+    }
+    if kept.is_empty() {
+        // Too few lines: there is a better message for it than that there is no character.
+        return Characters::of_texts([source.text.as_str()]);
+    }
+    Characters::of_texts(kept.iter().map(|line| line.text))
+}
+
+impl PassageUnit {
+    /// As it is written in a configuration.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Lines => "lines",
+            Self::Line => "line",
+            Self::Window => "window",
         }
     }
 }

@@ -99,7 +99,7 @@ mod tests {
             logp_centre: 0.0,
             logp_half_width: 1.0,
         };
-        let reward = reward.build().unwrap();
+        let reward = reward.build(&burn::tensor::Device::flex()).unwrap();
         let smiles: Vec<String> =
             ["CCO", "OCC", "c1ccccc1", "C(", "CCN"].iter().map(|s| (*s).to_owned()).collect();
         let samples: Vec<Sample> = smiles.iter().map(|text| text.as_str().into()).collect();

@@ -11,7 +11,6 @@ use crate::stored::{StoredAs, StoredTensors};
 use crate::{Family, ModelConfig, ModelError, Transformer, WeightPrecision};
 
 const CONFIG_FILE: &str = "config.json";
-const CHARACTERS_FILE: &str = "characters.json";
 
 /// A model and all that is needed to use it.
 #[derive(Clone, Debug)]
@@ -47,7 +46,7 @@ impl ModelSpec {
     pub fn new(config: ModelConfig, folder: &Path) -> Result<Self, ModelFolderError> {
         let codec = Codec::of_folder(folder)?;
         let family = config.family();
-        if family.reads_characters() && codec.file() != CHARACTERS_FILE {
+        if family.reads_characters() && codec.characters().is_none() {
             return Err(ModelFolderError::NoCharacters {
                 folder: folder.display().to_string(),
                 family: family.name(),
@@ -178,7 +177,7 @@ pub enum ModelFolderError {
     },
     /// A folder of another family in the place of a judge.
     #[error(
-        "{folder} is no judge: its model is of the family {family}, and a judge of the family sequence_scorer, as `grpo train-judge` writes one"
+        "{folder} is no judge: its model is of the family {family}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
     )]
     NotAScorer {
         /// The folder.

@@ -1,6 +1,6 @@
 //! The judge's model: one number for a whole text.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, Param};
@@ -9,8 +9,8 @@ use grpo_kernels::{gather_rows, indices};
 
 use crate::families::Family;
 use crate::{
-    Dropout, LanguageModel, ModelConfig, ModelError, ModelFolder, ModelFolderError, ModelSpec,
-    TokenBatch, Transformer, parameters,
+    Description, Dropout, LanguageModel, ModelConfig, ModelError, ModelFolder, ModelFolderError,
+    ModelSpec, Positions, TokenBatch, Transformer, parameters,
 };
 
 /// A transformer that reads `[CLS] + text`, in which all tokens see each other, and gives `σ(A · w·h_CLS + B)`: 0 for a
@@ -47,7 +47,7 @@ impl SequenceScorer {
         device: &Device,
     ) -> Result<Self, ModelError> {
         let (own, other) = (config.description(), trunk.description());
-        let comparable = |of: &crate::Description| crate::Description {
+        let comparable = |of: &Description| Description {
             context: own.context,
             head: own.head,
             critic: own.critic,
@@ -147,10 +147,14 @@ impl SequenceScorer {
     }
 }
 
-/// Sizes, for a message.
-fn words(of: &crate::Description) -> String {
+/// What has to be the same, for a message.
+fn words(of: &Description) -> String {
+    let positions = match &of.positions {
+        Positions::Rotary(rotary) => format!("rope_theta {}", rotary.base),
+        Positions::Learned => "learned positions".to_owned(),
+    };
     format!(
-        "{} ids, {} blocks of width {} with {} heads",
+        "{} ids, {} blocks of width {}, {} heads and {positions}",
         of.vocabulary, of.layers, of.width, of.heads
     )
 }
@@ -159,7 +163,7 @@ fn words(of: &crate::Description) -> String {
 struct TakeTrunk {
     /// Of the parameters that are left.
     paths: VecDeque<String>,
-    values: std::collections::BTreeMap<String, Tensor<1>>,
+    values: BTreeMap<String, Tensor<1>>,
     device: Device,
 }
 

@@ -1,11 +1,14 @@
 //! Which reward a configuration asks for.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use burn::tensor::Device;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use crate::{AnswerReward, LogpWindow, MoleculeReward, PatternReward, Reward};
+use crate::infill::Judge;
+use crate::{AnswerReward, InfillReward, LogpWindow, MoleculeReward, PatternReward, Reward};
 
 /// The section `[reward]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,6 +47,25 @@ pub enum RewardConfig {
         /// A regular expression.
         pattern: String,
     },
+    /// What a frozen judge says of a text whose blanks were filled, and how many of them have their true character. See
+    /// [`InfillReward`].
+    Infill {
+        /// Model folder of the judge.
+        judge: PathBuf,
+        /// Model folder of a judge that has no weight, to see whether both still agree.
+        #[serde(default)]
+        second_judge: Option<PathBuf>,
+        /// Weight of 1 − judge.
+        #[serde(default = "default_judge_weight")]
+        judge_weight: f64,
+        /// Weight of the part of the blanks that have their true character.
+        #[serde(default)]
+        recovery_weight: f64,
+    },
+}
+
+fn default_judge_weight() -> f64 {
+    1.0
 }
 
 fn default_answer_field() -> String {
@@ -58,16 +80,84 @@ fn default_logp_half_width() -> f64 {
 }
 
 impl RewardConfig {
-    /// The reward that is asked for.
+    /// The reward that is asked for; the models that it has are read, and live on `device`.
+    ///
+    /// # Errors
+    /// As [`Self::check`], and a model folder that is missing or wrong.
+    pub fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, RewardConfigError> {
+        match self {
+            Self::Infill { judge_weight, recovery_weight, .. } => {
+                self.check()?;
+                let mut judges = self.folders().map(|(key, folder)| judge(key, folder, device));
+                let first = judges.next().expect("there is a judge")?;
+                let second = judges.next().transpose()?;
+                let (judge_weight, recovery_weight) = (*judge_weight, *recovery_weight);
+                Ok(Arc::new(InfillReward::new(first, second, judge_weight, recovery_weight)))
+            }
+            _ => self.of_settings(),
+        }
+    }
+
+    /// Looks at the settings, and at no file.
     ///
     /// # Errors
     /// Weights that are negative or do not sum to 1; an empty window; no regular expression.
-    pub fn build(&self) -> Result<Arc<dyn Reward>, RewardConfigError> {
+    pub fn check(&self) -> Result<(), RewardConfigError> {
+        match self {
+            &Self::Infill { judge_weight, recovery_weight, .. } => {
+                let sum = judge_weight + recovery_weight;
+                match is_mean(&[judge_weight, recovery_weight]) {
+                    true => Ok(()),
+                    false => Err(RewardConfigError::InfillWeights { sum }),
+                }
+            }
+            _ => self.of_settings().map(drop),
+        }
+    }
+
+    /// The files that the reward is made of, each with the key that names its folder.
+    ///
+    /// # Errors
+    /// A folder that is not there or cannot be read.
+    pub fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, RewardConfigError> {
+        let mut files = Vec::new();
+        for (key, folder) in self.folders() {
+            check_folder(key, folder)?;
+            let unreadable = |error: std::io::Error| RewardConfigError::Judge {
+                key,
+                fault: format!("cannot read {}: {error}", folder.display()),
+            };
+            let mut own = Vec::new();
+            for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+                let path = entry.map_err(unreadable)?.path();
+                if path.is_file() {
+                    own.push((key, path));
+                }
+            }
+            own.sort();
+            files.extend(own);
+        }
+        Ok(files)
+    }
+
+    /// Model folders, by their keys.
+    fn folders(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let (judge, second) = match self {
+            Self::Infill { judge, second_judge, .. } => (Some(judge), second_judge.as_ref()),
+            _ => (None, None),
+        };
+        let keyed = [("judge", judge), ("second_judge", second)];
+        keyed.into_iter().filter_map(|(key, folder)| Some((key, folder?.as_path())))
+    }
+
+    /// A reward that has no files.
+    fn of_settings(&self) -> Result<Arc<dyn Reward>, RewardConfigError> {
         match self {
             &Self::Molecule { qed, sa, logp, logp_centre, logp_half_width } => {
                 let window = LogpWindow { centre: logp_centre, half_width: logp_half_width };
                 molecule(MoleculeReward { qed, sa, logp, window })
             }
+            Self::Infill { .. } => unreachable!("an infill reward has a judge's folder"),
             Self::Answer { field, extract } => {
                 let extract =
                     extract.as_deref().map(|text| pattern("extract", text)).transpose()?;
@@ -82,17 +172,40 @@ impl RewardConfig {
 
 fn molecule(reward: MoleculeReward) -> Result<Arc<dyn Reward>, RewardConfigError> {
     let weights = [reward.qed, reward.sa, reward.logp];
-    let sum: f64 = weights.iter().sum();
-    // So written that NaN is refused as well.
-    let is_mean = weights.iter().all(|weight| *weight >= 0.0) && (sum - 1.0).abs() <= 1e-6;
-    if !is_mean {
-        return Err(RewardConfigError::Weights { sum });
+    if !is_mean(&weights) {
+        return Err(RewardConfigError::Weights { sum: weights.iter().sum() });
     }
     let LogpWindow { centre, half_width } = reward.window;
     if !(half_width > 0.0 && half_width.is_finite() && centre.is_finite()) {
         return Err(RewardConfigError::LogpWindow { half_width });
     }
     Ok(Arc::new(reward))
+}
+
+/// Whether these are weights of a mean: at least 0 each, and 1 together.
+fn is_mean(weights: &[f64]) -> bool {
+    let sum: f64 = weights.iter().sum();
+    // So written that NaN is refused as well.
+    weights.iter().all(|weight| *weight >= 0.0) && (sum - 1.0).abs() <= 1e-6
+}
+
+fn judge(key: &'static str, folder: &Path, device: &Device) -> Result<Judge, RewardConfigError> {
+    check_folder(key, folder)?;
+    Judge::load(folder, device)
+        .map_err(|error| RewardConfigError::Judge { key, fault: error.to_string() })
+}
+
+fn check_folder(key: &'static str, folder: &Path) -> Result<(), RewardConfigError> {
+    match folder.is_dir() {
+        true => Ok(()),
+        false => Err(RewardConfigError::Judge {
+            key,
+            fault: format!(
+                "there is no folder {}; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them",
+                folder.display()
+            ),
+        }),
+    }
 }
 
 fn pattern(key: &'static str, text: &str) -> Result<Regex, RewardConfigError> {
@@ -116,6 +229,22 @@ pub enum RewardConfigError {
     Weights {
         /// Their sum.
         sum: f64,
+    },
+    /// The total would not be in 0..1.
+    #[error(
+        "reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {sum}"
+    )]
+    InfillWeights {
+        /// Their sum.
+        sum: f64,
+    },
+    /// A judge that cannot be used.
+    #[error("reward.{key}: {fault}")]
+    Judge {
+        /// The key.
+        key: &'static str,
+        /// Why.
+        fault: String,
     },
     /// No logP would be near the centre.
     #[error(

@@ -5,12 +5,14 @@
 //! failure is never a score of 0.
 
 mod config;
+mod infill;
 mod molecule;
 mod outcome;
 mod runner;
 mod text;
 
 pub use config::{RewardConfig, RewardConfigError};
+pub use infill::InfillReward;
 pub use molecule::{LogpWindow, MoleculeReward};
 pub use outcome::{Outcome, Reward, Sample, Scored};
 pub use runner::RewardRunner;

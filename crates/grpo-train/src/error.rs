@@ -171,6 +171,33 @@ pub enum TrainError {
         /// Completions of a step.
         completions: f64,
     },
+    /// A trunk that was never frozen.
+    #[error(
+        "transfer.unfreeze_at_step has no effect without transfer.freeze_trunk = true; leave it out, or freeze the trunk"
+    )]
+    UnfreezeOfNothing,
+    /// A frozen trunk with nothing on it to train.
+    #[error(
+        "transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters; add [critic] with a model that has one, or transfer.unfreeze_at_step"
+    )]
+    NothingLearns,
+    /// A critic's section and no critic, or the other way round.
+    #[error("{0}")]
+    Critic(&'static str),
+    /// Critic steps in the wrong order.
+    #[error("critic.warmup_to = {to} is before critic.warmup_from = {from}")]
+    CriticWarmup {
+        /// The key.
+        from: u64,
+        /// The key.
+        to: u64,
+    },
+    /// Texts that nothing can be learned from.
+    #[error(transparent)]
+    Data(#[from] grpo_data::DataError),
+    /// Logits that nothing can be drawn from.
+    #[error(transparent)]
+    Logits(#[from] grpo_logprob::NotFinite),
     /// Two times at which a reference changes.
     #[error(
         "reference.every_steps and reference.every_epochs are two periods of one reference; leave one of them out"

@@ -90,7 +90,7 @@ impl Evaluation {
         Ok(Self {
             prompts,
             sampler,
-            rewards: RewardRunner::new(config.reward.build()?, limit),
+            rewards: RewardRunner::new(config.reward.build(&policy.device().inner())?, limit),
             decode,
             seed,
             max_failed: config.train.max_failed_rewards,

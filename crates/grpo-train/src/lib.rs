@@ -8,12 +8,15 @@ mod collate;
 mod config;
 mod error;
 mod evaluation;
+mod fill;
 mod frame;
 mod guard_config;
 mod guards;
+mod judge;
 mod learner;
 mod ledger;
 mod loss_settings;
+mod masked_lm;
 mod metric_names;
 mod metrics;
 mod optimizer;
@@ -25,8 +28,10 @@ mod sampler_check;
 mod schedule;
 mod state;
 mod step;
+mod steps;
 mod token_record;
 mod train;
+mod transfer;
 
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use error::TrainError;
@@ -34,8 +39,17 @@ pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations};
 pub use grpo_rollout::Decode;
 pub use guard_config::{GuardAction, GuardConfig, default_guards};
 pub use guards::{Action, Guards, GuardsState, Trip};
+pub use judge::{
+    CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
+    JudgeReport, JudgeScaling, JudgeValidationConfig, VarianceScaling, corruption_target,
+    train_judge,
+};
 pub use learner::{Learner, Lesson, LessonTimes, Update};
 pub use loss_settings::{AdvantageSettings, LossSettings};
+pub use masked_lm::{
+    CriticConfig, CriticScope, EntropyWeighting, JudgeWeighting, MaskRatioWeighting, MaskedData,
+    MaskedLmConfig, MaskedLmMeasures, ModifierConfig, train_masked_lm,
+};
 pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
 pub use pretrain::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, pretrain};
@@ -44,5 +58,7 @@ pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::WarmupCosine;
 pub use state::{SavedState, StateNumbers, TrainerState};
 pub use step::{Grpo, PhaseMemory, PhaseTimes, StepReport};
+pub use steps::{OptimizerStep, StepsConfig, StepsObserver, Validated};
 pub use token_record::TokenRecord;
 pub use train::{Actions, Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
+pub use transfer::TransferConfig;

@@ -80,6 +80,8 @@ pub struct Optimizer {
     config: OptimizerConfig,
     /// The parameters that weight decay is for; `None`: all of them.
     decayed: Option<BTreeSet<ParamId>>,
+    /// Parameters with a learning rate of their own, as a factor.
+    factor: (BTreeSet<ParamId>, f64),
     /// Of each parameter that has had a gradient.
     moments: BTreeMap<ParamId, Moments>,
 }
@@ -107,7 +109,14 @@ impl Optimizer {
             Decayed::All => None,
             Decayed::Linear => Some(linear_weights(model).into_iter().collect()),
         };
-        Self { config: *config, decayed, moments: BTreeMap::new() }
+        let factor = (BTreeSet::new(), 1.0);
+        Self { config: *config, decayed, factor, moments: BTreeMap::new() }
+    }
+
+    /// The learning rate of these parameters is multiplied by this factor.
+    #[must_use]
+    pub(crate) fn with_factor(self, factor: (BTreeSet<ParamId>, f64)) -> Self {
+        Self { factor, ..self }
     }
 
     /// One step along `gradients`, clipped by their global norm; also gives that norm before clipping.
@@ -271,8 +280,9 @@ impl Optimizer {
         let Moments { steps, means } =
             before.unwrap_or_else(|| Moments { steps: 0, means: [zeros(), zeros()] });
         let is_decayed = self.decayed.as_ref().is_none_or(|decayed| decayed.contains(&id));
+        let factor = if self.factor.0.contains(&id) { self.factor.1 } else { 1.0 };
         let step = AdamW {
-            learning_rate,
+            learning_rate: learning_rate * factor,
             betas: self.config.betas,
             epsilon: self.config.epsilon,
             weight_decay: if is_decayed { self.config.weight_decay } else { 0.0 },

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Tensor};
-use grpo_core::accumulate;
 use grpo_data::{EpochOrder, Example, Examples};
 use grpo_kernels::awake;
 use grpo_kernels::gather_rows;
@@ -14,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batches::epoch_batches;
 use crate::error::{finite_loss, in_range};
+use crate::steps::{GradientSum, by_tokens};
 use crate::{Optimizer, OptimizerConfig, TrainError, WarmupCosine};
 
 /// Settings of a pre-training.
@@ -188,17 +188,17 @@ fn gradients<M: LanguageModel>(
     config: &PretrainConfig,
     dropout: &mut Dropout,
 ) -> Result<(f64, GradientsParams), TrainError> {
-    let (mut value, mut sum) = (0.0, None);
-    for rows in by_tokens(batch, config.micro_batch_tokens) {
+    let (mut value, mut sum) = (0.0, GradientSum::default());
+    for rows in by_tokens(batch, config.micro_batch_tokens, inputs) {
         let micro = MicroBatch::new(rows);
         let forward = model.forward(&micro.inputs, dropout, config.activation_checkpointing);
         let loss = micro.loss(model, &forward.hidden, targets);
         value += finite_loss(loss.clone())?;
         for part in forward.backward(loss, model) {
-            sum = Some(accumulate(model, sum, part));
+            sum.add(model, part);
         }
     }
-    Ok((value, sum.expect("a batch has examples")))
+    Ok((value, sum.finish()))
 }
 
 fn validation_loss<M: LanguageModel>(
@@ -210,7 +210,7 @@ fn validation_loss<M: LanguageModel>(
     sorted.sort_by_key(|example| example.ids.len());
     let (mut sum, mut tokens) = (0.0, 0);
     let batches = sorted.chunks(config.batch_size);
-    for rows in batches.flat_map(|batch| by_tokens(batch, config.micro_batch_tokens)) {
+    for rows in batches.flat_map(|batch| by_tokens(batch, config.micro_batch_tokens, inputs)) {
         let micro = MicroBatch::new(rows);
         let hidden = model.hidden(&micro.inputs, None, &mut Dropout::off());
         let count = micro.next.len();
@@ -220,20 +220,9 @@ fn validation_loss<M: LanguageModel>(
     Ok(sum / tokens as f64)
 }
 
-/// Cuts a batch where a part would have more than `tokens` tokens to read; an example that has more is alone.
-fn by_tokens<'b, 'e>(batch: &'b [&'e Example], tokens: Option<usize>) -> Vec<&'b [&'e Example]> {
-    let most = tokens.unwrap_or(usize::MAX);
-    let (mut parts, mut first, mut sum) = (Vec::new(), 0, 0);
-    for (place, example) in batch.iter().enumerate() {
-        let inputs = example.ids.len() - 1;
-        if place > first && sum + inputs > most {
-            parts.push(&batch[first..place]);
-            (first, sum) = (place, 0);
-        }
-        sum += inputs;
-    }
-    parts.push(&batch[first..]);
-    parts
+/// Tokens of an example that a model reads.
+fn inputs(example: &&Example) -> usize {
+    example.ids.len() - 1
 }
 
 /// Examples one behind another, and their next tokens.

@@ -149,7 +149,7 @@ impl<M: LanguageModel> Grpo<M> {
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &actions, group_size, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
-        let rewards = RewardRunner::new(config.reward.build()?, time_limit);
+        let rewards = RewardRunner::new(config.reward.build(&policy.device().inner())?, time_limit);
         let base = policy.base_digest();
         let learner = Learner::new(policy, reference, &config)?;
         let (learning_rate_factor, interrupt) = (1.0, Arc::default());
@@ -263,10 +263,10 @@ impl<M: LanguageModel> Training<M> {
     /// Runs the steps that are left; `prompts` gives those of each, counted from 0.
     ///
     /// # Errors
-    /// What [`Grpo::step`], the evaluation or the observer says.
+    /// What [`Grpo::step`], the evaluation, the observer or `prompts` says.
     pub fn run(
         &mut self,
-        prompts: impl FnMut(u32) -> Vec<Prompt>,
+        prompts: impl FnMut(u32) -> Result<Vec<Prompt>, TrainError>,
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Ending, TrainError> {
         self.run_to(self.grpo.config.train.steps, prompts, observer)
@@ -279,7 +279,7 @@ impl<M: LanguageModel> Training<M> {
     pub fn run_to(
         &mut self,
         last: u32,
-        mut prompts: impl FnMut(u32) -> Vec<Prompt>,
+        mut prompts: impl FnMut(u32) -> Result<Vec<Prompt>, TrainError>,
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Ending, TrainError> {
         loop {
@@ -293,7 +293,7 @@ impl<M: LanguageModel> Training<M> {
             if self.steps >= last {
                 return Ok(Ending::Finished);
             }
-            match self.advance(&prompts(self.steps), observer) {
+            match self.advance(&prompts(self.steps)?, observer) {
                 Ok(None) => {}
                 Ok(Some(ending)) => return Ok(ending),
                 Err(TrainError::Interrupted) => return Ok(Ending::Interrupted),

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use burn::tensor::Device;
 use grpo_data::{MoleculeReader, ReadOptions};
 use grpo_rewards::{RewardConfig, RewardRunner, Sample};
 use serde_json::json;
@@ -33,7 +34,7 @@ impl Rewards {
         anyhow::ensure!(molecules.len() >= BATCH, "{} has too few molecules", path.display());
         let reward = json!({"type": "molecule", "qed": 0.7, "sa": 0.3});
         let reward: RewardConfig = serde_json::from_value(reward).context("the reward")?;
-        let runner = RewardRunner::new(reward.build()?, Duration::from_secs(600));
+        let runner = RewardRunner::new(reward.build(&Device::flex())?, Duration::from_secs(600));
         Ok(Self { runner, molecules, next: 0 })
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use crate::args::MergeArguments;
 use crate::device;
-use crate::models::{Trained, load, write_new_model};
+use crate::models::{Trained, read, write_new_model};
 
 pub(crate) fn run(arguments: &MergeArguments) -> anyhow::Result<()> {
     for folder in [&arguments.model, &arguments.adapter] {
@@ -19,7 +19,7 @@ pub(crate) fn run(arguments: &MergeArguments) -> anyhow::Result<()> {
         );
     }
     let trained = Trained::Adapter(&arguments.adapter);
-    let loaded = load(&arguments.model, trained, Default::default(), &device::device())?;
+    let loaded = read(&arguments.model, trained, Default::default(), &device::device())?;
     let (base, adapter) = loaded.policy.parts();
     let merged = base.merged(adapter.context("a merge needs an adapter")?);
     write_new_model(&arguments.output, &loaded.spec, &merged, arguments.dtype)

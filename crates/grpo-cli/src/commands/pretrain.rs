@@ -89,6 +89,10 @@ struct ModelSection {
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
+    let keys = config::load::<toml::Table>(&arguments.config, &arguments.set)?.value;
+    if keys.contains_key("masked_lm") {
+        return super::pretrain_infiller::run(arguments);
+    }
     let loaded = config::load::<PretrainFile>(&arguments.config, &arguments.set)?;
     let origin = loaded.origin;
     let mut file = loaded.value;

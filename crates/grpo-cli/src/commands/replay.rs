@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
         folder.path().display()
     ));
     let policy = source.policy(&folder, &file, parts, &mut prompts)?;
-    let of_step = prompts.of_step(arguments.step - 1, file.train.prompts_per_step);
+    let of_step = prompts.of_step(arguments.step - 1, file.train.prompts_per_step)?;
     let key = StepKey {
         seed: file.seed,
         purpose: Purpose::Sampling,
@@ -200,7 +200,7 @@ fn trained(
     let progress = Progress::new(u64::from(steps));
     let mut num_tokens = 0;
     for step in 0..steps {
-        let report = grpo.step(&prompts.of_step(step, file.train.prompts_per_step), step)?;
+        let report = grpo.step(&prompts.of_step(step, file.train.prompts_per_step)?, step)?;
         let completions = report.groups.iter().flat_map(|group| &group.completions);
         num_tokens += completions.map(|completion| completion.actions() as u64).sum::<u64>();
         let metrics = Metrics::of(&report, num_tokens);

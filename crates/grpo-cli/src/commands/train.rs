@@ -65,7 +65,8 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
     loop {
         let Session { training, prompts, file, .. } = &mut *session;
         let per_step = file.train.prompts_per_step;
-        let ending = training.run(|step| prompts.of_step(step, per_step), observer)?;
+        let ending = training
+            .run(|step| prompts.of_step(step, per_step).map_err(observer_error), observer)?;
         let Ending::RollBack { since, learning_rate_factor, kl_coef_factor, message } = ending
         else {
             return Ok(ending);
@@ -229,7 +230,7 @@ impl Observer {
             files: StepFiles::open(folder, done, &mut monitor)?,
             can_roll_back: guards.iter().any(|guard| guard.action == GuardAction::RollBack),
             steps_done: training.steps(),
-            parts: file.reward.build()?.parts(),
+            parts: file.reward.build(&crate::device::device())?.parts(),
             events: folder.events_from(done + 1, training.roll_backs())?,
             monitor,
             folder: folder.clone(),

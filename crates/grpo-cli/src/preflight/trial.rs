@@ -42,7 +42,7 @@ impl Trial {
         let mut config = file.grpo();
         config.train.group_size = config.train.group_size.min(samples);
         let groups = samples.div_ceil(config.train.group_size) as u32;
-        let prompts = prompts.first(groups.min(config.train.prompts_per_step));
+        let prompts = prompts.first(groups.min(config.train.prompts_per_step))?;
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
         let size = config.train.group_size;
         let sampler = config.sampler(policy, &actions(codec), size, longest, &decode)?;
@@ -60,7 +60,8 @@ impl Trial {
             .collect();
         let texts = samples.iter().map(|sample| sample.text.clone()).collect();
         let limit = Duration::from_secs_f64(config.train.reward_time_limit);
-        let outcomes = RewardRunner::new(config.reward.build()?, limit).score(samples);
+        let outcomes =
+            RewardRunner::new(config.reward.build(&frozen.device())?, limit).score(samples);
         Ok(Some(Self { groups, texts, outcomes }))
     }
 

@@ -128,3 +128,98 @@ impl Ord for OrderedTime {
         self.0.total_cmp(&other.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CounterRng, Purpose};
+    use std::collections::BTreeMap;
+
+    /// The probability of each set of `target` places, drawn one by one by their weights: all orders are summed up.
+    fn exact(
+        chosen: &[bool],
+        target: usize,
+        p1: f64,
+        p2: f64,
+        part: f64,
+        sets: &mut BTreeMap<Vec<bool>, f64>,
+    ) {
+        if target == 0 {
+            *sets.entry(chosen.to_vec()).or_insert(0.0) += part;
+            return;
+        }
+        let is = |at: Option<usize>| at.and_then(|at| chosen.get(at)) == Some(&true);
+        let weight = |at: usize| match chosen[at] {
+            true => 0.0,
+            false if is(at.checked_sub(1)) || is(Some(at + 1)) => p2,
+            false => p1,
+        };
+        let mut weights: Vec<f64> = (0..chosen.len()).map(weight).collect();
+        if weights.iter().sum::<f64>() == 0.0 {
+            weights = chosen.iter().map(|one| f64::from(u8::from(!one))).collect();
+        }
+        let all: f64 = weights.iter().sum();
+        for (at, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
+            let mut next = chosen.to_vec();
+            next[at] = true;
+            exact(&next, target - 1, p1, p2, part * weight / all, sets);
+        }
+    }
+
+    /// 20,000 draws of each case against the exact probabilities, with bounds of five standard errors.
+    #[test]
+    fn sticky_places_are_drawn_one_by_one_by_their_weights() {
+        let rng = CounterRng::new(9, Purpose::Masking);
+        for (len, target, p1, p2) in [
+            (5, 3, 0.1, 0.5),
+            (5, 2, 0.3, 0.1),
+            (5, 4, 0.3, 0.0),
+            (4, 3, 0.0, 0.7),
+            (4, 2, 0.2, 0.2),
+            (4, 2, 0.0, 0.0),
+            (3, 3, 0.1, 0.9),
+            (1, 1, 0.0, 0.0),
+        ] {
+            let mut expect = BTreeMap::new();
+            exact(&vec![false; len], target, p1, p2, 1.0, &mut expect);
+            let mut found = BTreeMap::new();
+            for attempt in 0..20_000 {
+                let places = sticky(len, target, p1, p2, &Draws { rng, attempt });
+                *found.entry(places).or_insert(0.0) += 1.0;
+            }
+            for (places, part) in &expect {
+                let found = found.remove(places).unwrap_or(0.0);
+                let error = (20_000.0 * part * (1.0 - part)).sqrt();
+                let off = (found - 20_000.0 * part).abs();
+                assert!(
+                    off <= 5.0 * error + 1e-6,
+                    "{places:?}: {found}, expected {part} of 20,000"
+                );
+            }
+            assert!(found.is_empty(), "{found:?} cannot be");
+        }
+    }
+
+    #[test]
+    fn a_ratio_asks_for_its_part_rounded_up_and_at_least_one() {
+        let check = |ratio, len, expect| assert_eq!(target(ratio, len), expect, "{ratio} of {len}");
+        check(0.4, 10, 4);
+        check(0.41, 10, 5);
+        check(0.001, 10, 1);
+        check(1e-12, 10, 1);
+        check(0.07, 100, 7);
+        check(0.55, 20, 11);
+        check(1.0, 7, 7);
+        check(0.9, 2, 2);
+    }
+
+    /// Weights that leave no finite time end in a choice nonetheless.
+    #[test]
+    fn odd_weights_still_choose() {
+        let rng = CounterRng::new(9, Purpose::Masking);
+        for (p1, p2) in [(5e-324, 1.0), (1.0, 5e-324), (f64::MAX, 5e-324), (5e-324, f64::MAX)] {
+            let places = sticky(9, 6, p1, p2, &Draws { rng, attempt: 0 });
+            assert_eq!(places.iter().filter(|one| **one).count(), 6);
+        }
+    }
+}

@@ -38,7 +38,7 @@ pub(super) fn kept<'a>(
         report.lines += 1;
         let number = source.number(index);
         let content = line.strip_suffix('\n').unwrap_or(line);
-        let begins = content.chars().nth(1).is_some();
+        let begins = content.trim().chars().nth(1).is_some();
         if options.unit != PassageUnit::Line {
             kept.push(Kept { text: line, number, begins });
         } else if !begins {

@@ -1,9 +1,14 @@
 //! Tests through the public interface, in one binary.
 
+mod characters;
 mod chat;
 mod corpus;
+mod infill;
+mod masked_stream;
+mod masking;
 mod molecules;
 mod parquet;
+mod passages;
 mod prompts;
 mod record;
 mod special;

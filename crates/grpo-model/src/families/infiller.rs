@@ -135,11 +135,14 @@ pub(super) fn describe(family: Family, json: &Map<String, Value>) -> Result<Desc
             config.n_embd, config.n_head
         )));
     }
-    if !(config.rope_theta.is_finite() && config.rope_theta > 0.0) {
-        return Err(Fault(format!("rope_theta = {}; expected more than 0", config.rope_theta)));
+    // No NaN: JSON has none.
+    if config.rope_theta <= 1.0 {
+        return Err(Fault(format!("rope_theta = {}; expected more than 1", config.rope_theta)));
     }
-    if config.block_size == 0 || config.n_layer == 0 {
-        return Err(Fault("block_size and n_layer must be at least 1".to_owned()));
+    for (name, size) in [("block_size", config.block_size), ("n_layer", config.n_layer)] {
+        if size == 0 {
+            return Err(Fault(format!("{name} is 0; it must be at least 1")));
+        }
     }
     let is_scorer = family == Family::SequenceScorer;
     Ok(Description {

@@ -68,6 +68,14 @@ impl Family {
         matches!(self, Self::Infiller | Self::SequenceScorer)
     }
 
+    /// Whether no token sees a later one, so that the model can continue a text.
+    pub fn is_causal(self) -> bool {
+        match self {
+            Self::MolGpt | Self::Gpt2 | Self::Llama | Self::Qwen2 | Self::Qwen3 => true,
+            Self::Bert | Self::Infiller | Self::SequenceScorer => false,
+        }
+    }
+
     pub(crate) fn names(self) -> Names {
         match self {
             Self::MolGpt => molgpt::NAMES,

@@ -5,7 +5,10 @@ use grpo_model::{
 };
 use serde_json::{Value, json};
 
-use crate::configs::{bert, config, gpt2, language_models, llama, molgpt, qwen2, qwen3, with};
+use crate::configs::{
+    bert, config, gpt2, infiller, language_models, llama, molgpt, qwen2, qwen3, sequence_scorer,
+    with,
+};
 
 #[track_caller]
 fn check_refused(json: Value, expected: &str) {
@@ -17,7 +20,8 @@ fn without(mut json: Value, key: &str) -> Value {
     json
 }
 
-const KNOWN: &str = "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert";
+const KNOWN: &str =
+    "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
 
 #[test]
 fn families_that_are_not_known() {
@@ -38,8 +42,9 @@ fn families_that_are_not_known() {
         "invalid type: sequence, expected a map at line 1 column 0"
     );
     for family in Family::ALL {
-        let found = [llama(), qwen2(), qwen3(), gpt2(), bert(), molgpt()]
-            .map(|json| config(&json).family());
+        let found =
+            [llama(), qwen2(), qwen3(), gpt2(), bert(), molgpt(), infiller(), sequence_scorer()]
+                .map(|json| config(&json).family());
         assert!(found.contains(&family), "{family:?}");
     }
 }
@@ -125,6 +130,25 @@ fn what_is_computed_otherwise() {
         (
             with(bert(), json!({"position_embedding_type": "relative_key"})),
             "position_embedding_type = \"relative_key\" is not supported; there is absolute",
+        ),
+        (
+            with(infiller(), json!({"vocab_size": 3})),
+            "vocab_size = 3; expected at least 4: one character, and MASK, PAD and CLS",
+        ),
+        (
+            with(infiller(), json!({"n_head": 5})),
+            "n_embd = 24 cannot be split into n_head = 5 heads of equal width",
+        ),
+        (
+            with(infiller(), json!({"n_head": 8})),
+            "rotary positions turn pairs, and the width of a head is 3",
+        ),
+        (with(infiller(), json!({"n_layer": 0})), "n_layer is 0; it must be at least 1"),
+        (with(infiller(), json!({"block_size": 0})), "block_size is 0; it must be at least 1"),
+        (with(infiller(), json!({"rope_theta": 1.0})), "rope_theta = 1; expected more than 1"),
+        (
+            with(sequence_scorer(), json!({"critic": false})),
+            "a sequence_scorer has no critic; leave the key out",
         ),
         (
             with(bert(), json!({"hidden_act": "relu"})),

@@ -54,7 +54,22 @@ pub(crate) fn molgpt() -> Value {
     })
 }
 
-/// One language model of each family.
+/// With a critic.
+pub(crate) fn infiller() -> Value {
+    json!({
+        "model_type": "infiller", "vocab_size": 19, "block_size": 24, "n_layer": 2, "n_head": 3,
+        "n_embd": 24, "rope_theta": 50.0, "critic": true,
+    })
+}
+
+pub(crate) fn sequence_scorer() -> Value {
+    json!({
+        "model_type": "sequence_scorer", "vocab_size": 19, "block_size": 8, "n_layer": 2,
+        "n_head": 3, "n_embd": 24, "rope_theta": 50.0,
+    })
+}
+
+/// One left-to-right language model of each family.
 pub(crate) fn language_models() -> [Value; 5] {
     [llama(), qwen2(), qwen3(), gpt2(), molgpt()]
 }

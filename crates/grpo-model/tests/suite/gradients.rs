@@ -60,7 +60,7 @@ fn factors(vocabulary: usize) -> impl Iterator<Item = Vec<f32>> {
 }
 
 /// Puts the sum of the gradients in the place of each parameter.
-struct IntoGradients(Vec<GradientsParams>);
+pub(crate) struct IntoGradients(pub(crate) Vec<GradientsParams>);
 
 impl ModuleMapper for IntoGradients {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
@@ -79,7 +79,7 @@ fn loss(oracle: &Oracle, vocabulary: usize) -> f64 {
 
 /// Along a direction in each tensor; `oracle` is made of numbers in f64.
 #[track_caller]
-fn check(
+pub(crate) fn check(
     gradients: &Weights,
     numbers: &BTreeMap<String, Vec<f64>>,
     loss: impl Fn(&BTreeMap<String, Vec<f64>>) -> f64,

@@ -70,6 +70,7 @@ impl Oracle {
             (true, true) => "transformer.wte.weight",
             (true, false) => "model.embed_tokens.weight",
         };
+        let head = if self.is("infiller") { "tok_emb.weight" } else { head };
         let hidden = self.hidden(ids);
         hidden.iter().flat_map(|x| product(&self.tensors[head], x)).collect()
     }
@@ -79,6 +80,7 @@ impl Oracle {
         match self.json["model_type"].as_str().unwrap() {
             "gpt2" => self.gpt2(ids),
             "bert" => self.bert(ids),
+            "infiller" | "sequence_scorer" => self.infiller(ids),
             _ => self.llama(ids),
         }
     }
@@ -159,7 +161,8 @@ impl Oracle {
             add(&mut x, &row(positions, position as u32, width));
             x
         };
-        let norm = |name: &str, x: &[f64]| self.layer_norm(name, x, "layer_norm_epsilon");
+        let norm =
+            |name: &str, x: &[f64]| self.layer_norm(name, x, self.number("layer_norm_epsilon"));
         let mut x: States = ids.iter().enumerate().map(embed).collect();
         for layer in 0..self.size("n_layer") {
             let at = |part: &str| format!("transformer.h.{layer}.{part}");
@@ -183,7 +186,7 @@ impl Oracle {
         let (width, heads) = (self.size("hidden_size"), self.size("num_attention_heads"));
         let table =
             |name: &str| &self.tensors[&format!("bert.embeddings.{name}_embeddings.weight")];
-        let norm = |name: &str, x: &[f64]| self.layer_norm(name, x, "layer_norm_eps");
+        let norm = |name: &str, x: &[f64]| self.layer_norm(name, x, self.number("layer_norm_eps"));
         let embed = |(position, &id): (usize, &u32)| {
             let mut x = row(table("word"), id, width);
             add(&mut x, &row(table("position"), position as u32, width));
@@ -207,6 +210,58 @@ impl Oracle {
             }
         }
         x
+    }
+
+    /// Every token sees every other; pre-norm, rotary, exact GELU.
+    fn infiller(&self, ids: &[u32]) -> States {
+        let (width, heads) = (self.size("n_embd"), self.size("n_head"));
+        let (frequencies, _) = self.rotary(width / heads);
+        let norm = |name: &str, x: &[f64]| self.layer_norm(name, x, 1e-5);
+        let turned = |position: usize, x: &[f64]| -> Vec<f64> {
+            let of_head = |x: &[f64]| -> Vec<f64> {
+                let (a, b) = x.split_at(x.len() / 2);
+                let angles = || frequencies.iter().map(|f| (position as f64 * f).sin_cos());
+                let pairs = || a.iter().zip(b).zip(angles());
+                let first = pairs().map(|((a, b), (sin, cos))| a * cos - b * sin);
+                first.chain(pairs().map(|((a, b), (sin, cos))| b * cos + a * sin)).collect()
+            };
+            x.chunks(width / heads).flat_map(of_head).collect()
+        };
+        let mut x: States =
+            ids.iter().map(|&id| row(&self.tensors["tok_emb.weight"], id, width)).collect();
+        for layer in 0..self.size("n_layer") {
+            let at = |part: &str| format!("blocks.{layer}.{part}");
+            let part = |name: &str| -> States {
+                let name = at(name);
+                x.iter().map(|x| self.linear(&name, &norm(&at("ln1"), x))).collect()
+            };
+            let placed = |x: States| -> States {
+                x.iter().enumerate().map(|(position, x)| turned(position, x)).collect()
+            };
+            let (q, k) = (placed(part("attn.query")), placed(part("attn.key")));
+            let mixed = attention(&q, &k, &part("attn.value"), heads, heads, false);
+            for (x, mixed) in x.iter_mut().zip(mixed) {
+                add(x, &self.linear(&at("attn.proj"), &mixed));
+                let up = self.linear(&at("mlp.up"), &norm(&at("ln2"), x));
+                let active: Vec<f64> = up.iter().map(|&x| gelu(x)).collect();
+                add(x, &self.linear(&at("mlp.down"), &active));
+            }
+        }
+        x.iter().map(|x| norm("ln_f", x)).collect()
+    }
+
+    /// Of each character the logit that it is wrong.
+    pub(crate) fn critic(&self, ids: &[u32]) -> Vec<f64> {
+        self.hidden(ids).iter().map(|x| self.linear("critic", x)[0]).collect()
+    }
+
+    /// The score of a text, of which nothing is cut off.
+    pub(crate) fn score(&self, text: &[u32]) -> f64 {
+        let cls = self.size("vocab_size") as u32 - 1;
+        let first = &self.hidden(&[&[cls], text].concat())[0];
+        let raw = self.linear("score_head.direction", first)[0];
+        let of = |name: &str| self.tensors[&format!("score_head.{name}")][0];
+        1.0 / (1.0 + (-(of("scale") * raw + of("shift"))).exp())
     }
 
     /// Radians a position for each pair, and what cosines and sines are multiplied by.
@@ -278,11 +333,11 @@ impl Oracle {
         y
     }
 
-    fn layer_norm(&self, name: &str, x: &[f64], epsilon: &str) -> Vec<f64> {
+    fn layer_norm(&self, name: &str, x: &[f64], epsilon: f64) -> Vec<f64> {
         let n = x.len() as f64;
         let mean = x.iter().sum::<f64>() / n;
         let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
-        let root = (variance + self.number(epsilon)).sqrt();
+        let root = (variance + epsilon).sqrt();
         let part = |part: &str| &self.tensors[&format!("{name}.{part}")];
         let (gamma, beta) = (part("weight"), part("bias"));
         (0..x.len()).map(|i| (x[i] - mean) / root * gamma[i] + beta[i]).collect()
@@ -290,11 +345,9 @@ impl Oracle {
 
     fn activated(&self, x: &[f64], key: &str) -> Vec<f64> {
         let tanh = self.json[key] != "gelu";
-        let gelu = |x: f64| match tanh {
-            true => 0.5 * x * (1.0 + ((2.0 / PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh()),
-            false => 0.5 * x * (1.0 + libm::erf(x / SQRT_2)),
-        };
-        x.iter().map(|&x| gelu(x)).collect()
+        let approximation =
+            |x: f64| 0.5 * x * (1.0 + ((2.0 / PI).sqrt() * (x + 0.044_715 * x.powi(3))).tanh());
+        x.iter().map(|&x| if tanh { approximation(x) } else { gelu(x) }).collect()
     }
 
     fn is(&self, family: &str) -> bool {
@@ -308,6 +361,10 @@ impl Oracle {
     fn number(&self, key: &str) -> f64 {
         self.json[key].as_f64().unwrap()
     }
+}
+
+fn gelu(x: f64) -> f64 {
+    0.5 * x * (1.0 + libm::erf(x / SQRT_2))
 }
 
 fn row(table: &[f64], index: u32, width: usize) -> Vec<f64> {

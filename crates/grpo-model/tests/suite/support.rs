@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::Codec;
+use grpo_data::{Characters, Codec};
 use grpo_model::{ModelConfig, ModelFolder, ModelSpec, StoredAs, StoredTensors, Transformer};
 use safetensors::tensor::{Dtype, TensorView};
 
@@ -54,10 +54,13 @@ pub(crate) fn shaken_by(
     ModelFolder::load(folder.path(), device).unwrap().model
 }
 
-/// A model folder without a vocabulary.
+/// A model folder without a vocabulary, but for models of characters, which have to have one.
 pub(crate) fn write_folder(folder: &Path, config: &ModelConfig, weights: &Weights) {
     let json = serde_json::to_string(config.json()).unwrap();
     std::fs::write(folder.join("config.json"), json).unwrap();
+    if config.family().reads_characters() {
+        std::fs::write(folder.join("characters.json"), characters(config).to_json()).unwrap();
+    }
     std::fs::write(folder.join("model.safetensors"), safetensors_bytes(weights)).unwrap();
 }
 
@@ -65,6 +68,13 @@ pub(crate) fn write_folder(folder: &Path, config: &ModelConfig, weights: &Weight
 pub(crate) fn write_model(folder: &Path, config: &ModelConfig, model: &Transformer) {
     let spec = ModelSpec { config: config.clone(), codec: Codec::of_ids(Default::default()) };
     spec.write(folder, model, StoredAs::F32).unwrap();
+}
+
+/// As many characters as the model has ids for, with MASK, PAD and CLS.
+pub(crate) fn characters(config: &ModelConfig) -> Characters {
+    let number = u32::try_from(config.description().vocabulary).unwrap() - 3;
+    let text: String = (0..number).map(|i| char::from_u32(u32::from('a') + i).unwrap()).collect();
+    Characters::of_texts([text.as_str()]).unwrap()
 }
 
 /// A safetensors file of f32.

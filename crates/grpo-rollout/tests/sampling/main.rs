@@ -3,9 +3,10 @@
 mod definition;
 mod denoising;
 mod engine;
-mod infillers;
+mod infilling;
 mod invariance;
 mod layouts;
+mod neighbours;
 mod refusals;
 mod stops;
 mod support;

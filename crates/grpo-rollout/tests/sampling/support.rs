@@ -33,10 +33,21 @@ pub(crate) fn shaken(
     shake: f32,
     precision: WeightPrecision,
 ) -> Transformer {
+    shaken_with(Codec::of_ids(Default::default()), config, scale, shake, precision)
+}
+
+/// As [`shaken`], of a family that comes with a vocabulary.
+pub(crate) fn shaken_with(
+    codec: Codec,
+    config: ModelConfig,
+    scale: f32,
+    shake: f32,
+    precision: WeightPrecision,
+) -> Transformer {
     let device = Device::flex();
     let folder = tempfile::tempdir().unwrap();
     let model = Transformer::random(&config, 1, &device).unwrap();
-    let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
+    let spec = ModelSpec { config, codec };
     spec.write(folder.path(), &model, StoredAs::F32).unwrap();
     let path = folder.path().join("model.safetensors");
     let mut file = std::fs::read(&path).unwrap();

@@ -12,6 +12,6 @@ mod settings;
 pub use advantages::{GoldenAdvantages, read_advantages};
 pub use losses::{ExpectedLoss, GoldenLoss, read_losses};
 pub use models::{
-    AdamW, Expected, ExpectedAdapter, ExpectedSentence, ExpectedSequence, ExpectedStep,
-    ExpectedTraining, GoldenModel, TrainingSettings, read_models,
+    AdamW, Expected, ExpectedAdapter, ExpectedBlanks, ExpectedScore, ExpectedSentence,
+    ExpectedSequence, ExpectedStep, ExpectedTraining, GoldenModel, TrainingSettings, read_models,
 };

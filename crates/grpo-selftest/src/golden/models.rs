@@ -34,6 +34,10 @@ pub enum Expected {
     Policy(Vec<ExpectedSequence>),
     /// An encoder.
     Encoder(Vec<ExpectedSentence>),
+    /// An infiller.
+    Infiller(Vec<ExpectedBlanks>),
+    /// A sequence scorer.
+    Scorer(Vec<ExpectedScore>),
     /// A LoRA adapter.
     Adapter(ExpectedAdapter),
     /// Optimizer steps from the model in `before` to that in `after`.
@@ -74,6 +78,27 @@ pub struct ExpectedSentence {
     pub mean_pooled: Vec<f64>,
     /// The same of length 1.
     pub unit: Vec<f64>,
+}
+
+/// Logits of a text with blanks.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ExpectedBlanks {
+    /// Its ids.
+    pub text: Vec<u32>,
+    /// At each place.
+    pub logits: Vec<Vec<f64>>,
+    /// Of each place the logit that its character is wrong; nothing where the model has no critic.
+    #[serde(default)]
+    pub critic: Vec<f64>,
+}
+
+/// What a judge says of a text.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ExpectedScore {
+    /// Its ids, perhaps with PAD, perhaps too many.
+    pub text: Vec<u32>,
+    /// 0 (natural) to 1 (corrupted).
+    pub score: f64,
 }
 
 /// Logits of a model with an adapter.
@@ -198,6 +223,10 @@ fn read_model(path: PathBuf) -> Result<GoldenModel, SelftestError> {
         Expected::Training(Box::new(checked(parse(whole, &shown)?, &shown)?))
     } else if has("base") {
         Expected::Adapter(parse(whole, &shown)?)
+    } else if of_sequences("logits") {
+        Expected::Infiller(parse(whole["sequences"].clone(), &shown)?)
+    } else if of_sequences("score") {
+        Expected::Scorer(parse(whole["sequences"].clone(), &shown)?)
     } else if of_sequences("input_ids") {
         Expected::Encoder(parse(whole["sequences"].clone(), &shown)?)
     } else if of_sequences("completion") {

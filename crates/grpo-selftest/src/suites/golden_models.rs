@@ -15,9 +15,9 @@ use crate::report::{Suite, Tolerance};
 use crate::tensors::Precision;
 
 /// Logits of two programs in f32.
-const LOGITS: f64 = 2e-4;
+pub(super) const LOGITS: f64 = 2e-4;
 /// Log-probabilities and entropies of two programs in f32.
-const SCORES: f64 = 1e-4;
+pub(super) const SCORES: f64 = 1e-4;
 /// One program, with sequences computed together in other ways.
 const LAYOUTS: f64 = 1e-5;
 

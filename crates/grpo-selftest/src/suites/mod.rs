@@ -6,6 +6,7 @@ mod generated_losses;
 mod golden_advantages;
 mod golden_losses;
 mod golden_models;
+mod golden_texts;
 mod golden_training;
 mod gradients;
 mod losses;
@@ -98,6 +99,8 @@ fn of_model(golden: &GoldenModel, device: &Device) -> Result<Suite, SelftestErro
     match &golden.expected {
         Expected::Policy(sequences) => golden_models::policy(golden, sequences, device),
         Expected::Encoder(sentences) => golden_models::encoder(golden, sentences, device),
+        Expected::Infiller(texts) => golden_texts::infiller(golden, texts, device),
+        Expected::Scorer(texts) => golden_texts::scorer(golden, texts, device),
         Expected::Adapter(expected) => golden_models::adapter(golden, expected, device),
         Expected::Training(expected) => golden_training::suite(golden, expected, device),
     }

@@ -9,18 +9,22 @@ use grpo_selftest::{Options, Suite, run};
 fn other_programs_compute_the_same_of_the_same_models() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models");
     let report = run(&Options { golden: Some(golden), device: Device::flex() }).unwrap();
-    let of_models =
-        |suite: &&Suite| ["policy", "encoder", "adapter", "optimizer steps"].contains(&suite.name);
+    let of_models = |suite: &&Suite| {
+        ["policy", "encoder", "infiller", "judge", "adapter", "optimizer steps"]
+            .contains(&suite.name)
+    };
     let suites: Vec<&Suite> = report.suites.iter().filter(of_models).collect();
     let listed: Vec<String> =
         suites.iter().map(|suite| format!("{} {}", suite.against, suite.cases)).collect();
     let expected = [
         "transformers, bert-other 15",
         "transformers, gpt2-inner 9",
+        "torch, infiller 8",
         "transformers, llama-yarn-set 9",
         "PEFT, lora-gpt2 2",
         "transformers, qwen2-bf16 9",
         "transformers, qwen3-untied 9",
+        "torch, sequence-scorer 14",
         "TRL and torch, train-qwen2-grpo 32",
     ];
     assert_eq!(listed, expected);

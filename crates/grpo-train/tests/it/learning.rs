@@ -28,10 +28,10 @@ impl TrainObserver<Transformer> for Kept {
 /// Runs all steps; gives the training and the metrics of each step.
 fn train(
     grpo: Grpo<Transformer>,
-    prompts: impl FnMut(u32) -> Vec<Prompt>,
+    mut prompts: impl FnMut(u32) -> Vec<Prompt>,
 ) -> (Training<Transformer>, Vec<Metrics>) {
     let (mut training, mut kept) = (Training::new(grpo, None), Kept::default());
-    assert_eq!(training.run(prompts, &mut kept).unwrap(), Ending::Finished);
+    assert_eq!(training.run(|step| Ok(prompts(step)), &mut kept).unwrap(), Ending::Finished);
     (training, kept.0.into_inner())
 }
 

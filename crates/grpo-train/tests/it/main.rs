@@ -6,6 +6,7 @@ mod config;
 mod cuts;
 mod guards;
 mod hygiene;
+mod infilling;
 mod learning;
 mod ledger;
 mod metrics;

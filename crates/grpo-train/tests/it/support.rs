@@ -38,10 +38,15 @@ pub(crate) fn model(vocab_size: usize, scale: f32) -> Transformer {
 
 /// As [`model`], of other sizes.
 pub(crate) fn shaken(config: ModelConfig, scale: f32) -> Transformer {
+    shaken_with(Codec::of_ids(Default::default()), config, scale)
+}
+
+/// As [`shaken`], of a family that comes with a vocabulary.
+pub(crate) fn shaken_with(codec: Codec, config: ModelConfig, scale: f32) -> Transformer {
     let device = Device::flex().autodiff();
     let folder = tempfile::tempdir().unwrap();
     let first = Transformer::random(&config, 1, &device).unwrap();
-    let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
+    let spec = ModelSpec { config, codec };
     spec.write(folder.path(), &first, StoredAs::F32).unwrap();
     let path = folder.path().join("model.safetensors");
     let mut file = std::fs::read(&path).unwrap();

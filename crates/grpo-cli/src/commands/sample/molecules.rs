@@ -64,7 +64,7 @@ fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) -> anyhow::Resu
         logp_half_width: 1.0,
     };
     let samples: Vec<Sample> = drawn.iter().map(|smiles| smiles.as_str().into()).collect();
-    let outcomes = reward.build()?.score(&samples);
+    let outcomes = reward.build(&crate::device::device())?.score(&samples);
     let summary = MoleculeSummary::of(drawn, &outcomes, known);
     eprintln!("drawn        {:>8}", summary.samples);
     eprintln!("validity     {:>8.4}", summary.validity);

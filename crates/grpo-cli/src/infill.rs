@@ -1,0 +1,172 @@
+//! What the commands that train an infiller and its judge share: passages, model folders, what is written on the way.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use burn::tensor::Device;
+use grpo_data::{Characters, DataError, PassageOptions, PassageUnit, Passages};
+use grpo_model::{Family, ModelFolder, ModelSpec, StoredAs, Transformer};
+use grpo_run::{Existing, JsonLinesWriter, RunFolder, write_folder_atomically, write_manifest};
+use grpo_train::{OptimizerStep, StepsObserver, TrainError, Validated};
+use serde::{Deserialize, Serialize};
+
+use crate::models::check_folder;
+use crate::output::{Progress, say};
+use crate::run_files::observer_error;
+
+/// What a judge's folder says of its training.
+pub(crate) const JUDGE_REPORT: &str = "judge.json";
+
+/// What passages are made of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PassageSection {
+    /// A UTF-8 text, or `.smi` or `.csv` of molecules; each also with `.gz`.
+    pub(crate) file: PathBuf,
+    /// The most characters of a passage.
+    pub(crate) length: usize,
+    /// What a passage is.
+    #[serde(default)]
+    pub(crate) unit: PassageUnit,
+    /// The part at the end of the file that is held out.
+    #[serde(default = "default_validation_fraction")]
+    pub(crate) validation_fraction: f64,
+}
+
+fn default_validation_fraction() -> f64 {
+    0.1
+}
+
+impl PassageSection {
+    /// Reads the file, and says what was read. Without `characters`, those of the file are the vocabulary.
+    pub(crate) fn read(&self, characters: Option<&Characters>) -> anyhow::Result<Arc<Passages>> {
+        let passages = self.load(characters).context("data")?;
+        say(format_args!("{}: {}", self.file.display(), passages.report()));
+        Ok(Arc::new(passages))
+    }
+
+    /// As [`Self::read`], without a word.
+    pub(crate) fn load(&self, characters: Option<&Characters>) -> Result<Passages, DataError> {
+        let options = PassageOptions {
+            length: self.length,
+            unit: self.unit,
+            validation_fraction: self.validation_fraction,
+        };
+        Passages::read(&self.file, &options, characters)
+    }
+}
+
+/// An infiller from a model folder.
+pub(crate) struct LoadedInfiller {
+    pub(crate) spec: ModelSpec,
+    pub(crate) model: Transformer,
+    /// The files that were read.
+    pub(crate) files: Vec<(&'static str, PathBuf)>,
+}
+
+impl LoadedInfiller {
+    /// Reads a model folder of the family `infiller`, which is checked against its manifest first.
+    pub(crate) fn load(folder: &Path, device: &Device) -> anyhow::Result<Self> {
+        let files =
+            check_folder(folder, "model", "config.json, characters.json and model.safetensors")?;
+        let family = ModelSpec::family_of(folder)?;
+        anyhow::ensure!(
+            family == Family::Infiller,
+            "{} is no infiller: its model is of the family {}; `grpo pretrain` with the section [masked_lm] writes an infiller",
+            folder.display(),
+            family.name()
+        );
+        let ModelFolder { spec, model } = ModelFolder::load(folder, device)?;
+        Ok(Self { spec, model, files })
+    }
+
+    /// Its vocabulary.
+    pub(crate) fn characters(&self) -> &Characters {
+        self.spec.codec.characters().expect("an infiller's folder has its characters")
+    }
+
+    /// Refuses passages that it cannot see as a whole.
+    pub(crate) fn sees(&self, data: &PassageSection, folder: &Path) -> anyhow::Result<()> {
+        let context = self.spec.config.description().context;
+        anyhow::ensure!(
+            data.length <= context,
+            "data.length = {} is more than the {context} characters (block_size) that {} can see; lower it",
+            data.length,
+            folder.display()
+        );
+        Ok(())
+    }
+}
+
+/// Puts a model folder, with the hashes of its files and `other` files, in the place of the one that may be there.
+pub(crate) fn save_model(
+    target: &Path,
+    spec: &ModelSpec,
+    model: &Transformer,
+    other: &[(&str, String)],
+) -> anyhow::Result<()> {
+    write_folder_atomically(target, Existing::Replace, |folder| {
+        spec.write(folder, model, StoredAs::F32)?;
+        for (name, content) in other {
+            let path = folder.join(name);
+            std::fs::write(&path, content)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        anyhow::Ok(write_manifest(folder)?)
+    })
+}
+
+/// Writes metrics and the best model, and moves the bar.
+pub(crate) struct StepsFiles<'a, M, E> {
+    metrics: JsonLinesWriter,
+    progress: Option<Progress>,
+    /// Of the last look at the validation half, in words.
+    words: fn(&E) -> String,
+    last: String,
+    save: Box<dyn FnMut(&Validated<E>, &M) -> anyhow::Result<()> + 'a>,
+}
+
+impl<'a, M, E> StepsFiles<'a, M, E> {
+    /// `save` gets the best model so far.
+    pub(crate) fn new(
+        folder: &RunFolder,
+        words: fn(&E) -> String,
+        save: impl FnMut(&Validated<E>, &M) -> anyhow::Result<()> + 'a,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            metrics: JsonLinesWriter::open(&folder.metrics_path())?,
+            progress: None,
+            words,
+            last: String::new(),
+            save: Box::new(save),
+        })
+    }
+
+    pub(crate) fn finish(&self) {
+        self.progress.iter().for_each(Progress::finish);
+    }
+}
+
+impl<M, E: Serialize> StepsObserver<M, E> for StepsFiles<'_, M, E> {
+    fn step(&mut self, step: &OptimizerStep, steps: u64) -> Result<(), TrainError> {
+        self.metrics.append(step).map_err(observer_error)?;
+        let progress = self.progress.get_or_insert_with(|| Progress::new(steps));
+        let (loss, rate) = (step.step_train_loss, step.learning_rate);
+        progress.step(format!("loss {loss:.4}  lr {rate:.1e}{}", self.last));
+        Ok(())
+    }
+
+    fn validated(&mut self, validated: &Validated<E>, model: &M) -> Result<(), TrainError> {
+        self.metrics.append(validated).map_err(observer_error)?;
+        let words = (self.words)(&validated.measures);
+        if validated.best {
+            (self.save)(validated, model).map_err(observer_error)?;
+        }
+        let saved = if validated.best { ", saved" } else { "" };
+        let line = format!("step {}: {words}{saved}", validated.train_step);
+        self.progress.iter().for_each(|progress| progress.say(&line));
+        self.last = format!("  {words}");
+        Ok(())
+    }
+}

@@ -1,0 +1,185 @@
+//! Training of a judge: a sequence scorer that says how much of a text an infiller has replaced.
+
+mod examples;
+mod measures;
+mod scaling;
+mod target;
+mod validation;
+
+use std::collections::BTreeMap;
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::{Tensor, TensorData};
+use grpo_model::{Dropout, LanguageModel, SequenceScorer};
+
+use self::examples::{JudgeExamples, Judged};
+use self::validation::ValidationTexts;
+use crate::error::{finite_loss, in_range};
+use crate::steps::{GradientSum, Lesson, StepGradients, by_tokens, train_in_steps};
+use crate::{StepsConfig, StepsObserver, TrainError, TransferConfig};
+
+pub use self::examples::{FillSettings, JudgeData};
+pub use self::scaling::{CorrelationScaling, JudgeScaling, VarianceScaling};
+pub use self::target::corruption_target;
+pub use self::validation::{JudgeGate, JudgeMeasures, JudgeReport, JudgeValidationConfig};
+
+/// Settings of the training of a judge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JudgeConfig {
+    /// Steps, batches, AdamW.
+    pub steps: StepsConfig,
+    /// Part of the training texts that nothing is replaced in.
+    pub natural_share: f64,
+    /// How the infiller fills blanks.
+    pub fill: FillSettings,
+    /// What the loss is multiplied by.
+    pub scaling: JudgeScaling,
+    /// What becomes of the trunk that the judge begins with.
+    pub transfer: TransferConfig,
+    /// What a look at the validation half is made of.
+    pub validation: JudgeValidationConfig,
+}
+
+impl JudgeConfig {
+    /// Checks ranges and combinations once.
+    ///
+    /// # Errors
+    /// The first key that is out of its range, or that has no effect.
+    pub fn check(&self) -> Result<(), TrainError> {
+        self.steps.check("judge")?;
+        in_range("data.natural_share", self.natural_share, 0.0..=0.99)?;
+        self.fill.check()?;
+        self.scaling.check("scaling")?;
+        self.transfer.check("transfer")?;
+        self.validation.check("validation")
+    }
+}
+
+/// Trains `judge`, and gives it as it is after the last step.
+///
+/// # Errors
+/// Settings that are no such training; a loss or gradient that is not finite; whatever the observer says.
+///
+/// # Panics
+/// Where the judge has another vocabulary than the infiller.
+pub fn train_judge(
+    judge: SequenceScorer,
+    data: &JudgeData,
+    config: &JudgeConfig,
+    seed: u64,
+    observer: &mut dyn StepsObserver<SequenceScorer, JudgeMeasures>,
+) -> Result<SequenceScorer, TrainError> {
+    config.check()?;
+    let vocabulary = data.passages.characters().len();
+    assert_eq!(judge.model().vocabulary_size(), vocabulary, "the judge's vocabulary");
+    assert_eq!(data.infiller.vocabulary_size(), vocabulary, "the infiller's vocabulary");
+    let examples = JudgeExamples::new(data, config, seed)?;
+    let validation = ValidationTexts::new(&examples, &config.validation, seed)?;
+    let lesson =
+        JudgeLesson { cls: data.passages.characters().cls_id(), examples, validation, config };
+    train_in_steps(judge, &lesson, &config.steps, &config.transfer, seed, observer)
+}
+
+struct JudgeLesson<'a> {
+    cls: u32,
+    examples: JudgeExamples<'a>,
+    validation: ValidationTexts,
+    config: &'a JudgeConfig,
+}
+
+impl Lesson<SequenceScorer> for JudgeLesson<'_> {
+    type Measures = JudgeMeasures;
+
+    /// Mean squared error of the outputs against the targets, multiplied by the factors of the whole batch.
+    fn gradients(
+        &self,
+        judge: &SequenceScorer,
+        step: u64,
+        dropout: &mut Dropout,
+    ) -> Result<StepGradients, TrainError> {
+        let config = &self.config.steps;
+        let texts = self.examples.batch(step, config.batch_size)?;
+        let targets: Vec<f64> = texts.iter().map(|text| corruption_target(text.ratio)).collect();
+        let (mut outputs, mut sum) = (Vec::new(), GradientSum::default());
+        for part in by_tokens(&texts, config.micro_batch_tokens, |text| text.ids.len() + 1) {
+            let own = &targets[outputs.len()..outputs.len() + part.len()];
+            let scores = forward(judge, part, self.cls, dropout);
+            outputs.extend(scores.clone().into_data().iter::<f64>());
+            let own: Vec<f32> = own.iter().map(|&target| target as f32).collect();
+            let own = TensorData::new(own, [part.len()]);
+            let error = scores - Tensor::from_data(own, &judge.model().device());
+            let loss = error.square().sum() * (1.0 / texts.len() as f64);
+            finite_loss(loss.clone())?;
+            sum.add(judge, GradientsParams::from_grads(loss.backward(), judge));
+        }
+        let mean_squared_error = mean_squared_error(&outputs, &targets);
+        let factor = self.config.scaling.factor(&outputs, &targets);
+        let mut gradients = sum.finish();
+        if factor != 1.0 {
+            gradients = scaled(judge, gradients, factor);
+        }
+        let parts = BTreeMap::from([
+            ("mean_squared_error", mean_squared_error),
+            ("loss_factor", factor),
+            ("output_mean", measures::mean(&outputs)),
+            ("target_mean", measures::mean(&targets)),
+        ]);
+        let tokens = texts.iter().map(|text| text.ids.len() + 1).sum();
+        Ok(StepGradients { loss: factor * mean_squared_error, gradients, tokens, parts })
+    }
+
+    fn validate(&self, judge: &SequenceScorer) -> Result<(f64, JudgeMeasures), TrainError> {
+        let config = &self.config.steps;
+        let score = |texts: &[Judged]| -> Vec<f64> {
+            let batches = texts.chunks(config.batch_size);
+            let parts = batches.flat_map(|batch| {
+                by_tokens(batch, config.micro_batch_tokens, |text| text.ids.len() + 1)
+            });
+            let scores = parts.flat_map(|part| {
+                let scores = forward(judge, part, self.cls, &mut Dropout::off());
+                scores.into_data().iter::<f64>().collect::<Vec<_>>()
+            });
+            scores.collect()
+        };
+        let measures = self.validation.measures(score);
+        if !measures.eval_loss.is_finite() {
+            let value = measures.eval_loss;
+            return Err(TrainError::Diverged { what: "validation loss", value });
+        }
+        Ok((measures.eval_loss, measures))
+    }
+
+    fn is_of_trunk(&self, path: &str) -> bool {
+        !path.contains("score_head.")
+    }
+}
+
+/// `[texts]`
+fn forward(judge: &SequenceScorer, texts: &[Judged], cls: u32, dropout: &mut Dropout) -> Tensor<1> {
+    let texts: Vec<&[u32]> = texts.iter().map(|text| text.ids.as_slice()).collect();
+    judge.forward(&judge.batch(&texts, cls), dropout)
+}
+
+fn mean_squared_error(outputs: &[f64], targets: &[f64]) -> f64 {
+    let squares = outputs.iter().zip(targets).map(|(output, target)| (output - target).powi(2));
+    squares.sum::<f64>() / outputs.len() as f64
+}
+
+/// The gradients of a loss that was multiplied by `factor` after all.
+fn scaled<M: Module>(model: &M, gradients: GradientsParams, factor: f64) -> GradientsParams {
+    struct Scale {
+        gradients: GradientsParams,
+        factor: f64,
+    }
+    impl ModuleVisitor for Scale {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if let Some(gradient) = self.gradients.remove::<D>(param.id) {
+                self.gradients.register(param.id, gradient * self.factor);
+            }
+        }
+    }
+    let mut scale = Scale { gradients, factor };
+    model.visit(&mut scale);
+    scale.gradients
+}

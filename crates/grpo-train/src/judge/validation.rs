@@ -1,0 +1,164 @@
+//! How good a judge is on held-out texts, and whether that is good enough for a reward.
+
+use grpo_data::{CounterRng, Half, Purpose};
+use serde::{Deserialize, Serialize};
+
+use super::examples::{JudgeExamples, Judged};
+use super::measures::{mean, pearson, percentile, spearman};
+use super::{corruption_target, mean_squared_error};
+use crate::TrainError;
+use crate::error::in_range;
+
+/// What a look at the validation half is made of; always the same texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JudgeValidationConfig {
+    /// Natural texts, for `zero_mean` and `zero_p90`.
+    pub natural: usize,
+    /// Texts of which 0 to 0.9 was replaced, for the correlations and the loss; every tenth of them is natural.
+    pub spread: usize,
+}
+
+impl Default for JudgeValidationConfig {
+    fn default() -> Self {
+        Self { natural: 200, spread: 500 }
+    }
+}
+
+impl JudgeValidationConfig {
+    pub(super) fn check(&self, section: &str) -> Result<(), TrainError> {
+        in_range(&format!("{section}.natural"), self.natural as f64, 1.0..=1e6)?;
+        in_range(&format!("{section}.spread"), self.spread as f64, 2.0..=1e6)
+    }
+}
+
+/// What a judge says of held-out texts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JudgeMeasures {
+    /// Mean squared error on the spread texts.
+    pub eval_loss: f64,
+    /// Mean output on natural texts.
+    pub zero_mean: f64,
+    /// 90th percentile of the outputs on natural texts.
+    pub zero_p90: f64,
+    /// Pearson's correlation of outputs with the part that was replaced; 0 where outputs are constant.
+    pub pearson: f64,
+    /// Spearman's.
+    pub spearman: f64,
+}
+
+/// What a judge needs to be a reward.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JudgeGate {
+    /// Largest `zero_p90`: natural texts are not taken for corrupted ones.
+    pub max_zero_p90: f64,
+    /// Smallest `spearman`: the more is replaced, the higher the output.
+    pub min_spearman: f64,
+}
+
+impl Default for JudgeGate {
+    fn default() -> Self {
+        Self { max_zero_p90: 0.1, min_spearman: 0.8 }
+    }
+}
+
+impl JudgeGate {
+    /// Checks ranges once.
+    ///
+    /// # Errors
+    /// The first key that is out of its range.
+    pub fn check(&self) -> Result<(), TrainError> {
+        in_range("gate.max_zero_p90", self.max_zero_p90, 0.0..=1.0)?;
+        in_range("gate.min_spearman", self.min_spearman, -1.0..=1.0)
+    }
+
+    /// Whether a judge of these measures may be a reward.
+    pub fn passes(&self, measures: &JudgeMeasures) -> bool {
+        measures.zero_p90 <= self.max_zero_p90 && measures.spearman >= self.min_spearman
+    }
+}
+
+/// What is written beside a judge's weights, in `judge.json`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JudgeReport {
+    /// Whether the judge may be a reward.
+    pub passed: bool,
+    /// What it was held against.
+    pub gate: JudgeGate,
+    /// What was found.
+    pub validation: JudgeMeasures,
+    /// On how many texts.
+    pub texts: JudgeValidationConfig,
+    /// Optimizer steps behind it.
+    pub train_step: u64,
+}
+
+/// The texts that every look is at.
+pub(super) struct ValidationTexts {
+    natural: Vec<Judged>,
+    spread: Vec<Judged>,
+}
+
+/// The largest part that is replaced.
+const LARGEST_RATIO: f64 = 0.9;
+
+impl ValidationTexts {
+    pub(super) fn new(
+        examples: &JudgeExamples<'_>,
+        config: &JudgeValidationConfig,
+        seed: u64,
+    ) -> Result<Self, TrainError> {
+        let rng = CounterRng::new(seed, Purpose::Evaluation);
+        let passages = &examples.data.passages;
+        let passage = |index: usize| passages.passage(Half::Validation, &rng, [index as u32, 0]);
+        let natural = |index| Judged { ids: passage(index), ratio: 0.0 };
+        let mask = passages.characters().mask_id();
+        let spread = |index: usize| {
+            let wanted = match index % 10 {
+                0 => 0.0,
+                // Of all indices, so that neither the tens nor the places of the corpus decide.
+                _ => LARGEST_RATIO * (index + 1) as f64 / config.spread as f64,
+            };
+            masked(passage(config.natural + index), wanted, mask, index, &rng)
+        };
+        let natural: Vec<Judged> = (0..config.natural).map(natural).collect();
+        let mut spread: Vec<Judged> = (0..config.spread).map(spread).collect();
+        examples.fill(&mut spread, 0, &rng)?;
+        Ok(Self { natural, spread })
+    }
+
+    /// `score` gives one output for each text.
+    pub(super) fn measures(&self, score: impl Fn(&[Judged]) -> Vec<f64>) -> JudgeMeasures {
+        let (natural, outputs) = (score(&self.natural), score(&self.spread));
+        let ratios: Vec<f64> = self.spread.iter().map(|text| text.ratio).collect();
+        let targets: Vec<f64> = ratios.iter().map(|&ratio| corruption_target(ratio)).collect();
+        JudgeMeasures {
+            eval_loss: mean_squared_error(&outputs, &targets),
+            zero_mean: mean(&natural),
+            zero_p90: percentile(&natural, 0.9),
+            pearson: pearson(&outputs, &ratios).unwrap_or(0.0),
+            spearman: spearman(&outputs, &ratios).unwrap_or(0.0),
+        }
+    }
+}
+
+/// `ids` with the part `wanted` of it hidden, or a little more: at places anywhere in texts of even index, and in one run
+/// in the others, since an infiller leaves other traces in long gaps than in short ones.
+fn masked(mut ids: Vec<u32>, wanted: f64, mask: u32, index: usize, rng: &CounterRng) -> Judged {
+    let length = ids.len();
+    let count = ((wanted * length as f64).ceil() as usize).min(length);
+    // The last words keep these numbers apart from those of the passages and of the draws.
+    let counter = |place: usize| [place as u32, index as u32, 0, u32::MAX];
+    if index.is_multiple_of(2) {
+        let mut order: Vec<(u64, usize)> =
+            (0..length).map(|place| (rng.below(counter(place), u64::MAX), place)).collect();
+        order.sort_unstable();
+        order[..count].iter().for_each(|&(_, place)| ids[place] = mask);
+    } else {
+        let first = rng.below(counter(length), (length - count + 1) as u64) as usize;
+        ids[first..first + count].fill(mask);
+    }
+    Judged { ids, ratio: count as f64 / length as f64 }
+}

@@ -1,0 +1,105 @@
+//! Training that begins with a model's trunk, which may stay as it is for a while.
+
+use std::collections::BTreeSet;
+
+use burn::module::{Module, ModuleVisitor, Param, ParamId};
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use grpo_model::parameters;
+use serde::{Deserialize, Serialize};
+
+use crate::TrainError;
+use crate::error::in_range;
+
+/// What becomes of the trunk that a training begins with: embeddings, blocks and the last norm, all but the heads that
+/// are this training's own.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TransferConfig {
+    /// The trunk stays as it is.
+    pub freeze_trunk: bool,
+    /// The first step, from 0, that trains it again; without it, none does.
+    pub unfreeze_at_step: Option<u64>,
+    /// What its learning rate is multiplied by from then on.
+    pub unfreeze_learning_rate_factor: f64,
+}
+
+impl Default for TransferConfig {
+    fn default() -> Self {
+        Self { freeze_trunk: false, unfreeze_at_step: None, unfreeze_learning_rate_factor: 0.1 }
+    }
+}
+
+impl TransferConfig {
+    /// Checks ranges once; `section` names the place in the configuration.
+    pub(crate) fn check(&self, section: &str) -> Result<(), TrainError> {
+        let key = format!("{section}.unfreeze_learning_rate_factor");
+        in_range(&key, self.unfreeze_learning_rate_factor, 0.0..=1e3)?;
+        match (self.freeze_trunk, self.unfreeze_at_step) {
+            (false, Some(_)) => Err(TrainError::UnfreezeOfNothing),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the trunk learns nothing in step `step`, from 0.
+    pub(crate) fn is_frozen(&self, step: u64) -> bool {
+        self.freeze_trunk && self.unfreeze_at_step.is_none_or(|first| step < first)
+    }
+}
+
+/// The parameters of the trunk, where they are treated apart.
+pub(crate) struct Trunk {
+    config: TransferConfig,
+    ids: BTreeSet<ParamId>,
+}
+
+impl Trunk {
+    /// The parameters of `model` whose paths say so.
+    pub(crate) fn of<M: Module>(
+        model: &M,
+        config: &TransferConfig,
+        is_of_trunk: impl Fn(&str) -> bool,
+    ) -> Self {
+        let ids = match config.freeze_trunk {
+            false => BTreeSet::new(),
+            true => {
+                let all = parameters(model).into_iter();
+                all.filter(|parameter| is_of_trunk(&parameter.path)).map(|found| found.id).collect()
+            }
+        };
+        Self { config: *config, ids }
+    }
+
+    /// The gradients that step `step` follows.
+    pub(crate) fn admit<M: Module>(
+        &self,
+        model: &M,
+        gradients: GradientsParams,
+        step: u64,
+    ) -> GradientsParams {
+        if !self.config.is_frozen(step) {
+            return gradients;
+        }
+        let mut without = Without { ids: &self.ids, gradients };
+        model.visit(&mut without);
+        without.gradients
+    }
+
+    /// Its parameters, and what their learning rate is multiplied by.
+    pub(crate) fn learning_rate_factor(&self) -> (BTreeSet<ParamId>, f64) {
+        (self.ids.clone(), self.config.unfreeze_learning_rate_factor)
+    }
+}
+
+struct Without<'a> {
+    ids: &'a BTreeSet<ParamId>,
+    gradients: GradientsParams,
+}
+
+impl ModuleVisitor for Without<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if self.ids.contains(&param.id) {
+            let _not_followed = self.gradients.remove::<D>(param.id);
+        }
+    }
+}
