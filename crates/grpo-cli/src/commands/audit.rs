@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::AuditArguments;
-use crate::models::{Trained, load};
+use crate::models::{Trained, read};
 use crate::output::{say, sentence};
 use crate::train_file::TrainFile;
 use crate::{config, device};
@@ -134,7 +134,7 @@ fn stored(path: &Path, file: &TrainFile, is_adapter: bool) -> StoredWeights {
         true => (file.model.as_path(), Trained::Adapter(path)),
         false => (path, Trained::Whole),
     };
-    hash(load(model, trained, file.base_precision, &device::device()).map(|loaded| loaded.policy))
+    hash(read(model, trained, file.base_precision, &device::device()).map(|loaded| loaded.policy))
 }
 
 /// The model that the adapter was trained on.
@@ -142,7 +142,7 @@ fn base(file: &TrainFile) -> StoredWeights {
     if let Some(reason) = missing(&file.model) {
         return StoredWeights::Unknown(reason);
     }
-    let loaded = load(&file.model, Trained::Whole, file.base_precision, &device::device());
+    let loaded = read(&file.model, Trained::Whole, file.base_precision, &device::device());
     hash(loaded.map(|loaded| loaded.policy))
 }
 

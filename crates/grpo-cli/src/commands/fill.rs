@@ -16,9 +16,11 @@ use grpo_rollout::{
 use grpo_sampling::SamplingSettings;
 use rayon::prelude::*;
 
+use crate::device;
+use crate::infill::LoadedInfiller;
 pub(crate) use arguments::FillArguments;
 use arguments::{Order, Rule};
-use models::{Infiller, Judge, Remasker};
+use models::{Judge, Remasker};
 use output::Completion;
 use texts::Text;
 
@@ -45,8 +47,8 @@ pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
         "--quality judge needs a judge: add --judge FOLDER"
     );
 
-    let infiller = Infiller::load(&arguments.model)?;
-    let characters = &infiller.characters;
+    let infiller = LoadedInfiller::load(&arguments.model, &device::device())?;
+    let characters = infiller.characters();
     let texts = texts::texts(arguments, characters, infiller.model.context_length())?;
     let judge = |folder| Judge::load(folder, characters, &texts);
     let first = arguments.judge.as_deref().map(judge).transpose()?;
@@ -117,12 +119,12 @@ fn write(
 /// The fillings of each text.
 fn fill(
     arguments: &FillArguments,
-    infiller: &Infiller,
+    infiller: &LoadedInfiller,
     texts: &[Text],
     remasker: &Remasker,
     quality: Quality<'_>,
 ) -> anyhow::Result<Vec<Vec<Filled>>> {
-    let Infiller { model, characters } = infiller;
+    let (model, characters) = (&infiller.model, infiller.characters());
     let sampling = SamplingSettings {
         temperature: arguments.temperature,
         top_p: Some(arguments.top_p),

@@ -242,7 +242,7 @@ fn compare(
     codec: &Codec,
 ) -> anyhow::Result<()> {
     let ids: Vec<u32> = completion.action_ids().collect();
-    let (prompt, text) = (codec.decode(&prompt.ids), codec.decode(&ids));
+    let (prompt, text) = (codec.decode(&prompt.ids), codec.decode(&completion.text_ids()));
     // Quoted: a text may have line ends.
     if !prompt.is_empty() {
         say(format_args!("prompt       {prompt:?}"));

@@ -252,7 +252,7 @@ fn what_cannot_be_trained_is_refused_in_a_sentence() {
     };
     refuse(
         &["--set", "reward.judge=infiller/model"],
-        "reward.judge: infiller/model is no judge: its model is of the family infiller; `grpo train-judge` writes a judge",
+        "reward.judge: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
     );
     refuse(
         &["--set", "model=judge/model"],
@@ -264,7 +264,7 @@ fn what_cannot_be_trained_is_refused_in_a_sentence() {
     );
     refuse(
         &["--set", "sampling.max_new_tokens=5"],
-        "sampling.max_new_tokens is for models that continue texts, and [passages] are filled in; leave it out",
+        "--set sampling.max_new_tokens=5: sampling.max_new_tokens is for models that continue texts, and [passages] are filled in; leave it out",
     );
     refuse(&["--set", "masking.corruption=bert"], "masking: ");
     let without = |section: &str, until: &str| {

@@ -10,7 +10,7 @@ use grpo_rollout::{
 };
 use grpo_sampling::SamplingSettings;
 
-use crate::infillers::{LENGTH, MASK, Neighbours, SIZE, SPECIALS, blanked, characters, logits};
+use crate::neighbours::{LENGTH, MASK, Neighbours, SIZE, SPECIALS, blanked, characters, logits};
 use crate::support::{in_pool, prompt};
 
 const SEED: u64 = 5;

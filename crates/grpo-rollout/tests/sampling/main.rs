@@ -7,6 +7,7 @@ mod infillers;
 mod infilling;
 mod invariance;
 mod layouts;
+mod neighbours;
 mod refusals;
 mod stops;
 mod support;

@@ -1,40 +1,16 @@
-//! The models of `grpo fill`: who fills blanks, who judges, who says what is filled again.
+//! The models of `grpo fill`: who judges, who says what is filled again.
 
 use std::path::Path;
 
 use anyhow::Context;
 use grpo_data::Characters;
-use grpo_model::{Family, LanguageModel, ModelFolder, ModelSpec, SequenceScorer, Transformer};
+use grpo_model::{LanguageModel, SequenceScorer};
 use grpo_rollout::Critic;
 
 use super::texts::Text;
 use crate::device;
+use crate::infill::LoadedInfiller;
 use crate::models::check_folder;
-
-/// What every folder of a model holds.
-const HOLDS: &str = "config.json, characters.json and model.safetensors";
-
-/// A model that fills blanks.
-pub(super) struct Infiller {
-    pub(super) model: Transformer,
-    pub(super) characters: Characters,
-}
-
-impl Infiller {
-    pub(super) fn load(folder: &Path) -> anyhow::Result<Self> {
-        check_folder(folder, "model", HOLDS)?;
-        let family = ModelSpec::family_of(folder)?;
-        anyhow::ensure!(
-            family == Family::Infiller,
-            "{} is of the family {}, and blanks are filled by an infiller, as `grpo pretrain` with a section [masked_lm] writes one",
-            folder.display(),
-            family.name()
-        );
-        let ModelFolder { spec, model } = ModelFolder::load(folder, &device::device())?;
-        let characters = spec.codec.characters().context("an infiller has characters")?.clone();
-        Ok(Self { model, characters })
-    }
-}
 
 /// A judge of texts of the infiller.
 pub(super) struct Judge {
@@ -49,7 +25,7 @@ impl Judge {
         infiller: &Characters,
         texts: &[Text],
     ) -> anyhow::Result<Self> {
-        check_folder(folder, "judge", HOLDS)?;
+        check_folder(folder, "judge", "config.json, characters.json and model.safetensors")?;
         let (spec, scorer) = SequenceScorer::load(folder, &device::device())?;
         let characters = spec.codec.characters().context("a judge has characters")?.clone();
         let unknown = infiller.characters().iter().find(|&&c| characters.id(c).is_none());
@@ -85,7 +61,11 @@ pub(super) enum Remasker {
 }
 
 impl Remasker {
-    pub(super) fn load(how: &str, infiller: &Infiller, texts: &[Text]) -> anyhow::Result<Self> {
+    pub(super) fn load(
+        how: &str,
+        infiller: &LoadedInfiller,
+        texts: &[Text],
+    ) -> anyhow::Result<Self> {
         let folder = match how {
             "probability" => return Ok(Self::Probability),
             "critic" => {
@@ -93,9 +73,9 @@ impl Remasker {
             }
             folder => Path::new(folder),
         };
-        let other = Infiller::load(folder).context("--remask")?;
+        let other = LoadedInfiller::load(folder, &device::device()).context("--remask")?;
         anyhow::ensure!(
-            other.characters == infiller.characters,
+            other.characters() == infiller.characters(),
             "--remask: {} has other characters than the model; take one that was trained on the same text",
             folder.display()
         );
