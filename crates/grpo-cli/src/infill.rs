@@ -7,6 +7,7 @@ use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::{Characters, DataError, PassageOptions, PassageUnit, Passages};
 use grpo_model::{Family, ModelFolder, ModelSpec, StoredAs, Transformer};
+use grpo_rewards::RewardConfig;
 use grpo_run::{Existing, JsonLinesWriter, RunFolder, write_folder_atomically, write_manifest};
 use grpo_train::{
     JudgeGate, JudgeMeasures, JudgeReport, MaskedLmMeasures, OptimizerStep, StepsObserver,
@@ -125,6 +126,21 @@ pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
         against(&gate, &validation)
     );
     Ok(())
+}
+
+/// Refuses to begin with a judge that did not pass, unless the section says that it may be the reward; what is to be said of
+/// the second one, which decides nothing.
+pub(crate) fn check_judges(reward: &RewardConfig) -> anyhow::Result<Option<String>> {
+    let RewardConfig::Infill { judge, second_judge, accept_failed_judge, .. } = reward else {
+        return Ok(None);
+    };
+    if !accept_failed_judge {
+        passed(judge).with_context(
+            || "reward.judge (reward.accept_failed_judge = true takes it all the same)",
+        )?;
+    }
+    let fault = second_judge.as_deref().and_then(|judge| passed(judge).err());
+    Ok(fault.map(|fault| format!("second judge {fault:#}; that it agrees says little")))
 }
 
 /// What a judge was held against, in words.

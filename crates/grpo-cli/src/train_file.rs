@@ -18,8 +18,9 @@ use serde::{Deserialize, Serialize};
 use crate::config::Origin;
 use crate::device;
 use crate::generate::{actions, decoder};
-use crate::infill::PassageSection;
+use crate::infill::{PassageSection, check_judges};
 use crate::models::{Loaded, Trained, Writer, load, load_infiller};
+use crate::output::say;
 use crate::preflight::PreflightSection;
 use crate::prompts::{PromptSection, Prompts};
 
@@ -256,6 +257,9 @@ impl TrainFile {
         let loaded = load(&self.model, trained, self.base_precision, &device::device().autodiff())
             .with_context(|| format!("model = \"{}\"", self.model.display()))?;
         let of_reward = self.reward_files()?;
+        if let Some(warning) = check_judges(&self.reward)? {
+            say(format_args!("{warning}"));
+        }
         let (longest, reward) =
             (self.sampling.max_new_tokens, self.reward.build(&device::device())?);
         let prompts = match (&self.passages, &self.masking) {

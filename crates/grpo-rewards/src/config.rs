@@ -55,6 +55,9 @@ pub enum RewardConfig {
         /// Model folder of a judge that has no weight, to see whether both still agree.
         #[serde(default)]
         second_judge: Option<PathBuf>,
+        /// Whether a judge that did not pass the gate of its training may be the reward.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        accept_failed_judge: bool,
         /// Weight of 1 − judge.
         #[serde(default = "default_judge_weight")]
         judge_weight: f64,

@@ -234,6 +234,7 @@ mod tests {
         RewardConfig::Infill {
             judge: judge.to_owned(),
             second_judge: second_judge.map(Path::to_owned),
+            accept_failed_judge: false,
             judge_weight: weights[0],
             recovery_weight: weights[1],
         }

@@ -266,7 +266,10 @@ fn what_cannot_be_trained_is_refused_in_a_sentence() {
         &["--set", "sampling.max_new_tokens=5"],
         "--set sampling.max_new_tokens=5: sampling.max_new_tokens is for models that continue texts, and [passages] are filled in; leave it out",
     );
-    refuse(&["--set", "masking.corruption=bert"], "masking: ");
+    refuse(
+        &["--set", "masking.corruption=bert"],
+        "masking: completions can only stand at blanks: `corruption` is \"bert\", so that places that are not blank would be wrong or would count; use `corruption` = \"none\"",
+    );
     let without = |section: &str, until: &str| {
         let (above, rest) = TRAIN.split_once(section).unwrap();
         let (_, below) = rest.split_once(until).unwrap();
@@ -287,6 +290,18 @@ fn what_cannot_be_trained_is_refused_in_a_sentence() {
     refuse_other(
         "other.toml:10: sampling.max_new_tokens is missing: how many tokens a completion may have, from 1 to 1000000",
     );
+    // A judge that is too weak to be a reward, unless it is meant.
+    let report = place.path("judge/model/judge.json");
+    let weak =
+        place.read("judge/model/judge.json").replace("\"passed\": true", "\"passed\": false");
+    fs::remove_file(place.path("judge/model/manifest.json")).unwrap();
+    fs::write(&report, weak).unwrap();
+    let ended = place.run(&["train", "train.toml", "--run", "none"]);
+    assert_eq!(ended.code, Some(1));
+    let said = "error: reward.judge (reward.accept_failed_judge = true takes it all the same): judge/model: the judge did not pass its gate: zero_p90 = ";
+    assert!(ended.stderr.starts_with(said), "{}", ended.stderr);
+    let meant = ["--set", "reward.accept_failed_judge=true", "--set", "train.steps=1"];
+    place.succeed(&[&["train", "train.toml", "--run", "weak"], &meant[..]].concat());
     // Of a text whose characters the infiller has never seen.
     place.write("text.txt", text().replace("gab", "gäb"));
     refuse(&[], "passages: ");

@@ -3,7 +3,6 @@
 mod definition;
 mod denoising;
 mod engine;
-mod infillers;
 mod infilling;
 mod invariance;
 mod layouts;
