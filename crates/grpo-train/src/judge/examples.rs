@@ -143,3 +143,112 @@ impl<'a> JudgeExamples<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use burn::tensor::Device;
+    use grpo_data::{Corruption, Half, Masking, MaskingPlan, PassageOptions, PassageUnit};
+    use grpo_model::{InfillerConfig, ModelConfig};
+
+    use super::*;
+
+    const LENGTH: usize = 30;
+
+    /// Lines of very different lengths, and an infiller that knows nothing.
+    fn data() -> JudgeData {
+        let line = |i: usize| "abcde".chars().cycle().skip(i).take(2 + i % 20).collect::<String>();
+        let text: Vec<String> =
+            (0..200).map(|i| format!("{}{}", line(i), "f".repeat(i / 20))).collect();
+        let options =
+            PassageOptions { length: LENGTH, unit: PassageUnit::Line, validation_fraction: 0.2 };
+        let passages =
+            Passages::of_text(&text.join("\n"), Path::new("text"), &options, None).unwrap();
+        let passages = Arc::new(passages);
+        let stages = vec![Masking::Random { min_ratio: 0.1, max_ratio: 0.9 }];
+        let plan = MaskingPlan::new(stages, Corruption::None).unwrap();
+        let train = MaskedStream::new(passages.clone(), Half::Train, plan, 1, Purpose::Masking);
+        let sizes = InfillerConfig::new(passages.characters().len(), LENGTH, 1, 2, 8);
+        let config = ModelConfig::infiller(&sizes).unwrap();
+        let infiller = Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap();
+        JudgeData { passages, train: train.unwrap(), infiller: Frozen::snapshot(&infiller) }
+    }
+
+    fn examples(data: &JudgeData, micro_batch_tokens: Option<usize>) -> JudgeExamples<'_> {
+        let vocabulary = data.passages.characters().len();
+        let mut settings = FillSettings::default().settings();
+        settings.forbidden = data.passages.characters().specials().to_vec();
+        JudgeExamples {
+            data,
+            natural_share: 0.3,
+            distribution: settings.checked(vocabulary).unwrap(),
+            micro_batch_tokens,
+            natural: CounterRng::new(1, Purpose::Augmentation),
+            drawn: CounterRng::new(1, Purpose::Sampling),
+        }
+    }
+
+    #[test]
+    fn a_ratio_is_a_part_of_the_texts_own_characters() {
+        let data = data();
+        let texts = examples(&data, None).batch(0, 64).unwrap();
+        let masked = data.train.batch(0, 64).unwrap();
+        let mask = data.passages.characters().mask_id();
+        let mut natural = 0;
+        for (text, masked) in texts.iter().zip(&masked) {
+            let blanks = masked.ids.iter().filter(|&&id| id == mask).count();
+            if text.ratio == 0.0 {
+                natural += 1;
+                assert_eq!(text.ids, masked.original);
+                continue;
+            }
+            // Not of the longest text that there could be, which would make short ones look clean.
+            assert_eq!(text.ratio, blanks as f64 / masked.original.len() as f64);
+            for (place, (&id, &before)) in text.ids.iter().zip(&masked.ids).enumerate() {
+                assert!(before == mask || id == before, "place {place} was no blank");
+            }
+        }
+        // Five standard errors of a share of 0.3 among 64.
+        assert!((natural as f64 / 64.0 - 0.3).abs() < 5.0 * (0.21_f64 / 64.0).sqrt(), "{natural}");
+        let lengths = texts.iter().map(|text| text.ids.len());
+        assert!(lengths.clone().max().unwrap() > 2 * lengths.min().unwrap());
+    }
+
+    #[test]
+    fn no_text_keeps_a_blank_or_gets_what_is_no_character() {
+        let data = data();
+        let base = data.passages.characters().base_len() as u32;
+        for step in 0..5 {
+            for text in examples(&data, None).batch(step, 32).unwrap() {
+                assert!(text.ids.iter().all(|&id| id < base), "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn texts_are_a_function_of_the_step_and_not_of_how_they_are_computed() {
+        let data = data();
+        let whole = examples(&data, None).batch(3, 32).unwrap();
+        assert_eq!(whole, examples(&data, Some(20)).batch(3, 32).unwrap());
+        assert_ne!(whole, examples(&data, None).batch(4, 32).unwrap());
+    }
+
+    #[test]
+    fn the_likeliest_characters_alone_are_drawn() {
+        let data = data();
+        let mut one = examples(&data, None);
+        let settings = SamplingSettings {
+            forbidden: data.passages.characters().specials().to_vec(),
+            ..FillSettings { top_k: 1, ..FillSettings::default() }.settings()
+        };
+        one.distribution = settings.checked(data.passages.characters().len()).unwrap();
+        let first = one.batch(0, 16).unwrap();
+        one.drawn = CounterRng::new(2, Purpose::Sampling);
+        assert_eq!(first, one.batch(0, 16).unwrap(), "there is one character to draw");
+        let mut all = examples(&data, None);
+        let first = all.batch(0, 16).unwrap();
+        all.drawn = CounterRng::new(2, Purpose::Sampling);
+        assert_ne!(first, all.batch(0, 16).unwrap());
+    }
+}

@@ -162,3 +162,53 @@ fn masked(mut ids: Vec<u32>, wanted: f64, mask: u32, index: usize, rng: &Counter
     }
     Judged { ids, ratio: count as f64 / length as f64 }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MASK: u32 = 9;
+
+    #[test]
+    fn what_was_replaced_is_what_was_asked_for() {
+        let rng = CounterRng::new(1, Purpose::Evaluation);
+        for (index, wanted, count) in
+            [(2, 0.0, 0), (3, 0.0, 0), (4, 0.3, 3), (5, 0.3, 3), (6, 0.81, 9), (7, 0.81, 9)]
+        {
+            let text = masked(vec![1; 10], wanted, MASK, index, &rng);
+            let blanks: Vec<usize> = (0..10).filter(|&place| text.ids[place] == MASK).collect();
+            assert_eq!(blanks.len(), count, "{index}");
+            assert_eq!(text.ratio, count as f64 / 10.0);
+            if index % 2 == 1 {
+                assert!(blanks.windows(2).all(|pair| pair[1] == pair[0] + 1), "{blanks:?}");
+            }
+        }
+        let places = |index| masked(vec![1; 10], 0.3, MASK, index, &rng).ids;
+        assert_ne!(places(4), places(6));
+        assert_ne!(places(5), places(7));
+    }
+
+    /// Outputs that are the ratios themselves, and natural texts of which a tenth is taken for corrupted.
+    #[test]
+    fn measures_are_of_the_right_texts() {
+        let natural = (0..10).map(|i| Judged { ids: vec![i], ratio: 0.0 }).collect();
+        let spread =
+            (0..10).map(|i| Judged { ids: vec![100 + i], ratio: f64::from(i) / 10.0 }).collect();
+        let score = |texts: &[Judged]| -> Vec<f64> {
+            let score = |text: &Judged| match text.ids[0] {
+                9 => 0.5,
+                0..9 => 0.0,
+                _ => text.ratio,
+            };
+            texts.iter().map(score).collect()
+        };
+        let measures = ValidationTexts { natural, spread }.measures(score);
+        let error = |r: f64| (r - corruption_target(r)).powi(2);
+        let spread_errors: f64 = (0..10).map(|i| error(f64::from(i) / 10.0)).sum();
+        assert!((measures.eval_loss - (spread_errors + 0.25) / 20.0).abs() < 1e-12);
+        assert!((measures.zero_mean - 0.05).abs() < 1e-12);
+        // The 8.1th of ten: a tenth of the way to 0.5.
+        assert!((measures.zero_p90 - 0.05).abs() < 1e-12, "{}", measures.zero_p90);
+        assert!((measures.pearson - 1.0).abs() < 1e-12 && (measures.spearman - 1.0).abs() < 1e-12);
+    }
+}

@@ -71,10 +71,10 @@ pub(super) fn loss(
     let (mut rows, mut signs) = (Vec::new(), Vec::new());
     for (index, (text, filled)) in texts.iter().zip(filled).enumerate() {
         let first = batch.rows(index).start;
-        for place in 0..filled.len() {
+        for (place, &id) in filled.iter().enumerate() {
             if scope == CriticScope::MaskedAndIgnore || text.is_target[place] {
                 rows.push(first + place);
-                signs.push(if filled[place] == text.original[place] { -1.0_f32 } else { 1.0 });
+                signs.push(if id == text.original[place] { -1.0_f32 } else { 1.0 });
             }
         }
     }

@@ -44,7 +44,7 @@ pub(crate) fn stream(
 
 pub(crate) fn sizes(passages: &Passages, critic: bool) -> InfillerConfig {
     let (vocabulary, length) = (passages.characters().len(), passages.options().length);
-    InfillerConfig { critic, ..InfillerConfig::new(vocabulary, length, 2, 4, 32) }
+    InfillerConfig { critic, ..InfillerConfig::new(vocabulary, length, 2, 2, 64) }
 }
 
 pub(crate) fn infiller(passages: &Passages, critic: bool) -> Transformer {
