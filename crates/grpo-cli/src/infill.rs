@@ -8,7 +8,10 @@ use burn::tensor::Device;
 use grpo_data::{Characters, DataError, PassageOptions, PassageUnit, Passages};
 use grpo_model::{Family, ModelFolder, ModelSpec, StoredAs, Transformer};
 use grpo_run::{Existing, JsonLinesWriter, RunFolder, write_folder_atomically, write_manifest};
-use grpo_train::{OptimizerStep, StepsObserver, TrainError, Validated};
+use grpo_train::{
+    JudgeGate, JudgeMeasures, JudgeReport, MaskedLmMeasures, OptimizerStep, StepsObserver,
+    TrainError, Validated,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::models::check_folder;
@@ -16,7 +19,7 @@ use crate::output::{Progress, say};
 use crate::run_files::observer_error;
 
 /// What a judge's folder says of its training.
-pub(crate) const JUDGE_REPORT: &str = "judge.json";
+const JUDGE_REPORT: &str = "judge.json";
 
 /// What passages are made of.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -99,18 +102,58 @@ impl LoadedInfiller {
     }
 }
 
-/// Puts a model folder, with the hashes of its files and `other` files, in the place of the one that may be there.
+/// What `grpo train-judge` found of the judge in `folder`.
+pub(crate) fn judge_report(folder: &Path) -> anyhow::Result<JudgeReport> {
+    let path = folder.join(JUDGE_REPORT);
+    let text = std::fs::read_to_string(&path).with_context(|| {
+        format!(
+            "cannot read {}, which says how good the judge is; `grpo train-judge` writes it beside the weights",
+            path.display()
+        )
+    })?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} is no report of a judge", path.display()))
+}
+
+/// Refuses a judge that did not pass the gate of its training.
+pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
+    let JudgeReport { passed, gate, validation, .. } = judge_report(folder)?;
+    anyhow::ensure!(
+        passed,
+        "{}: the judge did not pass its gate: {}; train a better one",
+        folder.display(),
+        against(&gate, &validation)
+    );
+    Ok(())
+}
+
+/// What a judge was held against, in words.
+pub(crate) fn against(gate: &JudgeGate, found: &JudgeMeasures) -> String {
+    format!(
+        "zero_p90 = {:.3} (at most {}), Spearman = {:.3} (at least {})",
+        found.zero_p90, gate.max_zero_p90, found.spearman, gate.min_spearman
+    )
+}
+
+/// How far an infiller is, in words.
+pub(crate) fn infiller_words(measures: &MaskedLmMeasures) -> String {
+    let MaskedLmMeasures { eval_loss, eval_accuracy } = measures;
+    format!("validation loss {eval_loss:.4}, blanks right {:.1} %", 100.0 * eval_accuracy)
+}
+
+/// Puts a model folder, with the hashes of its files and what was found of a judge, in the place of the one that may be there.
 pub(crate) fn save_model(
     target: &Path,
     spec: &ModelSpec,
     model: &Transformer,
-    other: &[(&str, String)],
+    report: Option<&JudgeReport>,
 ) -> anyhow::Result<()> {
     write_folder_atomically(target, Existing::Replace, |folder| {
         spec.write(folder, model, StoredAs::F32)?;
-        for (name, content) in other {
-            let path = folder.join(name);
-            std::fs::write(&path, content)
+        if let Some(report) = report {
+            let path = folder.join(JUDGE_REPORT);
+            let json = serde_json::to_string_pretty(report)? + "\n";
+            std::fs::write(&path, json)
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         anyhow::Ok(write_manifest(folder)?)
@@ -124,22 +167,24 @@ pub(crate) struct StepsFiles<'a, M, E> {
     /// Of the last look at the validation half, in words.
     words: fn(&E) -> String,
     last: String,
-    save: Box<dyn FnMut(&Validated<E>, &M) -> anyhow::Result<()> + 'a>,
+    save: Option<Save<'a, M, E>>,
 }
 
+type Save<'a, M, E> = Box<dyn FnMut(&Validated<E>, &M) -> anyhow::Result<()> + 'a>;
+
 impl<'a, M, E> StepsFiles<'a, M, E> {
-    /// `save` gets the best model so far.
+    /// `save` gets the best model so far; without it nothing of the model is kept.
     pub(crate) fn new(
         folder: &RunFolder,
         words: fn(&E) -> String,
-        save: impl FnMut(&Validated<E>, &M) -> anyhow::Result<()> + 'a,
+        save: Option<impl FnMut(&Validated<E>, &M) -> anyhow::Result<()> + 'a>,
     ) -> anyhow::Result<Self> {
         Ok(Self {
             metrics: JsonLinesWriter::open(&folder.metrics_path())?,
             progress: None,
             words,
             last: String::new(),
-            save: Box::new(save),
+            save: save.map(|save| Box::new(save) as Save<'a, M, E>),
         })
     }
 
@@ -160,10 +205,13 @@ impl<M, E: Serialize> StepsObserver<M, E> for StepsFiles<'_, M, E> {
     fn validated(&mut self, validated: &Validated<E>, model: &M) -> Result<(), TrainError> {
         self.metrics.append(validated).map_err(observer_error)?;
         let words = (self.words)(&validated.measures);
-        if validated.best {
-            (self.save)(validated, model).map_err(observer_error)?;
-        }
-        let saved = if validated.best { ", saved" } else { "" };
+        let saved = match &mut self.save {
+            Some(save) if validated.best => {
+                save(validated, model).map_err(observer_error)?;
+                ", saved"
+            }
+            _ => "",
+        };
         let line = format!("step {}: {words}{saved}", validated.train_step);
         self.progress.iter().for_each(|progress| progress.say(&line));
         self.last = format!("  {words}");

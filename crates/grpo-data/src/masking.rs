@@ -46,7 +46,7 @@ pub enum Masking {
     /// The places of `spans` spans, each between two places drawn among all, the two among them: `2 · spans` places are
     /// drawn, sorted, and taken in pairs. All of them become MASK, whatever the corruption.
     Span {
-        /// How many, at least 1.
+        /// How many, from 1 to 10,000.
         spans: u32,
     },
     /// A part of the lines, at least one, each replaced by another whole line of the same half. For judges: there is
@@ -100,6 +100,9 @@ pub struct MaskedText {
     pub stage: usize,
 }
 
+/// Far more than any passage has room for; each is two draws.
+const MOST_SPANS: u32 = 10_000;
+
 impl Masking {
     /// Checks the numbers; `key` is where they stand, for the message.
     pub(crate) fn check(&self, key: &str) -> Result<(), DataError> {
@@ -135,8 +138,8 @@ impl Masking {
                 }
                 weights(&[("p1", p1), ("p2", p2)])
             }
-            Self::Span { spans: 0 } => wrong("spans", 0.0, "at least 1"),
-            Self::Span { .. } => Ok(()),
+            Self::Span { spans: 1..=MOST_SPANS } => Ok(()),
+            Self::Span { spans } => wrong("spans", spans.into(), "a whole number from 1 to 10000"),
             Self::Replacement {
                 min_ratio,
                 max_ratio,

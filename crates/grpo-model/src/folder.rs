@@ -167,7 +167,7 @@ pub enum ModelFolderError {
     },
     /// A model of characters, and no file that says which they are.
     #[error(
-        "{folder} has no characters.json: the ids of an {family} are characters, MASK, PAD and CLS, and that file lists them; take it from the text that the model is trained on, as `grpo pretrain` does"
+        "{folder} has no characters.json: ids of the family {family} are characters, MASK, PAD and CLS, and that file lists them; take it from the text that the model is trained on, as `grpo pretrain` does"
     )]
     NoCharacters {
         /// The folder.

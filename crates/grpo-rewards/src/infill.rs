@@ -131,8 +131,8 @@ impl Reward for InfillReward {
 
     fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
         let original: String = Blanked::of(fields)?.original.iter().collect();
-        let judges = std::iter::once(&self.judge).chain(&self.second_judge);
-        judges.map(|judge| judge.read(&original).map(drop)).collect()
+        let mut judges = std::iter::once(&self.judge).chain(&self.second_judge);
+        judges.try_for_each(|judge| judge.read(&original).map(drop))
     }
 }
 
@@ -301,8 +301,26 @@ mod tests {
             assert_eq!(&reward.score(std::slice::from_ref(sample))[0], outcome);
         }
         assert_ne!(part(&together[0], "judge"), part(&together[1], "judge"));
-        let one_thread = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
-        assert_eq!(one_thread.install(|| reward.score(&samples)), together);
+    }
+
+    /// Large enough for operations that are cut into parts for threads.
+    #[test]
+    fn the_number_of_threads_and_the_texts_beside_it_are_no_part_of_a_reward() {
+        let characters = Characters::of_texts(["abc"]).unwrap();
+        let sizes = InfillerConfig::new(characters.len(), 200, 2, 4, 96);
+        let config = ModelConfig::sequence_scorer(&sizes).unwrap();
+        let folder = model_folder(config, Codec::of_characters(characters), 1);
+        let reward = reward(&folder, [1.0, 0.0]);
+        let texts = (0..9).map(|i| "abcca".repeat(40 - 3 * i));
+        let samples: Vec<Sample> =
+            texts.map(|text| sample(&text, &text.replacen('b', "␣", 7), &text)).collect();
+        let alone: Vec<Outcome> =
+            samples.iter().flat_map(|sample| reward.score(std::slice::from_ref(sample))).collect();
+        assert!(alone.iter().all(|outcome| outcome.total().is_some()));
+        for threads in [1, 3, 4] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            assert_eq!(pool.install(|| reward.score(&samples)), alone, "{threads} threads");
+        }
     }
 
     #[test]

@@ -192,6 +192,14 @@ pub enum TrainError {
         /// The key.
         to: u64,
     },
+    /// Lines in the place of characters.
+    #[error(
+        "masking.stages[{stage}] replaces whole lines, and leaves nothing to fill in; it is for judges, so take it out"
+    )]
+    LineStage {
+        /// Its place in the list, from 0.
+        stage: usize,
+    },
     /// Texts that nothing can be learned from.
     #[error(transparent)]
     Data(#[from] grpo_data::DataError),

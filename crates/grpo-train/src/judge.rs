@@ -48,7 +48,7 @@ impl JudgeConfig {
     /// The first key that is out of its range, or that has no effect.
     pub fn check(&self) -> Result<(), TrainError> {
         self.steps.check("judge")?;
-        in_range("data.natural_share", self.natural_share, 0.0..=0.99)?;
+        in_range("natural_share", self.natural_share, 0.0..=0.99)?;
         self.fill.check()?;
         self.scaling.check("scaling")?;
         self.transfer.check("transfer")?;

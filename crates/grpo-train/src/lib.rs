@@ -47,8 +47,9 @@ pub use judge::{
 pub use learner::{Learner, Lesson, LessonTimes, Update};
 pub use loss_settings::{AdvantageSettings, LossSettings};
 pub use masked_lm::{
-    CriticConfig, CriticScope, EntropyWeighting, JudgeWeighting, MaskRatioWeighting, MaskedData,
-    MaskedLmConfig, MaskedLmMeasures, ModifierConfig, train_masked_lm,
+    CriticConfig, CriticScope, DEFAULT_EVAL_BATCHES, EntropyWeighting, JudgeWeighting,
+    MaskRatioWeighting, MaskedData, MaskedLmConfig, MaskedLmMeasures, ModifierConfig,
+    train_masked_lm,
 };
 pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};

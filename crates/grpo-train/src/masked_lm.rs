@@ -3,12 +3,14 @@
 mod batch;
 mod critic;
 mod modifiers;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_data::{Characters, CounterRng, MaskedStream, MaskedText, Purpose};
+use grpo_data::{Characters, CounterRng, MaskedStream, MaskedText, Masking, Purpose};
 use grpo_kernels::gather_rows;
 use grpo_logprob::score;
 use grpo_model::{Dropout, LanguageModel, SequenceScorer, Transformer};
@@ -40,6 +42,13 @@ pub struct MaskedLmConfig {
 }
 
 impl MaskedLmConfig {
+    /// Plain cross-entropy.
+    pub fn plain(steps: StepsConfig) -> Self {
+        let transfer = TransferConfig::default();
+        let modifiers = ModifierConfig::default();
+        Self { steps, eval_batches: DEFAULT_EVAL_BATCHES, modifiers, critic: None, transfer }
+    }
+
     /// Checks ranges and combinations once.
     ///
     /// # Errors
@@ -57,6 +66,9 @@ impl MaskedLmConfig {
         }
     }
 }
+
+/// Batches of a look at the validation half, where nothing else is said.
+pub const DEFAULT_EVAL_BATCHES: u64 = 10;
 
 /// What an infiller is trained on.
 pub struct MaskedData {
@@ -100,6 +112,12 @@ pub fn train_masked_lm(
                 "the model has a critic (critic = true), and no section [critic] says how it learns; add it, or make a model without one"
             }
         }));
+    }
+    for stream in [&data.train, &data.validation] {
+        let is_line = |stage: &Masking| matches!(stage, Masking::Line { .. });
+        if let Some(stage) = stream.plan().stages().iter().position(is_line) {
+            return Err(TrainError::LineStage { stage });
+        }
     }
     let settings = SamplingSettings {
         forbidden: data.characters.specials().to_vec(),

@@ -8,13 +8,15 @@ use grpo_data::{Codec, Half, MaskedStream, MaskingPlan, Passages, Purpose};
 use grpo_model::{InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
 use grpo_run::DataFile;
 use grpo_train::{
-    CriticConfig, MaskedData, MaskedLmConfig, MaskedLmMeasures, ModifierConfig, StepsConfig,
-    TransferConfig, Validated, train_masked_lm,
+    CriticConfig, DEFAULT_EVAL_BATCHES, MaskedData, MaskedLmConfig, MaskedLmMeasures,
+    ModifierConfig, StepsConfig, TransferConfig, Validated, train_masked_lm,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::args::RunArguments;
-use crate::infill::{LoadedInfiller, PassageSection, StepsFiles, save_model};
+use crate::infill::{
+    LoadedInfiller, PassageSection, StepsFiles, infiller_words, passed, save_model,
+};
 use crate::output::say;
 use crate::run_files::create_run;
 use crate::{config, device};
@@ -65,7 +67,7 @@ struct ValidationSection {
 
 impl Default for ValidationSection {
     fn default() -> Self {
-        Self { batches: 10 }
+        Self { batches: DEFAULT_EVAL_BATCHES }
     }
 }
 
@@ -94,6 +96,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
             "{}: the judge has other characters than the text; take one that was trained on the same",
             folder.display()
         );
+        passed(folder)?;
         anyhow::Ok(judge)
     });
     let judge = judge.transpose().context("modifiers.judge.model")?;
@@ -116,20 +119,15 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let target = folder.path().join("model");
     let Beginning { spec, model, .. } = beginning;
     let save = |_: &Validated<MaskedLmMeasures>, model: &Transformer| {
-        save_model(&target, &spec, model, &[])
+        save_model(&target, &spec, model, None)
     };
-    let mut observer = StepsFiles::new(&folder, words, save)?;
+    let mut observer = StepsFiles::new(&folder, infiller_words, Some(save))?;
     let trained =
         train_masked_lm(model, &data, judge.as_ref(), &settings, file.seed, &mut observer);
     observer.finish();
     trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
     say(format_args!("{:<12} {}", "model", target.display()));
     Ok(())
-}
-
-fn words(measures: &MaskedLmMeasures) -> String {
-    let MaskedLmMeasures { eval_loss, eval_accuracy } = measures;
-    format!("validation loss {eval_loss:.4}, blanks right {:.1} %", 100.0 * eval_accuracy)
 }
 
 /// What the training begins with.

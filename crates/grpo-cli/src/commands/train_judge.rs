@@ -1,20 +1,24 @@
 //! `grpo train-judge`: a sequence scorer learns how much of a text an infiller has replaced.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Corruption, Half, MaskedStream, MaskingPlan, Purpose};
+use grpo_data::{Corruption, Half, MaskedStream, Masking, MaskingPlan, Passages, Purpose};
 use grpo_model::{Frozen, InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
-use grpo_run::DataFile;
+use grpo_run::{DataFile, RunFolder};
 use grpo_train::{
     FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures, JudgeReport, JudgeScaling,
-    JudgeValidationConfig, StepsConfig, TransferConfig, Validated, train_judge,
+    JudgeValidationConfig, MaskedData, MaskedLmConfig, MaskedLmMeasures, StepsConfig,
+    TransferConfig, Validated, train_judge, train_masked_lm,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::args::RunArguments;
-use crate::infill::{JUDGE_REPORT, LoadedInfiller, PassageSection, StepsFiles, save_model};
+use crate::infill::{
+    LoadedInfiller, PassageSection, StepsFiles, against, infiller_words, save_model,
+};
 use crate::output::say;
 use crate::run_files::create_run;
 use crate::{config, device};
@@ -37,6 +41,9 @@ struct JudgeFile {
     #[serde(default)]
     model: Option<JudgeSection>,
     judge: StepsConfig,
+    /// How a judge that begins with nothing first learns to fill blanks itself, as an infiller does.
+    #[serde(default)]
+    masked_lm: Option<StepsConfig>,
     /// Part of the training texts that nothing is replaced in.
     #[serde(default = "default_natural_share")]
     natural_share: f64,
@@ -83,7 +90,16 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         validation: file.validation,
     };
     let checked = settings.check().and_then(|()| file.gate.check());
+    let checked = checked.and_then(|()| match &file.masked_lm {
+        Some(steps) => steps.check("masked_lm"),
+        None => Ok(()),
+    });
     checked.map_err(|error| origin.explain(error))?;
+    anyhow::ensure!(
+        file.masked_lm.is_none() || !file.start_from_infiller,
+        "{}[masked_lm] is for a judge that begins with nothing, and this one begins as the infiller; leave it out, or set start_from_infiller = false",
+        origin.place("masked_lm")
+    );
     anyhow::ensure!(
         file.masking.corruption() == Corruption::None,
         "{}a judge learns from blanks that the infiller fills, and masking.corruption = \"bert\" leaves random characters beside them; leave it out",
@@ -94,7 +110,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         .with_context(|| format!("infiller = \"{}\"", file.infiller.display()))?;
     infiller.sees(&file.data, &file.infiller)?;
     let passages = file.data.read(Some(infiller.characters()))?;
-    let (spec, judge) = beginning(&file, &infiller, &device)?;
+    let (spec, mut judge) = beginning(&file, &infiller, &device)?;
     let plan = file.masking.clone().for_judge();
     let train = MaskedStream::new(passages.clone(), Half::Train, plan, file.seed, Purpose::Masking)
         .context("masking")?;
@@ -106,6 +122,10 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let info = config::run_info(file.seed, files);
     let folder = create_run(&file.run, arguments.force, &config::resolved(&file)?, &info)?;
     let target = folder.path().join("model");
+    if let Some(steps) = file.masked_lm {
+        let trunk = own_trunk(&file, steps, &spec, &data.passages, &folder, &device)?;
+        judge = SequenceScorer::from_trunk(&spec.config, &trunk, file.seed, &device)?;
+    }
     let mut report = None;
     let save = |validated: &Validated<JudgeMeasures>, judge: &SequenceScorer| {
         let saved = JudgeReport {
@@ -115,11 +135,10 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
             texts: file.validation,
             train_step: validated.train_step,
         };
-        let json = serde_json::to_string_pretty(&saved)? + "\n";
         report = Some(saved);
-        save_model(&target, &spec, judge.model(), &[(JUDGE_REPORT, json)])
+        save_model(&target, &spec, judge.model(), Some(&saved))
     };
-    let mut observer = StepsFiles::new(&folder, words, save)?;
+    let mut observer = StepsFiles::new(&folder, words, Some(save))?;
     let trained = train_judge(judge, &data, &settings, file.seed, &mut observer);
     observer.finish();
     drop(observer);
@@ -159,6 +178,37 @@ fn beginning(
     }
 }
 
+/// An infiller of the judge's own sizes, which fills the same masks, but for replaced lines: it leaves nothing of its
+/// training but its trunk.
+fn own_trunk(
+    file: &JudgeFile,
+    steps: StepsConfig,
+    spec: &ModelSpec,
+    passages: &Arc<Passages>,
+    folder: &RunFolder,
+    device: &Device,
+) -> anyhow::Result<Transformer> {
+    let sizes = InfillerConfig::of(&spec.config).expect("it is a judge's");
+    let model = Transformer::random(&ModelConfig::infiller(&sizes)?, file.seed, device)?;
+    let stages = file.masking.stages().iter();
+    let stages = stages.filter(|stage| !matches!(stage, Masking::Line { .. })).cloned();
+    let plan = MaskingPlan::new(stages.collect(), Corruption::None)
+        .context("[masked_lm] fills blanks, and [masking] has only lines that are replaced")?;
+    let stream =
+        |half, purpose| MaskedStream::new(passages.clone(), half, plan.clone(), file.seed, purpose);
+    let data = MaskedData {
+        characters: passages.characters().clone(),
+        train: stream(Half::Train, Purpose::Masking)?,
+        validation: stream(Half::Validation, Purpose::Evaluation)?,
+    };
+    let config = MaskedLmConfig::plain(steps);
+    let none = None::<fn(&Validated<MaskedLmMeasures>, &Transformer) -> anyhow::Result<()>>;
+    let mut observer = StepsFiles::new(folder, infiller_words, none)?;
+    let trained = train_masked_lm(model, &data, None, &config, file.seed, &mut observer);
+    observer.finish();
+    trained.with_context(|| format!("the training of {} ended early", file.run.display()))
+}
+
 fn words(measures: &JudgeMeasures) -> String {
     let JudgeMeasures { eval_loss, zero_mean, zero_p90, pearson, spearman } = measures;
     format!(
@@ -170,10 +220,7 @@ fn words(measures: &JudgeMeasures) -> String {
 fn verdict(report: &JudgeReport, target: &Path) -> anyhow::Result<()> {
     let JudgeReport { passed, gate, validation, .. } = report;
     say(format_args!("{:<12} {}", "judge", target.display()));
-    let found = format!(
-        "zero_p90 = {:.3} (at most {}), Spearman = {:.3} (at least {})",
-        validation.zero_p90, gate.max_zero_p90, validation.spearman, gate.min_spearman
-    );
+    let found = against(gate, validation);
     anyhow::ensure!(
         passed,
         "the judge did not pass, so it is no reward: {found}; train it longer or larger"

@@ -43,7 +43,7 @@ impl MemoryPlan {
         longest_prompt: usize,
         lengths: Option<Lengths>,
     ) -> Self {
-        let (train, sampling) = (&file.train, &file.sampling);
+        let (train, sampling) = (&file.train, &file.grpo().sampling);
         let limit = sampling.max_new_tokens;
         let Lengths { mean, longest } =
             lengths.unwrap_or(Lengths { mean: limit as f64, longest: limit });
@@ -62,8 +62,11 @@ impl MemoryPlan {
         let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
         let rows = completions.max(f64::from(file.eval.samples)).min(sampling.batch_size as f64);
         let prompt = longest_prompt as f64;
-        let step_tokens = f64::from(train.prompts_per_step) * prompt + completions * mean;
-        let alone = prompt + longest as f64;
+        let fills = file.passages.is_some();
+        // A text with blanks is read once for its whole group, and what is scored are its blanks.
+        let own = if fills { 0.0 } else { 1.0 };
+        let step_tokens = f64::from(train.prompts_per_step) * prompt + own * completions * mean;
+        let alone = prompt + own * longest as f64;
         let tokens = step_tokens.min((train.micro_batch_tokens as f64).max(alone));
         let micro_batches = (step_tokens / tokens).ceil();
 
@@ -77,7 +80,10 @@ impl MemoryPlan {
             _ => all / 2.0,
         };
         let exact = file.loss.resolve().is_ok_and(|loss| loss.kl.estimator == KlEstimator::Exact);
-        let logits = if exact { 6.0 * tokens * of.description.vocabulary as f64 } else { 0.0 };
+        let scored = if fills { completions * mean * tokens / step_tokens } else { tokens };
+        let logits = if exact { 6.0 * scored * of.description.vocabulary as f64 } else { 0.0 };
+        // States of a blank, once for each completion, and their gradients.
+        let repeated = if fills { 3.0 * scored * of.description.width as f64 } else { 0.0 };
         // A second micro-batch has gradients of its own, which are added to the first's.
         let gradients = trained * if micro_batches > 1.0 { 2.0 } else { 1.0 };
         let activations = of.activations(tokens, train.activation_checkpointing);
@@ -90,13 +96,25 @@ impl MemoryPlan {
             ],
             sampling: vec![
                 part("snapshot", rounded, "set sampling.weights = \"f32\""),
-                part("sampling", of.sampling(rows, prompt + mean), "lower sampling.batch_size"),
+                match fills {
+                    // Each thread reads a text.
+                    true => part(
+                        "sampling",
+                        of.activations(rayon::current_num_threads() as f64 * prompt, true),
+                        "lower passages.length",
+                    ),
+                    false => part(
+                        "sampling",
+                        of.sampling(rows, prompt + mean),
+                        "lower sampling.batch_size",
+                    ),
+                },
             ],
             update: vec![
                 part("gradients", gradients, of_trained),
                 part(
                     "activations",
-                    activations + logits,
+                    activations + logits + repeated,
                     if train.activation_checkpointing {
                         "lower train.micro_batch_tokens"
                     } else {

@@ -87,11 +87,17 @@ impl Trial {
         let [least, most] =
             [f64::min, f64::max].map(|end| rewards.iter().copied().reduce(end).unwrap_or(f64::NAN));
         let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
+        let lengths = match file.passages {
+            Some(_) => format!("{:.0} blanks on average", self.lengths().mean),
+            None => format!(
+                "{:.0} tokens on average; {:.0} % cut at max_new_tokens = {}",
+                self.lengths().mean,
+                100.0 * cut as f64 / all as f64,
+                file.sampling.max_new_tokens
+            ),
+        };
         let mut lines = vec![format!(
-            "trial        {all} completions, {different} different: rewards {least:.3} to {most:.3}, mean {mean:.3}; {:.0} tokens on average; {:.0} % cut at max_new_tokens = {}",
-            self.lengths().mean,
-            100.0 * cut as f64 / all as f64,
-            file.sampling.max_new_tokens
+            "trial        {all} completions, {different} different: rewards {least:.3} to {most:.3}, mean {mean:.3}; {lengths}"
         )];
         let mut warn = |warning: String| lines.push(format!("warning: {warning}"));
         if let Some(reason) = failed.first() {

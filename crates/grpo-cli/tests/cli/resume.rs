@@ -29,13 +29,13 @@ fn place(steps: u32) -> Place {
 
 /// Everything that a run leaves behind and that no clock is in: the files of the model, and the metrics.
 #[derive(Debug, PartialEq)]
-struct Result {
+pub(crate) struct Result {
     model: Vec<(PathBuf, Vec<u8>)>,
     metrics: Vec<Map<String, Value>>,
     completions: Vec<(PathBuf, Vec<u8>)>,
 }
 
-fn result(run: &Path) -> Result {
+pub(crate) fn result(run: &Path) -> Result {
     let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let metrics = text.lines().map(|line| {
         let mut line: Map<String, Value> = serde_json::from_str(line).unwrap();
@@ -70,7 +70,13 @@ fn kills() -> u32 {
 
 /// Kills runs of `train.toml` in `place` at random moments of the time that a whole one takes, and resumes them: each then
 /// is as `expected`, to the last bit, and proves itself.
-fn kill_and_resume(place: &Place, kills: u32, seed: u64, whole: Duration, expected: &Result) {
+pub(crate) fn kill_and_resume(
+    place: &Place,
+    kills: u32,
+    seed: u64,
+    whole: Duration,
+    expected: &Result,
+) {
     let rng = CounterRng::new(seed, Purpose::Evaluation);
     for kill in 0..kills {
         let run = format!("run-{kill}");

@@ -23,6 +23,11 @@ impl Place {
         Self(tempfile::tempdir().unwrap())
     }
 
+    /// The folder itself.
+    pub(crate) fn into_folder(self) -> TempDir {
+        self.0
+    }
+
     /// A place with `train.toml` for the small model.
     pub(crate) fn for_training() -> Self {
         let place = Self::new();

@@ -81,10 +81,13 @@ fn spans_are_masked_whole_whatever_the_corruption() {
         assert!((1..=3).contains(&(0..100).filter(begins).count()));
         check_pure(&text);
     }
-    // The distance of two places drawn of n is (n² − 1)/3n on average, and both ends belong to the span.
-    let one = pure(Masking::Span { spans: 1 }, 100, 900);
-    let mean = one.iter().map(count).sum::<usize>() as f64 / 900.0;
-    assert!((mean - 34.33).abs() < 4.0, "{mean}");
+    // Of two places, both ends are the same at half of the draws, each as often as the other.
+    let mut counts = [0i32; 3];
+    for text in pure(Masking::Span { spans: 1 }, 2, 4000) {
+        counts[usize::from(text.is_target[0]) + 2 * usize::from(text.is_target[1]) - 1] += 1;
+    }
+    let near = |found: i32, expect: i32| (found - expect).abs() < 160;
+    assert!(near(counts[0], 1000) && near(counts[1], 1000) && near(counts[2], 2000), "{counts:?}");
 }
 
 #[test]
@@ -179,6 +182,14 @@ fn lines_are_replaced_by_other_lines_of_the_same_half() {
             assert_eq!(replaced, (n * 3 / 10).max(1));
             assert_eq!(text.ratio, replaced as f64 / n as f64);
         }
+    }
+}
+
+#[test]
+fn of_few_lines_one_is_replaced() {
+    let plan = MaskingPlan::new(vec![line_masking(0.3, 0.3)], Corruption::None).unwrap();
+    for text in stream(&passages(PassageUnit::Lines, 15), Half::Train, plan).batch(0, 30).unwrap() {
+        assert_eq!(count(&text), 7);
     }
 }
 
@@ -366,7 +377,12 @@ fn numbers_outside_their_ranges_are_refused_by_key() {
         r#"{"type": "sticky", "ratio": 0.5, "p1": -1, "p2": 0.2}"#,
         "`stages[1].p1` is -1; expected a number that is 0 or more",
     );
-    check(r#"{"type": "span", "spans": 0}"#, "`stages[1].spans` is 0; expected at least 1");
+    for spans in [0, 10_001, u32::MAX] {
+        check(
+            &format!(r#"{{"type": "span", "spans": {spans}}}"#),
+            &format!("`stages[1].spans` is {spans}; expected a whole number from 1 to 10000"),
+        );
+    }
     check(
         r#"{"type": "replacement", "max_ratio": 0.5, "fragment": -1}"#,
         "`stages[1].fragment` is -1; expected a number that is 0 or more",

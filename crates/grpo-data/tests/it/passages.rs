@@ -64,6 +64,7 @@ fn line_ends_and_byte_order_marks_are_those_of_any_editor() {
     let passages = read("\u{feff}ab\r\ncd\ref\r\n", &options(PassageUnit::Line, 8)).unwrap();
     assert_eq!(passages.characters().characters(), ['a', 'b', 'c', 'd', 'e', 'f']);
     assert_eq!(drawn(&passages, Half::Train, 50), texts(["ab", "cd"]));
+    assert_eq!(passages.report().lines, 3);
 }
 
 #[test]

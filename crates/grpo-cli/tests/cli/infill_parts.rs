@@ -1,0 +1,250 @@
+//! `grpo pretrain` of an infiller and `grpo train-judge`.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::Place;
+use crate::texts::{entries, objects};
+
+const INFILLER: &str = r#"run = "infiller"
+seed = 1
+
+[data]
+file = "text.txt"
+length = 16
+
+[masking]
+stages = [{ type = "random", max_ratio = 0.8 }]
+
+[model]
+n_layer = 1
+n_head = 2
+n_embd = 16
+
+[masked_lm]
+steps = 60
+batch_size = 16
+eval_every = 30
+
+[masked_lm.optimizer]
+learning_rate = 1e-2
+
+[validation]
+batches = 2
+"#;
+
+const JUDGE: &str = r#"run = "judge"
+seed = 2
+infiller = "infiller/model"
+natural_share = 0.3
+
+[data]
+file = "text.txt"
+length = 16
+
+[masking]
+stages = [{ type = "random", max_ratio = 0.9 }, { type = "line", min_ratio = 0.1, max_ratio = 0.9 }]
+
+[judge]
+steps = 20
+batch_size = 8
+eval_every = 10
+
+[judge.optimizer]
+learning_rate = 1e-2
+
+[validation]
+natural = 20
+spread = 40
+
+[gate]
+max_zero_p90 = 1.0
+min_spearman = -1.0
+"#;
+
+/// Lines that are all alike but for where they begin.
+fn text() -> String {
+    (0..120).map(|i| format!("{}\n", &"abcdefgabcdefg"[i % 7..i % 7 + 7])).collect()
+}
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("text.txt", text());
+    place.write("infiller.toml", INFILLER);
+    place.write("judge.toml", JUDGE);
+    place
+}
+
+/// A place with an infiller that is trained.
+fn with_infiller() -> Place {
+    let place = place();
+    place.succeed(&["pretrain", "infiller.toml", "--set", "masked_lm.steps=3"]);
+    place
+}
+
+fn with_value(metrics: &str, key: &str) -> Vec<f64> {
+    objects(metrics).iter().filter_map(|line| line.get(key)?.as_f64()).collect()
+}
+
+#[test]
+fn an_infiller_is_learned() {
+    let place = place();
+    let ended = place.succeed(&["pretrain", "infiller.toml"]);
+    assert!(
+        ended.stdout.starts_with("text.txt: 120 lines, 960 characters kept: "),
+        "{}",
+        ended.stdout
+    );
+    assert!(ended.stdout.ends_with("model        infiller/model\n"), "{}", ended.stdout);
+    assert_eq!(
+        entries(&place.path("infiller/model")),
+        ["characters.json", "config.json", "manifest.json", "model.safetensors"]
+    );
+    let metrics = place.read("infiller/metrics.jsonl");
+    let losses = with_value(&metrics, "step_train_loss");
+    assert_eq!(losses.len(), 60);
+    assert!(losses[59] < 0.5 * losses[0], "{losses:?}");
+    let eval_loss = with_value(&metrics, "eval_loss");
+    let accuracy = with_value(&metrics, "eval_accuracy");
+    assert_eq!(eval_loss.len(), 2);
+    assert!(eval_loss[1] < eval_loss[0] && accuracy[1] > 0.6, "{eval_loss:?} {accuracy:?}");
+
+    // The same again, with another number of threads, and from the record of the run.
+    place.succeed(&["pretrain", "infiller.toml", "--run", "two", "--threads", "2"]);
+    place.succeed(&["pretrain", "infiller/config.toml", "--run", "again", "--threads", "1"]);
+    let weights =
+        |run: &str| fs::read(place.path(&format!("{run}/model/model.safetensors"))).unwrap();
+    assert!(weights("infiller") == weights("two"));
+    assert!(weights("infiller") == weights("again"));
+
+    // And on from there.
+    let (above, rest) = INFILLER.split_once("[model]").unwrap();
+    let (_, below) = rest.split_once("[masked_lm]").unwrap();
+    place.write("on.toml", format!("start = \"infiller/model\"\n{above}[masked_lm]{below}"));
+    place.succeed(&["pretrain", "on.toml", "--run", "on", "--set", "masked_lm.steps=3"]);
+    let first = with_value(&place.read("on/metrics.jsonl"), "step_train_loss")[0];
+    assert!(first < 0.6 * losses[0], "{first}");
+}
+
+#[test]
+fn a_judge_is_trained_and_held_against_its_gate() {
+    let place = with_infiller();
+    let ended = place.succeed(&["train-judge", "judge.toml"]);
+    assert!(
+        ended.stdout.contains("\njudge        judge/model\npassed       zero_p90 = "),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(
+        entries(&place.path("judge/model")),
+        ["characters.json", "config.json", "judge.json", "manifest.json", "model.safetensors"]
+    );
+    let report: Value = serde_json::from_str(&place.read("judge/model/judge.json")).unwrap();
+    assert_eq!(report["passed"], true);
+    assert_eq!(report["gate"], json!({"max_zero_p90": 1.0, "min_spearman": -1.0}));
+    assert_eq!(report["texts"], json!({"natural": 20, "spread": 40}));
+    // The report is of the look that was best, and those weights are what was written.
+    let looks: Vec<Value> = objects(&place.read("judge/metrics.jsonl"))
+        .into_iter()
+        .map(Value::Object)
+        .filter(|line| line.get("zero_p90").is_some())
+        .collect();
+    assert_eq!(looks.len(), 2);
+    let best = looks.iter().rfind(|look| look["best"] == true).unwrap();
+    for key in ["eval_loss", "zero_mean", "zero_p90", "pearson", "spearman"] {
+        assert_eq!(report["validation"][key], best[key], "{key}");
+    }
+    assert_eq!(report["train_step"], best["train_step"]);
+
+    place.succeed(&["train-judge", "judge.toml", "--run", "two", "--threads", "2"]);
+    place.succeed(&["train-judge", "judge/config.toml", "--run", "again", "--threads", "1"]);
+    let weights =
+        |run: &str| fs::read(place.path(&format!("{run}/model/model.safetensors"))).unwrap();
+    assert!(weights("judge") == weights("two"));
+    assert!(weights("judge") == weights("again"));
+}
+
+#[test]
+fn a_judge_that_does_not_pass_is_written_and_refused() {
+    let place = with_infiller();
+    let ended = place.run(&["train-judge", "judge.toml", "--set", "gate.min_spearman=1.0"]);
+    assert_eq!(ended.code, Some(1));
+    let report: Value = serde_json::from_str(&place.read("judge/model/judge.json")).unwrap();
+    assert_eq!(report["passed"], false);
+    let figure = |key: &str| report["validation"][key].as_f64().unwrap();
+    let expected = format!(
+        "error: the judge did not pass, so it is no reward: zero_p90 = {:.3} (at most 1), Spearman = {:.3} (at least 1); train it longer or larger\n",
+        figure("zero_p90"),
+        figure("spearman")
+    );
+    assert!(ended.stderr.ends_with(&expected), "{}", ended.stderr);
+    assert!(place.path("judge/model/model.safetensors").exists());
+}
+
+/// Another seed, another size, nothing of the infiller's: an independent judge.
+#[test]
+fn a_judge_can_begin_with_nothing() {
+    let place = with_infiller();
+    let judge = JUDGE.replace("natural_share", "start_from_infiller = false\nnatural_share");
+    place.write("new.toml", format!("{judge}\n[model]\nn_layer = 2\nn_head = 1\nn_embd = 8\n"));
+    place.succeed(&["train-judge", "new.toml"]);
+    let config: Value = serde_json::from_str(&place.read("judge/model/config.json")).unwrap();
+    assert_eq!((&config["model_type"], &config["n_layer"]), (&json!("sequence_scorer"), &json!(2)));
+    assert_eq!(
+        place.read("judge/model/characters.json"),
+        place.read("infiller/model/characters.json")
+    );
+}
+
+#[test]
+fn bad_settings_are_refused() {
+    let place = with_infiller();
+    let refuse = |arguments: &[&str], expected: &str| {
+        place.refuse(&[arguments, &["--run", "new"]].concat(), expected);
+    };
+    let pretrain = |set: &str, expected: &str| {
+        refuse(&["pretrain", "infiller.toml", "--set", set], expected);
+    };
+    let judge = |set: &str, expected: &str| {
+        refuse(&["train-judge", "judge.toml", "--set", set], expected);
+    };
+    pretrain(
+        "masked_lm.steps=0",
+        "--set masked_lm.steps=0: masked_lm.steps = 0 is out of range; expected 1 to 1000000000",
+    );
+    pretrain("data.length=1000", "");
+    pretrain("masking.stages=[{type=\"random\",max_ratio=1.5}]", "");
+    pretrain("transfer.freeze_trunk=true", "");
+    pretrain("critic.alpha=0.5", "");
+    judge("natural_share=1.5", "");
+    judge("masking.corruption=\"bert\"", "");
+    judge("data.length=17", "");
+    judge("start_from_infiller=false", "");
+    judge("model={n_layer=1,n_head=1,n_embd=8}", "");
+    judge("fill.top_k=0", "");
+    judge("gate.max_zero_p90=2", "");
+}
+
+#[test]
+fn folders_that_are_not_what_is_asked_for_are_refused() {
+    let place = with_infiller();
+    place.copy_model();
+    let refuse = |arguments: &[&str], expected: &str| {
+        place.refuse(&[arguments, &["--run", "new"]].concat(), expected);
+    };
+    // Another family.
+    refuse(&["train-judge", "judge.toml", "--set", "infiller=model"], "");
+    refuse(&["pretrain", "infiller.toml", "--set", "modifiers.judge.model=infiller/model"], "");
+    refuse(&["train-judge", "judge.toml", "--set", "infiller=nowhere"], "");
+    // Characters that the infiller does not know.
+    place.write("other.txt", text().replace('g', "z"));
+    refuse(&["train-judge", "judge.toml", "--set", "data.file=other.txt"], "");
+    // A vocabulary without MASK.
+    let characters = place.read("infiller/model/characters.json");
+    let mut json: Value = serde_json::from_str(&characters).unwrap();
+    json.as_object_mut().unwrap().remove("mask");
+    place.write("infiller/model/characters.json", json.to_string());
+    fs::remove_file(place.path("infiller/model/manifest.json")).unwrap();
+    refuse(&["train-judge", "judge.toml"], "");
+}

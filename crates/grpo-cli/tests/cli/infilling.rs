@@ -1,0 +1,293 @@
+//! `grpo train` of an infiller, from the section `[passages]` on.
+
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::resume::{kill_and_resume, result};
+use crate::support::Place;
+use crate::texts::objects;
+
+const INFILLER: &str = r#"run = "infiller"
+seed = 1
+
+[data]
+file = "text.txt"
+length = 16
+
+[masking]
+stages = [{ type = "random", max_ratio = 0.8 }]
+
+[model]
+n_layer = 1
+n_head = 2
+n_embd = 16
+
+[masked_lm]
+steps = 40
+batch_size = 16
+eval_every = 40
+
+[masked_lm.optimizer]
+learning_rate = 1e-2
+
+[validation]
+batches = 2
+"#;
+
+const JUDGE: &str = r#"run = "judge"
+seed = 2
+infiller = "infiller/model"
+natural_share = 0.3
+
+[data]
+file = "text.txt"
+length = 16
+
+[masking]
+stages = [{ type = "random", max_ratio = 0.9 }]
+
+[judge]
+steps = 20
+batch_size = 16
+eval_every = 20
+
+[judge.optimizer]
+learning_rate = 1e-2
+
+[validation]
+natural = 20
+spread = 40
+
+[gate]
+max_zero_p90 = 1.0
+min_spearman = -1.0
+"#;
+
+const TRAIN: &str = r#"run = "run"
+model = "infiller/model"
+seed = 3
+
+[passages]
+file = "text.txt"
+length = 16
+
+[masking]
+stages = [{ type = "random", min_ratio = 0.2, max_ratio = 0.7 }]
+
+[train]
+steps = 5
+prompts_per_step = 4
+group_size = 4
+micro_batch_tokens = 40
+
+[sampling]
+temperature = 0.8
+top_p = 0.95
+
+[reward]
+type = "infill"
+judge = "judge/model"
+second_judge = "second/model"
+
+[loss]
+preset = "reinforce"
+kl_coef = 0.1
+kl_estimator = "exact"
+
+[optimizer]
+learning_rate = 1e-3
+
+[eval]
+samples = 30
+every = 2
+
+[save]
+every = 1
+completions_every = 1
+"#;
+
+/// Lines that are all alike but for where they begin.
+fn text() -> String {
+    (0..120).map(|i| format!("{}\n", &"abcdefgabcdefg"[i % 7..i % 7 + 7])).collect()
+}
+
+/// An infiller and two judges, trained once for all tests.
+fn parts() -> &'static Path {
+    static PARTS: OnceLock<TempDir> = OnceLock::new();
+    PARTS
+        .get_or_init(|| {
+            let place = Place::new();
+            place.write("text.txt", text());
+            place.write("infiller.toml", INFILLER);
+            place.write("judge.toml", JUDGE);
+            place.succeed(&["pretrain", "infiller.toml"]);
+            place.succeed(&["train-judge", "judge.toml"]);
+            place.succeed(&["train-judge", "judge.toml", "--run", "second", "--set", "seed=9"]);
+            place.into_folder()
+        })
+        .path()
+}
+
+/// A place with `train.toml` and all that it names.
+fn place() -> Place {
+    let place = Place::new();
+    for model in ["infiller", "judge", "second"] {
+        let target = place.path(model).join("model");
+        fs::create_dir_all(&target).unwrap();
+        for entry in fs::read_dir(parts().join(model).join("model")).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, target.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    place.write("text.txt", text());
+    place.write("train.toml", TRAIN);
+    place
+}
+
+/// Trained, held out, recorded, proven, drawn again, explained and shown as every other policy is.
+#[test]
+fn an_infiller_is_trained_like_every_policy() {
+    let place = place();
+    let ended = place.succeed(&["train", "train.toml"]);
+    for said in [
+        "prompts      text.txt: 120 lines, 960 characters kept: ",
+        "blanks on average\n",
+        "30 completions",
+        "mean judge",
+        "mean recovery",
+        "mean second_judge",
+        "mean fill_entropy",
+    ] {
+        assert!(ended.stdout.contains(said), "{said}: {}", ended.stdout);
+    }
+    let metrics = objects(&place.read("run/metrics.jsonl"));
+    assert_eq!(metrics.len(), 5);
+    let number = |step: usize, name: &str| {
+        let value = metrics[step].get(name).and_then(Value::as_f64);
+        value.unwrap_or_else(|| panic!("{name} in step {step}"))
+    };
+    // Step-0 KL: policy and reference are one.
+    assert!(number(0, "kl").abs() < 1e-6);
+    assert!(number(4, "kl") > 0.0);
+    for step in 0..5 {
+        assert!(number(step, "sampling/sampling_logp_difference/max") < 1e-4);
+        let (judge, reward) = (number(step, "rewards/judge/mean"), number(step, "reward"));
+        assert!((1.0 - judge - reward).abs() < 1e-9, "{judge} {reward}");
+    }
+    for name in ["eval_reward", "eval_rewards/recovery/mean", "eval_rewards/second_judge/mean"] {
+        assert!(number(1, name).is_finite() && metrics[0].get(name).is_none());
+    }
+
+    let completions = place.completions("run");
+    assert_eq!(completions.len(), 5 * 16);
+    for record in &completions {
+        let (prompt, text) = (record.prompt_text.as_ref().unwrap(), &record.text);
+        let blanks = prompt.chars().filter(|c| *c == '␣').count();
+        assert_eq!(
+            (blanks, prompt.chars().count()),
+            (record.actions as usize, text.chars().count())
+        );
+        let same = prompt.chars().zip(text.chars()).filter(|(asked, now)| asked == now).count();
+        assert_eq!(same, prompt.chars().count() - blanks, "{prompt} {text}");
+        assert!(!text.contains('␣'), "{text}");
+    }
+
+    place.succeed(&["audit", "run"]);
+    let again = place.succeed(&["replay", "run", "--step", "3", "--prompt", "2", "--sample", "1"]);
+    assert!(again.stdout.contains("logprobs     equal bit for bit"), "{}", again.stdout);
+    place.succeed(&["explain", "run", "--step", "2"]);
+    place.succeed(&["explain", "run", "--step", "2", "--prompt", "1"]);
+    place.succeed(&["report", "run"]);
+
+    // The infiller that comes out goes where the first one went.
+    place.succeed(&["train", "train.toml", "--run", "on", "--set", "model=run/model"]);
+}
+
+/// An adapter on the infiller, other surrogates, scales and reductions.
+#[test]
+fn choices_of_the_loss_are_those_of_every_policy() {
+    let place = place();
+    let short = ["train", "train.toml", "--set", "train.steps=2", "--run"];
+    let more: [&[&str]; 3] = [
+        &["lora", "--set", "lora.rank=2", "--set", "lora.alpha=2"],
+        &["clipped", "--set", "loss.preset=grpo", "--set", "train.updates_per_rollout=2"],
+        &["sum", "--set", "loss.reduction=sequence_sum", "--set", "advantage.scale=batch"],
+    ];
+    for more in more {
+        place.succeed(&[&short[..], more].concat());
+        place.succeed(&["audit", more[0]]);
+    }
+    // A mix with the recovery of the true characters.
+    let weights = ["--set", "reward.judge_weight=0.5", "--set", "reward.recovery_weight=0.5"];
+    place.succeed(&[&short[..], &["mix"], &weights[..]].concat());
+    let metrics = objects(&place.read("mix/metrics.jsonl"));
+    let number = |name: &str| metrics[0].get(name).and_then(Value::as_f64).unwrap();
+    let mix = 0.5 * (1.0 - number("rewards/judge/mean") + number("rewards/recovery/mean"));
+    assert!((mix - number("reward")).abs() < 1e-9);
+}
+
+/// Acceptance test 14, of an infiller.
+#[test]
+fn a_killed_run_of_an_infiller_ends_as_one_that_was_not() {
+    let place = place();
+    let begun = Instant::now();
+    place.succeed(&["train", "train.toml", "--run", "whole"]);
+    let whole = begun.elapsed();
+    kill_and_resume(&place, 4, 6, whole, &result(&place.path("whole")));
+    // And with another number of threads.
+    place.succeed(&["train", "train.toml", "--run", "one", "--threads", "1"]);
+    assert!(result(&place.path("one")) == result(&place.path("whole")));
+}
+
+#[test]
+fn what_cannot_be_trained_is_refused_in_a_sentence() {
+    let place = place();
+    let refuse = |more: &[&str], expected: &str| {
+        place.refuse(&[&["train", "train.toml", "--run", "none"], more].concat(), expected);
+    };
+    refuse(
+        &["--set", "reward.judge=infiller/model"],
+        "reward.judge: infiller/model is no judge: its model is of the family infiller; `grpo train-judge` writes a judge",
+    );
+    refuse(
+        &["--set", "model=judge/model"],
+        "model = \"judge/model\": judge/model is no infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller",
+    );
+    refuse(
+        &["--set", "passages.length=17"],
+        "passages.length = 17 is more than the 16 characters (block_size) that the infiller can see; lower it",
+    );
+    refuse(
+        &["--set", "sampling.max_new_tokens=5"],
+        "sampling.max_new_tokens is for models that continue texts, and [passages] are filled in; leave it out",
+    );
+    refuse(&["--set", "masking.corruption=bert"], "masking: ");
+    let without = |section: &str, until: &str| {
+        let (above, rest) = TRAIN.split_once(section).unwrap();
+        let (_, below) = rest.split_once(until).unwrap();
+        place.write("other.toml", format!("{above}{until}{below}"));
+    };
+    let refuse_other = |expected: &str| {
+        place.refuse(&["train", "other.toml", "--run", "none"], expected);
+    };
+    without("[masking]", "[train]");
+    refuse_other(
+        "other.toml:5: [passages] are filled where [masking] makes blanks, and there is no such section; add one, for example with preset = \"complex\"",
+    );
+    without("[passages]", "[masking]");
+    refuse_other(
+        "other.toml:5: masking makes blanks in the texts of [passages], and there is no such section; add it, or leave [masking] out",
+    );
+    without("[passages]", "[train]");
+    refuse_other(
+        "other.toml:10: sampling.max_new_tokens is missing: how many tokens a completion may have, from 1 to 1000000",
+    );
+    // Of a text whose characters the infiller has never seen.
+    place.write("text.txt", text().replace("gab", "gäb"));
+    refuse(&[], "passages: ");
+}

@@ -1,0 +1,87 @@
+//! Infillers and judges: new ones, and folders that are none.
+
+use std::fs;
+
+use crate::support::{Place, small_model};
+
+const SIZES: &str = r#""vocab_size": 8, "block_size": 16, "n_layer": 1, "n_head": 2, "n_embd": 8"#;
+
+/// Five characters, MASK, PAD and CLS.
+const CHARACTERS: &str = r#"{"characters": "=CNOc", "mask": 5, "pad": 6, "cls": 7}"#;
+
+/// A place for trainings, with the new models `infiller` and `judge`.
+fn place() -> Place {
+    let place = Place::for_training();
+    place.write("characters.json", CHARACTERS);
+    for (name, family) in [("infiller", "infiller"), ("judge", "sequence_scorer")] {
+        let config = format!("{name}.json");
+        place.write(&config, format!(r#"{{"model_type": "{family}", {SIZES}}}"#));
+        place.succeed(&["init", &config, "-o", name]);
+    }
+    place
+}
+
+#[test]
+fn a_new_model_of_characters_has_the_list_that_lies_beside_its_config() {
+    let place = place();
+    for name in ["infiller", "judge"] {
+        let written: serde_json::Value =
+            serde_json::from_str(&place.read(&format!("{name}/characters.json"))).unwrap();
+        assert_eq!(written, serde_json::from_str::<serde_json::Value>(CHARACTERS).unwrap());
+    }
+    fs::remove_file(place.path("characters.json")).unwrap();
+    place.refuse(
+        &["init", "judge.json", "-o", "other"],
+        ". has no characters.json: ids of the family sequence_scorer are characters, MASK, PAD and CLS, and that file lists them; take it from the text that the model is trained on, as `grpo pretrain` does",
+    );
+    place.write("characters.json", r#"{"characters": "=CNO", "mask": 4, "pad": 5, "cls": 6}"#);
+    place.refuse(
+        &["init", "judge.json", "-o", "other"],
+        ".: characters.json has 7 tokens, but config.json says vocab_size = 8; they are not of the same model",
+    );
+}
+
+/// The original refuses a judge of another kind as well; ours says which kind it found, before anything is written.
+#[test]
+fn judges_that_are_none_are_refused() {
+    let place = place();
+    let check = |set: &[String], expected: &str| {
+        let kind = ["--set".to_owned(), "reward.type=infill".to_owned()];
+        let set = set.iter().flat_map(|set| ["--set".to_owned(), set.clone()]);
+        let all: Vec<String> = kind.into_iter().chain(set).collect();
+        let all = all.iter().map(String::as_str);
+        let arguments: Vec<&str> = ["train", "train.toml"].into_iter().chain(all).collect();
+        place.refuse(&arguments, expected);
+    };
+    let judge = |folder: &str| format!("reward.judge={folder}");
+    check(
+        &[judge("nowhere")],
+        "reward.judge: there is no folder nowhere; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them",
+    );
+    check(
+        &[judge("infiller")],
+        "reward.judge: infiller is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+    );
+    let molgpt = small_model().display();
+    check(
+        &[judge("judge"), format!("reward.second_judge={molgpt}")],
+        &format!(
+            "reward.second_judge: {molgpt} is no judge: its model is of the family molgpt, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+        ),
+    );
+    check(
+        &[judge("judge"), "reward.recovery_weight=0.5".to_owned()],
+        "--set reward.recovery_weight=0.5: reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.5",
+    );
+    // A judge that is not what was written.
+    let config = place.read("judge/config.json");
+    place.write("judge/config.json", format!("{config} "));
+    check(
+        &[judge("judge")],
+        &format!(
+            "`judge/config.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
+            config.len() + 1,
+            config.len()
+        ),
+    );
+}

@@ -1,0 +1,162 @@
+//! Pre-training of an infiller.
+
+use std::sync::Arc;
+
+use grpo_data::{Half, Passages};
+use grpo_model::Transformer;
+use grpo_train::{
+    CriticConfig, EntropyWeighting, MaskRatioWeighting, MaskedData, MaskedLmConfig,
+    MaskedLmMeasures, ModifierConfig, TrainError, TransferConfig, train_masked_lm,
+};
+
+use crate::passages::{Told, infiller, passages, random, steps, stream};
+use crate::support::parameters;
+
+fn data(passages: &Arc<Passages>) -> MaskedData {
+    let plan = random(0.6);
+    MaskedData {
+        characters: passages.characters().clone(),
+        train: stream(passages, Half::Train, &plan, 1),
+        validation: stream(passages, Half::Validation, &plan, 1),
+    }
+}
+
+fn config(of_steps: u64) -> MaskedLmConfig {
+    MaskedLmConfig {
+        steps: steps(of_steps),
+        eval_batches: 2,
+        modifiers: ModifierConfig::default(),
+        critic: None,
+        transfer: TransferConfig::default(),
+    }
+}
+
+fn run(
+    model: Transformer,
+    config: &MaskedLmConfig,
+    seed: u64,
+) -> (Told<MaskedLmMeasures>, Transformer) {
+    let passages = passages(12);
+    let mut told = Told::default();
+    let data = data(&passages);
+    let trained = train_masked_lm(model, &data, None, config, seed, &mut told).unwrap();
+    (told, trained)
+}
+
+#[test]
+fn a_text_without_a_choice_is_learned() {
+    let passages = passages(12);
+    let (told, _) = run(infiller(&passages, false), &config(200), 1);
+    let equal_shares = (passages.characters().base_len() as f64).ln();
+    let first = told.losses()[0];
+    assert!((first - equal_shares).abs() < 0.1, "{first}, not {equal_shares}");
+    let last = told.last();
+    assert!(last.eval_loss < 0.1 && last.eval_accuracy > 0.97, "{last:?}");
+    let train_steps: Vec<u64> = told.validated.iter().map(|look| look.train_step).collect();
+    assert_eq!(train_steps, [50, 100, 150, 200]);
+}
+
+/// With all that can be switched on.
+fn everything(of_steps: u64) -> MaskedLmConfig {
+    let modifiers = ModifierConfig {
+        label_smoothing: 0.1,
+        entropy: Some(EntropyWeighting::default()),
+        mask_ratio: Some(MaskRatioWeighting::default()),
+        judge: None,
+    };
+    let critic = Some(CriticConfig { warmup_from: 1, warmup_to: 4, ..CriticConfig::default() });
+    let mut config = MaskedLmConfig { modifiers, critic, ..config(of_steps) };
+    config.steps.dropout = 0.1;
+    config
+}
+
+#[test]
+fn equal_seeds_give_equal_models() {
+    let passages = passages(12);
+    let run = |seed, threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let (told, trained) = pool.install(|| run(infiller(&passages, true), &everything(6), seed));
+        (told.losses(), parameters(&trained))
+    };
+    let first = run(1, 1);
+    assert_eq!(first, run(1, 2));
+    assert_ne!(first, run(2, 1));
+}
+
+#[test]
+fn micro_batches_decide_nothing_but_memory() {
+    let passages = passages(12);
+    let whole = MaskedLmConfig { steps: steps(1), ..everything(1) };
+    let mut cut = whole.clone();
+    cut.steps.micro_batch_tokens = Some(30);
+    let (told_whole, _) = run(infiller(&passages, true), &whole, 1);
+    let (told_cut, _) = run(infiller(&passages, true), &cut, 1);
+    let (a, b) = (&told_whole.steps[0], &told_cut.steps[0]);
+    assert!((a.step_train_loss - b.step_train_loss).abs() < 1e-5, "{a:?} {b:?}");
+    assert!((a.grad_norm - b.grad_norm).abs() < 1e-4 * a.grad_norm, "{a:?} {b:?}");
+    assert!((a.parts["critic_loss"] - b.parts["critic_loss"]).abs() < 1e-5, "{a:?} {b:?}");
+}
+
+#[test]
+fn a_critic_learns_what_is_wrong() {
+    let passages = passages(12);
+    let config = MaskedLmConfig { critic: Some(CriticConfig::default()), ..config(60) };
+    let (told, _) = run(infiller(&passages, true), &config, 1);
+    let critic = |step: usize| told.steps[step].parts["critic_loss"];
+    let near = std::f64::consts::LN_2;
+    assert!((critic(0) - near).abs() < 0.1, "it knows nothing at first: {}", critic(0));
+    assert!(critic(59) < 0.25, "{}", critic(59));
+}
+
+#[test]
+fn a_frozen_trunk_stays_until_its_step() {
+    let passages = passages(12);
+    let trained = |of_steps| {
+        let transfer = TransferConfig {
+            freeze_trunk: true,
+            unfreeze_at_step: Some(3),
+            ..TransferConfig::default()
+        };
+        let mut config =
+            MaskedLmConfig { transfer, critic: Some(CriticConfig::default()), ..config(of_steps) };
+        config.steps.warmup_steps = 0;
+        run(infiller(&passages, true), &config, 1).1
+    };
+    let changed = |before: &Transformer, after: &Transformer| {
+        let values = |model: &Transformer| -> Vec<(bool, Vec<f32>)> {
+            let value = |p: grpo_model::Parameter| {
+                (p.path.starts_with("critic"), p.value().into_data().iter::<f32>().collect())
+            };
+            grpo_model::parameters(model).into_iter().map(value).collect()
+        };
+        let pairs = values(before).into_iter().zip(values(after));
+        let differ = pairs.map(|(a, b)| (a.0, a.1 != b.1)).filter(|(_, differs)| *differs);
+        let kinds: std::collections::BTreeSet<bool> = differ.map(|(critic, _)| critic).collect();
+        kinds
+    };
+    let first = infiller(&passages, true);
+    assert_eq!(changed(&first, &trained(3)), [true].into(), "the critic alone");
+    assert_eq!(changed(&first, &trained(4)), [false, true].into());
+}
+
+#[test]
+fn settings_that_cannot_be_meant_are_refused() {
+    let passages = passages(12);
+    let refused = |config: &MaskedLmConfig, critic: bool| {
+        let model = infiller(&passages, critic);
+        let told = &mut Told::<MaskedLmMeasures>::default();
+        let error = train_masked_lm(model, &data(&passages), None, config, 1, told);
+        error.err().unwrap()
+    };
+    let frozen = TransferConfig { freeze_trunk: true, ..TransferConfig::default() };
+    let nothing = MaskedLmConfig { transfer: frozen, ..config(5) };
+    assert!(matches!(refused(&nothing, false), TrainError::NothingLearns));
+    let late = TransferConfig { unfreeze_at_step: Some(1), ..TransferConfig::default() };
+    let late = MaskedLmConfig { transfer: late, ..config(5) };
+    assert!(matches!(refused(&late, false), TrainError::UnfreezeOfNothing));
+    assert!(matches!(refused(&config(5), true), TrainError::Critic(_)));
+    assert!(matches!(refused(&everything(5), false), TrainError::Critic(_)));
+    let critic = CriticConfig { warmup_from: 3, warmup_to: 2, ..CriticConfig::default() };
+    let backwards = MaskedLmConfig { critic: Some(critic), ..config(5) };
+    assert!(matches!(refused(&backwards, true), TrainError::CriticWarmup { from: 3, to: 2 }));
+}

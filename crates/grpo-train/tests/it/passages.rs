@@ -1,0 +1,109 @@
+//! Passages, models and a witness for the tests of infillers and judges.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use grpo_data::{
+    Half, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Purpose,
+};
+use grpo_model::{InfillerConfig, ModelConfig, SequenceScorer, Transformer};
+use grpo_train::{OptimizerStep, StepsConfig, StepsObserver, TrainError, Validated};
+
+use crate::support::optimizer;
+
+/// Lines of up to `length` characters in which each character is told by its neighbours.
+pub(crate) fn passages(length: usize) -> Arc<Passages> {
+    let alphabet = "abcdefgh";
+    let line = |first: usize| alphabet.chars().cycle().skip(first).take(length).collect::<String>();
+    let text: Vec<String> = (0..40).map(|i| line(i % alphabet.len())).collect();
+    of_text(&text.join("\n"), length)
+}
+
+pub(crate) fn of_text(text: &str, length: usize) -> Arc<Passages> {
+    let options = PassageOptions { length, unit: PassageUnit::Window, validation_fraction: 0.25 };
+    Arc::new(Passages::of_text(text, Path::new("text"), &options, None).unwrap())
+}
+
+pub(crate) fn random(max_ratio: f64) -> MaskingPlan {
+    let stages = vec![Masking::Random { min_ratio: 0.0, max_ratio }];
+    MaskingPlan::new(stages, Default::default()).unwrap()
+}
+
+pub(crate) fn stream(
+    passages: &Arc<Passages>,
+    half: Half,
+    plan: &MaskingPlan,
+    seed: u64,
+) -> MaskedStream {
+    let purpose = match half {
+        Half::Train => Purpose::Masking,
+        Half::Validation => Purpose::Evaluation,
+    };
+    MaskedStream::new(passages.clone(), half, plan.clone(), seed, purpose).unwrap()
+}
+
+pub(crate) fn sizes(passages: &Passages, critic: bool) -> InfillerConfig {
+    let (vocabulary, length) = (passages.characters().len(), passages.options().length);
+    InfillerConfig { critic, ..InfillerConfig::new(vocabulary, length, 1, 2, 16) }
+}
+
+pub(crate) fn infiller(passages: &Passages, critic: bool) -> Transformer {
+    let config = ModelConfig::infiller(&sizes(passages, critic)).unwrap();
+    Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap()
+}
+
+pub(crate) fn judge(passages: &Passages, seed: u64) -> SequenceScorer {
+    let config = ModelConfig::sequence_scorer(&sizes(passages, false)).unwrap();
+    let device = Device::flex().autodiff();
+    SequenceScorer::new(Transformer::random(&config, seed, &device).unwrap()).unwrap()
+}
+
+pub(crate) fn steps(steps: u64) -> StepsConfig {
+    StepsConfig {
+        steps,
+        batch_size: 16,
+        micro_batch_tokens: None,
+        warmup_steps: 5,
+        learning_rate_floor: 0.1,
+        dropout: 0.0,
+        eval_every: 50,
+        optimizer: optimizer(),
+    }
+}
+
+/// What a training told, without times.
+#[derive(Debug)]
+pub(crate) struct Told<E> {
+    pub(crate) steps: Vec<OptimizerStep>,
+    pub(crate) validated: Vec<Validated<E>>,
+}
+
+impl<E> Default for Told<E> {
+    fn default() -> Self {
+        Self { steps: Vec::new(), validated: Vec::new() }
+    }
+}
+
+impl<E> Told<E> {
+    pub(crate) fn losses(&self) -> Vec<f64> {
+        self.steps.iter().map(|step| step.step_train_loss).collect()
+    }
+
+    pub(crate) fn last(&self) -> &E {
+        &self.validated.last().unwrap().measures
+    }
+}
+
+impl<M, E: Clone> StepsObserver<M, E> for Told<E> {
+    fn step(&mut self, step: &OptimizerStep, steps: u64) -> Result<(), TrainError> {
+        assert!(step.train_step <= steps);
+        self.steps.push(step.clone());
+        Ok(())
+    }
+
+    fn validated(&mut self, validated: &Validated<E>, _: &M) -> Result<(), TrainError> {
+        self.validated.push(validated.clone());
+        Ok(())
+    }
+}
