@@ -7,6 +7,7 @@ mod process;
 mod test;
 mod tidy;
 mod train;
+mod train_infill;
 mod workspace;
 
 use std::process::ExitCode;

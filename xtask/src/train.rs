@@ -7,12 +7,15 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::process;
+use crate::train_infill::train_infill;
 use crate::workspace::Workspace;
 
 /// Builds `grpo` in release mode and trains
 ///
-/// `molecules` (also where nothing is named) stands for configs/molecules/grpo.toml; `infill` and `replies` are names
-/// for tasks that have no configuration yet. What follows goes to `grpo train` unchanged. The run folder comes into being in the
+/// `molecules` (also where nothing is named) stands for configs/molecules/grpo.toml; `replies` is the name of a task that
+/// has no configuration yet. What follows goes to `grpo train` unchanged. `infill` is a path of four stages: an infiller
+/// of molecules, its judge, a second judge, and GRPO; then examples before and after. A stage whose run is finished is
+/// taken as it is, `--force` does everything anew, and `--set` is for the GRPO stage alone. The run folder comes into being in the
 /// repository's root. With `--resume RUN` a run goes on, which has its configuration.
 #[derive(clap::Args)]
 #[command(
@@ -20,6 +23,7 @@ use crate::workspace::Workspace;
     after_help = "Examples:
   cargo xtask train                                  a molecule generator, in minutes
   cargo xtask train molecules --set seed=7           the same with another seed
+  cargo xtask train infill                           an infiller, its judges, and GRPO with them
   cargo xtask train my.toml                          your own configuration
   cargo xtask train --resume runs/molecules          after an interruption
   cargo xtask train --features cuda molecules        on an NVIDIA card
@@ -37,7 +41,11 @@ pub(crate) struct Train {
 /// Builds, then becomes `grpo train ARGUMENTS…`.
 pub(crate) fn train(root: &Path, train: Train) -> Result<()> {
     let here = std::env::current_dir().context("the current folder cannot be read")?;
-    let arguments = arguments(root, &here, train.arguments)?;
+    let stages = of_infill(&train.arguments)?;
+    let arguments = match &stages {
+        Some(_) => Vec::new(),
+        None => arguments(root, &here, train.arguments)?,
+    };
 
     let mut cargo = process::cargo(root);
     cargo.args(["build", "--release", "--package", "grpo-cli", "--bin", "grpo"]);
@@ -50,9 +58,27 @@ pub(crate) fn train(root: &Path, train: Train) -> Result<()> {
         .target_directory
         .join("release")
         .join(format!("grpo{}", std::env::consts::EXE_SUFFIX));
+    if let Some(stages) = stages {
+        return train_infill(root, &stages, || Command::new(&grpo));
+    }
     let mut grpo = Command::new(grpo);
     grpo.arg("train").args(arguments).current_dir(root);
     process::become_program(&mut grpo)
+}
+
+/// What stands behind `infill`, where that is what is trained.
+fn of_infill(arguments: &[OsString]) -> Result<Option<Vec<String>>> {
+    match arguments.split_first() {
+        Some((name, rest)) if name == "infill" => {
+            let text = |word: &OsString| {
+                let text =
+                    word.to_str().with_context(|| format!("{} is no text", word.display()))?;
+                anyhow::Ok(text.to_owned())
+            };
+            rest.iter().map(text).collect::<Result<_>>().map(Some)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// What `grpo train` is told, with paths as seen from the root: a configuration before what follows it, or a run to go on
@@ -66,9 +92,7 @@ fn arguments(root: &Path, here: &Path, mut arguments: Vec<OsString>) -> Result<V
     let word = if named { arguments.remove(0) } else { "molecules".into() };
 
     let path = match word.to_str() {
-        Some(name @ ("molecules" | "infill" | "replies")) => {
-            Path::new("configs").join(name).join("grpo.toml")
-        }
+        Some(name @ ("molecules" | "replies")) => Path::new("configs").join(name).join("grpo.toml"),
         _ if Path::new(&word).extension().is_some_and(|extension| extension == "toml") => {
             from_root(root, here, Path::new(&word))
         }
@@ -179,8 +203,8 @@ mod tests {
     fn what_is_not_there_is_one_sentence() {
         check(
             "",
-            &["infill"],
-            "configs/infill/grpo.toml does not exist, so there is nothing to train",
+            &["replies"],
+            "configs/replies/grpo.toml does not exist, so there is nothing to train",
         );
         check(
             "",

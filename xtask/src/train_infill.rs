@@ -1,0 +1,431 @@
+//! `cargo xtask train infill`: infiller, two judges, GRPO, and examples before and after, one stage behind another.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use crate::process;
+
+/// A command of `grpo` with its configuration, the folder of its run, and what shows there that it came to its end.
+struct Stage {
+    command: &'static str,
+    config: &'static str,
+    run: &'static str,
+    end: End,
+}
+
+/// What a run has that came to its end.
+enum End {
+    /// The last line of metrics.jsonl is of the last step of this section of config.toml, and there is a model.
+    Steps(&'static str),
+    /// The same of a judge, which passed its gate.
+    Judge,
+    /// The last event is that all steps are done.
+    Event,
+}
+
+const GENERATOR: &str = "runs/infill/generator";
+const JUDGE: &str = "runs/infill/judge";
+const SECOND_JUDGE: &str = "runs/infill/second-judge";
+const GRPO: &str = "runs/infill/grpo";
+
+/// In this order, as each needs what those before it made.
+const STAGES: [Stage; 4] = [
+    Stage {
+        command: "pretrain",
+        config: "configs/infill/generator.toml",
+        run: GENERATOR,
+        end: End::Steps("masked_lm"),
+    },
+    Stage {
+        command: "train-judge",
+        config: "configs/infill/judge.toml",
+        run: JUDGE,
+        end: End::Judge,
+    },
+    Stage {
+        command: "train-judge",
+        config: "configs/infill/second-judge.toml",
+        run: SECOND_JUDGE,
+        end: End::Judge,
+    },
+    Stage { command: "train", config: "configs/infill/grpo.toml", run: GRPO, end: End::Event },
+];
+
+/// Examples that are shown, and which part of each is blanked.
+const EXAMPLES: [&str; 8] = [
+    "--held-out",
+    "data/molecules/molecules.smi.gz",
+    "--unit=line",
+    "--passages=5",
+    "--random=0.3",
+    "--number=1",
+    "--seed=7",
+    "--json",
+];
+
+/// What is asked for behind `infill`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    /// Everything anew.
+    force: bool,
+    /// Arguments of the last stage alone.
+    of_grpo: Vec<String>,
+}
+
+/// What is done with a stage.
+#[derive(Debug, PartialEq, Eq)]
+enum Plan {
+    /// Its run is taken as it is.
+    Taken,
+    /// It is run with these arguments behind its command.
+    Run(Vec<String>),
+}
+
+/// Runs what is missing of the stages, then shows the examples. `grpo` makes the command of the program.
+pub(crate) fn train_infill(
+    root: &Path,
+    arguments: &[String],
+    grpo: impl Fn() -> Command,
+) -> Result<()> {
+    let asked = asked(arguments)?;
+    let plans = plans(root, &asked)?;
+    if !asked.of_grpo.is_empty() {
+        eprintln!("{} is for the last stage, `grpo train`, alone", asked.of_grpo.join(" "));
+    }
+    for (stage, plan) in STAGES.iter().zip(plans) {
+        match plan {
+            Plan::Taken => eprintln!(
+                "{} is finished and taken as it is (--force does everything anew)",
+                stage.run
+            ),
+            Plan::Run(words) => {
+                process::run(grpo().arg(stage.command).args(words).current_dir(root))?;
+            }
+        }
+    }
+    let examples = |run: &str| -> Result<Vec<Example>> {
+        let mut command = grpo();
+        command.arg("fill").arg(format!("{run}/model")).args(EXAMPLES).current_dir(root);
+        command.args(["--judge", &format!("{JUDGE}/model")]);
+        command.args(["--second-judge", &format!("{SECOND_JUDGE}/model")]);
+        examples(&process::output_of(&mut command)?)
+    };
+    print!("{}", compared(&examples(GENERATOR)?, &examples(GRPO)?)?);
+    Ok(())
+}
+
+/// Reads what stands behind `infill`.
+fn asked(arguments: &[String]) -> Result<Asked> {
+    let mut asked = Asked::default();
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--force" => asked.force = true,
+            "--plain" => asked.of_grpo.push(word.clone()),
+            "--set" => {
+                let setting = words.next().context("--set needs KEY=VALUE behind it")?;
+                asked.of_grpo.push(format!("--set={setting}"));
+            }
+            _ if word.starts_with("--set=") => asked.of_grpo.push(word.clone()),
+            _ => bail!(
+                "`cargo xtask train infill` knows --force, --set KEY=VALUE and --plain, and not `{word}`; its stages can be run one by one with `grpo pretrain`, `grpo train-judge` and `grpo train`"
+            ),
+        }
+    }
+    Ok(asked)
+}
+
+/// What is done with each stage. From the first that is run, all are, since each is made of those before it.
+fn plans(root: &Path, asked: &Asked) -> Result<Vec<Plan>> {
+    let mut anew = asked.force;
+    let mut plans = Vec::new();
+    for stage in &STAGES {
+        let there = root.join(stage.run).exists();
+        let is_last = matches!(stage.end, End::Event);
+        let own: &[String] = if is_last { &asked.of_grpo } else { &[] };
+        let has_settings = own.iter().any(|word| word.starts_with("--set"));
+        if !anew && there && stage.is_finished(root)? {
+            ensure!(
+                !has_settings,
+                "{} is finished, so that {} would change nothing; add --force, which does all stages anew, or use `grpo train {} --run FOLDER` for a run beside it",
+                stage.run,
+                own.join(" "),
+                stage.config
+            );
+            plans.push(Plan::Taken);
+            continue;
+        }
+        let goes_on = is_last && there && !anew && !has_settings;
+        let mut words = match goes_on {
+            true => vec![format!("--resume={}", stage.run)],
+            false => vec![stage.config.to_owned()],
+        };
+        if there && !goes_on {
+            // What is there is renamed.
+            words.push("--force".to_owned());
+        }
+        words.extend(own.iter().cloned());
+        plans.push(Plan::Run(words));
+        anew = true;
+    }
+    Ok(plans)
+}
+
+impl Stage {
+    /// Whether its run came to its end.
+    fn is_finished(&self, root: &Path) -> Result<bool> {
+        let run = root.join(self.run);
+        let last = |name: &str| -> Result<Option<serde_json::Value>> {
+            let path = run.join(name);
+            let Ok(text) = std::fs::read_to_string(&path) else { return Ok(None) };
+            let Some(line) = text.lines().last() else { return Ok(None) };
+            // A line that was never finished is of a run that was not either.
+            Ok(serde_json::from_str(line).ok())
+        };
+        let steps = |section: &str| -> Result<bool> {
+            let path = run.join("config.toml");
+            let Ok(text) = std::fs::read_to_string(&path) else { return Ok(false) };
+            let config: toml::Table =
+                toml::from_str(&text).with_context(|| format!("{} is no TOML", path.display()))?;
+            let steps = config.get(section).and_then(|section| section.get("steps")?.as_integer());
+            let done = last("metrics.jsonl")?.and_then(|line| line.get("train_step")?.as_i64());
+            Ok(steps.is_some() && steps == done && run.join("model/manifest.json").is_file())
+        };
+        match self.end {
+            End::Steps(section) => steps(section),
+            End::Judge => {
+                let report = std::fs::read_to_string(run.join("model/judge.json"));
+                let report = report.ok().and_then(|text| serde_json::from_str(&text).ok());
+                let passed = report
+                    .and_then(|report: serde_json::Value| report.get("passed")?.as_bool())
+                    .unwrap_or(false);
+                Ok(passed && steps("judge")?)
+            }
+            End::Event => {
+                let event = last("events.jsonl")?;
+                let event = event.as_ref().and_then(|event| event.get("event")?.as_str());
+                Ok(event == Some("finished") && run.join("model/manifest.json").is_file())
+            }
+        }
+    }
+}
+
+/// A line of `grpo fill --json`.
+#[derive(Clone, Debug, Deserialize)]
+struct Example {
+    blanked: String,
+    text: String,
+    filled: String,
+    judge_reward: f64,
+    second_judge_reward: f64,
+    recovery: f64,
+}
+
+fn examples(json: &[u8]) -> Result<Vec<Example>> {
+    let text = std::str::from_utf8(json).context("grpo fill wrote something unexpected")?;
+    let read = text.lines().map(|line| {
+        serde_json::from_str(line)
+            .with_context(|| format!("grpo fill wrote something unexpected: {line}"))
+    });
+    read.collect()
+}
+
+/// The same texts filled before and after.
+fn compared(before: &[Example], after: &[Example]) -> Result<String> {
+    let same = before.iter().map(|example| &example.blanked);
+    ensure!(
+        same.eq(after.iter().map(|example| &example.blanked)),
+        "the examples before and after the training are not the same texts"
+    );
+    let mut page =
+        String::from("\nmolecules that no model was trained on, with some characters blanked\n");
+    for (before, after) in before.iter().zip(after) {
+        let rewards = |example: &Example| {
+            let Example { judge_reward, second_judge_reward, recovery, .. } = example;
+            format!(
+                "judge's reward {judge_reward:.3}, second judge's {second_judge_reward:.3}, {:.0} % recovered",
+                100.0 * recovery
+            )
+        };
+        let width = before.filled.chars().count();
+        let _infallible = write!(
+            page,
+            "\n  blanked  {}\n  before   {:width$}   {}\n  after    {:width$}   {}\n  truth    {}\n",
+            before.blanked,
+            before.filled,
+            rewards(before),
+            after.filled,
+            rewards(after),
+            before.text,
+        );
+    }
+    let mean = |examples: &[Example]| {
+        examples.iter().map(|example| example.judge_reward).sum::<f64>() / examples.len() as f64
+    };
+    let _infallible = writeln!(
+        page,
+        "\nmean reward of these {}: {:.3} before, {:.3} after",
+        before.len(),
+        mean(before),
+        mean(after)
+    );
+    Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// A root in which the named runs are finished, and those with `?` begun.
+    fn root_with(runs: &[&str]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for run in runs {
+            let (name, is_begun) = (run.trim_end_matches('?'), run.ends_with('?'));
+            let folder = root.path().join("runs/infill").join(name);
+            std::fs::create_dir_all(folder.join("model")).unwrap();
+            let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+            write("model/manifest.json", "{}");
+            write("model/judge.json", r#"{"passed": true}"#);
+            write("config.toml", "[masked_lm]\nsteps = 20\n[judge]\nsteps = 20\n");
+            let last = if is_begun { 10 } else { 20 };
+            write("metrics.jsonl", &format!("{{\"train_step\": 1}}\n{{\"train_step\": {last}}}\n"));
+            let event = if is_begun { "interrupted" } else { "finished" };
+            write("events.jsonl", &format!("{{\"step\": 3, \"event\": \"{event}\"}}\n"));
+        }
+        root
+    }
+
+    /// What is done, a line a stage.
+    #[track_caller]
+    fn check(runs: &[&str], typed: &str, expect: [&str; 4]) {
+        let root = root_with(runs);
+        let plans = plans(root.path(), &asked(&words(typed)).unwrap()).unwrap();
+        let said: Vec<String> = STAGES
+            .iter()
+            .zip(&plans)
+            .map(|(stage, plan)| match plan {
+                Plan::Taken => "taken".to_owned(),
+                Plan::Run(words) => format!("{} {}", stage.command, words.join(" ")),
+            })
+            .collect();
+        assert_eq!(said, expect, "{runs:?} {typed}");
+    }
+
+    #[test]
+    fn what_is_missing_is_run_and_all_that_is_made_of_it() {
+        let [generator, judge, second, grpo] = ["generator", "judge", "second-judge", "grpo"]
+            .map(|name| format!("configs/infill/{name}.toml"));
+        let anew = [
+            format!("pretrain {generator}"),
+            format!("train-judge {judge}"),
+            format!("train-judge {second}"),
+            format!("train {grpo}"),
+        ];
+        let anew = anew.each_ref().map(String::as_str);
+        check(&[], "", anew);
+        let all = ["generator", "judge", "second-judge", "grpo"];
+        check(&all, "", ["taken"; 4]);
+        check(&all[..3], "", ["taken", "taken", "taken", anew[3]]);
+        check(&all[..1], "", ["taken", anew[1], anew[2], anew[3]]);
+        let forced = anew.map(|line| format!("{line} --force"));
+        let forced = forced.each_ref().map(String::as_str);
+        check(&all, "--force", forced);
+        // A judge that is trained again makes what was trained with it old.
+        check(
+            &["generator", "judge?", "second-judge", "grpo"],
+            "",
+            ["taken", forced[1], forced[2], forced[3]],
+        );
+        check(&all[1..], "", [anew[0], forced[1], forced[2], forced[3]]);
+    }
+
+    #[test]
+    fn settings_are_for_grpo_alone() {
+        let three = ["generator", "judge", "second-judge"];
+        let with = "train configs/infill/grpo.toml --set=seed=7 --plain";
+        check(&three, "--set seed=7 --plain", ["taken", "taken", "taken", with]);
+        check(&three, "--set=seed=7 --plain", ["taken", "taken", "taken", with]);
+        let begun = [&three[..], &["grpo?"]].concat();
+        check(&begun, "", ["taken", "taken", "taken", "train --resume=runs/infill/grpo"]);
+        let instead = "train configs/infill/grpo.toml --force --set=seed=7";
+        check(&begun, "--set seed=7", ["taken", "taken", "taken", instead]);
+
+        let finished = root_with(&[&three[..], &["grpo"]].concat());
+        let settings = asked(&words("--set seed=7")).unwrap();
+        let error = plans(finished.path(), &settings).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "runs/infill/grpo is finished, so that --set=seed=7 would change nothing; add --force, which does all stages anew, or use `grpo train configs/infill/grpo.toml --run FOLDER` for a run beside it"
+        );
+        assert_eq!(
+            asked(&words("--run x")).unwrap_err().to_string(),
+            "`cargo xtask train infill` knows --force, --set KEY=VALUE and --plain, and not `--run`; its stages can be run one by one with `grpo pretrain`, `grpo train-judge` and `grpo train`"
+        );
+        assert_eq!(
+            asked(&words("--set")).unwrap_err().to_string(),
+            "--set needs KEY=VALUE behind it"
+        );
+    }
+
+    #[test]
+    fn a_judge_that_did_not_pass_is_not_taken() {
+        let root = root_with(&["generator", "judge"]);
+        let report = root.path().join("runs/infill/judge/model/judge.json");
+        std::fs::write(report, r#"{"passed": false}"#).unwrap();
+        let plans = plans(root.path(), &Asked::default()).unwrap();
+        assert_eq!(plans[0], Plan::Taken);
+        assert_eq!(plans[1], Plan::Run(words("configs/infill/judge.toml --force")));
+    }
+
+    /// The stages name files that are in the repository.
+    #[test]
+    fn the_configurations_are_there_and_name_the_runs() {
+        let root = crate::workspace::root();
+        for stage in &STAGES {
+            let text = std::fs::read_to_string(root.join(stage.config)).unwrap();
+            let config: toml::Table = toml::from_str(&text).unwrap();
+            assert_eq!(config["run"].as_str(), Some(stage.run), "{}", stage.config);
+            for section in match stage.end {
+                End::Steps(section) => vec![section],
+                End::Judge => vec!["judge"],
+                End::Event => vec!["train"],
+            } {
+                assert!(config[section].get("steps").is_some(), "{}", stage.config);
+            }
+        }
+    }
+
+    #[test]
+    fn examples_are_shown_beside_one_another() {
+        let line = |filled: &str, reward: f64| {
+            format!(
+                r#"{{"blanked":"C␣O","text":"CCO","sample":0,"filled":"{filled}","logprob":-1.5,"mean_logprob":-1.5,"judge_reward":{reward},"second_judge_reward":0.5,"recovery":1.0,"iterations":1}}"#
+            )
+        };
+        let before = examples(line("CNO", 0.25).as_bytes()).unwrap();
+        let after = examples(line("CCO", 0.75).as_bytes()).unwrap();
+        assert_eq!(
+            compared(&before, &after).unwrap(),
+            "
+molecules that no model was trained on, with some characters blanked
+
+  blanked  C␣O
+  before   CNO   judge's reward 0.250, second judge's 0.500, 100 % recovered
+  after    CCO   judge's reward 0.750, second judge's 0.500, 100 % recovered
+  truth    CCO
+
+mean reward of these 1: 0.250 before, 0.750 after
+"
+        );
+        assert!(compared(&before, &[]).is_err());
+        assert!(examples(b"oops").is_err());
+    }
+}
