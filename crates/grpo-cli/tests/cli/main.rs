@@ -6,6 +6,7 @@ mod configuration;
 mod describe;
 mod evaluation;
 mod explain;
+mod fill;
 mod folders;
 mod golden_models;
 mod guards;

@@ -189,7 +189,7 @@ impl Blanks<'_> {
             let free = |other: &char| *other != blank && characters.id(*other).is_none();
             let other = BLANKS.into_iter().find(free).unwrap_or(BLANK);
             anyhow::bail!(
-                "{blank:?} is a character of the model, so that it cannot stand for a blank; write blanks as another one, and say which: --blank '{other}'"
+                "{blank:?} is a character of the model, so that it cannot stand for a blank; write blanks as another one, and say which one: --blank '{other}'"
             );
         }
         let marked = text.replace(blank, BLANK.encode_utf8(&mut [0; 4]));

@@ -1,0 +1,337 @@
+//! `grpo fill`, with small models of random weights.
+
+use serde_json::Value;
+
+use crate::support::{Ended, Place, small_model};
+
+/// Characters of the small models: `a` to `d` and the end of a line.
+const CHARACTERS: &str = r#"{"characters": "\nabcd", "mask": 5, "pad": 6, "cls": 7}"#;
+/// What the small models can see.
+const SIZES: &str = r#""block_size": 12, "n_layer": 1, "n_head": 2, "n_embd": 16"#;
+
+impl Place {
+    /// A model folder `name` of a family, with characters of its own.
+    fn model_of_characters(
+        &self,
+        name: &str,
+        family: &str,
+        more: &str,
+        characters: &str,
+        vocabulary: usize,
+    ) {
+        let source = format!("{name}-source");
+        let config =
+            format!(r#"{{"model_type": "{family}", "vocab_size": {vocabulary}, {SIZES}{more}}}"#);
+        self.config_folder(&source, &config);
+        self.write(&format!("{source}/characters.json"), characters);
+        self.succeed(&["init", &format!("{source}/config.json"), "-o", name]);
+    }
+
+    /// An infiller with a critic, and two judges.
+    fn for_filling() -> Self {
+        let place = Self::new();
+        place.model_of_characters("model", "infiller", r#", "critic": true"#, CHARACTERS, 8);
+        for judge in ["judge", "second-judge"] {
+            place.model_of_characters(judge, "sequence_scorer", "", CHARACTERS, 8);
+        }
+        place
+    }
+
+    #[track_caller]
+    fn fill(&self, more: &[&str]) -> Ended {
+        self.succeed(&[&["fill", "model"], more].concat())
+    }
+
+    /// The JSON lines that it says.
+    #[track_caller]
+    fn filled(&self, more: &[&str]) -> Vec<Value> {
+        let said = self.fill(&[more, &["--json"]].concat()).stdout;
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[track_caller]
+    fn refuse_fill(&self, more: &[&str], expected: &str) {
+        self.refuse(&[&["fill", "model"], more].concat(), expected);
+    }
+}
+
+fn texts(lines: &[Value]) -> Vec<&str> {
+    lines.iter().map(|line| line["filled"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn every_blank_is_filled_and_the_best_comes_first() {
+    let place = Place::for_filling();
+    let judges = ["--judge", "judge", "--second-judge", "second-judge"];
+    for iterations in ["0", "1", "5"] {
+        let arguments = [
+            &["--text", "a_b_", "--text", "__", "-n", "6", "--iterations", iterations],
+            &judges[..],
+        ]
+        .concat();
+        let lines = place.filled(&arguments);
+        assert_eq!(lines.len(), 12);
+        for (line, blanked) in lines.iter().zip([["a␣b␣"; 6], ["␣␣"; 6]].concat()) {
+            assert_eq!(line["blanked"], blanked);
+            let filled: Vec<char> = line["filled"].as_str().unwrap().chars().collect();
+            assert_eq!(filled.len(), blanked.chars().count());
+            for (found, was) in filled.iter().zip(blanked.chars()) {
+                assert!("\nabcd".contains(*found) && (was == '␣' || was == *found), "{line}");
+            }
+            assert!(line["second_judge_reward"].as_f64().unwrap() <= 1.0);
+            assert!(line.get("recovery").is_none() && line.get("text").is_none());
+        }
+        // Of each text, the best first.
+        for (lines, other) in lines.chunks(6).zip(["self", "none"]) {
+            let judged: Vec<f64> =
+                lines.iter().map(|line| line["judge_reward"].as_f64().unwrap()).collect();
+            assert!(judged.is_sorted_by(|a, b| a >= b), "{judged:?}");
+            let ordered = place.filled(&[&arguments[..], &["--quality", other]].concat());
+            let key = if other == "self" { "mean_logprob" } else { "sample" };
+            let keys: Vec<f64> =
+                ordered[..6].iter().map(|line| line[key].as_f64().unwrap()).collect();
+            let sign = if other == "self" { -1.0 } else { 1.0 };
+            assert!(keys.is_sorted_by(|a, b| sign * a <= sign * b), "{keys:?}");
+        }
+    }
+}
+
+#[test]
+fn a_seed_gives_its_completions_whatever_is_beside_them() {
+    let place = Place::for_filling();
+    let arguments =
+        ["--text", "a___", "--text", "_b_d_", "--iterations", "4", "--remask", "critic"];
+    let lines = place.filled(&arguments);
+    let again = place.filled(&[&arguments[..], &["--threads", "1"]].concat());
+    assert_eq!(again, lines);
+    assert_eq!(place.filled(&arguments[..2])[0]["blanked"], "a␣␣␣");
+    let alone = [&arguments[..2], &arguments[4..]].concat();
+    assert_eq!(texts(&place.filled(&alone)), texts(&lines[..4]));
+    assert_ne!(place.filled(&[&arguments[..], &["--seed", "1"]].concat()), lines);
+    // Another model's critic is another one's opinion; the same model's is its own.
+    let by_folder = [&arguments[..7], &["model"]].concat();
+    assert_eq!(place.filled(&by_folder), lines);
+    let by_probability = [&arguments[..7], &["probability"]].concat();
+    assert_ne!(place.filled(&by_probability), lines);
+}
+
+#[test]
+fn what_is_known_to_belong_there_is_compared() {
+    let place = Place::for_filling();
+    place.write("texts.jsonl", "{\"text\": \"abc\", \"blanked\": \"a␣_\", \"n\": 1}\n\n{\"blanked\": \"d_\"}\n{\"text\": \"_d\"}\n");
+    let lines = place.filled(&["--file", "texts.jsonl", "-n", "9"]);
+    assert_eq!(lines.len(), 27);
+    for line in &lines[..9] {
+        let filled: Vec<char> = line["filled"].as_str().unwrap().chars().collect();
+        let right = f64::from(u8::from(filled[1] == 'b')) + f64::from(u8::from(filled[2] == 'c'));
+        assert_eq!(line["recovery"].as_f64(), Some(right / 2.0));
+        assert_eq!(line["text"], "abc");
+    }
+    assert!(lines[..9].iter().any(|line| line["recovery"] != 0.0));
+    assert!(lines[9..].iter().all(|line| line.get("recovery").is_none()));
+
+    // A share that is blanked here: of ten characters three, in the same places whatever is beside them.
+    place.write("lines.txt", "abcdabcdab\r\n\nddddd");
+    let lines = place.filled(&["--file", "lines.txt", "--random", "0.3", "-n", "1"]);
+    let blanks = |line: &Value| line["blanked"].as_str().unwrap().matches('␣').count();
+    assert_eq!(lines.iter().map(blanks).collect::<Vec<_>>(), [3, 2]);
+    assert_eq!((&lines[0]["text"], &lines[1]["text"]), (&"abcdabcdab".into(), &"ddddd".into()));
+    let other = place.filled(&["--file", "lines.txt", "--random", "0.3", "-n", "1", "--seed", "2"]);
+    assert_ne!(other[0]["blanked"], lines[0]["blanked"]);
+    let alone = place.filled(&["--text", "abcdabcdab", "--random", "0.3", "-n", "1"]);
+    assert_eq!(alone[0], lines[0]);
+    // However small the share is, there is one.
+    assert_eq!(blanks(&place.filled(&["--text", "ab", "--random", "0.01", "-n", "1"])[0]), 1);
+    assert_eq!(blanks(&place.filled(&["--text", "ab", "--random", "1", "-n", "1"])[0]), 2);
+}
+
+#[test]
+fn passages_that_are_held_out() {
+    let place = Place::for_filling();
+    // The last tenth of the lines alone has a `d`.
+    let lines: Vec<String> = (0..40)
+        .map(|i: u32| {
+            format!("{i:06b}").replace('0', "a").replace('1', if i < 36 { "b" } else { "d" })
+        })
+        .collect();
+    place.write("text.txt", lines.join("\n"));
+    let arguments = [
+        "--held-out",
+        "text.txt",
+        "--unit",
+        "line",
+        "--random",
+        "0.5",
+        "--passages",
+        "7",
+        "-n",
+        "1",
+    ];
+    let filled = place.filled(&arguments);
+    assert_eq!(filled.len(), 7);
+    for line in &filled {
+        assert!(line["text"].as_str().unwrap().contains('d'), "{line}");
+        assert!(lines.iter().any(|known| line["text"] == **known), "{line}");
+    }
+    assert_eq!(place.filled(&arguments), filled);
+}
+
+/// Where nobody looks at a terminal there is nothing but text.
+#[test]
+fn what_people_read() {
+    let place = Place::for_filling();
+    let arguments = ["--text", "abcd", "--random", "0.5", "-n", "2", "--judge", "judge"];
+    let lines = place.filled(&arguments);
+    let words: Vec<String> = lines
+        .iter()
+        .zip(1..)
+        .map(|(line, rank)| {
+            format!(
+                "\n{rank}. log-probability {:.2} ({:.3} a blank), judge's reward {:.3}, {} of 2 blanks recovered\n{}\n",
+                line["logprob"].as_f64().unwrap(),
+                line["mean_logprob"].as_f64().unwrap(),
+                line["judge_reward"].as_f64().unwrap(),
+                2.0 * line["recovery"].as_f64().unwrap(),
+                line["filled"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    let expected = format!(
+        "--text: 2 blanks\n{}\n{}\ntruth\nabcd\n",
+        lines[0]["blanked"].as_str().unwrap(),
+        words.concat()
+    );
+    assert_eq!(place.fill(&arguments).stdout, expected);
+    assert!(
+        place
+            .fill(&["--text", "a_"])
+            .stdout
+            .starts_with("--text: 1 blank\na␣\n\n1. log-probability -1.")
+    );
+}
+
+#[test]
+fn texts_that_cannot_be_filled() {
+    let place = Place::for_filling();
+    let check = |more: &[&str], expected: &str| place.refuse_fill(more, expected);
+    check(
+        &[],
+        "there is nothing to fill: give a text with --text TEXT, or a file of them with --file FILE",
+    );
+    check(
+        &["--text", "a_", "--text", "abc"],
+        "--text 2: the text has no blank; put '_' where a character is missing, or let --random RATIO blank some",
+    );
+    check(
+        &["--text", "a_xb"],
+        "--text: 'x' (character 3 of \"a␣xb\") is not one of the 5 characters of the model; replace it, or train a model on text that has it",
+    );
+    check(
+        &["--text", "abcdabcdabcd_"],
+        "--text: the text has 13 characters, and the model can see 12; shorten it",
+    );
+    check(
+        &["--text", "abba", "--blank", "b"],
+        "--text: 'b' is a character of the model, so that it cannot stand for a blank; write blanks as another one, and say which one: --blank '_'",
+    );
+    // It is in the way only where it is used.
+    assert_eq!(place.filled(&["--text", "a␣", "--blank", "b"])[0]["blanked"], "a␣");
+    for bad in ["0", "1.5", "NaN", "-1"] {
+        check(
+            &["--text", "a", &format!("--random={bad}")],
+            &format!(
+                "--random {bad} is out of range; expected a part of the text, above 0 and at most 1"
+            ),
+        );
+    }
+    check(
+        &["--text", "", "--random", "0.5"],
+        "--text: the text is empty, so that nothing can be blanked",
+    );
+    check(&["--text", "a_", "-n", "0"], "-n 0 is out of range; expected 1 to 100000");
+
+    place.write("lines.txt", "a_\nabc\n");
+    check(
+        &["--file", "lines.txt"],
+        "lines.txt:2: the text has no blank; put '_' where a character is missing, or let --random RATIO blank some",
+    );
+    place.write("none.txt", "\n\n");
+    check(&["--file", "none.txt"], "none.txt has no texts");
+    place.write("latin.txt", b"a_\xe9");
+    check(&["--file", "latin.txt"], "latin.txt is not UTF-8 text");
+    check(&["--file", "absent"], "cannot read absent: No such file or directory (os error 2)");
+    place.write("other.jsonl", "{\"blanked\": \"a_\", \"text\": \"ba\"}\n");
+    check(
+        &["--file", "other.jsonl"],
+        "other.jsonl:1: `blanked` is not `text` with some characters blanked",
+    );
+    check(
+        &["--file", "other.jsonl", "--random", "0.5"],
+        "other.jsonl:1: --random blanks texts itself, and this one has blanks (`blanked`); leave one of them out",
+    );
+    place.write("keys.jsonl", "{\"prompt\": \"a_\"}\n");
+    check(
+        &["--file", "keys.jsonl"],
+        "keys.jsonl:1: a line needs `blanked` (a text with blanks) or `text` (the same, or one for --random to blank)",
+    );
+}
+
+#[test]
+fn models_that_cannot_fill_or_judge() {
+    let place = Place::for_filling();
+    let check = |more: &[&str], expected: &str| {
+        place.refuse_fill(&[&["--text", "a_"], more].concat(), expected);
+    };
+    place.refuse(
+        &["fill", small_model().to_str().unwrap(), "--text", "a_"],
+        &format!(
+            "{} is no infiller: its model is of the family molgpt; `grpo pretrain` with the section [masked_lm] writes an infiller",
+            small_model().display()
+        ),
+    );
+    place.refuse(
+        &["fill", "judge", "--text", "a_"],
+        "judge is no infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller",
+    );
+    place.refuse(
+        &["fill", "absent", "--text", "a_"],
+        "there is no model folder absent; a model folder holds config.json, characters.json and model.safetensors",
+    );
+    check(
+        &["--judge", "model"],
+        "model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+    );
+    let other = r#"{"characters": "\nabcx", "mask": 5, "pad": 6, "cls": 7}"#;
+    place.model_of_characters("other-judge", "sequence_scorer", "", other, 8);
+    check(
+        &["--judge", "judge", "--second-judge", "other-judge"],
+        "the judge other-judge does not know 'd', which the model can write; take a judge that was trained for this model",
+    );
+    let more = r#"{"characters": "\nabcdxy", "mask": 7, "pad": 8, "cls": 9}"#;
+    place.model_of_characters("larger-judge", "sequence_scorer", "", more, 10);
+    // It has the infiller's characters, with other ids.
+    assert!(place.filled(&["--text", "a_", "--judge", "larger-judge"])[0]["judge_reward"].is_f64());
+    check(&["--quality", "judge"], "--quality judge needs a judge: add --judge FOLDER");
+    check(
+        &["--remask", "critic"],
+        "--remask says what is filled again, and in a single pass nothing is; add --iterations 15",
+    );
+    place.model_of_characters("plain", "infiller", "", CHARACTERS, 8);
+    check(
+        &["--iterations", "2", "--remask", "plain"],
+        "--remask plain: the model has no critic (`critic` in its config.json), so it cannot say which characters are wrong",
+    );
+    place.model_of_characters("other", "infiller", r#", "critic": true"#, other, 8);
+    check(
+        &["--iterations", "2", "--remask", "other"],
+        "--remask: other has other characters than the model; take one that was trained on the same text",
+    );
+    check(
+        &["--iterations", "3", "--remask-ratios", "0.5"],
+        "1 remasking ratios are not one fewer than the 3 iterations",
+    );
+    check(
+        &["--top-p", "0"],
+        "top_p = 0 is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)",
+    );
+}
