@@ -1,7 +1,7 @@
 //! Blanks filled in one pass: against the definition, alone and among others, and what is refused.
 
 use burn::tensor::Device;
-use grpo_data::{Characters, Codec, Completion, Finish, Group, Prompt};
+use grpo_data::{Characters, Codec, Completion, Finish, Group, Prompt, SampleKey};
 use grpo_model::{
     Frozen, InfillerConfig, LanguageModel, ModelConfig, TokenBatch, Transformer, WeightPrecision,
 };
@@ -87,7 +87,9 @@ fn every_blank_of_every_row_is_filled_from_the_distribution_that_is_scored() {
     assert_eq!(groups.len(), 5);
     for (group, text) in groups.iter().zip(texts()) {
         assert_eq!((group.completions.len(), &group.prompt), (6, &text));
-        for completion in &group.completions {
+        for (completion, sample) in group.completions.iter().zip(0..) {
+            let key = SampleKey { seed: KEY.seed, step: KEY.step, prompt: text.index, sample };
+            assert_eq!((completion.key(), completion.policy_version()), (key, KEY.policy_version));
             assert_eq!(completion.finish(), Finish::Filled);
             assert_eq!(completion.sampled_under().mask_id, Some(MASK));
             assert_eq!(completion.text_ids(), completion.ids());
@@ -99,7 +101,12 @@ fn every_blank_of_every_row_is_filled_from_the_distribution_that_is_scored() {
                     assert_eq!(id, asked);
                     continue;
                 }
-                let expected = probabilities(&model, &text.ids, place)[id as usize];
+                let all = probabilities(&model, &text.ids, place);
+                let expected = all[id as usize];
+                // Each place and sample has a number of its own.
+                let u = completion.key().uniform(KEY.purpose, place as u32);
+                let below: f64 = all[..id as usize].iter().sum();
+                assert!((below - 1e-5..below + expected + 1e-5).contains(&u), "{u} of {below}");
                 let found = f64::from(*logprobs.next().unwrap()).exp();
                 assert!((found - expected).abs() < 1e-5, "{found} against {expected}");
             }
