@@ -11,7 +11,7 @@ use anyhow::Context;
 use grpo_data::{Characters, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{
-    Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
+    Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
 };
 use grpo_sampling::SamplingSettings;
 use rayon::prelude::*;
@@ -20,7 +20,7 @@ use crate::device;
 use crate::infill::LoadedInfiller;
 pub(crate) use arguments::FillArguments;
 use arguments::{Order, Rule};
-use models::{Judge, Remasker};
+use models::{Judge, critic};
 use output::Completion;
 use texts::Text;
 
@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
     let first = arguments.judge.as_deref().map(judge).transpose()?;
     let second = arguments.second_judge.as_deref().map(judge).transpose()?;
     let remask = arguments.remask.as_deref().unwrap_or("probability");
-    let remasker = Remasker::load(remask, &infiller, &texts)?;
+    let critic = critic(remask, &infiller, &texts)?;
 
     let of_first = |ids: &[u32]| {
         first.as_ref().map_or(f64::NAN, |judge| judge.reward(&characters.decode(ids)))
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
         Order::Own => Quality::Own,
         Order::Judge => Quality::Judge(&of_first),
     };
-    let groups = fill(arguments, &infiller, &texts, &remasker, quality)?;
+    let groups = fill(arguments, &infiller, &texts, critic.as_ref(), quality)?;
 
     let completion = |(sample, filled): (usize, Filled)| {
         let text = characters.decode(&filled.ids);
@@ -121,7 +121,7 @@ fn fill(
     arguments: &FillArguments,
     infiller: &LoadedInfiller,
     texts: &[Text],
-    remasker: &Remasker,
+    critic: Option<&Critic>,
     quality: Quality<'_>,
 ) -> anyhow::Result<Vec<Vec<Filled>>> {
     let (model, characters) = (&infiller.model, infiller.characters());
@@ -149,9 +149,9 @@ fn fill(
     }
     let denoising = Denoising::new(settings, model)?;
     let of_critic;
-    let trust = match remasker {
-        Remasker::Probability => Trust::Probability,
-        Remasker::Critic(critic) => {
+    let trust = match critic {
+        None => Trust::Probability,
+        Some(critic) => {
             of_critic = |ids: &[u32]| critic.wrongness(ids);
             Trust::Critic(&of_critic)
         }

@@ -14,7 +14,7 @@ use grpo_data::PassageUnit;
 A blank is `_`, or what --blank says; `␣` always is one. One pass fills all blanks at once, each without knowing what is put
 into the others; --iterations fills the least trusted ones again.")]
 pub(crate) struct FillArguments {
-    /// Folder of an infiller, as `grpo pretrain` with a section [masked_lm] or `grpo train` writes one
+    /// Folder of an infiller, as `grpo pretrain` with a section `[masked_lm]` or `grpo train` writes one
     pub(crate) model: PathBuf,
     /// A text with blanks; may be repeated
     #[arg(long, value_name = "TEXT")]

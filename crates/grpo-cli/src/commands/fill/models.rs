@@ -54,41 +54,34 @@ impl Judge {
     }
 }
 
-/// What finds the characters that are filled again.
-pub(super) enum Remasker {
-    Probability,
-    Critic(Critic),
-}
-
-impl Remasker {
-    pub(super) fn load(
-        how: &str,
-        infiller: &LoadedInfiller,
-        texts: &[Text],
-    ) -> anyhow::Result<Self> {
-        let folder = match how {
-            "probability" => return Ok(Self::Probability),
-            "critic" => {
-                return Ok(Self::Critic(Critic::new(&infiller.model).context("--remask critic")?));
-            }
-            folder => Path::new(folder),
-        };
-        let other = LoadedInfiller::load(folder, &device::device()).context("--remask")?;
-        anyhow::ensure!(
-            other.characters() == infiller.characters(),
-            "--remask: {} has other characters than the model; take one that was trained on the same text",
+/// The critic that finds the characters that are filled again; none where their probabilities do.
+pub(super) fn critic(
+    how: &str,
+    infiller: &LoadedInfiller,
+    texts: &[Text],
+) -> anyhow::Result<Option<Critic>> {
+    let folder = match how {
+        "probability" => return Ok(None),
+        "critic" => {
+            return Ok(Some(Critic::new(&infiller.model).context("--remask critic")?));
+        }
+        folder => Path::new(folder),
+    };
+    let other = LoadedInfiller::load(folder, &device::device()).context("--remask")?;
+    anyhow::ensure!(
+        other.characters() == infiller.characters(),
+        "--remask: {} has other characters than the model; take one that was trained on the same text",
+        folder.display()
+    );
+    let context = other.model.context_length();
+    if let Some(text) = texts.iter().find(|text| text.ids.len() > context) {
+        anyhow::bail!(
+            "{}: the text has {} characters, and {} (--remask) can see {context}; shorten it",
+            text.place,
+            text.ids.len(),
             folder.display()
         );
-        let context = other.model.context_length();
-        if let Some(text) = texts.iter().find(|text| text.ids.len() > context) {
-            anyhow::bail!(
-                "{}: the text has {} characters, and {} (--remask) can see {context}; shorten it",
-                text.place,
-                text.ids.len(),
-                folder.display()
-            );
-        }
-        let critic = Critic::new(&other.model);
-        Ok(Self::Critic(critic.with_context(|| format!("--remask {}", folder.display()))?))
     }
+    let critic = Critic::new(&other.model);
+    Ok(Some(critic.with_context(|| format!("--remask {}", folder.display()))?))
 }
