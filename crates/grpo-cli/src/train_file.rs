@@ -257,11 +257,11 @@ impl TrainFile {
         let loaded = load(&self.model, trained, self.base_precision, &device::device().autodiff())
             .with_context(|| format!("model = \"{}\"", self.model.display()))?;
         let of_reward = self.reward_files()?;
+        let (longest, reward) =
+            (self.sampling.max_new_tokens, self.reward.build(&device::device())?);
         if let Some(warning) = check_judges(&self.reward)? {
             say(format_args!("{warning}"));
         }
-        let (longest, reward) =
-            (self.sampling.max_new_tokens, self.reward.build(&device::device())?);
         let prompts = match (&self.passages, &self.masking) {
             (Some(passages), Some(masking)) => {
                 Prompts::with_blanks(passages, masking, &loaded, &*reward, self.seed)?

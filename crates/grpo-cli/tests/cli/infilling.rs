@@ -231,6 +231,18 @@ fn choices_of_the_loss_are_those_of_every_policy() {
     assert!((mix - number("reward")).abs() < 1e-9);
 }
 
+/// The checks of a set-up: that everything loads and fits, that rewards differ, that a short run stays sound and can be
+/// taken up again.
+#[test]
+fn a_trial_of_an_infiller_ends_with_a_verdict() {
+    let place = place();
+    let ended = place.run(&["trial", "train.toml", "--steps", "12"]);
+    for said in ["passed      Resume is exact: ", "passed      Audit: ", "verdict      go ahead"] {
+        assert!(ended.stdout.contains(said), "{said}: {}{}", ended.stdout, ended.stderr);
+    }
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
 /// Acceptance test 14, of an infiller.
 #[test]
 fn a_killed_run_of_an_infiller_ends_as_one_that_was_not() {
