@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Trial(TrialArguments),
     /// Train a new model, or go on training one, on molecules or texts (next-token prediction)
     ///
-    /// With the section [masked_lm] in the configuration an infiller, which says what stands in the blanks of a text.
+    /// With the section `[masked_lm]` in the configuration an infiller, which says what stands in the blanks of a text.
     Pretrain(RunArguments),
     /// Train a judge, which says how much of a text an infiller has replaced
     ///
