@@ -295,7 +295,7 @@ fn folders_that_are_not_what_is_asked_for_are_refused() {
     );
     refuse(
         &["pretrain", "infiller.toml", "--set", "modifiers.judge.model=infiller/model"],
-        "modifiers.judge.model: infiller/model is no judge: its model is of the family infiller, and a judge of the family sequence_scorer, as `grpo train-judge` writes one",
+        "modifiers.judge.model: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
     );
     refuse(
         &["train-judge", "judge.toml", "--set", "infiller=nowhere"],
