@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::{
-    ChatOptions, DataError, EpochOrder, Half, MaskedStream, MaskedText, MaskingPlan, OrderPosition,
-    Prompt, PromptFile, Purpose,
+    Characters, ChatOptions, DataError, EpochOrder, Half, MaskedStream, MaskedText, MaskingPlan,
+    OrderPosition, Prompt, PromptFile, Purpose,
 };
 use grpo_model::LanguageModel;
 use grpo_rewards::Reward;
 use grpo_train::unconditional_prompts;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::infill::PassageSection;
 use crate::models::Loaded;
@@ -131,10 +132,10 @@ impl Prompts {
         let stream = |half, purpose| {
             MaskedStream::new(Arc::clone(&passages), half, masking.clone(), seed, purpose)
         };
-        let train = stream(Half::Train, Purpose::DataOrder).context("masking")?;
+        let train = stream(Half::Train, Purpose::Masking).context("masking")?;
         let held_out = stream(Half::Validation, Purpose::Evaluation).context("masking")?;
-        for prompt in blanked(&train, 0, 1)? {
-            reward.check(&prompt.fields).map_err(anyhow::Error::msg)?;
+        for fields in extremes(passages.characters(), section.length) {
+            reward.check(&fields).map_err(|fault| anyhow::anyhow!("reward: {fault}"))?;
         }
         Ok(Self { source: Source::Blanks { train, held_out }, report: Some(report) })
     }
@@ -207,6 +208,18 @@ impl Prompts {
             Source::Blanks { train, .. } => train.passages().options().length,
         }
     }
+}
+
+/// What a reward has to be able to read: every character that can be filled in, and the longest passage.
+fn extremes(characters: &Characters, length: usize) -> Vec<Map<String, Value>> {
+    let all: Vec<u32> = (0..characters.base_len() as u32).collect();
+    let longest: Vec<u32> = all.iter().copied().cycle().take(length).collect();
+    let fields = |ids: &[u32]| {
+        let blanked = [&[characters.mask_id()], &ids[1..]].concat();
+        let fields = [("text", characters.decode(ids)), ("blanked", characters.decode(&blanked))];
+        fields.map(|(key, text)| (key.to_owned(), text.into())).into_iter().collect()
+    };
+    all.chunks(length).chain([longest.as_slice()]).map(fields).collect()
 }
 
 /// The texts of a batch, with what a reward may want to know: the truth, and where the blanks are.

@@ -214,7 +214,7 @@ fn choices_of_the_loss_are_those_of_every_policy() {
     let place = place();
     let short = ["train", "train.toml", "--set", "train.steps=2", "--run"];
     let more: [&[&str]; 3] = [
-        &["lora", "--set", "lora.rank=2", "--set", "lora.alpha=2"],
+        &["lora", "--set", "lora.rank=2", "--set", "lora.alpha=2", "--set", "lora.dropout=0.5"],
         &["clipped", "--set", "loss.preset=grpo", "--set", "train.updates_per_rollout=2"],
         &["sum", "--set", "loss.reduction=sequence_sum", "--set", "advantage.scale=batch"],
     ];
@@ -222,6 +222,12 @@ fn choices_of_the_loss_are_those_of_every_policy() {
         place.succeed(&[&short[..], more].concat());
         place.succeed(&["audit", more[0]]);
     }
+    // Dropout is of supervised training: the trainer's scores are the sampler's once the adapter does something.
+    let metrics = objects(&place.read("lora/metrics.jsonl"));
+    let number = |name: &str| metrics[1].get(name).and_then(Value::as_f64).unwrap();
+    assert!(number("kl") > 0.0);
+    let difference = number("sampling/sampling_logp_difference/max");
+    assert!(difference < 1e-5, "{difference}");
     // A mix with the recovery of the true characters.
     let weights = ["--set", "reward.judge_weight=0.5", "--set", "reward.recovery_weight=0.5"];
     place.succeed(&[&short[..], &["mix"], &weights[..]].concat());
@@ -301,6 +307,14 @@ fn what_cannot_be_trained_is_refused_in_a_sentence() {
     without("[passages]", "[train]");
     refuse_other(
         "other.toml:10: sampling.max_new_tokens is missing: how many tokens a completion may have, from 1 to 1000000",
+    );
+    // A judge that sees less than a passage, though the first passages may be short.
+    place.write("judge.toml", JUDGE);
+    let short = ["--run", "short", "--set", "data.length=12", "--set", "judge.steps=2"];
+    place.succeed(&[&["train-judge", "judge.toml"], &short[..]].concat());
+    refuse(
+        &["--set", "reward.judge=short/model"],
+        "reward: the text has 16 characters, and the judge sees 12; use shorter passages, or a judge with a larger block_size",
     );
     // A judge that is too weak to be a reward, unless it is meant.
     let report = place.path("judge/model/judge.json");
