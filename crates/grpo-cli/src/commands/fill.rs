@@ -10,6 +10,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use anyhow::Context;
 use grpo_data::{Characters, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
+use grpo_rewards::Judge;
 use grpo_rollout::{
     Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
 };
@@ -20,7 +21,7 @@ use crate::device;
 use crate::infill::LoadedInfiller;
 pub(crate) use arguments::FillArguments;
 use arguments::{Order, Rule};
-use models::{Judge, critic};
+use models::{critic, judge};
 use output::Completion;
 use texts::Text;
 
@@ -33,11 +34,18 @@ pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
         (1..=MOST).contains(&number),
         "-n {number} is out of range; expected 1 to {MOST}"
     );
-    let is_single_pass = arguments.iterations <= 1 && arguments.remask_ratios.is_empty();
-    anyhow::ensure!(
-        arguments.remask.is_none() || !is_single_pass,
-        "--remask says what is filled again, and in a single pass nothing is; add --iterations 15"
-    );
+    if arguments.iterations <= 1 && arguments.remask_ratios.is_empty() {
+        let of_more = [
+            ("--remask", arguments.remask.is_some()),
+            ("--remask-rule", arguments.remask_rule.is_some()),
+            ("--randomness", arguments.randomness.is_some()),
+        ];
+        if let Some((name, _)) = of_more.iter().find(|(_, is_there)| *is_there) {
+            anyhow::bail!(
+                "{name} says what is filled again, and in a single pass nothing is; add --iterations 15"
+            );
+        }
+    }
     let order = arguments.quality.unwrap_or(match arguments.judge {
         Some(_) => Order::Judge,
         None => Order::Own,
@@ -50,14 +58,17 @@ pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
     let infiller = LoadedInfiller::load(&arguments.model, &device::device())?;
     let characters = infiller.characters();
     let texts = texts::texts(arguments, characters, infiller.model.context_length())?;
-    let judge = |folder| Judge::load(folder, characters, &texts);
-    let first = arguments.judge.as_deref().map(judge).transpose()?;
-    let second = arguments.second_judge.as_deref().map(judge).transpose()?;
+    let load = |folder| judge(folder, characters, &texts);
+    let first = arguments.judge.as_deref().map(load).transpose()?;
+    let second = arguments.second_judge.as_deref().map(load).transpose()?;
     let remask = arguments.remask.as_deref().unwrap_or("probability");
     let critic = critic(remask, &infiller, &texts)?;
 
+    // 1 is natural, 0 corrupted; what is no number is told below.
+    let reward =
+        |judge: &Judge, text: &str| judge.score(text).map_or(f64::NAN, |score| 1.0 - score);
     let of_first = |ids: &[u32]| {
-        first.as_ref().map_or(f64::NAN, |judge| judge.reward(&characters.decode(ids)))
+        first.as_ref().map_or(f64::NAN, |judge| reward(judge, &characters.decode(ids)))
     };
     let quality = match order {
         Order::None => Quality::None,
@@ -71,9 +82,9 @@ pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
         let judge = first.as_ref().map(|judge| match order {
             // It was asked already.
             Order::Judge => filled.quality.unwrap_or(f64::NAN),
-            Order::None | Order::Own => judge.reward(&text),
+            Order::None | Order::Own => reward(judge, &text),
         });
-        let second_judge = second.as_ref().map(|judge| judge.reward(&text));
+        let second_judge = second.as_ref().map(|judge| reward(judge, &text));
         Completion { sample, filled, judge, second_judge }
     };
     let judged = groups.into_iter().map(|group| {
@@ -135,11 +146,15 @@ fn fill(
     let ratios = &arguments.remask_ratios;
     let mut settings =
         DenoisingSettings::new(arguments.number as usize, distribution, characters.mask_id());
-    settings.randomness = arguments.randomness;
-    settings.rule = match arguments.remask_rule {
-        Rule::Ratio => RemaskRule::Ratio,
-        Rule::Threshold => RemaskRule::Threshold,
-    };
+    if let Some(randomness) = arguments.randomness {
+        settings.randomness = randomness;
+    }
+    if let Some(rule) = arguments.remask_rule {
+        settings.rule = match rule {
+            Rule::Ratio => RemaskRule::Ratio,
+            Rule::Threshold => RemaskRule::Threshold,
+        };
+    }
     settings.iterations = arguments.iterations.max(1);
     if !ratios.is_empty() {
         settings.schedule = RemaskSchedule::List(ratios.clone());
