@@ -144,7 +144,7 @@ fn a_configuration_can_be_checked_alone() {
     let place = Place::for_training();
     let arguments = ["train", "train.toml", "--check", "--set", "model=nowhere"];
     let before = place.files();
-    assert_eq!(place.succeed(&arguments).stderr, "train.toml: keys and values are good ones\n");
+    assert_eq!(place.succeed(&arguments).stdout, "train.toml: keys and values are good ones\n");
     assert_eq!(place.files(), before);
     place.refuse(
         &[&arguments[..], &["--set", "train.stepz=5"]].concat(),

@@ -306,7 +306,7 @@ fn what_cannot_be_trained_is_refused_in_a_sentence() {
     );
     without("[passages]", "[train]");
     refuse_other(
-        "other.toml:10: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
+        "other.toml:11: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
     );
     // A judge that sees less than a passage, though the first passages may be short.
     place.write("judge.toml", JUDGE);

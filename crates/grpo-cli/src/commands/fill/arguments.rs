@@ -28,16 +28,16 @@ pub(crate) struct FillArguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "file"], requires = "random")]
     pub(crate) held_out: Option<PathBuf>,
     /// What a passage of --held-out is [default: lines]
-    #[arg(long, value_name = "UNIT", requires = "held_out")]
+    #[arg(long, value_name = "UNIT")]
     pub(crate) unit: Option<Unit>,
     /// The most characters of a passage of --held-out, `data.length` of the training [default: all that the model can see]
-    #[arg(long, value_name = "N", requires = "held_out")]
+    #[arg(long, value_name = "N")]
     pub(crate) length: Option<usize>,
     /// The part at the end of the file of --held-out that is held out [default: 0.1]
-    #[arg(long, value_name = "PART", requires = "held_out")]
+    #[arg(long, value_name = "PART")]
     pub(crate) validation_fraction: Option<f64>,
     /// How many passages of --held-out [default: 5]
-    #[arg(long, value_name = "N", requires = "held_out")]
+    #[arg(long, value_name = "N")]
     pub(crate) passages: Option<u32>,
     /// The character that stands for a blank in what is given
     #[arg(long, value_name = "CHAR", default_value = "_")]
