@@ -3,7 +3,8 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use grpo_data::Codec;
-use grpo_eval::{MoleculeSummary, RewardSummary};
+use grpo_eval::{Change, MoleculeSummary, RewardChange, RewardSummary};
+use grpo_rewards::Outcome;
 use grpo_train::Evaluated;
 
 /// What was seen.
@@ -11,7 +12,7 @@ pub(crate) enum Seen {
     /// There was nothing to draw.
     Nothing,
     Molecules(MoleculeSummary),
-    Completions(RewardSummary),
+    Completions(Vec<Outcome>),
 }
 
 impl Seen {
@@ -22,9 +23,7 @@ impl Seen {
             (Some(Evaluated { texts, outcomes, .. }), Some(_)) => {
                 Self::Molecules(MoleculeSummary::of(texts, outcomes, None))
             }
-            (Some(Evaluated { outcomes, .. }), None) => {
-                Self::Completions(RewardSummary::of(outcomes))
-            }
+            (Some(Evaluated { outcomes, .. }), None) => Self::Completions(outcomes.clone()),
         }
     }
 }
@@ -52,33 +51,40 @@ fn of_molecules(before: &MoleculeSummary, after: &MoleculeSummary) -> String {
         ("mean QED, valid", |summary| summary.qed),
         ("mean SA, valid (1 easy, 10 hard)", |summary| summary.sa),
     ];
-    let rows = rows.map(|(name, value)| (name.to_owned(), value(before), value(after)));
-    table(&format!("{} molecules", before.samples), &rows)
+    let rows = rows.map(|(name, value)| {
+        let (old, new) = (value(before), value(after));
+        let cells = [format!("{old:.4}"), format!("{new:.4}"), format!("{:+.4}", new - old)];
+        let [old, new, change] = cells;
+        [name.to_owned(), old, new, change]
+    });
+    table([&format!("{} molecules", before.samples), "before", "after", "change"], rows)
 }
 
-fn of_completions(before: &RewardSummary, after: &RewardSummary) -> String {
-    let mut rows = vec![
-        ("mean reward".to_owned(), before.reward, after.reward),
-        ("  its standard error".to_owned(), before.reward_error, after.reward_error),
-    ];
+/// Prompts and random numbers are the same before and after, so that a change is a mean of paired differences.
+fn of_completions(before: &[Outcome], after: &[Outcome]) -> String {
+    let change = RewardChange::of(before, after);
+    let [before, after] = [before, after].map(RewardSummary::of);
+    let row = |name: String, before: f64, after: f64, change: Change| {
+        let Change { mean, error } = change;
+        [name, format!("{before:.4}"), format!("{after:.4}"), format!("{mean:+.4} ± {error:.4}")]
+    };
+    let mut rows = vec![row("mean reward".to_owned(), before.reward, after.reward, change.reward)];
     for (name, value) in &before.parts {
         let after = after.parts.get(name).copied().unwrap_or(f64::NAN);
-        rows.push((format!("mean {name}"), *value, after));
+        rows.push(row(format!("mean {name}"), *value, after, change.parts[name]));
     }
-    table(&format!("{} completions", before.samples), &rows)
+    table(
+        [&format!("{} completions", before.samples), "before", "after", "change ± its error"],
+        rows,
+    )
 }
 
-fn table(title: &str, rows: &[(String, f64, f64)]) -> String {
+fn table(header: [&str; 4], rows: impl IntoIterator<Item = [String; 4]>) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header([title, "before", "after", "change"]);
-    for (name, old, new) in rows {
-        table.add_row([
-            name.clone(),
-            format!("{old:.4}"),
-            format!("{new:.4}"),
-            format!("{:+.4}", new - old),
-        ]);
+    table.set_header(header);
+    for row in rows {
+        table.add_row(row);
     }
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);

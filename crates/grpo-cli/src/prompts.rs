@@ -132,8 +132,8 @@ impl Prompts {
         let stream = |half, purpose| {
             MaskedStream::new(Arc::clone(&passages), half, masking.clone(), seed, purpose)
         };
-        let train = stream(Half::Train, Purpose::Masking).context("masking")?;
-        let held_out = stream(Half::Validation, Purpose::Evaluation).context("masking")?;
+        let train = stream(Half::Train, Purpose::Infilling).context("masking")?;
+        let held_out = stream(Half::Validation, Purpose::Infilling).context("masking")?;
         for fields in extremes(passages.characters(), section.length) {
             reward.check(&fields).map_err(|fault| anyhow::anyhow!("reward: {fault}"))?;
         }
@@ -175,7 +175,8 @@ impl Prompts {
         Ok(match &self.source {
             Source::Unconditional(begin) => unconditional_prompts(count, *begin),
             Source::File { prompts, .. } => prompts.iter().take(count as usize).cloned().collect(),
-            Source::Blanks { train, .. } => blanked(train, 0, count)?,
+            // Those of no step.
+            Source::Blanks { train, .. } => blanked(train, u64::MAX, count)?,
         })
     }
 

@@ -9,7 +9,7 @@ use grpo_data::Codec;
 use grpo_model::Policy;
 use grpo_run::{DataFile, Event, EventKind, RunFolder, RunLock, VerifiedFolder};
 use grpo_train::{
-    Ending, Evaluated, Evaluation, Grpo, StepDone, TrainError, TrainObserver, Training,
+    Ending, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError, TrainObserver, Training,
 };
 
 use crate::args::TrainArguments;
@@ -227,8 +227,10 @@ impl Begun {
         let config = file.grpo();
         let evaluation = (!of_evaluation.is_empty())
             .then(|| {
-                let (actions, decode) = (&parts.actions, parts.decode.clone());
-                Evaluation::new(of_evaluation, &parts.policy, &config, actions, decode, file.seed)
+                let Parts { policy, actions, reward, decode, .. } = &parts;
+                let (reward, decode) = (Arc::clone(reward), Arc::clone(decode));
+                let of = of_evaluation;
+                Evaluation::new(of, policy, &config, actions, reward, decode, file.seed)
             })
             .transpose()?;
         let mut grpo = Grpo::new(parts, config, file.seed)?;

@@ -2,13 +2,14 @@
 //! replay`, which goes back into a run.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_core::KlController;
 use grpo_data::{MaskingPlan, Prompt};
 use grpo_model::{Frozen, LoraConfig, Policy, WeightPrecision};
 use grpo_report::SuccessCriteria;
-use grpo_rewards::RewardConfig;
+use grpo_rewards::{Reward, RewardConfig};
 use grpo_train::{
     AdvantageSettings, EvalConfig, GrpoConfig, GuardConfig, LossSettings, OptimizerConfig, Parts,
     ReferenceFrom, ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
@@ -178,6 +179,11 @@ impl TrainFile {
                 origin.place("masking")
             );
             anyhow::ensure!(
+                !matches!(self.reward, RewardConfig::Infill { .. }),
+                "{}reward.type = \"infill\" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them",
+                origin.place("reward")
+            );
+            anyhow::ensure!(
                 self.sampling.max_new_tokens > 0,
                 "{}sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
                 origin.place("sampling")
@@ -288,7 +294,7 @@ impl TrainFile {
         Ok(Start {
             kind: loaded.kind(),
             writer: Writer { spec: loaded.spec.clone(), adapter: loaded.adapter.clone() },
-            parts: self.parts(loaded, &prompts)?,
+            parts: self.parts(loaded, &prompts, reward)?,
             prompts,
             of_evaluation,
             files,
@@ -306,7 +312,12 @@ impl TrainFile {
         Ok(files)
     }
 
-    fn parts(&self, loaded: Loaded, prompts: &Prompts) -> anyhow::Result<Parts<Policy>> {
+    fn parts(
+        &self,
+        loaded: Loaded,
+        prompts: &Prompts,
+        reward: Arc<dyn Reward>,
+    ) -> anyhow::Result<Parts<Policy>> {
         let Loaded { spec, policy, .. } = loaded;
         let reference = match (self.reference.from, &policy) {
             (ReferenceFrom::Start, _) => Frozen::snapshot(&policy),
@@ -328,6 +339,7 @@ impl TrainFile {
             policy,
             reference,
             actions: actions(&codec),
+            reward,
             longest_prompt: prompts.longest(),
             epoch: prompts.epoch(),
             decode: decoder(&codec),

@@ -32,6 +32,8 @@ pub enum Purpose {
     Preflight = 8,
     /// Passages of a text and what is masked in them, in training.
     Masking = 9,
+    /// The same of GRPO, so that a policy is not trained on the blanks that it was pre-trained with.
+    Infilling = 10,
 }
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), keyed by

@@ -5,4 +5,4 @@ mod molecules;
 mod rewards;
 
 pub use molecules::{MoleculeSummary, canonical_forms};
-pub use rewards::RewardSummary;
+pub use rewards::{Change, RewardChange, RewardSummary};

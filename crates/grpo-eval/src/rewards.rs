@@ -40,10 +40,61 @@ impl RewardSummary {
     }
 }
 
+/// What changed between two looks at completions of the same prompts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RewardChange {
+    /// Of the reward.
+    pub reward: Change,
+    /// Of each part that is on both sides.
+    pub parts: BTreeMap<&'static str, Change>,
+}
+
+/// A mean difference, over the prompts that have the number on both sides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// After − before.
+    pub mean: f64,
+    /// Its standard error, of paired differences: how much prompts differ from one another is no part of it.
+    pub error: f64,
+}
+
+impl RewardChange {
+    /// Outcomes of the same prompts in the same order.
+    ///
+    /// # Panics
+    /// Where there are not as many after as before.
+    pub fn of(before: &[Outcome], after: &[Outcome]) -> Self {
+        assert_eq!(before.len(), after.len(), "outcomes of the same prompts");
+        let pairs = || before.iter().zip(after);
+        let change = |of: &dyn Fn(&Outcome) -> Option<f64>| {
+            let differences: Vec<f64> =
+                pairs().filter_map(|(before, after)| Some(of(after)? - of(before)?)).collect();
+            Change { mean: mean(&differences), error: standard_error(&differences) }
+        };
+        let names = RewardSummary::of(before).parts.into_keys();
+        let of_part = |name| (name, change(&|outcome: &Outcome| outcome.part(name)));
+        Self { reward: change(&Outcome::total), parts: names.map(of_part).collect() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use grpo_rewards::Scored;
+
+    #[test]
+    fn changes_are_of_pairs() {
+        let scored =
+            |value: f64, part| Outcome::Scored(Scored::new(vec![(1.0, value)], vec![part]));
+        let before = [scored(0.1, ("a", 1.0)), scored(0.9, ("a", 2.0)), Outcome::Abstained];
+        let after = [scored(0.2, ("a", 3.0)), scored(1.2, ("b", 0.0)), scored(1.0, ("a", 1.0))];
+        let change = RewardChange::of(&before, &after);
+        // Differences 0.1 and 0.3: deviation √0.02, of two √0.01.
+        assert!((change.reward.mean - 0.2).abs() < 1e-12, "{change:?}");
+        assert!((change.reward.error - 0.1).abs() < 1e-12, "{change:?}");
+        assert_eq!(change.parts["a"].mean, 2.0);
+        assert!(change.parts["a"].error.is_nan() && change.parts.len() == 1);
+    }
 
     #[test]
     fn means_are_over_those_that_have_a_number() {

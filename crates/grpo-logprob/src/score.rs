@@ -61,8 +61,11 @@ pub fn score_logits(logits: Tensor<2>, targets: &Targets) -> Scores {
     Scores { logprobs: chosen.squeeze_dim(1), entropies: entropies.squeeze_dim(1) }
 }
 
-/// `KL(π ‖ π_ref)` at each position, over the whole vocabulary, `[n]`; differentiable in both. Holds several
+/// `KL(π ‖ π_ref)` at each position, over all ids that are not forbidden, `[n]`; differentiable in both. Holds several
 /// tensors of `[n, vocabulary]`, so it is for small vocabularies.
+///
+/// What truncated sampling kept is no part of it, though scores are within it: an id that fell out of the kept set has no
+/// other gradient that could bring it back, and within one kept id every KL is 0.
 ///
 /// # Shapes
 /// - logits, ref_logits: `[n, vocabulary]`
@@ -70,8 +73,9 @@ pub fn score_logits(logits: Tensor<2>, targets: &Targets) -> Scores {
 /// # Panics
 /// Where the shapes disagree.
 pub fn exact_kl(logits: Tensor<2>, ref_logits: Tensor<2>, targets: &Targets) -> Tensor<1> {
-    let log_policy = log_policy(logits, targets); // [n, v]
-    let difference = log_policy.clone() - self::log_policy(ref_logits, targets);
+    let targets = targets.clone().untruncated();
+    let log_policy = log_policy(logits, &targets); // [n, v]
+    let difference = log_policy.clone() - self::log_policy(ref_logits, &targets);
     (log_policy.exp() * difference).sum_dim(1).squeeze_dim(1)
 }
 

@@ -82,6 +82,12 @@ impl Targets {
         self
     }
 
+    /// Without what [`Self::within`] restricts.
+    #[must_use]
+    pub(crate) fn untruncated(self) -> Self {
+        Self { kept: None, ..self }
+    }
+
     /// Penalises at each position the ids of `seen`.
     ///
     /// # Panics

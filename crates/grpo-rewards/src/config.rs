@@ -107,6 +107,9 @@ impl RewardConfig {
     /// Weights that are negative or do not sum to 1; an empty window; no regular expression.
     pub fn check(&self) -> Result<(), RewardConfigError> {
         match self {
+            Self::Infill { judge, second_judge: Some(second), .. } if judge == second => {
+                Err(RewardConfigError::OneJudgeTwice { judge: judge.clone() })
+            }
             &Self::Infill { judge_weight, recovery_weight, .. } => {
                 let sum = judge_weight + recovery_weight;
                 match is_mean(&[judge_weight, recovery_weight]) {
@@ -248,6 +251,14 @@ pub enum RewardConfigError {
         key: &'static str,
         /// Why.
         fault: String,
+    },
+    /// It would always agree.
+    #[error(
+        "reward.judge and reward.second_judge are both {}; a second judge shows something only where it is another one", judge.display()
+    )]
+    OneJudgeTwice {
+        /// The folder.
+        judge: PathBuf,
     },
     /// No logP would be near the centre.
     #[error(

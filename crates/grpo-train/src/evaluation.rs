@@ -1,10 +1,11 @@
 //! A look at the policy from outside: completions of prompts that stay the same, that nothing is learned from.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use grpo_data::{Completion, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rewards::{Outcome, RewardRunner, Sample};
+use grpo_rewards::{Outcome, Reward, RewardRunner, Sample};
 use grpo_rollout::{Sampler, StepKey};
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +79,7 @@ impl Evaluation {
         policy: &M,
         config: &GrpoConfig,
         actions: &Actions,
+        reward: Arc<dyn Reward>,
         decode: Decode,
         seed: u64,
     ) -> Result<Self, TrainError> {
@@ -90,7 +92,7 @@ impl Evaluation {
         Ok(Self {
             prompts,
             sampler,
-            rewards: RewardRunner::new(config.reward.build(&policy.device().inner())?, limit),
+            rewards: RewardRunner::new(reward, limit),
             decode,
             seed,
             max_failed: config.train.max_failed_rewards,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rewards::RewardRunner;
+use grpo_rewards::{Reward, RewardRunner};
 use grpo_rollout::{Infilling, InfillingSettings, Rollout, RolloutSettings, Sampler};
 
 use crate::evaluation::{Evaluated, Evaluation, Evaluations};
@@ -113,6 +113,8 @@ pub struct Parts<M> {
     pub reference: Frozen<M>,
     /// What the policy chooses.
     pub actions: Actions,
+    /// What the completions are worth: the one that [`GrpoConfig::reward`] describes.
+    pub reward: Arc<dyn Reward>,
     /// Tokens of the longest prompt.
     pub longest_prompt: usize,
     /// Prompts of an epoch: those of the file; `None` where there is none.
@@ -145,11 +147,11 @@ impl<M: LanguageModel> Grpo<M> {
     /// Settings that are out of range or do not fit the model.
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         config.check()?;
-        let Parts { policy, reference, actions, longest_prompt, epoch, decode } = parts;
+        let Parts { policy, reference, actions, reward, longest_prompt, epoch, decode } = parts;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &actions, group_size, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
-        let rewards = RewardRunner::new(config.reward.build(&policy.device().inner())?, time_limit);
+        let rewards = RewardRunner::new(reward, time_limit);
         let base = policy.base_digest();
         let learner = Learner::new(policy, reference, &config)?;
         let (learning_rate_factor, interrupt) = (1.0, Arc::default());
@@ -170,6 +172,11 @@ impl<M: LanguageModel> Grpo<M> {
     /// The policy as it is now.
     pub fn policy(&self) -> &M {
         self.learner.policy()
+    }
+
+    /// What scores its completions.
+    pub fn rewards(&self) -> &RewardRunner {
+        &self.rewards
     }
 
     /// Where `flag` becomes true, the step that is being done ends with [`TrainError::Interrupted`] before the policy

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use grpo_data::Prompt;
-use grpo_model::{Frozen, Policy};
+use grpo_model::{Frozen, LanguageModel, Policy};
 use grpo_train::{Actions, Decode, Grpo, GrpoConfig, Parts};
 use serde_json::{Value, json};
 
@@ -25,7 +25,9 @@ impl Step {
     pub(crate) fn new(model: Model, shape: Shape, steps: u32) -> anyhow::Result<Self> {
         let policy = model.build()?;
         let reference = Frozen::snapshot(&policy);
+        let config: GrpoConfig = serde_json::from_value(config(shape))?;
         let parts = Parts {
+            reward: config.reward.build(&policy.device().inner())?,
             reference,
             policy,
             actions: Actions::Next { end_ids: Vec::new() },
@@ -33,7 +35,6 @@ impl Step {
             epoch: None,
             decode: decode(),
         };
-        let config: GrpoConfig = serde_json::from_value(config(shape))?;
         Ok(Self {
             grpo: Grpo::new(parts, config, 1)?,
             prompts: shape.prompts(model),

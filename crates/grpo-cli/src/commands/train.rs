@@ -236,7 +236,7 @@ impl Observer {
             files: StepFiles::open(folder, done, &mut monitor)?,
             can_roll_back: guards.iter().any(|guard| guard.action == GuardAction::RollBack),
             steps_done: training.steps(),
-            parts: file.reward.build(&crate::device::device())?.parts(),
+            parts: training.grpo().rewards().parts(),
             events: folder.events_from(done + 1, training.roll_backs())?,
             monitor,
             folder: folder.clone(),

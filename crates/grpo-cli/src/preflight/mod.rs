@@ -55,7 +55,7 @@ pub(crate) fn preflight(
     codec: &Codec,
 ) -> anyhow::Result<Vec<String>> {
     refuse_unfrozen(grpo)?;
-    let trial = Trial::of(file, grpo.policy(), prompts, codec)?;
+    let trial = Trial::of(file, grpo, prompts, codec)?;
     let mut lines = trial.as_ref().map_or_else(Vec::new, |trial| trial.lines(file));
     let lengths = trial.as_ref().map(Trial::lengths);
     let disk = disk::Need::of(file, grpo.policy(), lengths);

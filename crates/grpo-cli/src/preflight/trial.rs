@@ -1,12 +1,12 @@
 //! Some completions, drawn and scored before anything is learned.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use grpo_data::{Codec, Completion, Finish, Group, Purpose};
 use grpo_model::{Frozen, Policy};
-use grpo_rewards::{Outcome, RewardRunner, Sample};
+use grpo_rewards::{Outcome, Sample};
 use grpo_rollout::StepKey;
+use grpo_train::Grpo;
 
 use crate::generate::{actions, decoder};
 use crate::prompts::Prompts;
@@ -30,7 +30,7 @@ impl Trial {
     /// Groups as those of a step, but fewer; `None` where none are asked for.
     pub(super) fn of(
         file: &TrainFile,
-        policy: &Policy,
+        grpo: &Grpo<Policy>,
         prompts: &Prompts,
         codec: &Codec,
     ) -> anyhow::Result<Option<Self>> {
@@ -38,7 +38,7 @@ impl Trial {
         if samples == 0 {
             return Ok(None);
         }
-        let decode = decoder(codec);
+        let (decode, policy) = (decoder(codec), grpo.policy());
         let mut config = file.grpo();
         config.train.group_size = config.train.group_size.min(samples);
         let groups = samples.div_ceil(config.train.group_size) as u32;
@@ -59,9 +59,7 @@ impl Trial {
             })
             .collect();
         let texts = samples.iter().map(|sample| sample.text.clone()).collect();
-        let limit = Duration::from_secs_f64(config.train.reward_time_limit);
-        let outcomes =
-            RewardRunner::new(config.reward.build(&frozen.device())?, limit).score(samples);
+        let outcomes = grpo.rewards().score(samples);
         Ok(Some(Self { groups, texts, outcomes }))
     }
 

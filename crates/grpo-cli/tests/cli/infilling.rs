@@ -306,6 +306,10 @@ fn what_cannot_be_trained_is_refused_in_a_sentence() {
     );
     without("[passages]", "[train]");
     refuse_other(
+        "other.toml:15: reward.type = \"infill\" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them",
+    );
+    place.refuse(
+        &["train", "other.toml", "--set", "reward.type=pattern", "--set", "reward.pattern=a"],
         "other.toml:11: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
     );
     // A judge that sees less than a passage, though the first passages may be short.

@@ -148,8 +148,10 @@ fn exact_kl_equals_the_definition() {
         reference.hidden.iter_mut().for_each(|h| *h = *h * 0.5 + 0.1);
         let expected: Vec<f64> = (0..5)
             .map(|i| {
-                let pairs = oracle::log_policy(&case, i).into_iter();
-                let pairs = pairs.zip(oracle::log_policy(&reference, i));
+                // Of all that could be drawn, also where sampling kept only some of it.
+                let all = |case: &ScoreCase| ScoreCase { kept: None, ..case.clone() };
+                let pairs = oracle::log_policy(&all(&case), i).into_iter();
+                let pairs = pairs.zip(oracle::log_policy(&all(&reference), i));
                 pairs.map(|((_, p), (_, q))| p.exp() * (p - q)).sum()
             })
             .collect();

@@ -95,7 +95,9 @@ fn grpo(config: GrpoConfig) -> Grpo<Bigram> {
 fn grpo_of(actions: Actions, decode: Decode, config: GrpoConfig) -> Grpo<Bigram> {
     let policy = Bigram::new();
     let reference = Frozen::snapshot(&policy);
-    let parts = Parts { policy, reference, actions, longest_prompt: 3, epoch: None, decode };
+    let reward = config.reward.build(&Device::flex()).unwrap();
+    let parts =
+        Parts { policy, reference, actions, reward, longest_prompt: 5, epoch: None, decode };
     Grpo::new(parts, config, SEED).unwrap()
 }
 

@@ -56,7 +56,9 @@ fn begin(
     let characters = characters();
     let actions = Actions::Blanks { mask_id: MASK, forbidden: characters.specials().to_vec() };
     let decode: Decode = Arc::new(move |ids| characters.decode(ids));
-    let parts = Parts { policy, reference, actions, longest_prompt: 16, epoch: None, decode };
+    let reward = config.reward.build(&Device::flex()).unwrap();
+    let parts =
+        Parts { policy, reference, actions, reward, longest_prompt: 16, epoch: None, decode };
     Grpo::new(parts, config, 3).unwrap()
 }
 
@@ -224,13 +226,19 @@ fn the_rewarded_character_is_found() {
 }
 
 /// Acceptance test 6: where all rewards are equal, the penalty alone moves the policy, and back to the reference. A
-/// differentiated k1 would not.
+/// differentiated k1 would not, and neither would a KL of what top-p kept alone.
 #[test]
 fn the_exact_kl_draws_the_policy_back() {
+    for top_p in [None, Some(0.05)] {
+        drawn_back(top_p);
+    }
+}
+
+fn drawn_back(top_p: Option<f32>) {
     let mut config = settings();
     config.reward = RewardConfig::Pattern { pattern: ".".to_owned() };
     config.loss.kl_coef = Some(1.0);
-    config.sampling.top_p = None;
+    config.sampling.top_p = top_p;
     config.train.steps = 1000;
     let reference = Transformer::random(&sizes(), 2, &Device::flex().autodiff()).unwrap();
     let mut grpo = begin(infiller(), Frozen::snapshot(&reference), config);

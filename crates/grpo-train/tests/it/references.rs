@@ -68,6 +68,7 @@ fn a_base_that_follows_an_adapter() {
         policy,
         reference,
         actions: Actions::Next { end_ids: vec![vocabulary().boundary()] },
+        reward: config().reward.build(&burn::tensor::Device::flex()).unwrap(),
         longest_prompt: 1,
         epoch: None,
         decode: chains(),

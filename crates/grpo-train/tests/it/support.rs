@@ -142,10 +142,12 @@ pub(crate) fn begin<M: LanguageModel>(
     decode: Decode,
 ) -> Result<Grpo<M>, TrainError> {
     let reference = Frozen::snapshot(&policy);
+    let reward = config.reward.build(&Device::flex())?;
     let parts = Parts {
         policy,
         reference,
         actions: Actions::Next { end_ids: vec![boundary] },
+        reward,
         longest_prompt: 1,
         epoch: None,
         decode,
