@@ -73,6 +73,16 @@ enum Plan {
     Run(Vec<String>),
 }
 
+impl Plan {
+    /// Whether the run that is there counts, with the configuration that it was begun with.
+    fn is_of_a_run_there(&self) -> bool {
+        match self {
+            Self::Taken => true,
+            Self::Run(words) => words[0].starts_with("--resume"),
+        }
+    }
+}
+
 /// Runs what is missing of the stages, then shows what came of it. `grpo` makes the command of the program.
 pub(crate) fn train_infill(
     root: &Path,
@@ -85,18 +95,16 @@ pub(crate) fn train_infill(
         eprintln!("{} is for the last stage, `grpo train`, alone", asked.of_grpo.join(" "));
     }
     // A slip in its settings is not to be found after the minutes of the others.
-    if let Some(Plan::Run(words)) = plans.last()
-        && !words[0].starts_with("--resume")
+    if let Some(plan @ Plan::Run(words)) = plans.last()
+        && !plan.is_of_a_run_there()
     {
         let words = words.iter().filter(|word| *word != "--force");
         process::run(grpo().args(["train", "--check"]).args(words).current_dir(root))?;
     }
     for (stage, plan) in STAGES.iter().zip(plans) {
-        let is_taken_up = match &plan {
-            Plan::Taken => true,
-            Plan::Run(words) => words[0].starts_with("--resume"),
-        };
-        if is_taken_up && let Some(difference) = stage.difference(root)? {
+        if plan.is_of_a_run_there()
+            && let Some(difference) = stage.difference(root)?
+        {
             eprintln!(
                 "{} was made with another configuration than {} is now: {difference}",
                 stage.run, stage.config

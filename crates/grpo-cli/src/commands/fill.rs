@@ -70,7 +70,9 @@ fn check(arguments: &FillArguments) -> anyhow::Result<()> {
         ("--passages", arguments.passages.is_some()),
     ];
     if let (None, Some(name)) = (&arguments.held_out, first_there(&of_passages)) {
-        anyhow::bail!("{name} is about the passages of --held-out FILE, and there are none; leave it out");
+        anyhow::bail!(
+            "{name} is about the passages of --held-out FILE, and there are none; leave it out"
+        );
     }
     if arguments.iterations <= 1 && arguments.remask_ratios.is_empty() {
         let of_more = [
