@@ -314,8 +314,15 @@ fn what_cannot_be_trained_is_refused_in_a_sentence() {
     );
     // A judge that sees less than a passage, though the first passages may be short.
     place.write("judge.toml", JUDGE);
-    let short = ["--run", "short", "--set", "data.length=12", "--set", "judge.steps=2"];
-    place.succeed(&[&["train-judge", "judge.toml"], &short[..]].concat());
+    // With sizes of its own, as one that begins as the infiller sees what that one sees.
+    let set = [
+        "data.length=12",
+        "judge.steps=2",
+        "start_from_infiller=false",
+        "model={ n_layer = 1, n_head = 2, n_embd = 16 }",
+    ];
+    let short: Vec<&str> = set.into_iter().flat_map(|pair| ["--set", pair]).collect();
+    place.succeed(&[&["train-judge", "judge.toml", "--run", "short"], &short[..]].concat());
     refuse(
         &["--set", "reward.judge=short/model"],
         "reward: the text has 16 characters, and the judge sees 12; use shorter passages, or a judge with a larger block_size",
