@@ -14,9 +14,9 @@ use crate::workspace::Workspace;
 ///
 /// `molecules` (also where nothing is named) stands for configs/molecules/grpo.toml; `replies` is the name of a task that
 /// has no configuration yet. What follows goes to `grpo train` unchanged. `infill` is a path of four stages: an infiller
-/// of molecules, its judge, a second judge, and GRPO; then examples before and after. A stage whose run is finished is
-/// taken as it is, `--force` does everything anew, and `--set` is for the GRPO stage alone. The run folder comes into being in the
-/// repository's root. With `--resume RUN` a run goes on, which has its configuration.
+/// of molecules, its judge, a second judge, and GRPO; then examples and a table before and after. A stage whose run is finished is
+/// taken as it is (where its configuration was edited since, that is said), `--force` does everything anew, and `--set` is for the
+/// GRPO stage alone, where it is checked before anything is trained. The run folder comes into being in the repository's root. With `--resume RUN` a run goes on, which has its configuration.
 #[derive(clap::Args)]
 #[command(
     override_usage = "cargo xtask train [--features <BACKEND>] [molecules|FILE.toml|--resume RUN] [ARGUMENTS]...",

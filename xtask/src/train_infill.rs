@@ -1,11 +1,11 @@
-//! `cargo xtask train infill`: infiller, two judges, GRPO, and examples before and after, one stage behind another.
+//! `cargo xtask train infill`: infiller, two judges, GRPO, and a look before and after, one stage behind another.
 
-use std::fmt::Write as _;
+mod look;
+
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde::Deserialize;
 
 use crate::process;
 
@@ -55,18 +55,6 @@ const STAGES: [Stage; 4] = [
     Stage { command: "train", config: "configs/infill/grpo.toml", run: GRPO, end: End::Event },
 ];
 
-/// Examples that are shown, and which part of each is blanked.
-const EXAMPLES: [&str; 8] = [
-    "--held-out",
-    "data/molecules/molecules.smi.gz",
-    "--unit=line",
-    "--passages=5",
-    "--random=0.3",
-    "--number=1",
-    "--seed=7",
-    "--json",
-];
-
 /// What is asked for behind `infill`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
@@ -85,7 +73,17 @@ enum Plan {
     Run(Vec<String>),
 }
 
-/// Runs what is missing of the stages, then shows the examples. `grpo` makes the command of the program.
+impl Plan {
+    /// Whether the run that is there counts, with the configuration that it was begun with.
+    fn is_of_a_run_there(&self) -> bool {
+        match self {
+            Self::Taken => true,
+            Self::Run(words) => words[0].starts_with("--resume"),
+        }
+    }
+}
+
+/// Runs what is missing of the stages, then shows what came of it. `grpo` makes the command of the program.
 pub(crate) fn train_infill(
     root: &Path,
     arguments: &[String],
@@ -96,7 +94,22 @@ pub(crate) fn train_infill(
     if !asked.of_grpo.is_empty() {
         eprintln!("{} is for the last stage, `grpo train`, alone", asked.of_grpo.join(" "));
     }
+    // A slip in its settings is not to be found after the minutes of the others.
+    if let Some(plan @ Plan::Run(words)) = plans.last()
+        && !plan.is_of_a_run_there()
+    {
+        let words = words.iter().filter(|word| *word != "--force");
+        process::run(grpo().args(["train", "--check"]).args(words).current_dir(root))?;
+    }
     for (stage, plan) in STAGES.iter().zip(plans) {
+        if plan.is_of_a_run_there()
+            && let Some(difference) = stage.difference(root)?
+        {
+            eprintln!(
+                "{} was made with another configuration than {} is now: {difference}",
+                stage.run, stage.config
+            );
+        }
         match plan {
             Plan::Taken => eprintln!(
                 "{} is finished and taken as it is (--force does everything anew)",
@@ -107,14 +120,14 @@ pub(crate) fn train_infill(
             }
         }
     }
-    let examples = |run: &str| -> Result<Vec<Example>> {
+    let [before, after] = [GENERATOR, GRPO].map(|run| {
         let mut command = grpo();
-        command.arg("fill").arg(format!("{run}/model")).args(EXAMPLES).current_dir(root);
+        command.arg("fill").arg(format!("{run}/model")).args(look::ARGUMENTS).current_dir(root);
         command.args(["--judge", &format!("{JUDGE}/model")]);
         command.args(["--second-judge", &format!("{SECOND_JUDGE}/model")]);
-        examples(&process::output_of(&mut command)?)
-    };
-    print!("{}", compared(&examples(GENERATOR)?, &examples(GRPO)?)?);
+        look::examples(&process::output_of(&mut command)?)
+    });
+    print!("{}", look::compared(&before?, &after?)?);
     Ok(())
 }
 
@@ -176,6 +189,17 @@ fn plans(root: &Path, asked: &Asked) -> Result<Vec<Plan>> {
 }
 
 impl Stage {
+    /// What its configuration says otherwise than that of its run, if anything.
+    fn difference(&self, root: &Path) -> Result<Option<String>> {
+        let read = |path: &Path| -> Result<toml::Table> {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            toml::from_str(&text).with_context(|| format!("{} is no TOML", path.display()))
+        };
+        let file = read(&root.join(self.config))?;
+        Ok(first_difference(&file, &read(&root.join(self.run).join("config.toml"))?, ""))
+    }
+
     /// Whether its run came to its end.
     fn is_finished(&self, root: &Path) -> Result<bool> {
         let run = root.join(self.run);
@@ -214,66 +238,41 @@ impl Stage {
     }
 }
 
-/// A line of `grpo fill --json`.
-#[derive(Clone, Debug, Deserialize)]
-struct Example {
-    blanked: String,
-    text: String,
-    filled: String,
-    judge_reward: f64,
-    second_judge_reward: f64,
-    recovery: f64,
+/// The first key of a configuration whose value is another one in the configuration of a run, which has all keys, in words.
+/// Keys that the run does not write down, and those that the file leaves out, are not compared.
+fn first_difference(file: &toml::Table, run: &toml::Table, path: &str) -> Option<String> {
+    file.iter().find_map(|(key, value)| {
+        let path = format!("{path}{key}");
+        let recorded = run.get(key)?;
+        match (value, recorded) {
+            (toml::Value::Table(value), toml::Value::Table(recorded)) => {
+                first_difference(value, recorded, &format!("{path}."))
+            }
+            _ if is_same(value, recorded) => None,
+            _ => Some(format!("{path} = {value} now, and {recorded} then")),
+        }
+    })
 }
 
-fn examples(json: &[u8]) -> Result<Vec<Example>> {
-    let text = std::str::from_utf8(json).context("grpo fill wrote something unexpected")?;
-    let read = text.lines().map(|line| {
-        serde_json::from_str(line)
-            .with_context(|| format!("grpo fill wrote something unexpected: {line}"))
-    });
-    read.collect()
-}
-
-/// The same texts filled before and after.
-fn compared(before: &[Example], after: &[Example]) -> Result<String> {
-    let same = before.iter().map(|example| &example.blanked);
-    ensure!(
-        same.eq(after.iter().map(|example| &example.blanked)),
-        "the examples before and after the training are not the same texts"
-    );
-    let mut page =
-        String::from("\nmolecules that no model was trained on, with some characters blanked\n");
-    for (before, after) in before.iter().zip(after) {
-        let rewards = |example: &Example| {
-            let Example { judge_reward, second_judge_reward, recovery, .. } = example;
-            format!(
-                "judge's reward {judge_reward:.3}, second judge's {second_judge_reward:.3}, {:.0} % recovered",
-                100.0 * recovery
-            )
-        };
-        let width = before.filled.chars().count();
-        let _infallible = write!(
-            page,
-            "\n  blanked  {}\n  before   {:width$}   {}\n  after    {:width$}   {}\n  truth    {}\n",
-            before.blanked,
-            before.filled,
-            rewards(before),
-            after.filled,
-            rewards(after),
-            before.text,
-        );
-    }
-    let mean = |examples: &[Example]| {
-        examples.iter().map(|example| example.judge_reward).sum::<f64>() / examples.len() as f64
+/// `1` is `1.0`, and numbers that the program holds in 32 bits are written down as such. Tables in lists may lack defaults.
+fn is_same(value: &toml::Value, recorded: &toml::Value) -> bool {
+    use toml::Value::{Array, Float, Integer, Table};
+    let number = |value: &toml::Value| match value {
+        Integer(value) => Some(*value as f64),
+        Float(value) => Some(*value),
+        _ => None,
     };
-    let _infallible = writeln!(
-        page,
-        "\nmean reward of these {}: {:.3} before, {:.3} after",
-        before.len(),
-        mean(before),
-        mean(after)
-    );
-    Ok(page)
+    match (value, recorded) {
+        (Array(value), Array(recorded)) => {
+            value.len() == recorded.len()
+                && value.iter().zip(recorded).all(|(value, recorded)| is_same(value, recorded))
+        }
+        (Table(value), Table(recorded)) => first_difference(value, recorded, "").is_none(),
+        _ => match (number(value), number(recorded)) {
+            (Some(value), Some(recorded)) => (value - recorded).abs() <= 1e-6 * value.abs(),
+            _ => value == recorded,
+        },
+    }
 }
 
 #[cfg(test)]
@@ -404,28 +403,27 @@ mod tests {
     }
 
     #[test]
-    fn examples_are_shown_beside_one_another() {
-        let line = |filled: &str, reward: f64| {
-            format!(
-                r#"{{"blanked":"C␣O","text":"CCO","sample":0,"filled":"{filled}","logprob":-1.5,"mean_logprob":-1.5,"judge_reward":{reward},"second_judge_reward":0.5,"recovery":1.0,"iterations":1}}"#
-            )
+    fn an_edited_configuration_is_told() {
+        let check = |file: &str, expect: Option<&str>| {
+            let run = "seed = 42\nrun = \"a\"\n[masked_lm]\nsteps = 20\nrate = 0.8\nfloor = 0.05\n[[masking.stages]]\ntype = \"random\"\nmax_ratio = 0.9\nmore = false\n";
+            let table = |text| toml::from_str::<toml::Table>(text).unwrap();
+            let found = first_difference(&table(file), &table(run), "");
+            assert_eq!(found.as_deref(), expect, "{file}");
         };
-        let before = examples(line("CNO", 0.25).as_bytes()).unwrap();
-        let after = examples(line("CCO", 0.75).as_bytes()).unwrap();
-        assert_eq!(
-            compared(&before, &after).unwrap(),
-            "
-molecules that no model was trained on, with some characters blanked
-
-  blanked  C␣O
-  before   CNO   judge's reward 0.250, second judge's 0.500, 100 % recovered
-  after    CCO   judge's reward 0.750, second judge's 0.500, 100 % recovered
-  truth    CCO
-
-mean reward of these 1: 0.250 before, 0.750 after
-"
+        check("seed = 42\n[masked_lm]\nsteps = 20\nrate = 0.80000001", None);
+        check("seed = 42.0\n[preset]\nname = 3\n[masked_lm]\nfloor = 0.05", None);
+        check("seed = 43", Some("seed = 43 now, and 42 then"));
+        check("run = \"b\"", Some("run = \"b\" now, and \"a\" then"));
+        check(
+            "[masked_lm]\nsteps = 20\nfloor = 0.06",
+            Some("masked_lm.floor = 0.06 now, and 0.05 then"),
         );
-        assert!(compared(&before, &[]).is_err());
-        assert!(examples(b"oops").is_err());
+        check("masking.stages = [{ type = \"random\", max_ratio = 0.9 }]", None);
+        for stages in ["[{ type = \"span\" }]", "[{ max_ratio = 0.8 }]", "[]", "[{}, {}]"] {
+            let table: toml::Table = toml::from_str(&format!("masking.stages = {stages}")).unwrap();
+            let run = "[[masking.stages]]\ntype = \"random\"\nmax_ratio = 0.9\n";
+            let run: toml::Table = toml::from_str(run).unwrap();
+            assert!(first_difference(&table, &run, "").is_some(), "{stages}");
+        }
     }
 }

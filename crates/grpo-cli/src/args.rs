@@ -89,6 +89,7 @@ pub(crate) enum Command {
 #[command(after_help = "Examples:
   grpo train configs/molecules/grpo.toml                        the bundled job
   grpo train my.toml --set train.steps=50 --run runs/short      with other settings, into another folder
+  grpo train my.toml --set train.steps=50 --check               only look whether the settings are good ones
   grpo train --resume runs/short                                after an interruption, from the newest checkpoint on
   grpo train --resume runs/short --verify                       and show that what was done can be done again
 
@@ -117,6 +118,9 @@ pub(crate) struct TrainArguments {
     /// Write plain lines, where there would be a screen with curves
     #[arg(long)]
     pub(crate) plain: bool,
+    /// Look for unknown keys and values out of range, and end: no model and no data is read, and nothing is written
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) check: bool,
 }
 
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::{Characters, DataError, PassageOptions, PassageUnit, Passages};
-use grpo_model::{Family, ModelFolder, ModelSpec, StoredAs, Transformer};
+use grpo_model::{ModelFolder, ModelSpec, StoredAs, Transformer};
 use grpo_rewards::RewardConfig;
 use grpo_run::{Existing, JsonLinesWriter, RunFolder, write_folder_atomically, write_manifest};
 use grpo_train::{
@@ -15,7 +15,7 @@ use grpo_train::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::models::check_folder;
+use crate::models::{check_folder, check_infiller};
 use crate::output::{Progress, say};
 use crate::run_files::observer_error;
 
@@ -74,13 +74,7 @@ impl LoadedInfiller {
     pub(crate) fn load(folder: &Path, device: &Device) -> anyhow::Result<Self> {
         let files =
             check_folder(folder, "model", "config.json, characters.json and model.safetensors")?;
-        let family = ModelSpec::family_of(folder)?;
-        anyhow::ensure!(
-            family == Family::Infiller,
-            "{} is no infiller: its model is of the family {}; `grpo pretrain` with the section [masked_lm] writes an infiller",
-            folder.display(),
-            family.name()
-        );
+        check_infiller(folder)?;
         let ModelFolder { spec, model } = ModelFolder::load(folder, device)?;
         Ok(Self { spec, model, files })
     }

@@ -185,7 +185,7 @@ impl TrainFile {
             );
             anyhow::ensure!(
                 self.sampling.max_new_tokens > 0,
-                "{}sampling.max_new_tokens is missing: how many tokens a completion may have, from 1 to 1000000",
+                "{}sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
                 origin.place("sampling")
             );
             return Ok(());

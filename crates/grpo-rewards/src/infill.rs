@@ -31,7 +31,7 @@ pub struct InfillReward {
 
 /// A scorer and the characters that it reads.
 #[derive(Debug)]
-pub(crate) struct Judge {
+pub struct Judge {
     scorer: SequenceScorer,
     characters: Characters,
 }
@@ -48,14 +48,31 @@ const TEXT: &str = "text";
 const BLANKED: &str = "blanked";
 
 impl Judge {
-    pub(crate) fn load(folder: &Path, device: &Device) -> Result<Self, ModelFolderError> {
+    /// Reads a folder of `grpo train-judge`.
+    ///
+    /// # Errors
+    /// A folder that holds no model of the family `sequence_scorer`.
+    pub fn load(folder: &Path, device: &Device) -> Result<Self, ModelFolderError> {
         let (spec, scorer) = SequenceScorer::load(folder, device)?;
         let characters = spec.codec.characters().expect("a sequence scorer reads characters");
         Ok(Self { characters: characters.clone(), scorer })
     }
 
-    /// 0 (natural) to 1 (corrupted), or why there is no such number.
-    fn score(&self, text: &str) -> Result<f64, String> {
+    /// The characters that it can read.
+    pub fn characters(&self) -> &Characters {
+        &self.characters
+    }
+
+    /// Of how many characters it can see a text as a whole.
+    pub fn longest_text(&self) -> usize {
+        self.scorer.longest_text()
+    }
+
+    /// 0 (natural) to 1 (corrupted). The text is read alone.
+    ///
+    /// # Errors
+    /// Why there is no such number: a character that it does not know, a text that is too long, damaged weights.
+    pub fn score(&self, text: &str) -> Result<f64, String> {
         let ids = self.read(text)?;
         match self.scorer.score(&ids) {
             score if score.is_finite() => Ok(score.clamp(0.0, 1.0)),
@@ -67,7 +84,7 @@ impl Judge {
     fn read(&self, text: &str) -> Result<Vec<u32>, String> {
         let unknown = |error| format!("the judge cannot read the text: {error}");
         let ids = self.characters.encode(text).map_err(unknown)?;
-        match self.scorer.longest_text() {
+        match self.longest_text() {
             longest if ids.len() > longest => Err(format!(
                 "the text has {} characters, and the judge sees {longest}; use shorter passages, or a judge with a larger block_size",
                 ids.len()

@@ -12,7 +12,7 @@ mod runner;
 mod text;
 
 pub use config::{RewardConfig, RewardConfigError};
-pub use infill::InfillReward;
+pub use infill::{InfillReward, Judge};
 pub use molecule::{LogpWindow, MoleculeReward};
 pub use outcome::{Outcome, Reward, Sample, Scored};
 pub use runner::RewardRunner;

@@ -235,11 +235,11 @@ impl<M: LanguageModel> Task<'_, M> {
             let wrongness = row.mixed(self.wrongness(&row)?, *randomness, self.purpose);
             let again = rule.choose(&wrongness, schedule.ratio(iteration - 1, *iterations));
             if again.is_empty() {
-                match rule {
-                    // Nothing is below the bar, which only rises.
-                    RemaskRule::Threshold => break,
-                    RemaskRule::Ratio => continue,
+                // The same text is as wrong as before. Chance and a larger ratio alone can still choose something of it.
+                if *randomness == 0.0 && schedule.only_falls_from(iteration - 1, *iterations) {
+                    break;
                 }
+                continue;
             }
             for blank in again {
                 row.ids[row.blanks[blank]] = *mask_id;

@@ -10,6 +10,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use anyhow::Context;
 use grpo_data::{Characters, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
+use grpo_rewards::Judge;
 use grpo_rollout::{
     Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
 };
@@ -20,7 +21,7 @@ use crate::device;
 use crate::infill::LoadedInfiller;
 pub(crate) use arguments::FillArguments;
 use arguments::{Order, Rule};
-use models::{Judge, critic};
+use models::{critic, judge};
 use output::Completion;
 use texts::Text;
 
@@ -28,55 +29,112 @@ use texts::Text;
 const MOST: u32 = 100_000;
 
 pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
-    let number = arguments.number;
-    anyhow::ensure!(
-        (1..=MOST).contains(&number),
-        "-n {number} is out of range; expected 1 to {MOST}"
-    );
-    let is_single_pass = arguments.iterations <= 1 && arguments.remask_ratios.is_empty();
-    anyhow::ensure!(
-        arguments.remask.is_none() || !is_single_pass,
-        "--remask says what is filled again, and in a single pass nothing is; add --iterations 15"
-    );
-    let order = arguments.quality.unwrap_or(match arguments.judge {
-        Some(_) => Order::Judge,
-        None => Order::Own,
-    });
-    anyhow::ensure!(
-        order != Order::Judge || arguments.judge.is_some(),
-        "--quality judge needs a judge: add --judge FOLDER"
-    );
-
+    check(arguments)?;
     let infiller = LoadedInfiller::load(&arguments.model, &device::device())?;
     let characters = infiller.characters();
     let texts = texts::texts(arguments, characters, infiller.model.context_length())?;
-    let judge = |folder| Judge::load(folder, characters, &texts);
-    let first = arguments.judge.as_deref().map(judge).transpose()?;
-    let second = arguments.second_judge.as_deref().map(judge).transpose()?;
+    let load = |folder| judge(folder, characters, &texts);
+    let judges = Judges {
+        first: arguments.judge.as_deref().map(load).transpose()?,
+        second: arguments.second_judge.as_deref().map(load).transpose()?,
+        characters,
+    };
     let remask = arguments.remask.as_deref().unwrap_or("probability");
     let critic = critic(remask, &infiller, &texts)?;
 
-    let of_first = |ids: &[u32]| {
-        first.as_ref().map_or(f64::NAN, |judge| judge.reward(&characters.decode(ids)))
-    };
+    let order = order(arguments);
+    let of_first = |ids: &[u32]| judges.reward_of_first(ids).unwrap_or(f64::NAN);
     let quality = match order {
         Order::None => Quality::None,
         Order::Own => Quality::Own,
         Order::Judge => Quality::Judge(&of_first),
     };
     let groups = fill(arguments, &infiller, &texts, critic.as_ref(), quality)?;
+    let judged = groups.into_iter().map(|group| judges.judged(group, order));
+    let groups: Vec<Vec<Completion>> = judged.collect::<anyhow::Result<_>>()?;
+    write(arguments.json, &texts, &groups, characters).context("cannot write to standard output")
+}
 
-    let completion = |(sample, filled): (usize, Filled)| {
-        let text = characters.decode(&filled.ids);
-        let judge = first.as_ref().map(|judge| match order {
-            // It was asked already.
-            Order::Judge => filled.quality.unwrap_or(f64::NAN),
-            Order::None | Order::Own => judge.reward(&text),
-        });
-        let second_judge = second.as_ref().map(|judge| judge.reward(&text));
-        Completion { sample, filled, judge, second_judge }
-    };
-    let judged = groups.into_iter().map(|group| {
+/// Refuses arguments that are out of range, or without effect beside the others.
+fn check(arguments: &FillArguments) -> anyhow::Result<()> {
+    let number = arguments.number;
+    anyhow::ensure!(
+        (1..=MOST).contains(&number),
+        "-n {number} is out of range; expected 1 to {MOST}"
+    );
+    // Clap asks for no argument that another one excludes, as --text does --held-out.
+    let of_passages = [
+        ("--unit", arguments.unit.is_some()),
+        ("--length", arguments.length.is_some()),
+        ("--validation-fraction", arguments.validation_fraction.is_some()),
+        ("--passages", arguments.passages.is_some()),
+    ];
+    if let (None, Some(name)) = (&arguments.held_out, first_there(&of_passages)) {
+        anyhow::bail!(
+            "{name} is about the passages of --held-out FILE, and there are none; leave it out"
+        );
+    }
+    if arguments.iterations <= 1 && arguments.remask_ratios.is_empty() {
+        let of_more = [
+            ("--remask", arguments.remask.is_some()),
+            ("--remask-rule", arguments.remask_rule.is_some()),
+            ("--randomness", arguments.randomness.is_some()),
+        ];
+        if let Some(name) = first_there(&of_more) {
+            anyhow::bail!(
+                "{name} says what is filled again, and in a single pass nothing is; add --iterations 15"
+            );
+        }
+    }
+    anyhow::ensure!(
+        order(arguments) != Order::Judge || arguments.judge.is_some(),
+        "--quality judge needs a judge: add --judge FOLDER"
+    );
+    Ok(())
+}
+
+fn first_there<'a>(arguments: &[(&'a str, bool)]) -> Option<&'a str> {
+    arguments.iter().find(|(_, is_there)| *is_there).map(|(name, _)| *name)
+}
+
+/// What completions are ordered by.
+fn order(arguments: &FillArguments) -> Order {
+    arguments.quality.unwrap_or(match arguments.judge {
+        Some(_) => Order::Judge,
+        None => Order::Own,
+    })
+}
+
+/// Who is asked of filled texts.
+struct Judges<'a> {
+    first: Option<Judge>,
+    second: Option<Judge>,
+    /// The infiller's.
+    characters: &'a Characters,
+}
+
+impl Judges<'_> {
+    /// 1 for a natural text, 0 for a corrupted one; NaN where the judge has no number.
+    fn reward(judge: &Judge, text: &str) -> f64 {
+        judge.score(text).map_or(f64::NAN, |score| 1.0 - score)
+    }
+
+    fn reward_of_first(&self, ids: &[u32]) -> Option<f64> {
+        self.first.as_ref().map(|judge| Self::reward(judge, &self.characters.decode(ids)))
+    }
+
+    /// The completions of a text with what is said of them, the best first.
+    fn judged(&self, group: Vec<Filled>, order: Order) -> anyhow::Result<Vec<Completion>> {
+        let completion = |(sample, filled): (usize, Filled)| {
+            let judge = match order {
+                // It was asked already.
+                Order::Judge => filled.quality,
+                Order::None | Order::Own => self.reward_of_first(&filled.ids),
+            };
+            let text = || self.characters.decode(&filled.ids);
+            let second_judge = self.second.as_ref().map(|judge| Self::reward(judge, &text()));
+            Completion { sample, filled, judge, second_judge }
+        };
         let mut completions: Vec<Completion> =
             group.into_par_iter().enumerate().map(completion).collect();
         let mut rewards = completions.iter().flat_map(|c| c.judge.iter().chain(&c.second_judge));
@@ -90,9 +148,7 @@ pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
             b.total_cmp(&a)
         });
         Ok(completions)
-    });
-    let groups: Vec<Vec<Completion>> = judged.collect::<anyhow::Result<_>>()?;
-    write(arguments.json, &texts, &groups, characters).context("cannot write to standard output")
+    }
 }
 
 fn write(
@@ -135,11 +191,15 @@ fn fill(
     let ratios = &arguments.remask_ratios;
     let mut settings =
         DenoisingSettings::new(arguments.number as usize, distribution, characters.mask_id());
-    settings.randomness = arguments.randomness;
-    settings.rule = match arguments.remask_rule {
-        Rule::Ratio => RemaskRule::Ratio,
-        Rule::Threshold => RemaskRule::Threshold,
-    };
+    if let Some(randomness) = arguments.randomness {
+        settings.randomness = randomness;
+    }
+    if let Some(rule) = arguments.remask_rule {
+        settings.rule = match rule {
+            Rule::Ratio => RemaskRule::Ratio,
+            Rule::Threshold => RemaskRule::Threshold,
+        };
+    }
     settings.iterations = arguments.iterations.max(1);
     if !ratios.is_empty() {
         settings.schedule = RemaskSchedule::List(ratios.clone());

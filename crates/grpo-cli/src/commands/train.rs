@@ -31,6 +31,12 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
         !arguments.verify || arguments.resume.is_some(),
         "--verify goes with --resume RUN: a new run has nothing that could be verified"
     );
+    if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
+        let loaded = config::load::<TrainFile>(configuration, &arguments.set)?;
+        loaded.value.check(&loaded.origin)?;
+        say(format_args!("{}: keys and values are good ones", configuration.display()));
+        return Ok(());
+    }
     let flag = interrupt::flag()?;
     let stop = Arc::clone(&flag);
     let mut session = match (&arguments.resume, &arguments.config) {

@@ -59,7 +59,7 @@ fn a_wrong_type_is_named_with_its_line() {
     check_text(
         "type = \"molecule\"",
         "type = \"molecules\"",
-        "train.toml:15: reward.type: unknown variant `molecules`, expected one of `molecule`, `answer`, `pattern`",
+        "train.toml:15: reward.type: unknown variant `molecules`, expected one of `molecule`, `answer`, `pattern`, `infill`",
     );
 }
 
@@ -96,9 +96,11 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
         "max_new_tokens = 20\n[advantage]\naggregation = \"normalize_then_sum\"\nscale = \"none\"",
         "train.toml:15: advantage: scale has no effect with aggregation = \"normalize_then_sum\", which divides by the deviation of each group and then of the batch; leave it out",
     );
-    for (key, least) in
-        [("train.group_size", 2), ("sampling.max_new_tokens", 1), ("sampling.batch_size", 1)]
-    {
+    check_set(
+        "sampling.max_new_tokens=0",
+        "--set sampling.max_new_tokens=0: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
+    );
+    for (key, least) in [("train.group_size", 2), ("sampling.batch_size", 1)] {
         check_set(
             &format!("{key}=0"),
             &format!("--set {key}=0: {key} = 0 is out of range; expected {least} to 1000000"),
@@ -133,6 +135,24 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     check_set(
         "reward.sa=0.5",
         "--set reward.sa=0.5: reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.2",
+    );
+}
+
+/// No model is there yet, and nothing is written.
+#[test]
+fn a_configuration_can_be_checked_alone() {
+    let place = Place::for_training();
+    let arguments = ["train", "train.toml", "--check", "--set", "model=nowhere"];
+    let before = place.files();
+    assert_eq!(place.succeed(&arguments).stdout, "train.toml: keys and values are good ones\n");
+    assert_eq!(place.files(), before);
+    place.refuse(
+        &[&arguments[..], &["--set", "train.stepz=5"]].concat(),
+        "--set train.stepz=5: unknown key 'train.stepz'; did you mean 'steps'?",
+    );
+    place.refuse(
+        &[&arguments[..], &["--set", "train.group_size=1"]].concat(),
+        "--set train.group_size=1: train.group_size = 1 is out of range; expected 2 to 1000000",
     );
 }
 

@@ -174,6 +174,21 @@ fn passages_that_are_held_out() {
         assert!(lines.iter().any(|known| line["text"] == **known), "{line}");
     }
     assert_eq!(place.filled(&arguments), filled);
+
+    // As the model was trained: another part, and lines that were too long for it left out before the cut.
+    let of_all = place.filled(&[&arguments[..], &["--validation-fraction", "0.9"]].concat());
+    let has_d = |line: &Value| line["text"].as_str().unwrap().contains('d');
+    assert!(!of_all.iter().all(has_d), "{of_all:?}");
+    let longer: String = (0..4).map(|_| "\ndddddddd").collect();
+    place.write("text.txt", lines.join("\n") + &longer);
+    let of_short = place.filled(&[&arguments[..], &["--length", "6"]].concat());
+    let length = |line: &Value| line["text"].as_str().unwrap().len();
+    assert!(of_short.iter().all(|line| length(line) == 6 && has_d(line)), "{of_short:?}");
+    assert!(place.filled(&arguments).iter().any(|line| length(line) == 8));
+    place.refuse_fill(
+        &[&arguments[..], &["--length", "13"]].concat(),
+        "--length 13 is out of range; expected 1 to the 12 characters that the model can see",
+    );
 }
 
 /// Where nobody looks at a terminal there is nothing but text.
@@ -197,7 +212,7 @@ fn what_people_read() {
         })
         .collect();
     let expected = format!(
-        "--text: 2 blanks\n{}\n{}\ntruth\nabcd\n",
+        "--text: 2 blanks; a judge's reward is 1 − its score: 1 is natural, 0 corrupted\n{}\n{}\ntruth\nabcd\n",
         lines[0]["blanked"].as_str().unwrap(),
         words.concat()
     );
@@ -312,10 +327,21 @@ fn models_that_cannot_fill_or_judge() {
     // It has the infiller's characters, with other ids.
     assert!(place.filled(&["--text", "a_", "--judge", "larger-judge"])[0]["judge_reward"].is_f64());
     check(&["--quality", "judge"], "--quality judge needs a judge: add --judge FOLDER");
-    check(
-        &["--remask", "critic"],
-        "--remask says what is filled again, and in a single pass nothing is; add --iterations 15",
-    );
+    for more in ["--remask=critic", "--remask-rule=ratio", "--randomness=0.5"] {
+        let name = more.split('=').next().unwrap();
+        let expected = format!(
+            "{name} says what is filled again, and in a single pass nothing is; add --iterations 15"
+        );
+        check(&[more], &expected);
+    }
+    // What is about --held-out alone has no effect without it.
+    for more in ["--unit=line", "--length=3", "--validation-fraction=0.2", "--passages=3"] {
+        let name = more.split('=').next().unwrap();
+        let expected = format!(
+            "{name} is about the passages of --held-out FILE, and there are none; leave it out"
+        );
+        check(&[more], &expected);
+    }
     place.model_of_characters("plain", "infiller", "", CHARACTERS, 8);
     check(
         &["--iterations", "2", "--remask", "plain"],

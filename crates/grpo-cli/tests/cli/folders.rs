@@ -227,7 +227,8 @@ fn check(config: &str, expected: &str) {
 
 #[test]
 fn configurations_of_no_model() {
-    let known = "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert";
+    let known =
+        "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
     check(
         "{}",
         &format!("{{}}: it names no model_type (transformers) or architecture (MolGPT); {known}"),

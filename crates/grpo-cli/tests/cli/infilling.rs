@@ -306,12 +306,23 @@ fn what_cannot_be_trained_is_refused_in_a_sentence() {
     );
     without("[passages]", "[train]");
     refuse_other(
-        "other.toml:10: sampling.max_new_tokens is missing: how many tokens a completion may have, from 1 to 1000000",
+        "other.toml:15: reward.type = \"infill\" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them",
+    );
+    place.refuse(
+        &["train", "other.toml", "--set", "reward.type=pattern", "--set", "reward.pattern=a"],
+        "other.toml:11: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
     );
     // A judge that sees less than a passage, though the first passages may be short.
     place.write("judge.toml", JUDGE);
-    let short = ["--run", "short", "--set", "data.length=12", "--set", "judge.steps=2"];
-    place.succeed(&[&["train-judge", "judge.toml"], &short[..]].concat());
+    // With sizes of its own, as one that begins as the infiller sees what that one sees.
+    let set = [
+        "data.length=12",
+        "judge.steps=2",
+        "start_from_infiller=false",
+        "model={ n_layer = 1, n_head = 2, n_embd = 16 }",
+    ];
+    let short: Vec<&str> = set.into_iter().flat_map(|pair| ["--set", pair]).collect();
+    place.succeed(&[&["train-judge", "judge.toml", "--run", "short"], &short[..]].concat());
     refuse(
         &["--set", "reward.judge=short/model"],
         "reward: the text has 16 characters, and the judge sees 12; use shorter passages, or a judge with a larger block_size",

@@ -45,6 +45,12 @@ impl RemaskSchedule {
             Self::List(ratios) => ratios[time],
         }
     }
+
+    /// Whether no ratio after that of time `time` is larger than it.
+    pub(super) fn only_falls_from(&self, time: usize, iterations: usize) -> bool {
+        let now = self.ratio(time, iterations);
+        (time + 1..iterations - 1).all(|later| self.ratio(later, iterations) <= now)
+    }
 }
 
 /// What a ratio means.
@@ -52,7 +58,7 @@ impl RemaskSchedule {
 pub enum RemaskRule {
     /// That part of the blanks, rounded down: the most wrong ones.
     Ratio,
-    /// Every blank whose wrongness is above 1 − ratio. Where there is none, the text is finished.
+    /// Every blank whose wrongness is above 1 − ratio. Where there is none the text stays as it is for this time.
     Threshold,
 }
 
@@ -62,7 +68,8 @@ impl RemaskRule {
         let blanks = 0..wrongness.len();
         match self {
             Self::Ratio => {
-                let count = (wrongness.len() as f64 * ratio) as usize;
+                // 29 hundredths of 100 are 28.999999999999996 in floating point, and not 28 blanks.
+                let count = (wrongness.len() as f64 * ratio + 1e-9) as usize;
                 let mut order: Vec<usize> = blanks.collect();
                 // Stable: of equal ones the first.
                 order.sort_by(|&a, &b| wrongness[b].total_cmp(&wrongness[a]));
@@ -115,6 +122,10 @@ mod tests {
         assert_eq!(ratio(0.2), [1]); // of equal ones the first
         assert_eq!(ratio(0.79), [1, 3, 2]);
         assert_eq!(ratio(1.0), [1, 3, 2, 0, 4]);
+        for (ratio, len, part) in [(0.29, 100, 29), (0.7, 90, 63), (0.07, 100, 7), (0.999, 10, 9)] {
+            let chosen = RemaskRule::Ratio.choose(&vec![0.5; len], ratio);
+            assert_eq!(chosen.len(), part, "{ratio} of {len}");
+        }
         let threshold = |ratio| RemaskRule::Threshold.choose(&wrongness, ratio);
         assert_eq!(threshold(0.5), [1, 3]); // 0.5 is not above 1 − 0.5
         assert_eq!(threshold(0.51), [1, 2, 3]);

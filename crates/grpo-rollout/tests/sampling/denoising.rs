@@ -115,16 +115,16 @@ fn by_the_definition(
                 rng.uniform([CHOICE + place as u32, sample, text.index, iteration as u32 + 1]);
             0.8 * wrong + 0.2 * chance
         };
-        let times = (settings.iterations - 1) as f64;
-        let ratio = 0.95 - 0.9 * iteration as f64 / (times - 1.0);
+        let part = iteration as f64 / (settings.iterations - 2) as f64;
+        let ratio = match settings.schedule {
+            RemaskSchedule::Linear { from, to } => from + (to - from) * part,
+            RemaskSchedule::List(ref ratios) => ratios[iteration],
+        };
         let mut order = blanks.clone();
         order.sort_by(|&a, &b| wrong(b).partial_cmp(&wrong(a)).unwrap());
         match settings.rule {
             RemaskRule::Ratio => order.truncate((blanks.len() as f64 * ratio + 1e-9) as usize),
             RemaskRule::Threshold => order.retain(|&place| wrong(place) > 1.0 - ratio),
-        }
-        if order.is_empty() && settings.rule == RemaskRule::Threshold {
-            break;
         }
         order.iter().for_each(|&place| ids[place] = MASK);
     }
@@ -154,12 +154,18 @@ fn nucleus(logits: &[f64]) -> Vec<f64> {
 fn what_is_filled_is_what_the_definition_fills() {
     let texts = blanked();
     let mut ends = Vec::new();
-    for (rule, trust) in ways() {
+    let falling = RemaskSchedule::Linear { from: 0.95, to: 0.05 };
+    let rising = RemaskSchedule::Linear { from: 0.05, to: 0.8 };
+    let changing = RemaskSchedule::List(vec![0.5, 0.0, 0.9, 0.3, 0.05, 0.6]);
+    let ways = [falling, rising, changing]
+        .into_iter()
+        .flat_map(|schedule| ways().map(move |(rule, trust)| (schedule.clone(), rule, trust)));
+    for (schedule, rule, trust) in ways {
         let critic = match trust {
             Trust::Probability => None,
             Trust::Critic(critic) => Some(critic),
         };
-        let settings = DenoisingSettings { iterations: 7, rule, ..settings() };
+        let settings = DenoisingSettings { iterations: 7, schedule, rule, ..settings() };
         for (text, group) in texts.iter().zip(fill(&settings, &texts, trust)) {
             for (filled, sample) in group.iter().zip(0..) {
                 let (ids, logprobs, iterations) =
@@ -229,6 +235,38 @@ fn a_text_without_wrong_places_is_finished() {
     let times: Vec<usize> = groups.iter().map(|group| group[0].iterations).collect();
     // The last of 14 ratios is 5 %, and a part of less than a blank is none.
     assert_eq!(times, [14, 8, 13, 1, 12]);
+}
+
+/// A bar that nothing is above ends nothing where a later one is lower: each ratio is looked at.
+#[test]
+fn a_larger_ratio_after_a_smaller_one_has_its_turn() {
+    let texts = blanked();
+    let all = texts.iter().map(|text| text.ids.iter().filter(|&&id| id == MASK).count());
+    let asked = AtomicUsize::new(0);
+    let unsure = |ids: &[u32]| {
+        asked.fetch_add(1, Relaxed);
+        vec![0.5; ids.len()]
+    };
+    let times = |ratios: [f64; 4]| {
+        let settings = DenoisingSettings {
+            samples: 1,
+            iterations: 5,
+            schedule: RemaskSchedule::List(ratios.to_vec()),
+            rule: RemaskRule::Threshold,
+            randomness: 0.0,
+            ..settings()
+        };
+        asked.store(0, Relaxed);
+        let groups = fill(&settings, &texts, Trust::Critic(&unsure));
+        assert!(groups.iter().map(|group| group[0].blanks.len()).eq(all.clone()));
+        let times = groups.iter().map(|group| group[0].iterations).collect::<Vec<_>>();
+        (times, asked.load(Relaxed))
+    };
+    let each = texts.len();
+    assert_eq!(times([0.0, 0.9, 0.0, 0.9]), (vec![3; each], 4 * each));
+    assert_eq!(times([0.9, 0.1, 0.2, 0.3]), (vec![2; each], 4 * each));
+    // Nothing can change any more, so that nobody is asked again.
+    assert_eq!(times([0.9, 0.3, 0.3, 0.2]), (vec![2; each], 2 * each));
 }
 
 /// The critic is asked of the filled text, and all that it finds wrong is filled again, until it finds nothing.

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
+use grpo_core::KlEstimator;
 use grpo_data::{Prompt, SampleKey};
 use grpo_logprob::Head;
 use grpo_model::{CacheSlot, Dropout, Forward, Frozen, KvCache, LanguageModel, TokenBatch};
-use grpo_train::{Actions, Grpo, GrpoConfig, Parts};
+use grpo_train::{Actions, Decode, Grpo, GrpoConfig, Parts};
 
 use crate::oracle::completions;
 use crate::support::{SEED, config};
@@ -88,12 +89,15 @@ fn prompts() -> Vec<Prompt> {
 
 fn grpo(config: GrpoConfig) -> Grpo<Bigram> {
     let decode = Arc::new(|ids: &[u32]| "C".repeat(ids.len()));
+    grpo_of(Actions::Next { end_ids: vec![END] }, decode, config)
+}
+
+fn grpo_of(actions: Actions, decode: Decode, config: GrpoConfig) -> Grpo<Bigram> {
     let policy = Bigram::new();
     let reference = Frozen::snapshot(&policy);
-    let actions = Actions::Next { end_ids: vec![END] };
     let reward = config.reward.build(&Device::flex()).unwrap();
     let parts =
-        Parts { policy, reference, actions, reward, longest_prompt: 3, epoch: None, decode };
+        Parts { policy, reference, actions, reward, longest_prompt: 5, epoch: None, decode };
     Grpo::new(parts, config, SEED).unwrap()
 }
 
@@ -119,6 +123,41 @@ fn only_actions_have_a_gradient() {
     };
     assert!((1..5).all(|first| moved(BEGIN, first)));
     assert!((1..5).all(|last| moved(last, END)));
+}
+
+/// The same of blanks, all of which have the logits after MASK: a text is read with its blanks, so that the gradient at
+/// every place that is none, and at what was filled in, is exactly 0.
+#[test]
+fn only_blanks_have_a_gradient() {
+    const MASK: u32 = PROMPT[0];
+    let texts: [&[u32]; 3] = [&[1, MASK, 6, MASK, 2], &[MASK, MASK, BEGIN], &[3, 4, MASK]];
+    let texts: Vec<Prompt> = texts
+        .into_iter()
+        .zip(0..)
+        .map(|(ids, index)| Prompt::of_ids(index, ids.to_vec()))
+        .collect();
+    for estimator in [KlEstimator::K3, KlEstimator::Exact] {
+        let mut config = config();
+        config.loss.kl_estimator = Some(estimator);
+        config.train.updates_per_rollout = 2;
+        let actions = Actions::Blanks { mask_id: MASK, forbidden: vec![MASK, PROMPT[1], BEGIN] };
+        let decode = Arc::new(|ids: &[u32]| "C".repeat(1 + ids.iter().sum::<u32>() as usize));
+        let mut grpo = grpo_of(actions, decode, config);
+        let before = grpo.policy().rows();
+        let report = grpo.step(&texts, 0).unwrap();
+        let filled: BTreeSet<u32> =
+            completions(&report).flat_map(|completion| completion.ids().to_vec()).collect();
+        assert!((0..5).all(|id| filled.contains(&id)), "{filled:?}");
+
+        let after = grpo.policy().rows();
+        for token in (0..TOKENS).filter(|&token| token != MASK as usize) {
+            assert_eq!(after[token], before[token], "after token {token}");
+        }
+        let (after, before) = (&after[MASK as usize], &before[MASK as usize]);
+        assert!((0..5).all(|id| after[id] != before[id]), "{after:?}");
+        // What may not be drawn has no part in any probability.
+        assert_eq!(after[5..], before[5..]);
+    }
 }
 
 #[test]

@@ -156,19 +156,20 @@ fn reinforce(policy: &Transformer, completions: &[&Completion], advantages: &[f6
     loss
 }
 
-/// Norm of the gradients of all parameters.
-fn norm(policy: &Transformer, gradients: &Gradients) -> f64 {
-    struct Squares<'a>(f64, &'a Gradients);
-    impl ModuleVisitor for Squares<'_> {
+/// The gradient of every parameter, in the order of [`parameters`]; 0 where the loss does not reach.
+fn flat(policy: &Transformer, gradients: &Gradients) -> Vec<f32> {
+    struct Numbers<'a>(Vec<f32>, &'a Gradients);
+    impl ModuleVisitor for Numbers<'_> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            if let Some(gradient) = param.val().grad(self.1) {
-                self.0 += gradient.into_data().iter::<f64>().map(|g| g * g).sum::<f64>();
+            match param.val().grad(self.1) {
+                Some(gradient) => self.0.extend(gradient.into_data().iter::<f32>()),
+                None => self.0.resize(self.0.len() + param.val().shape().num_elements(), 0.0),
             }
         }
     }
-    let mut squares = Squares(0.0, gradients);
-    policy.visit(&mut squares);
-    squares.0.sqrt()
+    let mut numbers = Numbers(vec![], gradients);
+    policy.visit(&mut numbers);
+    numbers.0
 }
 
 /// The gradient is that of the formula: of blanks alone, each under its own distribution, summed over a text.
@@ -178,19 +179,27 @@ fn the_gradient_is_that_of_the_formula() {
     config.loss.kl_coef = None;
     config.loss.reduction = Some(Reduction::SequenceSum);
     config.advantage.scale = Some(RewardScale::None);
+    // So Adam's first step is g / (|g| + 1) down, of which every element of the gradient can be read.
+    config.optimizer.learning_rate = 1.0;
+    config.optimizer.epsilon = 1.0;
+    config.optimizer.max_grad_norm = 1e9;
     let mut grpo = grpo(config);
     let policy = grpo.policy().clone();
     let report = grpo.step(&texts(), 0).unwrap();
     let completions: Vec<&Completion> =
         report.groups.iter().flat_map(|group| &group.completions).collect();
     let loss = reinforce(&policy, &completions, &report.advantages.groups.concat());
-    let expected = norm(&policy, &loss.backward());
-    assert!(expected > 0.1, "{expected}");
-    assert!(
-        (report.grad_norm - expected).abs() < 1e-4 * expected,
-        "{} {expected}",
-        report.grad_norm
-    );
+    let expected = flat(&policy, &loss.backward());
+    let norm = expected.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
+    assert!(norm > 0.1, "{norm}");
+    assert!((report.grad_norm - norm).abs() < 1e-4 * norm, "{} {norm}", report.grad_norm);
+
+    let (before, after) = (parameters(&policy), parameters(grpo.policy()));
+    let read = |(before, after): (&f32, &f32)| (before - after) / (1.0 - (before - after).abs());
+    let found: Vec<f32> = before.iter().zip(&after).map(read).collect();
+    let largest = expected.iter().fold(0.0_f32, |largest, g| largest.max(g.abs()));
+    let away = distance(&found, &expected);
+    assert!(away < 1e-4 * largest, "{away} of {largest}");
 }
 
 /// Acceptance test 7: a blank, eight characters, one of which is rewarded.

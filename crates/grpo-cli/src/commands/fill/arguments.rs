@@ -23,16 +23,22 @@ pub(crate) struct FillArguments {
     /// known what belongs into the blanks) or with `text` alone
     #[arg(long, value_name = "FILE", conflicts_with = "text")]
     pub(crate) file: Option<PathBuf>,
-    /// Passages of the last tenth of a text, or of a file of molecules: what a model that was trained on the file with the
-    /// usual `validation_fraction` did not see; needs --random
+    /// Passages of the last part of a text, or of a file of molecules: what a model that was trained on the file did not see,
+    /// where --unit, --length and --validation-fraction are those of its training; needs --random
     #[arg(long, value_name = "FILE", conflicts_with_all = ["text", "file"], requires = "random")]
     pub(crate) held_out: Option<PathBuf>,
-    /// What a passage of --held-out is
-    #[arg(long, value_name = "UNIT", default_value = "lines")]
-    pub(crate) unit: Unit,
-    /// How many passages of --held-out
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    pub(crate) passages: u32,
+    /// What a passage of --held-out is [default: lines]
+    #[arg(long, value_name = "UNIT")]
+    pub(crate) unit: Option<Unit>,
+    /// The most characters of a passage of --held-out, `data.length` of the training [default: all that the model can see]
+    #[arg(long, value_name = "N")]
+    pub(crate) length: Option<usize>,
+    /// The part at the end of the file of --held-out that is held out [default: 0.1]
+    #[arg(long, value_name = "PART")]
+    pub(crate) validation_fraction: Option<f64>,
+    /// How many passages of --held-out [default: 5]
+    #[arg(long, value_name = "N")]
+    pub(crate) passages: Option<u32>,
     /// The character that stands for a blank in what is given
     #[arg(long, value_name = "CHAR", default_value = "_")]
     pub(crate) blank: char,
@@ -65,14 +71,15 @@ pub(crate) struct FillArguments {
     #[arg(long, value_name = "HOW")]
     pub(crate) remask: Option<String>,
     /// Which characters are filled again: the worst, so many as the ratio says, or all whose wrongness is above 1 − ratio
-    #[arg(long, value_name = "RULE", default_value = "ratio")]
-    pub(crate) remask_rule: Rule,
+    /// [default: ratio]
+    #[arg(long, value_name = "RULE")]
+    pub(crate) remask_rule: Option<Rule>,
     /// The ratio after each iteration but the last, with commas [default: 0.95 to 0.05 in equal steps]
     #[arg(long, value_name = "RATIOS", value_delimiter = ',')]
     pub(crate) remask_ratios: Vec<f64>,
-    /// Part of chance in the choice of what is filled again
-    #[arg(long, value_name = "PART", default_value_t = 0.2)]
-    pub(crate) randomness: f64,
+    /// Part of chance in the choice of what is filled again [default: 0.2]
+    #[arg(long, value_name = "PART")]
+    pub(crate) randomness: Option<f64>,
     /// What completions of a text are ordered by, the best first [default: judge where there is one, else self]
     #[arg(long, value_name = "QUALITY")]
     pub(crate) quality: Option<Order>,

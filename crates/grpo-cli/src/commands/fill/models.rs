@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use grpo_data::Characters;
-use grpo_model::{LanguageModel, SequenceScorer};
+use grpo_model::LanguageModel;
+use grpo_rewards::Judge;
 use grpo_rollout::Critic;
 
 use super::texts::Text;
@@ -12,46 +13,28 @@ use crate::device;
 use crate::infill::LoadedInfiller;
 use crate::models::check_folder;
 
-/// A judge of texts of the infiller.
-pub(super) struct Judge {
-    scorer: SequenceScorer,
-    characters: Characters,
-}
-
-impl Judge {
-    /// A judge that can read all of `texts`, and whatever is put into their blanks.
-    pub(super) fn load(
-        folder: &Path,
-        infiller: &Characters,
-        texts: &[Text],
-    ) -> anyhow::Result<Self> {
-        check_folder(folder, "judge", "config.json, characters.json and model.safetensors")?;
-        let (spec, scorer) = SequenceScorer::load(folder, &device::device())?;
-        let characters = spec.codec.characters().context("a judge has characters")?.clone();
-        let unknown = infiller.characters().iter().find(|&&c| characters.id(c).is_none());
-        anyhow::ensure!(
-            unknown.is_none(),
-            "the judge {} does not know {:?}, which the model can write; take a judge that was trained for this model",
-            folder.display(),
-            unknown.unwrap_or(&' ')
+/// A judge that can read all of `texts`, and whatever the infiller puts into their blanks.
+pub(super) fn judge(folder: &Path, infiller: &Characters, texts: &[Text]) -> anyhow::Result<Judge> {
+    check_folder(folder, "judge", "config.json, characters.json and model.safetensors")?;
+    let judge = Judge::load(folder, &device::device())?;
+    let known = judge.characters();
+    let unknown = infiller.characters().iter().find(|&&c| known.id(c).is_none());
+    anyhow::ensure!(
+        unknown.is_none(),
+        "the judge {} does not know {:?}, which the model can write; take a judge that was trained for this model",
+        folder.display(),
+        unknown.unwrap_or(&' ')
+    );
+    let longest = judge.longest_text();
+    if let Some(text) = texts.iter().find(|text| text.ids.len() > longest) {
+        anyhow::bail!(
+            "{}: the text has {} characters, and the judge {} can see {longest}; shorten it",
+            text.place,
+            text.ids.len(),
+            folder.display()
         );
-        let longest = scorer.longest_text();
-        if let Some(text) = texts.iter().find(|text| text.ids.len() > longest) {
-            anyhow::bail!(
-                "{}: the text has {} characters, and the judge {} can see {longest}; shorten it",
-                text.place,
-                text.ids.len(),
-                folder.display()
-            );
-        }
-        Ok(Self { scorer, characters })
     }
-
-    /// 1 − what the judge says of a text: 1 is natural, 0 corrupted.
-    pub(super) fn reward(&self, text: &str) -> f64 {
-        let ids = self.characters.encode(text).expect("the judge knows all characters");
-        1.0 - self.scorer.score(&ids).clamp(0.0, 1.0)
-    }
+    Ok(judge)
 }
 
 /// The critic that finds the characters that are filled again; none where their probabilities do.

@@ -8,6 +8,9 @@ use serde::Serialize;
 
 use super::texts::Text;
 
+/// Which way a judge's reward goes.
+const JUDGED: &str = "; a judge's reward is 1 − its score: 1 is natural, 0 corrupted";
+
 /// A text that was filled, with all that is said of it.
 pub(super) struct Completion {
     /// Its place among those of its text as they were drawn, from 0.
@@ -77,7 +80,10 @@ pub(super) fn write_text(
     marked: bool,
 ) -> io::Result<()> {
     let blanks = text.ids.iter().filter(|&&id| id == characters.mask_id()).count();
-    writeln!(output, "{}: {}", text.place, counted(blanks, "blank"))?;
+    write!(output, "{}: {}", text.place, counted(blanks, "blank"))?;
+    // A judge itself says it the other way round.
+    let is_judged = completions.iter().any(|completion| completion.judge.is_some());
+    writeln!(output, "{}", if is_judged { JUDGED } else { "" })?;
     writeln!(output, "{}", shown(characters, &text.ids, &[], marked))?;
     for (rank, completion) in completions.iter().enumerate() {
         let filled = &completion.filled;

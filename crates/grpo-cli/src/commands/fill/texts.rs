@@ -6,7 +6,7 @@ use anyhow::Context;
 use grpo_data::{BLANK, Characters, CounterRng, Half, PassageOptions, Passages, Purpose};
 use serde::Deserialize;
 
-use super::arguments::FillArguments;
+use super::arguments::{FillArguments, Unit};
 
 /// A text to fill.
 #[derive(Debug)]
@@ -22,8 +22,10 @@ pub(super) struct Text {
 /// Characters that may stand for a blank, for advice.
 const BLANKS: [char; 8] = ['_', '~', '^', '?', '*', '#', '|', BLANK];
 
-/// Where `validation_fraction` does not say otherwise.
+/// Where `--validation-fraction` does not say otherwise.
 const HELD_OUT: f64 = 0.1;
+/// Where `--passages` does not say otherwise.
+const PASSAGES: u32 = 5;
 
 /// All that the arguments name, in their order.
 pub(super) fn texts(
@@ -120,15 +122,22 @@ fn held_out(
     arguments: &FillArguments,
     blanks: &Blanks<'_>,
 ) -> anyhow::Result<Vec<Text>> {
-    anyhow::ensure!(arguments.passages > 0, "--passages 0 would fill nothing; use 1 or more");
+    let count = arguments.passages.unwrap_or(PASSAGES);
+    anyhow::ensure!(count > 0, "--passages 0 would fill nothing; use 1 or more");
+    let length = arguments.length.unwrap_or(blanks.longest);
+    anyhow::ensure!(
+        (1..=blanks.longest).contains(&length),
+        "--length {length} is out of range; expected 1 to the {} characters that the model can see",
+        blanks.longest
+    );
     let options = PassageOptions {
-        length: blanks.longest,
-        unit: arguments.unit.into(),
-        validation_fraction: HELD_OUT,
+        length,
+        unit: arguments.unit.unwrap_or(Unit::Lines).into(),
+        validation_fraction: arguments.validation_fraction.unwrap_or(HELD_OUT),
     };
     let passages = Passages::read(path, &options, Some(blanks.characters))?;
     let rng = CounterRng::new(arguments.seed, Purpose::DataOrder);
-    let texts = (0..arguments.passages).map(|index| {
+    let texts = (0..count).map(|index| {
         let truth = passages.passage(Half::Validation, &rng, [index, 0]);
         let ids = blanks.blank_some(&truth, index);
         Text { place: format!("passage {index}"), ids, truth: Some(truth) }
