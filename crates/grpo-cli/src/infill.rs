@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Characters, DataError, PassageOptions, PassageUnit, Passages};
+use grpo_data::{Characters, DataError, MaskedStream, PassageOptions, PassageUnit, Passages};
 use grpo_model::{ModelFolder, ModelSpec, StoredAs, Transformer};
 use grpo_rewards::RewardConfig;
-use grpo_run::{Existing, JsonLinesWriter, RunFolder, write_folder_atomically, write_manifest};
+use grpo_run::{Existing, JsonLinesWriter, write_folder_atomically, write_manifest};
 use grpo_train::{
     JudgeGate, JudgeMeasures, JudgeReport, MaskedLmMeasures, OptimizerStep, StepsObserver,
     TrainError, Validated,
@@ -59,6 +59,13 @@ impl PassageSection {
         };
         Passages::read(&self.file, &options, characters)
     }
+}
+
+/// The stream, where each stage of its plan masks something.
+pub(crate) fn checked(stream: Result<MaskedStream, DataError>) -> Result<MaskedStream, DataError> {
+    let stream = stream?;
+    stream.check()?;
+    Ok(stream)
 }
 
 /// An infiller from a model folder.
@@ -148,7 +155,8 @@ pub(crate) fn against(gate: &JudgeGate, found: &JudgeMeasures) -> String {
 /// How far an infiller is, in words.
 pub(crate) fn infiller_words(measures: &MaskedLmMeasures) -> String {
     let MaskedLmMeasures { eval_loss, eval_accuracy } = measures;
-    format!("validation loss {eval_loss:.4}, blanks right {:.1} %", 100.0 * eval_accuracy)
+    let right = eval_accuracy.map(|part| format!(", blanks right {:.1} %", 100.0 * part));
+    format!("validation loss {eval_loss:.4}{}", right.unwrap_or_default())
 }
 
 /// Puts a model folder, with the hashes of its files and what was found of a judge, in the place of the one that may be there.
@@ -183,14 +191,14 @@ pub(crate) struct StepsFiles<'a, M, E> {
 type Save<'a, M, E> = Box<dyn FnMut(&Validated<E>, &M) -> anyhow::Result<()> + 'a>;
 
 impl<'a, M, E> StepsFiles<'a, M, E> {
-    /// `save` gets the best model so far; without it nothing of the model is kept.
+    /// Writes to `metrics`. `save` gets the best model so far; without it nothing of the model is kept.
     pub(crate) fn new(
-        folder: &RunFolder,
+        metrics: &Path,
         words: fn(&E) -> String,
         save: Option<impl FnMut(&Validated<E>, &M) -> anyhow::Result<()> + 'a>,
     ) -> anyhow::Result<Self> {
         Ok(Self {
-            metrics: JsonLinesWriter::open(&folder.metrics_path())?,
+            metrics: JsonLinesWriter::open(metrics)?,
             progress: None,
             words,
             last: String::new(),

@@ -414,6 +414,16 @@ pub enum DataError {
         /// Passages that were tried.
         attempts: u32,
     },
+    /// A masking of lines where there is no other line.
+    #[error(
+        "stage {stage} of the masking, `line`, found no other line to put in in {attempts} passages one after another: lines of this half are all alike; give a text with different lines, or take the stage out"
+    )]
+    LinesAlike {
+        /// The stage, counted from 0.
+        stage: usize,
+        /// Passages that were tried.
+        attempts: u32,
+    },
     /// A masking that is no exercise of infilling.
     #[error(
         "completions can only stand at blanks: {reason}, so that places that are not blank would be wrong or would count; {mend}"

@@ -42,7 +42,7 @@ pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecul
 pub use error::{DataError, Names, PromptFault, UnknownToken};
 pub use example::{Example, Examples};
 pub use masked_stream::MaskedStream;
-pub use masking::{Corruption, MaskedText, Masking, MaskingPlan, MaskingPreset};
+pub use masking::{Corruption, MaskedText, Masking, MaskingPlan, MaskingPreset, part_of};
 pub use molecules::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 pub use order::{EpochOrder, OrderPosition};
 pub use passages::{Half, PassageOptions, PassageReport, PassageUnit, Passages};

@@ -57,13 +57,21 @@ impl MaskedStream {
         &self.plan
     }
 
+    /// Makes a text of each stage, so that a plan that masks nothing is found before a run begins.
+    ///
+    /// # Errors
+    /// As [`Self::batch`].
+    pub fn check(&self) -> Result<(), DataError> {
+        self.batch(0, self.plan.stages().len()).map(drop)
+    }
+
     /// Batch `index`, of `size` texts, each with a target.
     ///
     /// The texts of all batches of this size take the stages in turn, so that each stage has as many as another, up to one;
     /// within the batch they are shuffled.
     ///
     /// # Errors
-    /// A stage's ratio is so small that it masks nothing, however often it is tried.
+    /// A stage's ratio is so small that it masks nothing, however often it is tried, or there are no other lines to put in.
     pub fn batch(&self, index: u64, size: usize) -> Result<Vec<MaskedText>, DataError> {
         let rng = CounterRng::new(self.seed, self.purpose);
         let counter = |i: usize, what: u32| {
@@ -96,6 +104,9 @@ impl MaskedStream {
                 return Ok(text);
             }
         }
-        Err(DataError::NothingMasked { stage, masking: masking.name(), attempts: ATTEMPTS })
+        Err(match masking {
+            Masking::Line { .. } => DataError::LinesAlike { stage, attempts: ATTEMPTS },
+            _ => DataError::NothingMasked { stage, masking: masking.name(), attempts: ATTEMPTS },
+        })
     }
 }

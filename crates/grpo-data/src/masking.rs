@@ -4,9 +4,12 @@ mod apply;
 mod choose;
 mod draws;
 mod lines;
+mod part;
 mod plan;
 
 pub use plan::{Corruption, MaskingPlan, MaskingPreset};
+
+pub use part::part_of;
 
 pub(crate) use apply::mask;
 pub(crate) use draws::{Draw, Draws};

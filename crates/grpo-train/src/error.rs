@@ -176,6 +176,31 @@ pub enum TrainError {
         "transfer.unfreeze_at_step has no effect without transfer.freeze_trunk = true; leave it out, or freeze the trunk"
     )]
     UnfreezeOfNothing,
+    /// A factor that no step uses.
+    #[error(
+        "transfer.unfreeze_learning_rate_factor has no effect without transfer.unfreeze_at_step; leave it out, or say when the trunk is trained again"
+    )]
+    UnfreezeFactorOfNothing,
+    /// Weights of a judge that is not there.
+    #[error(
+        "modifiers.judge weighs texts by a judge, and there is none; load it, or leave the section out"
+    )]
+    NoWeighingJudge,
+    /// A judge that weighs nothing.
+    #[error(
+        "there is a judge, and without modifiers.judge it weighs nothing; leave it out, or add the section"
+    )]
+    IdleJudge,
+    /// A judge that reads the beginning of texts alone.
+    #[error(
+        "modifiers.judge.model: the judge sees {sees} characters of a text, and texts have up to {length} (data.length); lower data.length, or take a judge that was trained on longer texts"
+    )]
+    ShortJudge {
+        /// Characters that it sees.
+        sees: usize,
+        /// Characters of the longest text.
+        length: usize,
+    },
     /// A frozen trunk with nothing on it to train.
     #[error(
         "transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters; add [critic] with a model that has one, or transfer.unfreeze_at_step"

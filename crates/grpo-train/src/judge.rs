@@ -11,10 +11,11 @@ use std::collections::BTreeMap;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
+use grpo_kernels::awake;
 use grpo_model::{Dropout, LanguageModel, SequenceScorer};
 
 use self::examples::{JudgeExamples, Judged};
-use self::validation::ValidationTexts;
+use self::validation::{Round, ValidationTexts};
 use crate::error::{finite_loss, in_range};
 use crate::steps::{GradientSum, Lesson, StepGradients, by_tokens, train_in_steps};
 use crate::{StepsConfig, StepsObserver, TrainError, TransferConfig};
@@ -53,9 +54,17 @@ impl JudgeConfig {
         in_range("natural_share", self.natural_share, 0.0..=0.99)?;
         self.fill.check()?;
         self.scaling.check("scaling")?;
-        self.transfer.check("transfer")?;
+        self.transfer.check("transfer", self.steps.steps)?;
         self.validation.check("validation")?;
         self.gate.check()
+    }
+
+    /// Checks them against what the judge is trained with.
+    ///
+    /// # Errors
+    /// A way to fill blanks that the vocabulary has not.
+    pub fn check_with(&self, data: &JudgeData) -> Result<(), TrainError> {
+        JudgeExamples::new(data, self, 0).map(drop)
     }
 }
 
@@ -78,10 +87,53 @@ pub fn train_judge(
     assert_eq!(judge.model().vocabulary_size(), vocabulary, "the judge's vocabulary");
     assert_eq!(data.infiller.vocabulary_size(), vocabulary, "the infiller's vocabulary");
     let examples = JudgeExamples::new(data, config, seed)?;
-    let validation = ValidationTexts::new(&examples, &config.validation, seed)?;
+    let validation = ValidationTexts::new(&examples, &config.validation, seed, Round::Looks)?;
     let lesson =
         JudgeLesson { cls: data.passages.characters().cls_id(), examples, validation, config };
     train_in_steps(judge, &lesson, &config.steps, &config.transfer, seed, observer)
+}
+
+/// What `judge` says of held-out texts that no look of [`train_judge`] with this seed was at: the best of many looks is
+/// better there than it is, and a judge that was chosen among those that pass may have passed by luck.
+///
+/// # Errors
+/// Settings that are no such training; measures that are not finite.
+pub fn measure_judge(
+    judge: &SequenceScorer,
+    data: &JudgeData,
+    config: &JudgeConfig,
+    seed: u64,
+) -> Result<JudgeMeasures, TrainError> {
+    config.check()?;
+    let examples = JudgeExamples::new(data, config, seed)?;
+    let texts = ValidationTexts::new(&examples, &config.validation, seed, Round::Report)?;
+    let cls = data.passages.characters().cls_id();
+    awake(|| measures_of(&judge.valid(), &texts, &config.steps, cls))
+}
+
+fn measures_of(
+    judge: &SequenceScorer,
+    texts: &ValidationTexts,
+    config: &StepsConfig,
+    cls: u32,
+) -> Result<JudgeMeasures, TrainError> {
+    let score = |texts: &[Judged]| -> Vec<f64> {
+        let batches = texts.chunks(config.batch_size);
+        let parts = batches.flat_map(|batch| {
+            by_tokens(batch, config.micro_batch_tokens, |text| text.ids.len() + 1)
+        });
+        let scores = parts.flat_map(|part| {
+            let scores = forward(judge, part, cls, &mut Dropout::off());
+            scores.into_data().iter::<f64>().collect::<Vec<_>>()
+        });
+        scores.collect()
+    };
+    let measures = texts.measures(score);
+    if !measures.eval_loss.is_finite() {
+        let value = measures.eval_loss;
+        return Err(TrainError::Diverged { what: "validation loss", value });
+    }
+    Ok(measures)
 }
 
 struct JudgeLesson<'a> {
@@ -133,23 +185,7 @@ impl Lesson<SequenceScorer> for JudgeLesson<'_> {
     }
 
     fn validate(&self, judge: &SequenceScorer) -> Result<(f64, JudgeMeasures), TrainError> {
-        let config = &self.config.steps;
-        let score = |texts: &[Judged]| -> Vec<f64> {
-            let batches = texts.chunks(config.batch_size);
-            let parts = batches.flat_map(|batch| {
-                by_tokens(batch, config.micro_batch_tokens, |text| text.ids.len() + 1)
-            });
-            let scores = parts.flat_map(|part| {
-                let scores = forward(judge, part, self.cls, &mut Dropout::off());
-                scores.into_data().iter::<f64>().collect::<Vec<_>>()
-            });
-            scores.collect()
-        };
-        let measures = self.validation.measures(score);
-        if !measures.eval_loss.is_finite() {
-            let value = measures.eval_loss;
-            return Err(TrainError::Diverged { what: "validation loss", value });
-        }
+        let measures = measures_of(judge, &self.validation, &self.config.steps, self.cls)?;
         // Any judge that passes is better than one that does not: errors are of numbers in 0..1, so below 1.
         let held_back = if self.config.gate.passes(&measures) { 0.0 } else { 1.0 };
         Ok((measures.eval_loss + held_back, measures))

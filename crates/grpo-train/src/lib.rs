@@ -42,7 +42,7 @@ pub use guards::{Action, Guards, GuardsState, Trip};
 pub use judge::{
     CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
     JudgeReport, JudgeScaling, JudgeValidationConfig, VarianceScaling, corruption_target,
-    train_judge,
+    measure_judge, train_judge,
 };
 pub use learner::{Learner, Lesson, LessonTimes, Update};
 pub use loss_settings::{AdvantageSettings, LossSettings};

@@ -1,4 +1,4 @@
-//! Pre-training of an infiller: which character stands at each place that is hidden (Devlin et al. 2019, "BERT").
+//! Pre-training of an infiller: which character stands at each place that is masked (Devlin et al. 2019, "BERT").
 
 mod batch;
 mod critic;
@@ -18,7 +18,7 @@ use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::Serialize;
 
 use self::batch::MaskedBatch;
-use crate::error::finite_loss;
+use crate::error::{finite_loss, in_range};
 use crate::fill::draw_blanks;
 use crate::steps::{GradientSum, Lesson, StepGradients, by_tokens, train_in_steps};
 use crate::{StepsConfig, StepsObserver, TrainError, TransferConfig};
@@ -55,8 +55,9 @@ impl MaskedLmConfig {
     /// The first key that is out of its range, or that has no effect.
     pub fn check(&self) -> Result<(), TrainError> {
         self.steps.check("masked_lm")?;
+        in_range("validation.batches", self.eval_batches as f64, 1.0..=1e6)?;
         self.modifiers.check("modifiers")?;
-        self.transfer.check("transfer")?;
+        self.transfer.check("transfer", self.steps.steps)?;
         if let Some(critic) = &self.critic {
             critic.check()?;
         }
@@ -66,11 +67,17 @@ impl MaskedLmConfig {
         }
     }
 
-    /// Checks them against the model and the data that they are for.
+    /// Checks them against the model, the data and the judge that they are for.
     ///
     /// # Errors
-    /// A critic that nobody trains, or none to be trained; a masking without anything to fill in.
-    pub fn check_with(&self, model: &Transformer, data: &MaskedData) -> Result<(), TrainError> {
+    /// A critic that nobody trains, or none to be trained; a judge without [`ModifierConfig::judge`], none with it, or one
+    /// that cannot see whole texts; a masking without anything to fill in.
+    pub fn check_with(
+        &self,
+        model: &Transformer,
+        data: &MaskedData,
+        judge: Option<&SequenceScorer>,
+    ) -> Result<(), TrainError> {
         match (self.critic.is_some(), model.description().critic) {
             (true, false) => return Err(TrainError::NoCritic),
             (false, true) => return Err(TrainError::IdleCritic),
@@ -81,6 +88,15 @@ impl MaskedLmConfig {
             if let Some(stage) = stream.plan().stages().iter().position(is_line) {
                 return Err(TrainError::LineStage { stage });
             }
+        }
+        let length = data.train.passages().options().length;
+        match (&self.modifiers.judge, judge.map(SequenceScorer::longest_text)) {
+            (Some(_), None) => return Err(TrainError::NoWeighingJudge),
+            (None, Some(_)) => return Err(TrainError::IdleJudge),
+            (Some(_), Some(sees)) if sees < length => {
+                return Err(TrainError::ShortJudge { sees, length });
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -102,10 +118,11 @@ pub struct MaskedData {
 /// What was seen of the validation half.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MaskedLmMeasures {
-    /// Mean cross-entropy over the places that are to be told, in nats.
+    /// Mean cross-entropy over the targets, in nats.
     pub eval_loss: f64,
-    /// Part of the blanks whose true character is the likeliest one.
-    pub eval_accuracy: f64,
+    /// Part of the blanks whose true character is the likeliest one; none where no target is a blank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval_accuracy: Option<f64>,
 }
 
 /// Trains `model`, an infiller, and gives it as it is after the last step. `judge` weighs texts, where
@@ -122,7 +139,7 @@ pub fn train_masked_lm(
     observer: &mut dyn StepsObserver<Transformer, MaskedLmMeasures>,
 ) -> Result<Transformer, TrainError> {
     config.check()?;
-    config.check_with(&model, data)?;
+    config.check_with(&model, data, judge)?;
     let settings = SamplingSettings {
         forbidden: data.characters.specials().to_vec(),
         ..SamplingSettings::default()
@@ -180,13 +197,11 @@ impl Lesson<Transformer> for MaskedLm<'_> {
         let mut sum = GradientSum::default();
         let (mut loss, mut cross_entropy, mut critic_loss, mut first) = (0.0, 0.0, 0.0, 0);
         for texts in by_tokens(&texts, config.micro_batch_tokens, |text| text.ids.len()) {
-            // A text without a target teaches nothing.
-            if let Some(part) = self.part(model, texts, first, totals, step, dropout)? {
-                loss += part.loss;
-                cross_entropy += part.cross_entropy;
-                critic_loss += part.critic_loss;
-                sum.add(model, part.gradients);
-            }
+            let part = self.part(model, texts, first, totals, step, dropout)?;
+            loss += part.loss;
+            cross_entropy += part.cross_entropy;
+            critic_loss += part.critic_loss;
+            sum.add(model, part.gradients);
             first += texts.len();
         }
         let mut parts = BTreeMap::from([("cross_entropy", cross_entropy)]);
@@ -203,9 +218,6 @@ impl Lesson<Transformer> for MaskedLm<'_> {
             let texts = self.data.validation.batch(index, config.batch_size)?;
             for texts in by_tokens(&texts, config.micro_batch_tokens, |text| text.ids.len()) {
                 let batch = MaskedBatch::new(texts, &self.data.characters);
-                if batch.truths.is_empty() {
-                    continue;
-                }
                 let hidden = model.hidden(&batch.inputs, None, &mut Dropout::off());
                 let hidden = gather_rows(hidden, batch.places(&model.device()));
                 let scores = score(hidden.clone(), &model.head(), &batch.targets());
@@ -227,7 +239,7 @@ impl Lesson<Transformer> for MaskedLm<'_> {
         if !loss.is_finite() {
             return Err(TrainError::Diverged { what: "validation loss", value: loss });
         }
-        let accuracy = right as f64 / blanks as f64;
+        let accuracy = (blanks > 0).then(|| right as f64 / blanks as f64);
         Ok((loss, MaskedLmMeasures { eval_loss: loss, eval_accuracy: accuracy }))
     }
 
@@ -246,11 +258,8 @@ impl MaskedLm<'_> {
         totals: Totals,
         step: u64,
         dropout: &mut Dropout,
-    ) -> Result<Option<Part>, TrainError> {
+    ) -> Result<Part, TrainError> {
         let batch = MaskedBatch::new(texts, &self.data.characters);
-        if batch.truths.is_empty() {
-            return Ok(None);
-        }
         let hidden = model.hidden(&batch.inputs, None, dropout); // [tokens, width]
         let hidden = gather_rows(hidden, batch.places(&model.device())); // [n, width]
         let scores = score(hidden.clone(), &model.head(), &batch.targets());
@@ -276,7 +285,7 @@ impl MaskedLm<'_> {
         }
         let value = finite_loss(loss.clone())?;
         let gradients = GradientsParams::from_grads(loss.backward(), model);
-        Ok(Some(Part { cross_entropy, loss: value, critic_loss, gradients }))
+        Ok(Part { cross_entropy, loss: value, critic_loss, gradients })
     }
 
     /// The texts with a character of the model's own in each blank.
@@ -319,7 +328,7 @@ impl MaskedLm<'_> {
                 (Some(weighting), Some(judge), Some(filled)) => {
                     weighting.weight(judge.score(&filled[text]), ratio)
                 }
-                _ => 1.0,
+                _ => 1.0, // `check_with`: there is no judge, and nobody asked for one
             };
             mask_ratio.map_or(1.0, |weighting| weighting.weight(ratio)) * by_judge
         };

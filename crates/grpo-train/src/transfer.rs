@@ -13,31 +13,33 @@ use crate::error::in_range;
 
 /// What becomes of the trunk that a training begins with: embeddings, blocks and the last norm, all but the heads that
 /// are this training's own.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TransferConfig {
     /// The trunk stays as it is.
     pub freeze_trunk: bool,
     /// The first step, from 0, that trains it again; without it, none does.
     pub unfreeze_at_step: Option<u64>,
-    /// What its learning rate is multiplied by from then on.
-    pub unfreeze_learning_rate_factor: f64,
+    /// What its learning rate is multiplied by from then on; a tenth where it is left out.
+    pub unfreeze_learning_rate_factor: Option<f64>,
 }
 
-impl Default for TransferConfig {
-    fn default() -> Self {
-        Self { freeze_trunk: false, unfreeze_at_step: None, unfreeze_learning_rate_factor: 0.1 }
-    }
-}
+const UNFREEZE_LEARNING_RATE_FACTOR: f64 = 0.1;
 
 impl TransferConfig {
-    /// Checks ranges once; `section` names the place in the configuration.
-    pub(crate) fn check(&self, section: &str) -> Result<(), TrainError> {
-        let key = format!("{section}.unfreeze_learning_rate_factor");
-        in_range(&key, self.unfreeze_learning_rate_factor, 0.0..=1e3)?;
-        match (self.freeze_trunk, self.unfreeze_at_step) {
-            (false, Some(_)) => Err(TrainError::UnfreezeOfNothing),
-            _ => Ok(()),
+    /// Checks ranges and combinations once, for a training of so many steps; `section` names the place in the configuration.
+    pub(crate) fn check(&self, section: &str, steps: u64) -> Result<(), TrainError> {
+        if let Some(factor) = self.unfreeze_learning_rate_factor {
+            in_range(&format!("{section}.unfreeze_learning_rate_factor"), factor, 0.0..=1e3)?;
+        }
+        match (self.unfreeze_at_step, self.unfreeze_learning_rate_factor) {
+            (Some(_), _) if !self.freeze_trunk => Err(TrainError::UnfreezeOfNothing),
+            (Some(first), _) => {
+                let last = steps.saturating_sub(1) as f64;
+                in_range(&format!("{section}.unfreeze_at_step"), first as f64, 0.0..=last)
+            }
+            (None, Some(_)) => Err(TrainError::UnfreezeFactorOfNothing),
+            (None, None) => Ok(()),
         }
     }
 
@@ -87,7 +89,8 @@ impl Trunk {
 
     /// Its parameters, and what their learning rate is multiplied by.
     pub(crate) fn learning_rate_factor(&self) -> (BTreeSet<ParamId>, f64) {
-        (self.ids.clone(), self.config.unfreeze_learning_rate_factor)
+        let factor = self.config.unfreeze_learning_rate_factor;
+        (self.ids.clone(), factor.unwrap_or(UNFREEZE_LEARNING_RATE_FACTOR))
     }
 }
 

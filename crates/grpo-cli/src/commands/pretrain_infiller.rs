@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::RunArguments;
 use crate::infill::{
-    LoadedInfiller, PassageSection, StepsFiles, infiller_words, passed, save_model,
+    LoadedInfiller, PassageSection, StepsFiles, checked, infiller_words, passed, save_model,
 };
 use crate::output::say;
 use crate::run_files::create_run;
@@ -88,29 +88,35 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     settings.check().map_err(|error| origin.explain(error))?;
     let device = device::device().autodiff();
     let mut beginning = Beginning::of(&file, &device)?;
-    let judge = file.modifiers.judge.as_ref().map(|judge| &judge.model);
-    let judge = judge.map(|folder| {
+    let judge = file.modifiers.judge.as_ref().map(|weighting| {
+        let folder = &weighting.model;
         let (spec, judge) = SequenceScorer::load(folder, &device.clone().inner())?;
         anyhow::ensure!(
             spec.codec.characters() == Some(beginning.passages.characters()),
             "{}: the judge has other characters than the text; take one that was trained on the same",
             folder.display()
         );
-        passed(folder)?;
+        if !weighting.accept_failed_judge {
+            passed(folder).map_err(|fault| {
+                anyhow::anyhow!("{fault:#}, or set modifiers.judge.accept_failed_judge = true")
+            })?;
+        }
         anyhow::Ok(judge)
     });
     let judge = judge.transpose().context("modifiers.judge.model")?;
     let stream = |half, purpose| {
         let passages = beginning.passages.clone();
-        MaskedStream::new(passages, half, file.masking.clone(), file.seed, purpose)
-            .context("masking")
+        checked(MaskedStream::new(passages, half, file.masking.clone(), file.seed, purpose))
+            .with_context(|| format!("{}masking", origin.place("masking.stages")))
     };
     let data = MaskedData {
         characters: beginning.passages.characters().clone(),
         train: stream(Half::Train, Purpose::Masking)?,
         validation: stream(Half::Validation, Purpose::Evaluation)?,
     };
-    settings.check_with(&beginning.model, &data).map_err(|error| origin.explain(error))?;
+    settings
+        .check_with(&beginning.model, &data, judge.as_ref())
+        .map_err(|error| origin.explain(error))?;
     let files = std::mem::take(&mut beginning.files);
     let mut files: Vec<DataFile> =
         files.iter().map(|(role, path)| DataFile::measure(role, path)).collect::<Result<_, _>>()?;
@@ -122,7 +128,7 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let save = |_: &Validated<MaskedLmMeasures>, model: &Transformer| {
         save_model(&target, &spec, model, None)
     };
-    let mut observer = StepsFiles::new(&folder, infiller_words, Some(save))?;
+    let mut observer = StepsFiles::new(&folder.metrics_path(), infiller_words, Some(save))?;
     let trained =
         train_masked_lm(model, &data, judge.as_ref(), &settings, file.seed, &mut observer);
     observer.finish();

@@ -11,13 +11,14 @@ use grpo_run::{DataFile, RunFolder};
 use grpo_train::{
     FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures, JudgeReport, JudgeScaling,
     JudgeValidationConfig, MaskedData, MaskedLmConfig, MaskedLmMeasures, StepsConfig,
-    TransferConfig, Validated, train_judge, train_masked_lm,
+    TransferConfig, Validated, measure_judge, train_judge, train_masked_lm,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::args::RunArguments;
 use crate::infill::{
-    LoadedInfiller, PassageSection, StepsFiles, against, infiller_words, save_model,
+    LoadedInfiller, PassageSection, StepsFiles, against, checked as stream_checked, infiller_words,
+    save_model,
 };
 use crate::output::say;
 use crate::run_files::create_run;
@@ -112,9 +113,14 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let passages = file.data.read(Some(infiller.characters()))?;
     let (spec, mut judge) = beginning(&file, &infiller, &device)?;
     let plan = file.masking.clone().for_judge();
-    let train = MaskedStream::new(passages.clone(), Half::Train, plan, file.seed, Purpose::Masking)
-        .context("masking")?;
+    let train = MaskedStream::new(passages.clone(), Half::Train, plan, file.seed, Purpose::Masking);
+    let train = stream_checked(train)
+        .with_context(|| format!("{}masking", origin.place("masking.stages")))?;
     let data = JudgeData { passages, train, infiller: Frozen::snapshot(&infiller.model) };
+    settings.check_with(&data).map_err(|error| origin.explain(error))?;
+    let own_trunk =
+        file.masked_lm.map(|steps| OwnTrunk::of(&file, steps, &spec, &data.passages, &device));
+    let own_trunk = own_trunk.transpose()?;
     let files = infiller.files.iter();
     let mut files: Vec<DataFile> =
         files.map(|(_, path)| DataFile::measure("infiller", path)).collect::<Result<_, _>>()?;
@@ -122,28 +128,27 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let info = config::run_info(file.seed, files);
     let folder = create_run(&file.run, arguments.force, &config::resolved(&file)?, &info)?;
     let target = folder.path().join("model");
-    if let Some(steps) = file.masked_lm {
-        let trunk = own_trunk(&file, steps, &spec, &data.passages, &folder, &device)?;
+    if let Some(own_trunk) = own_trunk {
+        let trunk = own_trunk.trained(&file, &folder)?;
         judge = SequenceScorer::from_trunk(&spec.config, &trunk, file.seed, &device)?;
     }
-    let mut report = None;
+    let mut chosen = None;
+    // Without a report until the end: a training that ends early leaves no judge that has passed.
     let save = |validated: &Validated<JudgeMeasures>, judge: &SequenceScorer| {
-        let saved = JudgeReport {
-            passed: file.gate.passes(&validated.measures),
-            gate: file.gate,
-            validation: validated.measures,
-            texts: file.validation,
-            train_step: validated.train_step,
-        };
-        report = Some(saved);
-        save_model(&target, &spec, judge.model(), Some(&saved))
+        chosen = Some((judge.clone(), validated.train_step));
+        save_model(&target, &spec, judge.model(), None)
     };
-    let mut observer = StepsFiles::new(&folder, words, Some(save))?;
+    let mut observer = StepsFiles::new(&folder.metrics_path(), words, Some(save))?;
     let trained = train_judge(judge, &data, &settings, file.seed, &mut observer);
     observer.finish();
     drop(observer);
     trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
-    let report = report.expect("the first look is the best so far");
+    let (judge, train_step) = chosen.expect("the first look is the best so far");
+    let validation = measure_judge(&judge, &data, &settings, file.seed)?;
+    let passed = file.gate.passes(&validation);
+    let (gate, texts) = (file.gate, file.validation);
+    let report = JudgeReport { passed, gate, validation, texts, train_step };
+    save_model(&target, &spec, judge.model(), Some(&report))?;
     verdict(&report, &target)
 }
 
@@ -180,33 +185,51 @@ fn beginning(
 
 /// An infiller of the judge's own sizes, which fills the same masks, but for replaced lines: it leaves nothing of its
 /// training but its trunk.
-fn own_trunk(
-    file: &JudgeFile,
-    steps: StepsConfig,
-    spec: &ModelSpec,
-    passages: &Arc<Passages>,
-    folder: &RunFolder,
-    device: &Device,
-) -> anyhow::Result<Transformer> {
-    let sizes = InfillerConfig::of(&spec.config).expect("it is a judge's");
-    let model = Transformer::random(&ModelConfig::infiller(&sizes)?, file.seed, device)?;
-    let stages = file.masking.stages().iter();
-    let stages = stages.filter(|stage| !matches!(stage, Masking::Line { .. })).cloned();
-    let plan = MaskingPlan::new(stages.collect(), Corruption::None)
-        .context("[masked_lm] fills blanks, and [masking] has only lines that are replaced")?;
-    let stream =
-        |half, purpose| MaskedStream::new(passages.clone(), half, plan.clone(), file.seed, purpose);
-    let data = MaskedData {
-        characters: passages.characters().clone(),
-        train: stream(Half::Train, Purpose::Masking)?,
-        validation: stream(Half::Validation, Purpose::Evaluation)?,
-    };
-    let config = MaskedLmConfig::plain(steps);
-    let none = None::<fn(&Validated<MaskedLmMeasures>, &Transformer) -> anyhow::Result<()>>;
-    let mut observer = StepsFiles::new(folder, infiller_words, none)?;
-    let trained = train_masked_lm(model, &data, None, &config, file.seed, &mut observer);
-    observer.finish();
-    trained.with_context(|| format!("the training of {} ended early", file.run.display()))
+struct OwnTrunk {
+    model: Transformer,
+    data: MaskedData,
+    config: MaskedLmConfig,
+}
+
+/// Its curve, beside that of the judge.
+const TRUNK_METRICS: &str = "trunk-metrics.jsonl";
+
+impl OwnTrunk {
+    fn of(
+        file: &JudgeFile,
+        steps: StepsConfig,
+        spec: &ModelSpec,
+        passages: &Arc<Passages>,
+        device: &Device,
+    ) -> anyhow::Result<Self> {
+        let sizes = InfillerConfig::of(&spec.config).expect("it is a judge's");
+        let model = Transformer::random(&ModelConfig::infiller(&sizes)?, file.seed, device)?;
+        let stages = file.masking.stages().iter();
+        let stages = stages.filter(|stage| !matches!(stage, Masking::Line { .. })).cloned();
+        let plan = MaskingPlan::new(stages.collect(), Corruption::None)
+            .context("[masked_lm] fills blanks, and [masking] has only lines that are replaced")?;
+        let stream = |half, purpose| {
+            let passages = passages.clone();
+            stream_checked(MaskedStream::new(passages, half, plan.clone(), file.seed, purpose))
+                .context("masking")
+        };
+        let data = MaskedData {
+            characters: passages.characters().clone(),
+            train: stream(Half::Train, Purpose::Masking)?,
+            validation: stream(Half::Validation, Purpose::Evaluation)?,
+        };
+        Ok(Self { model, data, config: MaskedLmConfig::plain(steps) })
+    }
+
+    fn trained(self, file: &JudgeFile, folder: &RunFolder) -> anyhow::Result<Transformer> {
+        let Self { model, data, config } = self;
+        let none = None::<fn(&Validated<MaskedLmMeasures>, &Transformer) -> anyhow::Result<()>>;
+        let metrics = folder.path().join(TRUNK_METRICS);
+        let mut observer = StepsFiles::new(&metrics, infiller_words, none)?;
+        let trained = train_masked_lm(model, &data, None, &config, file.seed, &mut observer);
+        observer.finish();
+        trained.with_context(|| format!("the training of {} ended early", file.run.display()))
+    }
 }
 
 fn words(measures: &JudgeMeasures) -> String {

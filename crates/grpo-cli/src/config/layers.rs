@@ -79,6 +79,13 @@ impl Origin {
             TrainError::UnfreezeOfNothing => {
                 anyhow::anyhow!("{}{error}", self.place("transfer.unfreeze_at_step"))
             }
+            TrainError::UnfreezeFactorOfNothing => {
+                let key = "transfer.unfreeze_learning_rate_factor";
+                anyhow::anyhow!("{}{error}", self.place(key))
+            }
+            TrainError::ShortJudge { .. } => {
+                anyhow::anyhow!("{}{error}", self.place("modifiers.judge.model"))
+            }
             TrainError::NothingLearns => {
                 anyhow::anyhow!("{}{error}", self.place("transfer.freeze_trunk"))
             }

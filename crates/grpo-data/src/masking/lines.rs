@@ -1,6 +1,6 @@
 //! Lines that are replaced by lines from elsewhere.
 
-use super::{Draw, Draws};
+use super::{Draw, Draws, part_of};
 use crate::PassageOptions;
 use crate::passages::Lines;
 
@@ -17,7 +17,7 @@ pub(super) fn replace(
     // Every line of a passage ends as its last one does.
     let end = passage[passage.len() - 1];
     let lines: Vec<&[u32]> = passage.split_inclusive(|id| *id == end).collect();
-    let count = ((part * lines.len() as f64) as usize).max(1);
+    let count = part_of(lines.len(), part).max(1);
     let replaced = some_of(lines.len(), count, draws);
     let (mut ids, mut is_foreign) = (Vec::new(), Vec::new());
     for (at, line) in lines.into_iter().enumerate() {

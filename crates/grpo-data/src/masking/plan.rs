@@ -72,15 +72,6 @@ impl MaskingPlan {
         Self { stages: preset.stages(), corruption }
     }
 
-    /// Each place by itself with this probability.
-    ///
-    /// # Errors
-    /// It is not above 0 and at most 1.
-    pub fn random(probability: f64, corruption: Corruption) -> Result<Self, DataError> {
-        let (min_ratio, max_ratio) = (probability, probability);
-        Self::new(vec![Masking::Random { min_ratio, max_ratio }], corruption)
-    }
-
     /// The same stages as data for a judge: pure MASK, to be filled, and sticky ratios drawn anew for each passage, so that
     /// there are all degrees of corruption.
     #[must_use]

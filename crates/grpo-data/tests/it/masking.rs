@@ -231,7 +231,7 @@ fn line_masking_needs_lines() {
     let plan = MaskingPlan::new(vec![line_masking(0.5, 0.5)], Corruption::None).unwrap();
     assert_eq!(
         stream(&same, Half::Train, plan).batch(0, 4).unwrap_err().to_string(),
-        "stage 0 of the masking, `line`, masked nothing in 1000 passages one after another; give it a larger ratio"
+        "stage 0 of the masking, `line`, found no other line to put in in 1000 passages one after another: lines of this half are all alike; give a text with different lines, or take the stage out"
     );
 }
 
@@ -411,11 +411,6 @@ fn a_plan_is_a_preset_or_a_list_of_stages() {
     assert!(error(both).starts_with("`preset` is there beside `stages`; expected either"));
     assert!(error(r#"{"stages": []}"#).starts_with("`stages` is an empty list; expected at least"));
     assert!(error(r#"{"preset": "complex", "ratio": 1}"#).starts_with("unknown field `ratio`"));
-    assert!(MaskingPlan::random(1.5, Corruption::None).is_err());
-    assert_eq!(
-        MaskingPlan::random(0.15, Corruption::Bert).unwrap().stages(),
-        [Masking::Random { min_ratio: 0.15, max_ratio: 0.15 }]
-    );
 }
 
 /// The numbers of the presets, written down a second time.

@@ -1,6 +1,7 @@
 //! What the loss of a judge is multiplied by, where its outputs vary too little or do not follow the targets.
 //!
-//! Both factors are numbers of the whole batch of a step; no gradient goes through them.
+//! Both factors are numbers of the whole batch of a step; no gradient goes through them. They are computed with the
+//! platform's own `exp`, so that trainings with them are equal bit by bit on one platform, as trainings in f32 are anyway.
 
 use serde::{Deserialize, Serialize};
 

@@ -76,7 +76,7 @@ impl JudgeGate {
     }
 }
 
-/// What is written beside a judge's weights, in `judge.json`.
+/// What is written beside a judge's weights, in `judge.json`: of texts that had no part in which weights were chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JudgeReport {
@@ -92,7 +92,16 @@ pub struct JudgeReport {
     pub train_step: u64,
 }
 
-/// The texts that every look is at.
+/// Which texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// Those of every look, which choose the judge.
+    Looks = 0,
+    /// Those that say how good the chosen one is.
+    Report = 1,
+}
+
+/// Texts that a judge is measured on.
 pub(super) struct ValidationTexts {
     natural: Vec<Judged>,
     spread: Vec<Judged>,
@@ -106,10 +115,12 @@ impl ValidationTexts {
         examples: &JudgeExamples<'_>,
         config: &JudgeValidationConfig,
         seed: u64,
+        round: Round,
     ) -> Result<Self, TrainError> {
         let rng = CounterRng::new(seed, Purpose::Evaluation);
         let passages = &examples.data.passages;
-        let passage = |index: usize| passages.passage(Half::Validation, &rng, [index as u32, 0]);
+        let passage =
+            |index: usize| passages.passage(Half::Validation, &rng, [index as u32, round as u32]);
         let natural = |index| Judged { ids: passage(index), ratio: 0.0 };
         let mask = passages.characters().mask_id();
         let spread = |index: usize| {
@@ -118,11 +129,11 @@ impl ValidationTexts {
                 // Of all indices, so that neither the tens nor the places of the corpus decide.
                 _ => LARGEST_RATIO * (index + 1) as f64 / config.spread as f64,
             };
-            masked(passage(config.natural + index), wanted, mask, index, &rng)
+            masked(passage(config.natural + index), wanted, mask, index, round, &rng)
         };
         let natural: Vec<Judged> = (0..config.natural).map(natural).collect();
         let mut spread: Vec<Judged> = (0..config.spread).map(spread).collect();
-        examples.fill(&mut spread, 0, &rng)?;
+        examples.fill(&mut spread, round as u64, &rng)?;
         Ok(Self { natural, spread })
     }
 
@@ -146,11 +157,18 @@ impl ValidationTexts {
 
 /// `ids` with the part `wanted` of it hidden, or a little more: at places anywhere in texts of even index, and in one run
 /// in the others, since an infiller leaves other traces in long gaps than in short ones.
-fn masked(mut ids: Vec<u32>, wanted: f64, mask: u32, index: usize, rng: &CounterRng) -> Judged {
+fn masked(
+    mut ids: Vec<u32>,
+    wanted: f64,
+    mask: u32,
+    index: usize,
+    round: Round,
+    rng: &CounterRng,
+) -> Judged {
     let length = ids.len();
     let count = ((wanted * length as f64).ceil() as usize).min(length);
     // The last words keep these numbers apart from those of the passages and of the draws.
-    let counter = |place: usize| [place as u32, index as u32, 0, u32::MAX];
+    let counter = |place: usize| [place as u32, index as u32, round as u32, u32::MAX];
     if index.is_multiple_of(2) {
         let mut order: Vec<(u64, usize)> =
             (0..length).map(|place| (rng.below(counter(place), u64::MAX), place)).collect();
@@ -175,7 +193,7 @@ mod tests {
         for (index, wanted, count) in
             [(2, 0.0, 0), (3, 0.0, 0), (4, 0.3, 3), (5, 0.3, 3), (6, 0.81, 9), (7, 0.81, 9)]
         {
-            let text = masked(vec![1; 10], wanted, MASK, index, &rng);
+            let text = masked(vec![1; 10], wanted, MASK, index, Round::Looks, &rng);
             let blanks: Vec<usize> = (0..10).filter(|&place| text.ids[place] == MASK).collect();
             assert_eq!(blanks.len(), count, "{index}");
             assert_eq!(text.ratio, count as f64 / 10.0);
@@ -183,9 +201,10 @@ mod tests {
                 assert!(blanks.windows(2).all(|pair| pair[1] == pair[0] + 1), "{blanks:?}");
             }
         }
-        let places = |index| masked(vec![1; 10], 0.3, MASK, index, &rng).ids;
-        assert_ne!(places(4), places(6));
-        assert_ne!(places(5), places(7));
+        let places = |index, round| masked(vec![1; 10], 0.3, MASK, index, round, &rng).ids;
+        assert_ne!(places(4, Round::Looks), places(6, Round::Looks));
+        assert_ne!(places(5, Round::Looks), places(7, Round::Looks));
+        assert_ne!(places(4, Round::Looks), places(4, Round::Report));
     }
 
     /// Outputs that are the ratios themselves, and natural texts of which a tenth is taken for corrupted.

@@ -1,4 +1,4 @@
-//! Texts with hidden places, packed, and what is to be told there.
+//! Masked texts, packed, and their targets: the places where the loss counts. A blank is a target that the model reads as MASK.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use grpo_data::{Characters, MaskedText};
@@ -8,7 +8,7 @@ use grpo_model::TokenBatch;
 
 use crate::fill::Blank;
 
-/// Texts one behind another, and the places where the loss counts, `n` of them.
+/// Texts one behind another, and their targets, `n` of them.
 pub(super) struct MaskedBatch {
     pub(super) inputs: TokenBatch,
     /// Row among the tokens.

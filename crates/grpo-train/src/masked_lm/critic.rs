@@ -29,10 +29,10 @@ pub struct CriticConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CriticScope {
-    /// All of the text: those that were to be told, and those that the cross-entropy ignores.
+    /// All of the text: the targets, and those that the cross-entropy ignores.
     #[default]
     MaskedAndIgnore,
-    /// Those that were to be told.
+    /// The targets.
     MaskedOnly,
 }
 

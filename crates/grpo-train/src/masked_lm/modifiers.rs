@@ -1,6 +1,7 @@
 //! What weighs the places of a masked language model's loss.
 //!
-//! All weights are numbers: no gradient goes through them.
+//! All weights are numbers: no gradient goes through them. They are computed with the platform's own `powf` and `ln`, so that
+//! trainings with such weights are equal bit by bit on one platform, as trainings in f32 are anyway.
 
 use std::path::PathBuf;
 
@@ -74,6 +75,9 @@ pub struct JudgeWeighting {
     /// Largest weight.
     #[serde(default = "ten")]
     pub max: f64,
+    /// Whether a judge that did not pass the gate of its training may weigh.
+    #[serde(default)]
+    pub accept_failed_judge: bool,
 }
 
 fn one() -> f64 {
@@ -135,12 +139,12 @@ impl MaskRatioWeighting {
 }
 
 impl JudgeWeighting {
-    /// Of a text of which the part `ratio` was filled, and that the judge finds this wrong.
-    pub(crate) fn weight(&self, wrongness: f64, ratio: f64) -> f64 {
+    /// Of a text of which the part `ratio` was filled, with the judge's score of it.
+    pub(crate) fn weight(&self, score: f64, ratio: f64) -> f64 {
         if ratio == 0.0 {
             return 1.0; // nothing was filled, and nothing is expected
         }
-        (wrongness / corruption_target(ratio)).powf(self.exponent).clamp(self.min, self.max)
+        (score / corruption_target(ratio)).powf(self.exponent).clamp(self.min, self.max)
     }
 }
 
@@ -188,11 +192,16 @@ mod tests {
     /// The target of 0.5 is 0.8125.
     #[test]
     fn what_a_judge_finds_worse_than_expected_weighs_more() {
-        let weighting =
-            JudgeWeighting { model: PathBuf::new(), exponent: 2.0, min: 0.25, max: 1.2 };
-        for (wrongness, expected) in [(0.8125, 1.0), (0.609_375, 0.5625), (0.1, 0.25), (1.0, 1.2)] {
-            let found = weighting.weight(wrongness, 0.5);
-            assert!((found - expected).abs() < 1e-12, "{wrongness}: {found}");
+        let weighting = JudgeWeighting {
+            model: PathBuf::new(),
+            exponent: 2.0,
+            min: 0.25,
+            max: 1.2,
+            accept_failed_judge: false,
+        };
+        for (score, expected) in [(0.8125, 1.0), (0.609_375, 0.5625), (0.1, 0.25), (1.0, 1.2)] {
+            let found = weighting.weight(score, 0.5);
+            assert!((found - expected).abs() < 1e-12, "{score}: {found}");
         }
         assert_eq!(weighting.weight(0.3, 0.0), 1.0);
     }

@@ -28,17 +28,21 @@ fn data() -> MaskedData {
 }
 
 /// Far from equal probabilities.
-fn model(data: &MaskedData) -> Transformer {
-    let sizes =
-        InfillerConfig { critic: true, ..InfillerConfig::new(data.characters.len(), 9, 1, 2, 8) };
-    let config = ModelConfig::infiller(&sizes).unwrap();
-    let model = Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap();
+fn model(sizes: &InfillerConfig) -> Transformer {
+    let config = ModelConfig::infiller(sizes).unwrap();
+    larger(Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap())
+}
+
+fn larger(model: Transformer) -> Transformer {
     struct Larger;
     impl ModuleMapper for Larger {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
             // Not the scales of the norms, which are 1.
             let factor = if D == 2 { 15.0 } else { 1.0 };
-            param.map(|value| Tensor::from_inner(value.inner() * factor).require_grad())
+            param.map(|value| match value.is_require_grad() {
+                true => Tensor::from_inner(value.inner() * factor).require_grad(),
+                false => value * factor,
+            })
         }
     }
     model.map(&mut Larger)
@@ -85,11 +89,12 @@ fn log_probabilities(model: &Transformer, batch: &MaskedBatch, base: usize) -> V
     rows(model.logits(hidden)).into_iter().map(of_row).collect()
 }
 
-/// What each target weighs, from the whole distribution.
+/// What each target weighs, from the whole distribution and from the score of each text as it was filled.
 fn plain_weights(
     texts: &[MaskedText],
     batch: &MaskedBatch,
     log_probabilities: &[Vec<f64>],
+    scores: &[f64],
     modifiers: &ModifierConfig,
 ) -> Vec<f64> {
     let of_target = |target: usize| {
@@ -106,7 +111,13 @@ fn plain_weights(
             let entropy: f64 = wrong.iter().map(|p| -(p / total) * (p / total).ln()).sum();
             1.0 + m.scale * (1.0 - entropy / (wrong.len() as f64).ln())
         });
-        by_ratio * by_entropy
+        let by_judge = modifiers.judge.as_ref().map_or(1.0, |m| {
+            let expected = ratio.powi(4) - 2.0 * ratio.powi(3) + 2.0 * ratio;
+            let weight = (scores[batch.texts[target]] / expected).powf(m.exponent);
+            assert!(m.min < weight && weight < m.max, "{weight} says nothing at its bounds");
+            weight
+        });
+        by_ratio * by_entropy * by_judge
     };
     (0..batch.truths.len()).map(of_target).collect()
 }
@@ -154,9 +165,18 @@ fn plain_critic(
     sum / count
 }
 
-fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
-    let data = data();
-    let model = model(&data);
+/// A judge of texts of nine characters, of which each gets another score.
+fn judge(data: &MaskedData) -> SequenceScorer {
+    judge_of(data, 9)
+}
+
+fn judge_of(data: &MaskedData, length: usize) -> SequenceScorer {
+    let sizes = InfillerConfig::new(data.characters.len(), length, 1, 2, 8);
+    let config = ModelConfig::sequence_scorer(&sizes).unwrap();
+    SequenceScorer::new(larger(Transformer::random(&config, 2, &Device::flex()).unwrap())).unwrap()
+}
+
+fn steps() -> StepsConfig {
     let optimizer = crate::OptimizerConfig {
         learning_rate: 1e-3,
         betas: [0.9, 0.95],
@@ -165,7 +185,7 @@ fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
         weight_decay_on: crate::Decayed::Linear,
         max_grad_norm: 1.0,
     };
-    let steps = StepsConfig {
+    StepsConfig {
         steps: 10,
         batch_size: 6,
         micro_batch_tokens: None,
@@ -174,26 +194,40 @@ fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
         dropout: 0.0,
         eval_every: 10,
         optimizer,
+    }
+}
+
+fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
+    let data = data();
+    let sizes = InfillerConfig {
+        critic: critic.is_some(),
+        ..InfillerConfig::new(data.characters.len(), 9, 1, 2, 8)
     };
+    let model = model(&sizes);
     let transfer = TransferConfig::default();
-    let config = MaskedLmConfig { steps, eval_batches: 1, modifiers, critic, transfer };
+    let config = MaskedLmConfig { steps: steps(), eval_batches: 1, modifiers, critic, transfer };
     let settings = SamplingSettings {
         forbidden: data.characters.specials().to_vec(),
         ..SamplingSettings::default()
     };
     let distribution = settings.checked(data.characters.len()).unwrap();
     let rng = CounterRng::new(1, Purpose::Sampling);
-    let lesson = MaskedLm { data: &data, judge: None, config: &config, distribution, rng };
+    let judge = config.modifiers.judge.as_ref().map(|_| judge(&data));
+    let judge = judge.as_ref();
+    config.check_with(&model, &data, judge).unwrap();
+    let lesson = MaskedLm { data: &data, judge, config: &config, distribution, rng };
     let mut taught = lesson.gradients(&model, 3, &mut Dropout::off()).unwrap();
 
     let texts = data.train.batch(3, 6).unwrap();
     let batch = MaskedBatch::new(&texts, &data.characters);
     let base = data.characters.base_len();
     let here = log_probabilities(&model, &batch, base);
-    let weights = plain_weights(&texts, &batch, &here, &config.modifiers);
     let hidden = model.hidden(&batch.inputs, None, &mut Dropout::off());
     let hidden = gather_rows(hidden, batch.places(&model.device()));
     let filled = lesson.filled(&model, &hidden, &texts, &batch, 0, 3).unwrap();
+    let scores: Vec<f64> =
+        judge.iter().flat_map(|judge| filled.iter().map(|text| judge.score(text))).collect();
+    let weights = plain_weights(&texts, &batch, &here, &scores, &config.modifiers);
     let plain = |model: &Transformer| {
         let logprobs = log_probabilities(model, &batch, base);
         let smoothing = config.modifiers.label_smoothing;
@@ -277,6 +311,45 @@ fn entropy_weighting_has_its_gradients() {
 fn mask_ratio_weighting_has_its_gradients() {
     let mask_ratio = Some(MaskRatioWeighting::default());
     check(ModifierConfig { mask_ratio, ..ModifierConfig::default() }, None);
+}
+
+#[test]
+fn judge_weighting_has_its_gradients() {
+    let judge = Some(JudgeWeighting {
+        model: std::path::PathBuf::new(),
+        exponent: 1.5,
+        min: 0.01,
+        max: 100.0,
+        accept_failed_judge: false,
+    });
+    check(ModifierConfig { judge, ..ModifierConfig::default() }, None);
+}
+
+#[test]
+fn a_judge_is_there_where_it_weighs_and_sees_whole_texts() {
+    let data = data();
+    let sizes = InfillerConfig::new(data.characters.len(), 9, 1, 2, 8);
+    let config = ModelConfig::infiller(&sizes).unwrap();
+    let model = Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap();
+    let judge = judge(&data);
+    let weighting = JudgeWeighting {
+        model: std::path::PathBuf::new(),
+        exponent: 1.0,
+        min: 0.1,
+        max: 10.0,
+        accept_failed_judge: false,
+    };
+    let plain = MaskedLmConfig::plain(steps());
+    let mut weighed = plain.clone();
+    weighed.modifiers.judge = Some(weighting);
+    assert!(plain.check_with(&model, &data, None).is_ok());
+    assert!(weighed.check_with(&model, &data, Some(&judge)).is_ok());
+    let fault = |config: &MaskedLmConfig, judge| config.check_with(&model, &data, judge).err();
+    assert!(matches!(fault(&plain, Some(&judge)), Some(TrainError::IdleJudge)));
+    assert!(matches!(fault(&weighed, None), Some(TrainError::NoWeighingJudge)));
+    let short = judge_of(&data, 8);
+    let found = fault(&weighed, Some(&short));
+    assert!(matches!(found, Some(TrainError::ShortJudge { sees: 8, length: 9 })), "{found:?}");
 }
 
 #[test]

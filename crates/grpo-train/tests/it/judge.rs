@@ -7,7 +7,8 @@ use grpo_data::{Half, Passages};
 use grpo_model::{Frozen, ModelConfig, SequenceScorer};
 use grpo_train::{
     CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
-    JudgeScaling, JudgeValidationConfig, TransferConfig, VarianceScaling, train_judge,
+    JudgeScaling, JudgeValidationConfig, TransferConfig, VarianceScaling, measure_judge,
+    train_judge,
 };
 
 use crate::masked_lm::trained_infiller;
@@ -112,6 +113,20 @@ fn a_judge_that_passes_is_better_than_one_that_does_not() {
     let passing = told.validated.iter().map(|look| all_alike.passes(&look.measures));
     let kinds: std::collections::BTreeSet<bool> = passing.collect();
     assert_eq!(kinds, [false, true].into(), "looks of both kinds: {:?}", told.validated);
+}
+
+/// The best of many looks is chosen for what it is on their texts; the report is of others, always the same.
+#[test]
+fn a_report_is_of_texts_that_no_look_was_at() {
+    let passages = passages(12);
+    let config = config(20);
+    let (told, judge) = run(&config, 1);
+    let measured = |seed| measure_judge(&judge, &data(&passages), &config, seed).unwrap();
+    let (first, look) = (measured(1), told.last());
+    assert_eq!(first, measured(1));
+    assert_ne!(first, measured(2));
+    assert_ne!(first.zero_mean, look.zero_mean, "natural texts are others");
+    assert_ne!(first.spearman, look.spearman, "and so are those with something replaced");
 }
 
 fn everything(of_steps: u64) -> JudgeConfig {
