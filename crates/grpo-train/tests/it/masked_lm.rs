@@ -119,7 +119,7 @@ fn a_frozen_trunk_stays_until_its_step() {
     let trained = |of_steps| {
         let transfer = TransferConfig {
             freeze_trunk: true,
-            unfreeze_at_step: Some(3),
+            unfreeze_at_step: (of_steps > 3).then_some(3),
             ..TransferConfig::default()
         };
         let mut config =
@@ -159,6 +159,12 @@ fn settings_that_cannot_be_meant_are_refused() {
     let late = TransferConfig { unfreeze_at_step: Some(1), ..TransferConfig::default() };
     let late = MaskedLmConfig { transfer: late, ..config(5) };
     assert!(matches!(refused(&late, false), TrainError::UnfreezeOfNothing));
+    let never = TransferConfig { freeze_trunk: true, unfreeze_at_step: Some(5), ..frozen };
+    let never = MaskedLmConfig { transfer: never, ..config(5) };
+    assert!(matches!(refused(&never, false), TrainError::Range { .. }));
+    let idle = TransferConfig { unfreeze_learning_rate_factor: Some(0.5), ..frozen };
+    let idle = MaskedLmConfig { transfer: idle, ..config(5) };
+    assert!(matches!(refused(&idle, false), TrainError::UnfreezeFactorOfNothing));
     assert!(matches!(refused(&config(5), true), TrainError::IdleCritic));
     assert!(matches!(refused(&everything(5), false), TrainError::NoCritic));
     let critic = CriticConfig { warmup_from: 3, warmup_to: 2, ..CriticConfig::default() };
