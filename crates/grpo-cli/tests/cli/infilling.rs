@@ -134,7 +134,7 @@ fn parts() -> &'static Path {
 }
 
 /// A place with `train.toml` and all that it names.
-fn place() -> Place {
+pub(crate) fn place() -> Place {
     let place = Place::new();
     for model in ["infiller", "judge", "second"] {
         let target = place.path(model).join("model");
@@ -339,6 +339,19 @@ fn what_cannot_be_trained_is_refused_in_a_sentence() {
     assert!(ended.stderr.starts_with(said), "{}", ended.stderr);
     let meant = ["--set", "reward.accept_failed_judge=true", "--set", "train.steps=1"];
     place.succeed(&[&["train", "train.toml", "--run", "weak"], &meant[..]].concat());
+    // A reward of blanks where there are none.
+    place.write(
+        "other.toml",
+        TRAIN
+            .replace("top_p = 0.95", "max_new_tokens = 4")
+            .split("[passages]")
+            .map(|part| part.split_once("[train]").map_or(part, |(_, below)| below))
+            .collect::<Vec<&str>>()
+            .join("[train]"),
+    );
+    refuse_other(
+        "other.toml:15: reward.type = \"infill\" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them",
+    );
     // Of a text whose characters the infiller has never seen.
     place.write("text.txt", text().replace("gab", "gäb"));
     refuse(

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use crate::infilling;
 use crate::support::{Place, small_model};
 
 const SIZES: &str = r#""vocab_size": 8, "block_size": 16, "n_layer": 1, "n_head": 2, "n_embd": 8"#;
@@ -44,13 +45,10 @@ fn a_new_model_of_characters_has_the_list_that_lies_beside_its_config() {
 /// The original refuses a judge of another kind as well; ours says which kind it found, before anything is written.
 #[test]
 fn judges_that_are_none_are_refused() {
-    let place = place();
+    let place = infilling::place();
     let check = |set: &[String], expected: &str| {
-        let kind = ["--set".to_owned(), "reward.type=infill".to_owned()];
-        let set = set.iter().flat_map(|set| ["--set".to_owned(), set.clone()]);
-        let all: Vec<String> = kind.into_iter().chain(set).collect();
-        let all = all.iter().map(String::as_str);
-        let arguments: Vec<&str> = ["train", "train.toml"].into_iter().chain(all).collect();
+        let set = set.iter().flat_map(|set| ["--set", set.as_str()]);
+        let arguments: Vec<&str> = ["train", "train.toml"].into_iter().chain(set).collect();
         place.refuse(&arguments, expected);
     };
     let judge = |folder: &str| format!("reward.judge={folder}");
@@ -59,27 +57,31 @@ fn judges_that_are_none_are_refused() {
         "reward.judge: there is no folder nowhere; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them",
     );
     check(
-        &[judge("infiller")],
-        "reward.judge: infiller is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+        &[judge("infiller/model")],
+        "reward.judge: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
     );
     let molgpt = small_model().display();
     check(
-        &[judge("judge"), format!("reward.second_judge={molgpt}")],
+        &[format!("reward.second_judge={molgpt}")],
         &format!(
             "reward.second_judge: {molgpt} is no judge: its model is of the family molgpt, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
         ),
     );
     check(
-        &[judge("judge"), "reward.recovery_weight=0.5".to_owned()],
+        &["reward.recovery_weight=0.5".to_owned()],
         "--set reward.recovery_weight=0.5: reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.5",
     );
-    // A judge that is not what was written.
-    let config = place.read("judge/config.json");
-    place.write("judge/config.json", format!("{config} "));
     check(
-        &[judge("judge")],
+        &["reward.second_judge=judge/model".to_owned()],
+        "--set reward.second_judge=judge/model: reward.judge and reward.second_judge are both judge/model; a second judge shows something only where it is another one",
+    );
+    // A judge that is not what was written.
+    let config = place.read("judge/model/config.json");
+    place.write("judge/model/config.json", format!("{config} "));
+    check(
+        &[],
         &format!(
-            "`judge/config.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
+            "`judge/model/config.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
             config.len() + 1,
             config.len()
         ),
