@@ -212,7 +212,8 @@ fn parts_of_the_update_and_memory_are_measured() {
         assert!(now > 1e6 && peak >= now, "{now} {peak}");
         for phase in ["memory/rollout", "memory/reward", "memory/update"] {
             let after = metrics.get(phase).unwrap();
-            assert!(after > 1e6 && peak >= after, "{phase} {after} {peak}");
+            // Linux counts pages in each thread and adds them up now and then: what it says may fall by a few of them.
+            assert!(after > 1e6 && peak + 1e6 >= after, "{phase} {after} {peak}");
         }
     }
 }
