@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::support::Place;
 use crate::texts::{entries, objects};
 
-const INFILLER: &str = r#"run = "infiller"
+pub(crate) const INFILLER: &str = r#"run = "infiller"
 seed = 1
 
 [data]
@@ -36,7 +36,7 @@ learning_rate = 1e-2
 batches = 2
 "#;
 
-const JUDGE: &str = r#"run = "judge"
+pub(crate) const JUDGE: &str = r#"run = "judge"
 seed = 2
 infiller = "infiller/model"
 natural_share = 0.3
@@ -82,7 +82,7 @@ learning_rate = 1e-2
 "#;
 
 /// Lines that are all alike but for where they begin.
-fn text() -> String {
+pub(crate) fn text() -> String {
     (0..120).map(|i| format!("{}\n", &"abcdefgabcdefg"[i % 7..i % 7 + 7])).collect()
 }
 

@@ -8,65 +8,10 @@ use std::time::Instant;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::infill_parts::{INFILLER, JUDGE, text};
 use crate::resume::{kill_and_resume, result};
 use crate::support::Place;
 use crate::texts::objects;
-
-const INFILLER: &str = r#"run = "infiller"
-seed = 1
-
-[data]
-file = "text.txt"
-length = 16
-
-[masking]
-stages = [{ type = "random", max_ratio = 0.8 }]
-
-[model]
-n_layer = 1
-n_head = 2
-n_embd = 16
-
-[masked_lm]
-steps = 40
-batch_size = 16
-eval_every = 40
-
-[masked_lm.optimizer]
-learning_rate = 1e-2
-
-[validation]
-batches = 2
-"#;
-
-const JUDGE: &str = r#"run = "judge"
-seed = 2
-infiller = "infiller/model"
-natural_share = 0.3
-
-[data]
-file = "text.txt"
-length = 16
-
-[masking]
-stages = [{ type = "random", max_ratio = 0.9 }]
-
-[judge]
-steps = 20
-batch_size = 16
-eval_every = 20
-
-[judge.optimizer]
-learning_rate = 1e-2
-
-[validation]
-natural = 20
-spread = 40
-
-[gate]
-max_zero_p90 = 1.0
-min_spearman = -1.0
-"#;
 
 const TRAIN: &str = r#"run = "run"
 model = "infiller/model"
@@ -110,11 +55,6 @@ every = 2
 every = 1
 completions_every = 1
 "#;
-
-/// Lines that are all alike but for where they begin.
-fn text() -> String {
-    (0..120).map(|i| format!("{}\n", &"abcdefgabcdefg"[i % 7..i % 7 + 7])).collect()
-}
 
 /// An infiller and two judges, trained once for all tests.
 fn parts() -> &'static Path {
