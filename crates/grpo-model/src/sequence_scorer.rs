@@ -87,11 +87,6 @@ impl SequenceScorer {
         &self.model
     }
 
-    /// The transformer, to be stored or trained.
-    pub fn into_model(self) -> Transformer {
-        self.model
-    }
-
     /// Characters of the longest text that is seen as a whole.
     pub fn longest_text(&self) -> usize {
         self.model.description().context - 1
