@@ -14,7 +14,7 @@ use grpo_train::unconditional_prompts;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::infill::PassageSection;
+use crate::infill::{PassageSection, checked};
 use crate::models::Loaded;
 
 /// The section `[data]` of a GRPO run.
@@ -130,7 +130,7 @@ impl Prompts {
         let passages = Arc::new(section.load(characters).context("passages")?);
         let report = format!("{}: {}", section.file.display(), passages.report());
         let stream = |half, purpose| {
-            MaskedStream::new(Arc::clone(&passages), half, masking.clone(), seed, purpose)
+            checked(MaskedStream::new(Arc::clone(&passages), half, masking.clone(), seed, purpose))
         };
         let train = stream(Half::Train, Purpose::Infilling).context("masking")?;
         let held_out = stream(Half::Validation, Purpose::Infilling).context("masking")?;

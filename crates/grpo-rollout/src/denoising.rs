@@ -16,7 +16,7 @@ use grpo_sampling::SamplingDistribution;
 use rayon::prelude::*;
 
 use crate::RolloutError;
-use crate::infilling::{blank_logits, check};
+use crate::infilling::{blank_logits, blanks, check_distribution};
 pub use critic::Critic;
 pub use remask::{RemaskRule, RemaskSchedule};
 
@@ -128,17 +128,7 @@ impl Denoising {
         }
         settings.schedule.check(settings.iterations)?;
         remask::check_part("randomness", settings.randomness)?;
-        let vocabulary = model.vocabulary_size();
-        let found = settings.distribution.vocabulary();
-        if found != vocabulary {
-            return Err(RolloutError::Vocabulary { found, vocabulary });
-        }
-        if !settings.distribution.forbidden().contains(&settings.mask_id) {
-            return Err(RolloutError::MaskAllowed { id: settings.mask_id });
-        }
-        if settings.distribution.repetition_penalty().is_some() {
-            return Err(RolloutError::PenaltyOfBlanks);
-        }
+        check_distribution(&settings.distribution, settings.mask_id, model)?;
         Ok(Self { settings })
     }
 
@@ -159,24 +149,14 @@ impl Denoising {
         seed: u64,
         purpose: Purpose,
     ) -> Result<Vec<Vec<Filled>>, RolloutError> {
-        texts.iter().try_for_each(|text| self.check(infiller, text))?;
-        let fill = |text: &Prompt| {
+        // All are looked at before the first is filled.
+        let of_text = |text: &Prompt| blanks(infiller, text, self.settings.mask_id);
+        let blanks = texts.iter().map(of_text).collect::<Result<Vec<_>, _>>()?;
+        let fill = |(text, blanks): (&Prompt, &Vec<usize>)| {
             let task = Task { settings: &self.settings, infiller, trust, quality, purpose };
-            task.text(text, seed)
+            task.text(text, blanks, seed)
         };
-        texts.par_iter().map(fill).collect()
-    }
-
-    fn check<M: LanguageModel>(
-        &self,
-        infiller: &Frozen<M>,
-        text: &Prompt,
-    ) -> Result<(), RolloutError> {
-        check(infiller, &text.ids)?;
-        match text.ids.contains(&self.settings.mask_id) {
-            true => Ok(()),
-            false => Err(RolloutError::NoBlank { prompt: text.index }),
-        }
+        texts.par_iter().zip(&blanks).map(fill).collect()
     }
 }
 
@@ -203,22 +183,20 @@ struct Row<'a> {
 const CHOICE: u32 = 1 << 31;
 
 impl<M: LanguageModel> Task<'_, M> {
-    fn text(&self, text: &Prompt, seed: u64) -> Result<Vec<Filled>, RolloutError> {
-        let mask_id = self.settings.mask_id;
-        let is_blank = |&place: &usize| text.ids[place] == mask_id;
-        let blanks: Vec<usize> = (0..text.ids.len()).filter(is_blank).collect();
+    fn text(
+        &self,
+        text: &Prompt,
+        blanks: &[usize],
+        seed: u64,
+    ) -> Result<Vec<Filled>, RolloutError> {
         // What all samples see at first is the same.
-        let logits = blank_logits(self.infiller, &text.ids, &blanks);
+        let logits = blank_logits(self.infiller, &text.ids, blanks);
         let samples: Vec<u32> = (0..self.settings.samples as u32).collect();
         let fill = |&sample: &u32| {
             let key = SampleKey { seed, step: 0, prompt: text.index, sample };
-            let mut row = Row {
-                ids: text.ids.clone(),
-                blanks: &blanks,
-                logprobs: vec![0.0; blanks.len()],
-                key,
-            };
-            let draws = self.draws(logits.clone(), &blanks, &row.key)?;
+            let mut row =
+                Row { ids: text.ids.clone(), blanks, logprobs: vec![0.0; blanks.len()], key };
+            let draws = self.draws(logits.clone(), blanks, &row.key)?;
             row.put(draws);
             self.refine(row)
         };

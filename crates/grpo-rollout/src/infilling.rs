@@ -45,17 +45,7 @@ impl Infilling {
         if settings.group_size == 0 {
             return Err(RolloutError::Zero { name: "group_size" });
         }
-        let (found, vocabulary) = (settings.distribution.vocabulary(), model.vocabulary_size());
-        if found != vocabulary {
-            return Err(RolloutError::Vocabulary { found, vocabulary });
-        }
-        if settings.distribution.repetition_penalty().is_some() {
-            return Err(RolloutError::PenaltyOfBlanks);
-        }
-        let id = settings.mask_id;
-        if !settings.distribution.forbidden().contains(&id) {
-            return Err(RolloutError::MaskAllowed { id });
-        }
+        check_distribution(&settings.distribution, settings.mask_id, model)?;
         fits(longest_text, model.context_length())?;
         Ok(Self { settings })
     }
@@ -109,13 +99,8 @@ impl Infilling {
     ) -> Result<Vec<Completion>, RolloutError> {
         assert!(prompt.conditions.is_none(), "an infiller sees no conditions");
         let InfillingSettings { mask_id, distribution, .. } = &self.settings;
-        check(policy, &prompt.ids)?;
+        let blanks = blanks(policy, prompt, *mask_id)?;
         let action_mask: Vec<bool> = prompt.ids.iter().map(|id| id == mask_id).collect();
-        let blanks: Vec<usize> =
-            (0..prompt.ids.len()).filter(|&place| action_mask[place]).collect();
-        if blanks.is_empty() {
-            return Err(RolloutError::NoBlank { prompt: prompt.index });
-        }
         let logits = blank_logits(policy, &prompt.ids, &blanks);
         on_host(logits, |logits| {
             let rows: Vec<&[f32]> = logits.chunks(distribution.vocabulary()).collect();
@@ -164,13 +149,41 @@ pub(crate) fn blank_logits<M: LanguageModel>(
     model.logits(gather_rows(hidden, places))
 }
 
-/// Refuses a text that the model cannot read.
-pub(crate) fn check<M: LanguageModel>(model: &Frozen<M>, ids: &[u32]) -> Result<(), RolloutError> {
+/// Refuses a distribution that blanks cannot be filled from.
+pub(crate) fn check_distribution<M: LanguageModel>(
+    distribution: &SamplingDistribution,
+    mask_id: u32,
+    model: &M,
+) -> Result<(), RolloutError> {
+    let (found, vocabulary) = (distribution.vocabulary(), model.vocabulary_size());
+    if found != vocabulary {
+        return Err(RolloutError::Vocabulary { found, vocabulary });
+    }
+    if distribution.repetition_penalty().is_some() {
+        return Err(RolloutError::PenaltyOfBlanks);
+    }
+    match distribution.forbidden().contains(&mask_id) {
+        true => Ok(()),
+        false => Err(RolloutError::MaskAllowed { id: mask_id }),
+    }
+}
+
+/// The places of the blanks, one at least, of a text that the model can read.
+pub(crate) fn blanks<M: LanguageModel>(
+    model: &Frozen<M>,
+    text: &Prompt,
+    mask_id: u32,
+) -> Result<Vec<usize>, RolloutError> {
+    let ids = &text.ids;
     fits(ids.len(), model.context_length())?;
     let vocabulary = model.vocabulary_size();
-    match ids.iter().find(|&&id| id as usize >= vocabulary) {
-        Some(&id) => Err(RolloutError::PromptId { id, vocabulary }),
-        None => Ok(()),
+    if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocabulary) {
+        return Err(RolloutError::PromptId { id, vocabulary });
+    }
+    let blanks: Vec<usize> = (0..ids.len()).filter(|&place| ids[place] == mask_id).collect();
+    match blanks.is_empty() {
+        true => Err(RolloutError::NoBlank { prompt: text.index }),
+        false => Ok(blanks),
     }
 }
 
