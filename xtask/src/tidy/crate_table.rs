@@ -18,14 +18,15 @@ pub(super) const CRATE_TABLE: &[(&str, May)] = &[
     ("grpo-kernels", May::Only(&[])),
     ("grpo-sampling", May::Only(&[])),
     ("grpo-logprob", May::Only(&["kernels", "sampling"])),
-    ("grpo-data", May::Only(&["chem", "sampling"])),
+    ("grpo-text", May::Only(&[])),
+    ("grpo-data", May::Only(&["chem", "sampling", "text"])),
     ("grpo-chem", May::Only(&[])),
     ("grpo-model", May::Only(&["kernels", "logprob", "data"])),
     ("grpo-rollout", May::Only(&["kernels", "model", "logprob", "data", "sampling"])),
-    ("grpo-rewards", May::Only(&["data", "chem", "model"])),
+    ("grpo-rewards", May::Only(&["data", "chem", "model", "text"])),
     ("grpo-run", May::Only(&["data"])),
     ("grpo-train", May::AllAbove),
-    ("grpo-eval", May::Only(&["data", "chem", "rewards", "run"])),
+    ("grpo-eval", May::Only(&["data", "chem", "rewards", "run", "text"])),
     ("grpo-report", May::Only(&["data", "chem", "run"])),
     (
         "grpo-selftest",
@@ -71,13 +72,13 @@ mod tests {
         check(
             "grpo-train",
             Some(
-                "grpo-core grpo-process grpo-kernels grpo-sampling grpo-logprob grpo-data grpo-chem grpo-model \
+                "grpo-core grpo-process grpo-kernels grpo-sampling grpo-logprob grpo-text grpo-data grpo-chem grpo-model \
                  grpo-rollout grpo-rewards grpo-run",
             ),
         );
         check("grpo-new", None);
         let all = allowed("grpo-cli").unwrap();
-        assert_eq!(all.len(), 16);
+        assert_eq!(all.len(), 17);
         assert!(all.contains(&"grpo-selftest".to_owned()));
     }
 
