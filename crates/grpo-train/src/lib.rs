@@ -55,7 +55,11 @@ pub use masked_lm::{
 };
 pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
-pub use pretrain::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, pretrain};
+pub use pretrain::{
+    DiversityConfig, DiversityStep, LimitAction, LossLimits, PretrainConfig, PretrainEnding,
+    PretrainEvaluation, PretrainObserver, PretrainStep, Pretrained, Pretraining, SampleRow,
+    SampledEvalConfig, SampledMeasures, pretrain,
+};
 pub use reference::{ReferenceFrom, ReferenceSettings};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::WarmupCosine;
