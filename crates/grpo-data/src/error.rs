@@ -9,6 +9,12 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
+    /// No tokenizer can be made of the texts.
+    #[error("no tokenizer: {reason}")]
+    TokenizerTraining {
+        /// Why.
+        reason: String,
+    },
     /// The file does not exist.
     #[error("`{path}` does not exist; check the path")]
     MissingFile {

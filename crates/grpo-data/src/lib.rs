@@ -32,6 +32,7 @@ mod rng;
 mod smiles_tokens;
 mod special;
 mod tokenizer;
+mod tokenizer_training;
 mod vocabulary;
 
 pub use caught::caught;
@@ -55,4 +56,5 @@ pub use rng::{CounterRng, Purpose};
 pub use smiles_tokens::{SmilesTokens, smiles_tokens};
 pub use special::SpecialIds;
 pub use tokenizer::TextTokenizer;
+pub use tokenizer_training::{SMALLEST_VOCABULARY, train_tokenizer};
 pub use vocabulary::{BOUNDARY, Vocabulary};

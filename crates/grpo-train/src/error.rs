@@ -22,6 +22,23 @@ pub enum TrainError {
         /// What would do.
         expected: String,
     },
+    /// Distances of vectors that nothing makes.
+    #[error(
+        "{section}.measure = \"semantic\" compares vectors of texts: name what makes them, for example {section}.embedder = {{ type = \"hashed_ngrams\" }}, or use another measure"
+    )]
+    NoEmbedder {
+        /// Where in the configuration.
+        section: String,
+    },
+    /// Vectors that nothing compares.
+    #[error("{section}.embedder is for the measure \"semantic\" alone; leave it out")]
+    IdleEmbedder {
+        /// Where in the configuration.
+        section: String,
+    },
+    /// A text that cannot be compared with others.
+    #[error(transparent)]
+    Embed(#[from] grpo_text::EmbedError),
     /// A reward that cannot be what is meant.
     #[error(transparent)]
     RewardSettings(#[from] RewardConfigError),

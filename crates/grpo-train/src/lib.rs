@@ -6,6 +6,7 @@
 mod batches;
 mod collate;
 mod config;
+mod diversity_bonus;
 mod error;
 mod evaluation;
 mod fill;
@@ -34,8 +35,9 @@ mod train;
 mod transfer;
 
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
+pub use diversity_bonus::{DiversityBonus, DiversityBonusConfig};
 pub use error::TrainError;
-pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations};
+pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations, GroupDiversity};
 pub use grpo_rollout::Decode;
 pub use guard_config::{GuardAction, GuardConfig, default_guards};
 pub use guards::{Action, Guards, GuardsState, Trip};

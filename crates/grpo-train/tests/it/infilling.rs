@@ -58,7 +58,7 @@ fn begin(
     let decode: Decode = Arc::new(move |ids| characters.decode(ids));
     let reward = config.reward.build(&Device::flex()).unwrap();
     let parts =
-        Parts { policy, reference, actions, reward, longest_prompt: 16, epoch: None, decode };
+        Parts { policy, reference, actions, reward, bonus: None, longest_prompt: 16, epoch: None, decode };
     Grpo::new(parts, config, 3).unwrap()
 }
 

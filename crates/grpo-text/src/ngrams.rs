@@ -1,0 +1,255 @@
+//! Runs of words: how many of them are unique, and how many a text shares with others.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::words;
+
+/// Distinct-n (Li et al. 2016, "A Diversity-Promoting Objective Function for Neural Conversation Models"): the n-grams
+/// of all texts that are different, over all of them; 0 where there are none. The words are [`words`].
+///
+/// # Panics
+/// If `n` is 0.
+pub fn distinct(texts: &[&str], n: usize) -> f64 {
+    let texts = Numbered::of(texts);
+    let all = || texts.ids.iter().flat_map(|ids| ids.windows(n));
+    match all().count() {
+        0 => 0.0,
+        count => all().collect::<HashSet<_>>().len() as f64 / count as f64,
+    }
+}
+
+/// Self-BLEU (Zhu et al. 2018, "Texygen"): the mean over the texts of BLEU against all the others; 0 for fewer than two
+/// texts.
+///
+/// BLEU (Papineni et al. 2002) has uniform weights up to `order`, the brevity penalty against the other text of the
+/// closest length (of two that are as close, the shorter one), and instead of a count of 0 one of 0.1 (NLTK's smoothing
+/// method 1; Chen & Cherry 2014). A text without a word in common with the others has 0. The words are [`words`].
+///
+/// # Panics
+/// If `order` is 0.
+pub fn self_bleu(texts: &[&str], order: usize) -> f64 {
+    let bleu = Bleu { order, smoothed: true };
+    let each = bleu.of_each(&Numbered::of(texts));
+    if each.len() < 2 { 0.0 } else { each.iter().sum::<f64>() / each.len() as f64 }
+}
+
+/// Texts as numbers of words: equal words have equal numbers.
+pub(crate) struct Numbered {
+    pub(crate) ids: Vec<Vec<u32>>,
+}
+
+impl Numbered {
+    pub(crate) fn of(texts: &[&str]) -> Self {
+        let mut known = HashMap::new();
+        let mut number = |word| {
+            let next = known.len() as u32;
+            *known.entry(word).or_insert(next)
+        };
+        Self { ids: texts.iter().map(|text| words(text).map(&mut number).collect()).collect() }
+    }
+
+    pub(crate) fn without(&self, left_out: usize) -> Self {
+        let kept = self.ids.iter().enumerate().filter(|(index, _)| *index != left_out);
+        Self { ids: kept.map(|(_, ids)| ids.clone()).collect() }
+    }
+}
+
+/// How BLEU is computed.
+#[derive(Clone, Copy)]
+pub(crate) struct Bleu {
+    /// The longest n-grams.
+    pub(crate) order: usize,
+    /// Whether a count of 0 is one of 0.1. Where not, the order of a text with fewer words is their number, so that
+    /// equal texts have 1.
+    pub(crate) smoothed: bool,
+}
+
+/// The largest count of an n-gram in a text, which text that is, and the largest in another.
+#[derive(Default)]
+struct TopTwo {
+    largest: usize,
+    of: usize,
+    second: usize,
+}
+
+impl Bleu {
+    /// Of each text against all the others.
+    pub(crate) fn of_each(self, texts: &Numbered) -> Vec<f64> {
+        assert!(self.order > 0, "an n-gram has a word");
+        // With the two largest counts, every text knows the largest one of the others: no pair of texts is looked at.
+        let mut top: HashMap<&[u32], TopTwo> = HashMap::new();
+        let mut lengths = BTreeMap::new();
+        for (index, ids) in texts.ids.iter().enumerate() {
+            *lengths.entry(ids.len()).or_insert(0_usize) += 1;
+            for n in 1..=self.order {
+                for (gram, count) in counts(ids, n) {
+                    let known = top.entry(gram).or_default();
+                    if count > known.largest {
+                        *known = TopTwo { largest: count, of: index, second: known.largest };
+                    } else {
+                        known.second = known.second.max(count);
+                    }
+                }
+            }
+        }
+        let of_others = |index: usize, gram: &[u32]| {
+            let top = &top[gram];
+            if top.of == index { top.second } else { top.largest }
+        };
+        let bleu = |(index, ids): (usize, &Vec<u32>)| {
+            let own = ids.len();
+            let others = lengths.iter().filter(|(length, count)| **length != own || **count > 1);
+            // Of two that are as close, the map gives the shorter one first.
+            let closest =
+                others.map(|(length, _)| *length).min_by_key(|length| length.abs_diff(own));
+            self.bleu(ids, closest.unwrap_or(0), |gram| of_others(index, gram))
+        };
+        texts.ids.iter().enumerate().map(bleu).collect()
+    }
+
+    /// Of one text against another one.
+    pub(crate) fn of_pair(self, text: &[u32], other: &[u32]) -> f64 {
+        let of_other = |gram: &[u32]| other.windows(gram.len()).filter(|own| *own == gram).count();
+        self.bleu(text, other.len(), of_other)
+    }
+
+    /// Of a text, with the length of the closest reference, and how often the references have an n-gram.
+    fn bleu(self, ids: &[u32], closest: usize, of_others: impl Fn(&[u32]) -> usize) -> f64 {
+        let order = if self.smoothed { self.order } else { self.order.min(ids.len()) };
+        let mut logs = 0.0;
+        for n in 1..=order {
+            let shared = counts(ids, n).map(|(gram, count)| count.min(of_others(gram)));
+            let shared: usize = shared.sum();
+            let total = (ids.len() + 1).saturating_sub(n).max(1);
+            logs += match shared {
+                0 if n > 1 && self.smoothed => (SMALL_COUNT / total as f64).ln(),
+                0 => return 0.0,
+                _ => (shared as f64 / total as f64).ln(),
+            };
+        }
+        if ids.is_empty() {
+            return 0.0;
+        }
+        let brevity = (1.0 - closest as f64 / ids.len() as f64).min(0.0);
+        (brevity + logs / order as f64).exp()
+    }
+}
+
+const SMALL_COUNT: f64 = 0.1;
+
+/// The n-grams of a text, each once, with how often it has them.
+fn counts(ids: &[u32], n: usize) -> impl Iterator<Item = (&[u32], usize)> {
+    let mut grams: Vec<&[u32]> = ids.windows(n).collect();
+    grams.sort_unstable();
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let gram = *grams.get(from)?;
+        let count = grams[from..].iter().take_while(|other| **other == gram).count();
+        from += count;
+        Some((gram, count))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TEXTS: [&str; 7] = [
+        "The garden is finally green, and the tomatoes are red!",
+        "The garden is green and so are the tomatoes.",
+        "Great!",
+        "Which train do you take on Mondays? The early train is late.",
+        "The garden is finally green, and the tomatoes are red!",
+        "tomatoes tomatoes the the the garden garden",
+        "🎉",
+    ];
+
+    #[track_caller]
+    fn close(got: f64, expect: f64) {
+        assert!((got - expect).abs() < 1e-12, "{got} and not {expect}");
+    }
+
+    /// NLTK 3.9's `sentence_bleu` with `SmoothingFunction(epsilon=0.1).method1` on the same words.
+    #[test]
+    fn self_bleu_is_nltks() {
+        close(self_bleu(&TEXTS, 4), 0.320_582_177_083_919_84);
+        close(self_bleu(&TEXTS[..5], 4), 0.436_329_976_404_131_5);
+        close(self_bleu(&TEXTS, 2), 0.409_627_917_033_559_18);
+        close(self_bleu(&TEXTS[..5], 3), 0.476_346_234_157_706_94);
+        assert_eq!(self_bleu(&TEXTS[..1], 4), 0.0);
+        assert_eq!(self_bleu(&[], 4), 0.0);
+    }
+
+    #[test]
+    fn distinct_by_hand() {
+        // the red red car | the red bike: 7 words of which 4 differ; pairs the-red twice, red-red, red-car, red-bike.
+        let texts = ["The red, red car", "the red bike!"];
+        close(distinct(&texts, 1), 4.0 / 7.0);
+        close(distinct(&texts, 2), 4.0 / 5.0);
+        close(distinct(&texts, 3), 3.0 / 3.0);
+        assert_eq!(distinct(&texts, 5), 0.0);
+        assert_eq!(distinct(&[], 1), 0.0);
+    }
+
+    /// Every pair of texts looked at, in plain loops.
+    fn plain_bleu(texts: &[Vec<u32>], own: usize, order: usize, smoothed: bool) -> f64 {
+        let others: Vec<&Vec<u32>> =
+            (0..texts.len()).filter(|other| *other != own).map(|other| &texts[other]).collect();
+        let text = &texts[own];
+        let order = if smoothed { order } else { order.min(text.len()) };
+        let times = |ids: &[u32], gram: &[u32]| {
+            (0..ids.len()).filter(|from| ids[*from..].starts_with(gram)).count()
+        };
+        let mut product = 1.0;
+        for n in 1..=order {
+            let mut grams: Vec<Vec<u32>> = Vec::new();
+            for from in 0..(text.len() + 1).saturating_sub(n) {
+                let gram = text[from..from + n].to_vec();
+                if !grams.contains(&gram) {
+                    grams.push(gram);
+                }
+            }
+            let (mut shared, mut total) = (0, 0);
+            for gram in &grams {
+                let most = others.iter().map(|other| times(other, gram)).max().unwrap_or(0);
+                shared += most.min(times(text, gram));
+                total += times(text, gram);
+            }
+            let precision = match shared {
+                0 if n > 1 && smoothed => 0.1 / total.max(1) as f64,
+                _ => shared as f64 / total.max(1) as f64,
+            };
+            product *= precision.powf(1.0 / order as f64);
+        }
+        let mut lengths: Vec<usize> = others.iter().map(|other| other.len()).collect();
+        lengths.sort_unstable();
+        let closest = lengths.into_iter().min_by_key(|length| length.abs_diff(text.len()));
+        let (own, closest) = (text.len() as f64, closest.unwrap_or(0) as f64);
+        if own == 0.0 {
+            0.0
+        } else if own > closest {
+            product
+        } else {
+            product * (1.0 - closest / own).exp()
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn two_counts_are_enough_for_all_others(
+            ids in prop::collection::vec(prop::collection::vec(0_u32..4, 0..9), 2..6),
+            order in 1_usize..5,
+            smoothed: bool,
+        ) {
+            let bleu = Bleu { order, smoothed };
+            let got = bleu.of_each(&Numbered { ids: ids.clone() });
+            for (own, got) in got.into_iter().enumerate() {
+                prop_assert!((got - plain_bleu(&ids, own, order, smoothed)).abs() < 1e-12);
+            }
+            let pair = plain_bleu(&ids[..2], 0, order, smoothed);
+            prop_assert!((bleu.of_pair(&ids[0], &ids[1]) - pair).abs() < 1e-12);
+        }
+    }
+}
