@@ -118,11 +118,19 @@ impl EngagementHead {
         sigmoid(self.logits(features, dropout))
     }
 
-    /// What it says of one reply, off the tape and computed alone: other replies and their number are no part of it.
+    /// What it says of one reply, 0..1, off the tape and computed alone: other replies and their number are no part of it.
     ///
     /// # Panics
     /// Where there are not as many features as the head reads.
     pub fn predict(&self, features: &[f32]) -> f64 {
+        1.0 / (1.0 + (-self.logit(features)).exp())
+    }
+
+    /// As [`Self::predict`], the number in front of the σ.
+    ///
+    /// # Panics
+    /// Where there are not as many features as the head reads.
+    pub fn logit(&self, features: &[f32]) -> f64 {
         assert_eq!(features.len(), self.features(), "the features of a reply");
         let device = self.device();
         let off_tape;
@@ -133,8 +141,9 @@ impl EngagementHead {
             self
         };
         let features = TensorData::new(features.to_vec(), [1, features.len()]);
-        let score = head.forward(Tensor::from_data(features, &device.inner()), &mut Dropout::off());
-        score.into_data().iter::<f64>().next().expect("one score for one reply")
+        let features = Tensor::from_data(features, &device.inner());
+        let logit = head.logits(features, &mut Dropout::off()).into_data();
+        logit.iter::<f64>().next().expect("one number for one reply")
     }
 
     /// Sizes of the hidden layers.
