@@ -56,8 +56,8 @@ pub use record::{
 };
 pub use record_files::{ExampleFile, PromptFile, RecordReport};
 pub use replies::{
-    PairFault, PairFile, PairRecord, PairSplit, PairSummary, Quartiles, ReplyTemplate, SkippedLine,
-    SplitFractions, Spread, read_pairs, split_by_tweet,
+    PairFault, PairFile, PairRecord, PairReport, PairSplit, PairSummary, Quartiles, ReplyExamples,
+    ReplyPrompts, ReplyTemplate, SkippedLine, SplitFractions, Spread, read_pairs, split_by_tweet,
 };
 pub use rng::{CounterRng, Purpose};
 pub use smiles_tokens::{SmilesTokens, smiles_tokens};

@@ -7,6 +7,7 @@ mod read;
 mod split;
 mod summary;
 mod template;
+mod training;
 
 pub use pair::PairRecord;
 pub use quartiles::Quartiles;
@@ -14,3 +15,4 @@ pub use read::{PairFault, PairFile, SkippedLine, read_pairs};
 pub use split::{PairSplit, SplitFractions, split_by_tweet};
 pub use summary::{PairSummary, Spread};
 pub use template::ReplyTemplate;
+pub use training::{PairReport, ReplyExamples, ReplyPrompts};

@@ -108,23 +108,23 @@ pub enum PairFault {
 /// listed with the reason.
 ///
 /// # Errors
-/// A file that cannot be read, has another ending, or is damaged (gzip, Parquet); a folder without such files; not a
-/// single pair.
+/// A file that cannot be read, has another ending, or is damaged (gzip, Parquet); a folder without such files; a file
+/// without a single pair, also where others of the folder have some.
 pub fn read_pairs(path: &Path) -> Result<PairFile, DataError> {
     let files = if path.is_dir() { files_of(path)? } else { vec![path.to_owned()] };
     let mut read = PairFile { path: path.to_owned(), ..PairFile::default() };
     let mut tweets = BTreeMap::new();
     for file in &files {
+        let before = (read.pairs.len(), read.skipped.len());
         read.read(file, &mut tweets)?;
+        if read.pairs.len() == before.0 {
+            let skipped = &read.skipped[before.1..];
+            let first = skipped.first().map(ToString::to_string);
+            return Err(DataError::NoPairs { path: file.clone(), skipped: skipped.len(), first });
+        }
     }
     read.files = files;
-    match read.pairs.is_empty() {
-        true => {
-            let first = read.skipped.first().map(ToString::to_string);
-            Err(DataError::NoPairs { path: path.to_owned(), skipped: read.skipped.len(), first })
-        }
-        false => Ok(read),
-    }
+    Ok(read)
 }
 
 fn files_of(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
@@ -203,9 +203,7 @@ impl PairFile {
 
     /// Different tweets.
     pub fn tweets(&self) -> usize {
-        let ids: std::collections::BTreeSet<_> =
-            self.pairs.iter().map(|pair| &pair.tweet_id).collect();
-        ids.len()
+        super::split::tweets(&self.pairs)
     }
 
     /// Pairs whose tweet and reply stand in front of them already, each with the place of the first, as places in
