@@ -7,6 +7,7 @@ mod batches;
 mod collate;
 mod config;
 mod diversity_bonus;
+mod engagement;
 mod error;
 mod evaluation;
 mod fill;
@@ -18,6 +19,7 @@ mod learner;
 mod ledger;
 mod loss_settings;
 mod masked_lm;
+mod measures;
 mod metric_names;
 mod metrics;
 mod optimizer;
@@ -36,6 +38,10 @@ mod transfer;
 
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use diversity_bonus::{DiversityBonus, DiversityBonusConfig};
+pub use engagement::{
+    EngagementConfig, EngagementData, EngagementReply, EngagementTraining, engagement_score,
+    measure_engagement, train_engagement,
+};
 pub use error::TrainError;
 pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations, GroupDiversity};
 pub use grpo_rollout::Decode;
@@ -55,7 +61,11 @@ pub use masked_lm::{
 };
 pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
-pub use pretrain::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, pretrain};
+pub use pretrain::{
+    DiversityConfig, DiversityStep, LimitAction, LossLimits, PretrainConfig, PretrainEnding,
+    PretrainEvaluation, PretrainObserver, PretrainStep, Pretrained, Pretraining, SampleRow,
+    SampledEvalConfig, SampledMeasures, pretrain,
+};
 pub use reference::{ReferenceFrom, ReferenceSettings};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::WarmupCosine;
