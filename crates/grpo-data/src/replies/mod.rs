@@ -1,6 +1,7 @@
 //! Tweets and their replies: records, splits, and what training reads of them.
 
 mod assign;
+mod cleaning;
 mod pair;
 mod phases;
 mod quartiles;
@@ -11,6 +12,10 @@ mod summary;
 mod template;
 mod training;
 
+pub use cleaning::{
+    CleanedPairs, CleaningPlan, CleaningReport, CleaningRules, CollectionFilter, Reason,
+    RejectedPair, ValidationRules, clean_reply, quality,
+};
 pub use pair::PairRecord;
 pub use phases::{
     MOST_DIFFERENCE, PhaseSplit, PhaseStatistics, PhaseSummary, QuartileShares, split_phases,
