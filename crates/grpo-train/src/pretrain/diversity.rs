@@ -12,10 +12,11 @@ use serde::Serialize;
 
 use super::batch::Taught;
 use super::config::{DiversityConfig, PretrainConfig, sampling};
+use crate::TrainError;
 use crate::collate::micro_batches;
+use crate::diversity_measure;
 use crate::error::finite_loss;
 use crate::steps::GradientSum;
-use crate::TrainError;
 
 /// What a step's diversity term was.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -64,16 +65,17 @@ impl DiversityTerm {
                     group_size: *generations,
                     max_new_tokens: *max_new_tokens,
                     end_ids: codec.end_ids().to_vec(),
-                    distribution: sampling(*temperature, *top_p).checked(model.vocabulary_size())?,
+                    distribution: sampling(*temperature, *top_p)
+                        .checked(model.vocabulary_size())?,
                     batch_size: generations * max_examples,
                 };
                 let longest = train.iter().map(|example| example.first_target).max().unwrap_or(1);
                 (*measure, embedder, Rollout::new(settings, model, longest)?)
             }
         };
-        let embedder = embedder.as_ref().map(|embedder| embedder.build(&model.device().inner()));
-        let diversity = Diversity::new(measure, embedder.transpose()?)
-            .map_err(|_absent| TrainError::NoEmbedder)?;
+        let device = model.device().inner();
+        let diversity =
+            diversity_measure::build("pretrain.diversity", measure, embedder.as_ref(), &device)?;
         let DiversityConfig::ScoreFunction { weight, max_examples, every, .. } = *settings else {
             unreachable!("the entropy has left already")
         };
@@ -243,9 +245,7 @@ impl ScoreFunction {
         if completions.is_empty() {
             return Ok(());
         }
-        for micro in
-            micro_batches(&completions, self.micro_batch_tokens, model.vocabulary_size())
-        {
+        for micro in micro_batches(&completions, self.micro_batch_tokens, model.vocabulary_size()) {
             let forward = micro.forward(model, self.checkpointing);
             let logprobs = micro.score_policy(model, &forward.hidden).logprobs; // [n]
             let weights: Vec<f32> = micro
