@@ -14,6 +14,6 @@ mod text;
 pub use config::{RewardConfig, RewardConfigError};
 pub use infill::{InfillReward, Judge};
 pub use molecule::{LogpWindow, MoleculeReward};
-pub use outcome::{Outcome, Reward, Sample, Scored};
+pub use outcome::{Outcome, PartName, Reward, Sample, Scored};
 pub use runner::RewardRunner;
 pub use text::{AnswerReward, PatternReward};
