@@ -5,15 +5,19 @@
 //! failure is never a score of 0.
 
 mod config;
+mod embedder_config;
 mod infill;
 mod molecule;
 mod outcome;
 mod runner;
+mod sentence_transformers;
 mod text;
 
 pub use config::{RewardConfig, RewardConfigError};
+pub use embedder_config::{EmbedderConfig, EmbedderConfigError};
 pub use infill::{InfillReward, Judge};
 pub use molecule::{LogpWindow, MoleculeReward};
 pub use outcome::{Outcome, PartName, Reward, Sample, Scored};
 pub use runner::RewardRunner;
+pub use sentence_transformers::{FolderError, SentenceTransformers};
 pub use text::{AnswerReward, PatternReward};
