@@ -72,6 +72,8 @@ pub(crate) enum Command {
     Merge(MergeArguments),
     /// Write a model folder with random weights for a config.json
     Init(InitArguments),
+    /// Make a tokenizer from texts: byte-level byte pairs, with the special tokens of a chat
+    TrainTokenizer(TokenizerArguments),
     /// Describe each molecule of a file as one row of CSV
     ///
     /// hba, hbd, rotatable, aromatic_rings and alerts are counted as QED counts them (RDKit's QED.properties), which
@@ -368,6 +370,25 @@ pub(crate) struct InitArguments {
     /// Numbers of the weights: f32, or bf16 for half the size
     #[arg(long, value_name = "NUMBERS", default_value = "f32", value_parser = stored_as)]
     pub(crate) dtype: StoredAs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenizerArguments {
+    /// JSON lines with the texts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: PathBuf,
+    /// A key of each record whose text is taken; may be repeated
+    #[arg(long = "key", value_name = "KEY", default_value = "text")]
+    pub(crate) keys: Vec<String>,
+    /// A text that counts once with each record, such as the instruction in front of it; may be repeated
+    #[arg(long = "with", value_name = "TEXT")]
+    pub(crate) with: Vec<String>,
+    /// Ids of the vocabulary, the 256 bytes and 3 special tokens among them
+    #[arg(long, value_name = "N")]
+    pub(crate) vocabulary: usize,
+    /// Folder for tokenizer.json and tokenizer_config.json, which must not have them yet
+    #[arg(short, long, value_name = "FOLDER")]
+    pub(crate) output: PathBuf,
 }
 
 fn precision(text: &str) -> Result<WeightPrecision, String> {

@@ -5,14 +5,22 @@ use comfy_table::{CellAlignment, Table, presets};
 use grpo_data::Codec;
 use grpo_eval::{Change, MoleculeSummary, RewardChange, RewardSummary};
 use grpo_rewards::Outcome;
-use grpo_train::Evaluated;
+use grpo_train::{Evaluated, GroupDiversity};
 
 /// What was seen.
 pub(crate) enum Seen {
     /// There was nothing to draw.
     Nothing,
     Molecules(MoleculeSummary),
-    Completions(Vec<Outcome>),
+    Completions(Completions),
+}
+
+/// Completions of texts, prompt by prompt.
+pub(crate) struct Completions {
+    outcomes: Vec<Outcome>,
+    group_size: usize,
+    /// Of each prompt, where it has several completions.
+    diversity: Option<Vec<GroupDiversity>>,
 }
 
 impl Seen {
@@ -23,7 +31,11 @@ impl Seen {
             (Some(Evaluated { texts, outcomes, .. }), Some(_)) => {
                 Self::Molecules(MoleculeSummary::of(texts, outcomes, None))
             }
-            (Some(Evaluated { outcomes, .. }), None) => Self::Completions(outcomes.clone()),
+            (Some(evaluated), None) => Self::Completions(Completions {
+                outcomes: evaluated.outcomes.clone(),
+                group_size: evaluated.group_size,
+                diversity: evaluated.diversity(),
+            }),
         }
     }
 }
@@ -61,9 +73,10 @@ fn of_molecules(before: &MoleculeSummary, after: &MoleculeSummary) -> String {
 }
 
 /// Prompts and random numbers are the same before and after, so that a change is a mean of paired differences.
-fn of_completions(before: &[Outcome], after: &[Outcome]) -> String {
-    let change = RewardChange::of(before, after);
-    let [before, after] = [before, after].map(RewardSummary::of);
+fn of_completions(before: &Completions, after: &Completions) -> String {
+    let change = RewardChange::of(&before.outcomes, &after.outcomes, after.group_size);
+    let groups = before.diversity.as_ref().zip(after.diversity.as_ref());
+    let [before, after] = [before, after].map(|seen| RewardSummary::of(&seen.outcomes));
     let row = |name: String, before: f64, after: f64, change: Change| {
         let Change { mean, error } = change;
         [name, format!("{before:.4}"), format!("{after:.4}"), format!("{mean:+.4} ± {error:.4}")]
@@ -73,11 +86,24 @@ fn of_completions(before: &[Outcome], after: &[Outcome]) -> String {
         let after = after.parts.get(name).copied().unwrap_or(f64::NAN);
         rows.push(row(format!("mean {name}"), *value, after, change.parts[name]));
     }
+    for (name, of) in DIVERSITY {
+        let Some((before, after)) = groups else { continue };
+        let mean =
+            |groups: &[GroupDiversity]| groups.iter().map(of).sum::<f64>() / groups.len() as f64;
+        let change = Change::of_pairs(before.iter().map(of).zip(after.iter().map(of)));
+        rows.push(row(name.to_owned(), mean(before), mean(after), change));
+    }
     table(
         [&format!("{} completions", before.samples), "before", "after", "change ± its error"],
         rows,
     )
 }
+
+/// How different the completions of a prompt are, as a mean over prompts.
+const DIVERSITY: [(&str, fn(&GroupDiversity) -> f64); 2] = [
+    ("self-BLEU of a prompt's", |group| group.self_bleu),
+    ("distinct-2 of a prompt's", |group| group.distinct_2),
+];
 
 fn table(header: [&str; 4], rows: impl IntoIterator<Item = [String; 4]>) -> String {
     let mut table = Table::new();

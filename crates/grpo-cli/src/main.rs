@@ -69,6 +69,7 @@ fn command(command: Command) -> anyhow::Result<()> {
         Command::Logprob(arguments) => commands::logprob::run(&arguments),
         Command::Merge(arguments) => commands::merge::run(&arguments),
         Command::Init(arguments) => commands::init::run(&arguments),
+        Command::TrainTokenizer(arguments) => commands::train_tokenizer::run(&arguments),
         Command::Describe(arguments) => commands::describe::run(&arguments),
         Command::Selftest(arguments) => commands::selftest::run(&arguments),
     }

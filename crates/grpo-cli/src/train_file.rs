@@ -11,8 +11,9 @@ use grpo_model::{Frozen, LoraConfig, Policy, WeightPrecision};
 use grpo_report::SuccessCriteria;
 use grpo_rewards::{Reward, RewardConfig};
 use grpo_train::{
-    AdvantageSettings, EvalConfig, GrpoConfig, GuardConfig, LossSettings, OptimizerConfig, Parts,
-    ReferenceFrom, ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
+    AdvantageSettings, DiversityBonus, DiversityBonusConfig, EvalConfig, GrpoConfig, GuardConfig,
+    LossSettings, OptimizerConfig, Parts, ReferenceFrom, ReferenceSettings, SamplerCheck,
+    SamplingConfig, ScheduleConfig, TrainConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +56,8 @@ pub(crate) struct TrainFile {
     pub(crate) train: TrainConfig,
     pub(crate) sampling: SamplingConfig,
     pub(crate) reward: RewardConfig,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) diversity_bonus: Option<DiversityBonusConfig>,
     #[serde(default)]
     pub(crate) advantage: AdvantageSettings,
     #[serde(default)]
@@ -95,18 +98,25 @@ pub(crate) struct EvalSection {
     every: u32,
     patience: u32,
     min_gain: f64,
+    group_size: usize,
 }
 
 impl Default for EvalSection {
     fn default() -> Self {
-        let EvalConfig { every, patience, min_gain } = EvalConfig::default();
-        Self { samples: 1000, file: None, every, patience, min_gain }
+        let EvalConfig { every, patience, min_gain, group_size } = EvalConfig::default();
+        Self { samples: 1000, file: None, every, patience, min_gain, group_size }
     }
 }
 
 impl EvalSection {
+    /// How many prompts have so many completions.
+    fn prompts(&self) -> u32 {
+        self.samples.div_ceil(u32::try_from(self.group_size.max(1)).unwrap_or(u32::MAX))
+    }
+
     fn config(&self) -> EvalConfig {
-        EvalConfig { every: self.every, patience: self.patience, min_gain: self.min_gain }
+        let &Self { every, patience, min_gain, group_size, .. } = self;
+        EvalConfig { every, patience, min_gain, group_size }
     }
 }
 
@@ -149,6 +159,7 @@ impl TrainFile {
             train: self.train,
             sampling: self.sampling(),
             reward: self.reward.clone(),
+            diversity_bonus: self.diversity_bonus.clone(),
             advantage: self.advantage,
             loss: self.loss,
             kl_controller: self.kl_controller,
@@ -276,16 +287,16 @@ impl TrainFile {
         };
         let mut files = loaded.files.clone();
         files.extend(of_reward);
-        files.extend(self.data.iter().map(|data| ("prompts", data.file.clone())));
+        files.extend(prompts.files.iter().map(|file| ("prompts", file.clone())));
         files.extend(self.passages.iter().map(|passages| ("passages", passages.file.clone())));
         let of_evaluation = match (&self.eval.file, &self.data) {
-            (None, _) => prompts.of_evaluation(self.eval.samples)?,
+            (None, _) => prompts.of_evaluation(self.eval.prompts())?,
             (Some(file), Some(data)) => {
                 let held_out = data.with_file(file);
                 let held_out =
                     Prompts::new(Some(&held_out), &loaded, longest, &*reward, self.seed)?;
-                files.push(("evaluation", file.clone()));
-                held_out.of_evaluation(self.eval.samples)?
+                files.extend(held_out.files.iter().map(|file| ("evaluation", file.clone())));
+                held_out.of_evaluation(self.eval.prompts())?
             }
             (Some(_), None) => anyhow::bail!(
                 "eval.file holds prompts, and a training without [data] has none; leave it out"

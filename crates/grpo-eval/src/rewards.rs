@@ -49,7 +49,8 @@ pub struct RewardChange {
     pub parts: BTreeMap<PartName, Change>,
 }
 
-/// A mean difference, over the prompts that have the number on both sides.
+/// A mean difference, over the prompts that have the number on both sides; of a prompt with several completions, of its
+/// means, as its completions are no independent ones.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// After − before.
@@ -59,17 +60,20 @@ pub struct Change {
 }
 
 impl RewardChange {
-    /// Outcomes of the same prompts in the same order.
+    /// Outcomes of the same prompts in the same order, `group_size` of each.
     ///
     /// # Panics
     /// Where there are not as many after as before.
-    pub fn of(before: &[Outcome], after: &[Outcome]) -> Self {
+    pub fn of(before: &[Outcome], after: &[Outcome], group_size: usize) -> Self {
         assert_eq!(before.len(), after.len(), "outcomes of the same prompts");
-        let pairs = || before.iter().zip(after);
         let change = |of: &dyn Fn(&Outcome) -> Option<f64>| {
-            let differences: Vec<f64> =
-                pairs().filter_map(|(before, after)| Some(of(after)? - of(before)?)).collect();
-            Change { mean: mean(&differences), error: standard_error(&differences) }
+            let of_prompt = |outcomes: &[Outcome]| {
+                let values: Vec<f64> = outcomes.iter().filter_map(of).collect();
+                (!values.is_empty()).then(|| mean(&values))
+            };
+            let [before, after] = [before, after].map(|outcomes| outcomes.chunks(group_size));
+            let pairs = before.zip(after).filter_map(|(b, a)| Some((of_prompt(b)?, of_prompt(a)?)));
+            Change::of_pairs(pairs)
         };
         let names = RewardSummary::of(before).parts.into_keys();
         let of_part = |name: PartName| {
@@ -77,6 +81,14 @@ impl RewardChange {
             (name, change)
         };
         Self { reward: change(&Outcome::total), parts: names.map(of_part).collect() }
+    }
+}
+
+impl Change {
+    /// Of (before, after) of each prompt.
+    pub fn of_pairs(pairs: impl Iterator<Item = (f64, f64)>) -> Self {
+        let differences: Vec<f64> = pairs.map(|(before, after)| after - before).collect();
+        Self { mean: mean(&differences), error: standard_error(&differences) }
     }
 }
 
@@ -92,12 +104,23 @@ mod tests {
         };
         let before = [scored(0.1, ("a", 1.0)), scored(0.9, ("a", 2.0)), Outcome::Abstained];
         let after = [scored(0.2, ("a", 3.0)), scored(1.2, ("b", 0.0)), scored(1.0, ("a", 1.0))];
-        let change = RewardChange::of(&before, &after);
+        let change = RewardChange::of(&before, &after, 1);
         // Differences 0.1 and 0.3: deviation √0.02, of two √0.01.
         assert!((change.reward.mean - 0.2).abs() < 1e-12, "{change:?}");
         assert!((change.reward.error - 0.1).abs() < 1e-12, "{change:?}");
         assert_eq!(change.parts["a"].mean, 2.0);
         assert!(change.parts["a"].error.is_nan() && change.parts.len() == 1);
+    }
+
+    /// Two prompts of two completions: means 0.1 and 0.5 before, 0.4 and 1.0 after. Differences 0.3 and 0.5.
+    #[test]
+    fn completions_of_a_prompt_are_one_number() {
+        let scored = |value: f64| Outcome::Scored(Scored::new(vec![(1.0, value)], vec![]));
+        let before = [scored(0.0), scored(0.2), scored(0.5), Outcome::Abstained];
+        let after = [scored(0.4), scored(0.4), scored(1.5), scored(0.5)];
+        let change = RewardChange::of(&before, &after, 2).reward;
+        assert!((change.mean - 0.4).abs() < 1e-12, "{change:?}");
+        assert!((change.error - 0.1).abs() < 1e-12, "{change:?}");
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! failure is never a score of 0.
 
 mod config;
-mod embedder_config;
+mod embedder;
+mod engagement;
 mod infill;
 mod molecule;
 mod outcome;
@@ -14,7 +15,11 @@ mod sentence_transformers;
 mod text;
 
 pub use config::{RewardConfig, RewardConfigError};
-pub use embedder_config::{EmbedderConfig, EmbedderConfigError};
+pub use embedder::{EmbedderConfig, EmbedderConfigError};
+pub use engagement::{
+    EngagementDescription, EngagementError, EngagementFeatures, EngagementGate, EngagementMeasures,
+    EngagementModel, EngagementObjective, EngagementReport, LearnedReward,
+};
 pub use infill::{InfillReward, Judge};
 pub use molecule::{LogpWindow, MoleculeReward};
 pub use outcome::{Outcome, PartName, Reward, Sample, Scored};

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 use crate::{
-    AboveTolerance, AdvantageSettings, EvalConfig, GuardAction, GuardConfig, LossSettings,
-    OptimizerConfig, ReferenceSettings, SamplerCheck, TrainError, WarmupCosine, default_guards,
+    AboveTolerance, AdvantageSettings, DiversityBonusConfig, EvalConfig, GuardAction, GuardConfig,
+    LossSettings, OptimizerConfig, ReferenceSettings, SamplerCheck, TrainError, WarmupCosine,
+    default_guards,
 };
 
 /// The sections of a configuration that the training itself needs.
@@ -23,6 +24,9 @@ pub struct GrpoConfig {
     pub sampling: SamplingConfig,
     /// What is maximised.
     pub reward: RewardConfig,
+    /// A bonus for completions that are unlike the others of their group.
+    #[serde(default)]
+    pub diversity_bonus: Option<DiversityBonusConfig>,
     /// How rewards become advantages.
     #[serde(default)]
     pub advantage: AdvantageSettings,
@@ -218,6 +222,7 @@ impl GrpoConfig {
                 return Err(TrainError::Horizon { horizon: controller.horizon, completions });
             }
         }
+        self.diversity_bonus.iter().try_for_each(DiversityBonusConfig::check)?;
         self.reference.check()?;
         for (place, guard) in self.guards.iter().flatten().enumerate() {
             guard.check(place, kl_coef)?;

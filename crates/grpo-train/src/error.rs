@@ -22,6 +22,23 @@ pub enum TrainError {
         /// What would do.
         expected: String,
     },
+    /// Distances of vectors that nothing makes.
+    #[error(
+        "{section}.measure = \"semantic\" compares vectors of texts: name what makes them, for example {section}.embedder = {{ type = \"hashed_ngrams\" }}, or use another measure"
+    )]
+    NoEmbedder {
+        /// Where in the configuration.
+        section: String,
+    },
+    /// Vectors that nothing compares.
+    #[error("{section}.embedder is for the measure \"semantic\" alone; leave it out")]
+    IdleEmbedder {
+        /// Where in the configuration.
+        section: String,
+    },
+    /// A text that cannot be compared with others.
+    #[error(transparent)]
+    Embed(#[from] grpo_text::EmbedError),
     /// A reward that cannot be what is meant.
     #[error(transparent)]
     RewardSettings(#[from] RewardConfigError),
@@ -101,6 +118,29 @@ pub enum TrainError {
         "eval.patience counts evaluations, and eval.every = 0 makes none during the training; set eval.every to a number of steps"
     )]
     PatienceWithoutEvaluations,
+    /// A gain that nothing waits for.
+    #[error(
+        "pretrain.min_gain is what pretrain.patience waits for, and patience = 0 waits for nothing; set pretrain.patience, or leave min_gain out"
+    )]
+    GainWithoutPatience,
+    /// A section that limits nothing.
+    #[error(
+        "pretrain.limits has no limit; set max_gap, min_valid_loss or max_valid_loss, or leave the section out"
+    )]
+    NoLimits,
+    /// A measure without what it compares.
+    #[error(
+        "pretrain.diversity.measure = \"semantic\" compares vectors of texts; add pretrain.diversity.embedder, or choose \"bleu\" or \"distinct\""
+    )]
+    NoEmbedder,
+    /// An embedder that nothing asks.
+    #[error(
+        "pretrain.diversity.embedder makes vectors, and only measure = \"semantic\" compares them; leave it out"
+    )]
+    IdleEmbedder,
+    /// A text that no vector can be made of.
+    #[error(transparent)]
+    Embed(#[from] grpo_text::EmbedError),
     /// A state that is not of this training.
     #[error("the state of the trainer does not fit: {fault}")]
     OtherState {
@@ -241,6 +281,34 @@ pub enum TrainError {
     /// Logits that nothing can be drawn from.
     #[error(transparent)]
     Logits(#[from] grpo_logprob::NotFinite),
+    /// Too few replies for an engagement model.
+    #[error(
+        "the {half} part has {found} replies, and an engagement model needs {needed} there; take a file with more, or change [data]"
+    )]
+    FewReplies {
+        /// Which part.
+        half: &'static str,
+        /// Its replies.
+        found: usize,
+        /// How many would do.
+        needed: usize,
+    },
+    /// What is held out would be known.
+    #[error(
+        "the tweet {tweet} is in two parts, so that held-out figures would be too good; split by whole tweets"
+    )]
+    TweetOnTwoSides {
+        /// Its id.
+        tweet: String,
+    },
+    /// Nothing to compare.
+    #[error(
+        "in the {half} part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those; choose \"rank\" or \"log\""
+    )]
+    NoPreferences {
+        /// Which part.
+        half: &'static str,
+    },
     /// Two times at which a reference changes.
     #[error(
         "reference.every_steps and reference.every_epochs are two periods of one reference; leave one of them out"

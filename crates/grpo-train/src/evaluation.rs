@@ -7,6 +7,7 @@ use grpo_data::{Completion, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Outcome, Reward, RewardRunner, Sample};
 use grpo_rollout::{Sampler, StepKey};
+use grpo_text::{distinct, self_bleu};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
@@ -22,17 +23,20 @@ pub struct EvalConfig {
     pub patience: u32,
     /// What a new best one must be better by.
     pub min_gain: f64,
+    /// Completions of each prompt. With 2 or more, how different they are is measured too.
+    pub group_size: usize,
 }
 
 impl Default for EvalConfig {
     fn default() -> Self {
-        Self { every: 0, patience: 0, min_gain: 0.0 }
+        Self { every: 0, patience: 0, min_gain: 0.0, group_size: 1 }
     }
 }
 
 impl EvalConfig {
     pub(crate) fn check(&self) -> Result<(), TrainError> {
         in_range("eval.min_gain", self.min_gain, 0.0..=f64::MAX)?;
+        in_range("eval.group_size", self.group_size as f64, 1.0..=1e4)?;
         if self.patience > 0 && self.every == 0 {
             return Err(TrainError::PatienceWithoutEvaluations);
         }
@@ -54,9 +58,11 @@ pub struct Evaluation {
     seed: u64,
     /// Part of the completions that the reward may fail for.
     max_failed: f64,
+    /// Completions of a prompt.
+    group_size: usize,
 }
 
-/// What was seen: a completion of each prompt.
+/// What was seen: completions of each prompt, prompt by prompt.
 #[derive(Clone, Debug)]
 pub struct Evaluated {
     /// Each completion as text.
@@ -65,12 +71,14 @@ pub struct Evaluated {
     pub outcomes: Vec<Outcome>,
     /// Its tokens.
     pub lengths: Vec<usize>,
+    /// Completions of a prompt.
+    pub group_size: usize,
     /// What it took.
     pub time: Duration,
 }
 
 impl Evaluation {
-    /// One completion of each of `prompts`, sampled as `config` samples.
+    /// Completions of each of `prompts`, as many as [`EvalConfig::group_size`], sampled as `config` samples.
     ///
     /// # Errors
     /// Settings that do not fit the model.
@@ -84,10 +92,10 @@ impl Evaluation {
         seed: u64,
     ) -> Result<Self, TrainError> {
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
-        let sampler = config.sampler(policy, actions, 1, longest, &decode)?;
+        let sampler = config.sampler(policy, actions, config.eval.group_size, longest, &decode)?;
         // As much time for each completion as in a step of the training, and no less altogether.
         let of_step = f64::from(config.train.prompts_per_step) * config.train.group_size as f64;
-        let share = (prompts.len() as f64 / of_step).max(1.0);
+        let share = ((prompts.len() * config.eval.group_size) as f64 / of_step).max(1.0);
         let limit = Duration::from_secs_f64(config.train.reward_time_limit * share);
         Ok(Self {
             prompts,
@@ -96,12 +104,13 @@ impl Evaluation {
             decode,
             seed,
             max_failed: config.train.max_failed_rewards,
+            group_size: config.eval.group_size,
         })
     }
 
     /// Completions of an evaluation.
     pub fn count(&self) -> usize {
-        self.prompts.len()
+        self.prompts.len() * self.group_size
     }
 
     /// Looks at `policy`.
@@ -113,15 +122,19 @@ impl Evaluation {
         let (seed, purpose) = (self.seed, Purpose::Evaluation);
         let key = StepKey { seed, purpose, step: 0, policy_version: 0 };
         let groups = self.sampler.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
-        let completions: Vec<&Completion> =
-            groups.iter().flat_map(|group| &group.completions).collect();
-        let text = |completion: &&Completion| (self.decode)(&completion.text_ids());
-        let texts: Vec<String> = completions.iter().map(text).collect();
-        let sample = |(text, prompt): (&String, &Prompt)| Sample {
-            text: text.clone(),
+        let completions: Vec<(&Prompt, &Completion)> = groups
+            .iter()
+            .flat_map(|group| {
+                group.completions.iter().map(|completion| (&group.prompt, completion))
+            })
+            .collect();
+        let sample = |(prompt, completion): &(&Prompt, &Completion)| Sample {
+            text: (self.decode)(&completion.text_ids()),
             fields: prompt.fields.clone(),
         };
-        let outcomes = self.rewards.score(texts.iter().zip(&self.prompts).map(sample).collect());
+        let samples: Vec<Sample> = completions.iter().map(sample).collect();
+        let texts = samples.iter().map(|sample| sample.text.clone()).collect();
+        let outcomes = self.rewards.score(samples);
         let failures: Vec<&str> = outcomes.iter().filter_map(Outcome::failure).collect();
         if failures.len() as f64 > self.max_failed * outcomes.len() as f64 {
             return Err(TrainError::EvaluationReward {
@@ -130,8 +143,9 @@ impl Evaluation {
                 reason: failures[0].to_owned(),
             });
         }
-        let lengths = completions.iter().map(|completion| completion.actions()).collect();
-        Ok(Evaluated { texts, outcomes, lengths, time: started.elapsed() })
+        let lengths = completions.iter().map(|(_, completion)| completion.actions()).collect();
+        let (group_size, time) = (self.group_size, started.elapsed());
+        Ok(Evaluated { texts, outcomes, lengths, group_size, time })
     }
 }
 
@@ -142,10 +156,28 @@ impl Evaluated {
         (!rewards.is_empty()).then(|| rewards.iter().sum::<f64>() / rewards.len() as f64)
     }
 
+    /// How different the completions of each prompt are; `None` where each has one.
+    pub fn diversity(&self) -> Option<Vec<GroupDiversity>> {
+        let of = |texts: &[String]| {
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            GroupDiversity { self_bleu: self_bleu(&texts, 4), distinct_2: distinct(&texts, 2) }
+        };
+        (self.group_size > 1).then(|| self.texts.chunks(self.group_size).map(of).collect())
+    }
+
     /// The metrics of a step's completions, with `eval_` in front.
     pub fn metrics(&self) -> Metrics {
         Metrics::of_evaluation(self)
     }
+}
+
+/// How different completions of one prompt are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupDiversity {
+    /// Mean BLEU of each against the others, with up to four words in a row ([`self_bleu`]): 1 where all are alike.
+    pub self_bleu: f64,
+    /// Pairs of words that are distinct, of all ([`distinct`]).
+    pub distinct_2: f64,
 }
 
 /// The evaluations of a run so far: all that early stopping depends on.
@@ -183,7 +215,7 @@ mod tests {
 
     #[test]
     fn the_best_is_remembered_and_patience_ends() {
-        let config = EvalConfig { every: 5, patience: 2, min_gain: 0.1 };
+        let config = EvalConfig { every: 5, patience: 2, min_gain: 0.1, group_size: 1 };
         let mut seen = Evaluations::default();
         let rewards = [Some(0.5), Some(0.55), None, Some(0.7), Some(0.75), Some(0.3)];
         let expected = [

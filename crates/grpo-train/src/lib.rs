@@ -6,6 +6,8 @@
 mod batches;
 mod collate;
 mod config;
+mod diversity_bonus;
+mod engagement;
 mod error;
 mod evaluation;
 mod fill;
@@ -17,6 +19,7 @@ mod learner;
 mod ledger;
 mod loss_settings;
 mod masked_lm;
+mod measures;
 mod metric_names;
 mod metrics;
 mod optimizer;
@@ -34,8 +37,13 @@ mod train;
 mod transfer;
 
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
+pub use diversity_bonus::{DiversityBonus, DiversityBonusConfig};
+pub use engagement::{
+    EngagementConfig, EngagementData, EngagementReply, EngagementTraining, engagement_score,
+    measure_engagement, train_engagement,
+};
 pub use error::TrainError;
-pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations};
+pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations, GroupDiversity};
 pub use grpo_rollout::Decode;
 pub use guard_config::{GuardAction, GuardConfig, default_guards};
 pub use guards::{Action, Guards, GuardsState, Trip};
@@ -53,7 +61,11 @@ pub use masked_lm::{
 };
 pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
-pub use pretrain::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, pretrain};
+pub use pretrain::{
+    DiversityConfig, DiversityStep, LimitAction, LossLimits, PretrainConfig, PretrainEnding,
+    PretrainEvaluation, PretrainObserver, PretrainStep, Pretrained, Pretraining, SampleRow,
+    SampledEvalConfig, SampledMeasures, pretrain,
+};
 pub use reference::{ReferenceFrom, ReferenceSettings};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::WarmupCosine;

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::metric_names::is_of_machine;
 use crate::reward_shares::reward_shares;
-use crate::{Evaluated, StepReport};
+use crate::{Evaluated, GroupDiversity, StepReport};
 
 /// Names and values in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,6 +112,13 @@ impl Metrics {
         let lengths: Vec<f64> = evaluated.lengths.iter().map(|&length| length as f64).collect();
         seen.push("completions/mean_length", mean_and_std(&lengths).0);
         seen.push("completions/unique_ratio", unique_share(&evaluated.texts));
+        if let Some(groups) = evaluated.diversity() {
+            let mean = |of: fn(&GroupDiversity) -> f64| {
+                groups.iter().map(of).sum::<f64>() / groups.len() as f64
+            };
+            seen.push("self_bleu", mean(|group| group.self_bleu));
+            seen.push("distinct_2", mean(|group| group.distinct_2));
+        }
         let named = seen.values.into_iter().map(|(name, value)| (format!("eval_{name}"), value));
         let mut metrics = Self { values: named.collect(), possible: Vec::new() };
         metrics.push("time/eval", evaluated.time.as_secs_f64());
@@ -288,7 +295,8 @@ mod tests {
             let texts = vec![String::new(); outcomes.len()];
             let lengths = vec![1; outcomes.len()];
             let time = std::time::Duration::ZERO;
-            Metrics::of_evaluation(&Evaluated { texts, outcomes: outcomes.to_vec(), lengths, time })
+            let (outcomes, group_size) = (outcomes.to_vec(), 1);
+            Metrics::of_evaluation(&Evaluated { texts, outcomes, lengths, group_size, time })
         };
         let scored = || Outcome::Scored(grpo_rewards::Scored::new(vec![(1.0, 0.5)], vec![]));
         let has = |outcomes: &[Outcome]| {

@@ -15,13 +15,15 @@ use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 
 use crate::learner::{Learner, Lesson, LessonTimes, Update};
 use crate::ledger::entry;
-use crate::{GrpoConfig, TokenRecord, TrainError};
+use crate::{DiversityBonus, GrpoConfig, TokenRecord, TrainError};
 
 /// A policy in training, and what samples from it and judges it.
 pub struct Grpo<M> {
     pub(crate) learner: Learner<M>,
     pub(crate) sampler: Sampler,
     pub(crate) rewards: RewardRunner,
+    /// What rewards get on top.
+    pub(crate) bonus: Option<DiversityBonus>,
     pub(crate) decode: Decode,
     /// Prompts of an epoch.
     pub(crate) epoch: Option<usize>,
@@ -137,9 +139,12 @@ impl<M: LanguageModel> Grpo<M> {
 
         // r_i with parts
         let samples = self.samples(&groups);
-        let texts = samples.iter().map(|sample| sample.text.clone()).collect();
-        let outcomes = self.rewards.score(samples);
+        let texts: Vec<String> = samples.iter().map(|sample| sample.text.clone()).collect();
+        let mut outcomes = self.rewards.score(samples);
         self.refuse_failures(&outcomes, step)?;
+        if let Some(bonus) = &self.bonus {
+            bonus.add(&mut outcomes, &texts, self.config.train.group_size)?;
+        }
         self.refuse_interrupt()?;
         let reward = started.elapsed() - rollout;
         let after_reward = resident();
@@ -164,8 +169,8 @@ impl<M: LanguageModel> Grpo<M> {
         let report = StepReport::new(step, collected, lesson, learning_rate, times, ledger);
         Ok(StepReport {
             reference_updated,
-            term_names: self.rewards.term_names(),
-            part_names: self.rewards.parts(),
+            term_names: self.term_names(),
+            part_names: self.part_names(),
             phase_memory,
             ..report
         })

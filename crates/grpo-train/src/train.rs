@@ -9,9 +9,11 @@ use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Reward, RewardRunner};
 use grpo_rollout::{Infilling, InfillingSettings, Rollout, RolloutSettings, Sampler};
 
+use crate::diversity_bonus::PART;
 use crate::evaluation::{Evaluated, Evaluation, Evaluations};
 use crate::{
-    Action, Decode, Grpo, GrpoConfig, Guards, Learner, Metrics, StepReport, TrainError, Trip,
+    Action, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics, StepReport,
+    TrainError, Trip,
 };
 
 /// Who is told how a training goes.
@@ -115,6 +117,8 @@ pub struct Parts<M> {
     pub actions: Actions,
     /// What the completions are worth: the one that [`GrpoConfig::reward`] describes.
     pub reward: Arc<dyn Reward>,
+    /// What rewards get on top: the one that [`GrpoConfig::diversity_bonus`] describes.
+    pub bonus: Option<DiversityBonus>,
     /// Tokens of the longest prompt.
     pub longest_prompt: usize,
     /// Prompts of an epoch: those of the file; `None` where there is none.
@@ -147,7 +151,8 @@ impl<M: LanguageModel> Grpo<M> {
     /// Settings that are out of range or do not fit the model.
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         config.check()?;
-        let Parts { policy, reference, actions, reward, longest_prompt, epoch, decode } = parts;
+        let Parts { policy, reference, actions, reward, bonus, longest_prompt, epoch, decode } =
+            parts;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &actions, group_size, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
@@ -159,6 +164,7 @@ impl<M: LanguageModel> Grpo<M> {
             learner,
             sampler,
             rewards,
+            bonus,
             decode,
             epoch,
             config,
@@ -177,6 +183,24 @@ impl<M: LanguageModel> Grpo<M> {
     /// What scores its completions.
     pub fn rewards(&self) -> &RewardRunner {
         &self.rewards
+    }
+
+    /// The names of all parts that an outcome of a step can have: those of the reward, and of the bonus where there is one.
+    pub fn part_names(&self) -> Vec<&'static str> {
+        let bonus = self.bonus.as_ref().map(|_| PART);
+        self.rewards.parts().into_iter().chain(bonus).collect()
+    }
+
+    /// Names of the terms of an outcome, where there are several.
+    pub(crate) fn term_names(&self) -> Vec<&'static str> {
+        let mut names = self.rewards.term_names();
+        if self.bonus.is_some() {
+            if names.is_empty() {
+                names.push("reward");
+            }
+            names.push(PART);
+        }
+        names
     }
 
     /// Where `flag` becomes true, the step that is being done ends with [`TrainError::Interrupted`] before the policy

@@ -31,6 +31,7 @@ impl Step {
             reference,
             policy,
             actions: Actions::Next { end_ids: Vec::new() },
+            bonus: None,
             longest_prompt: shape.prompt_tokens,
             epoch: None,
             decode: decode(),

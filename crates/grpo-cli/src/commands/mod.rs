@@ -15,4 +15,5 @@ pub(crate) mod sample;
 pub(crate) mod selftest;
 pub(crate) mod train;
 pub(crate) mod train_judge;
+pub(crate) mod train_tokenizer;
 pub(crate) mod trial;

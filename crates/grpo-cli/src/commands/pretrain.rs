@@ -1,25 +1,28 @@
 //! `grpo pretrain`: next-token prediction on a file of molecules or texts.
 
+mod observer;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::{
     ChatOptions, Codec, Corpus, CorpusOptions, DataError, ExampleFile, Examples, MoleculeReader,
-    ReadOptions, Vocabulary, smiles_tokens,
+    ReadOptions, ReplyExamples, ReplyTemplate, Vocabulary, smiles_tokens,
 };
 use grpo_model::{
     LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy, Transformer,
     WeightPrecision,
 };
-use grpo_run::{DataFile, JsonLinesWriter};
-use grpo_train::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError};
+use grpo_run::DataFile;
+use grpo_train::{PretrainConfig, PretrainEnding, Pretrained, Pretraining};
 use serde::{Deserialize, Serialize};
 
+use self::observer::Observer;
 use crate::args::RunArguments;
 use crate::models::{Loaded, Trained, Writer, load};
-use crate::output::{Progress, say};
-use crate::run_files::{create_run, observer_error};
+use crate::output::say;
+use crate::run_files::create_run;
 use crate::{config, device};
 
 /// Configuration of `grpo pretrain`.
@@ -69,6 +72,16 @@ struct DataSection {
     /// The chat template's switch for thinking before the answer.
     #[serde(default)]
     thinking: Option<bool>,
+    /// `file`, which can be a folder, holds tweets and their replies.
+    #[serde(default)]
+    replies: Option<ReplyTemplate>,
+}
+
+impl DataSection {
+    /// Whether `file` has records with keys, and not molecules.
+    fn is_of_records(&self) -> bool {
+        self.replies.is_some() || is_of_records(&self.file)
+    }
 }
 
 fn default_validation_fraction() -> f64 {
@@ -111,7 +124,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     );
     let device = device::device().autodiff();
     let loaded = starting_point(&file, &device)?;
-    let (examples, report) = examples(&file, &loaded)?;
+    let Source { examples, report, files } = examples(&file, &loaded)?;
     anyhow::ensure!(
         !examples.validation.is_empty(),
         "no {} of {} is left for validation, so the best model could not be told; raise data.validation_fraction (it is {})",
@@ -126,28 +139,43 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
 
     let mut data = loaded.data_files()?;
     let role = if loaded.spec.codec.vocabulary().is_some() { "molecules" } else { "texts" };
-    for (role, path) in
-        [(role, Some(&file.data.file)), ("vocabulary", file.data.vocabulary.as_ref())]
-    {
-        data.extend(path.map(|path| DataFile::measure(role, path)).transpose()?);
+    let vocabulary = file.data.vocabulary.iter().map(|path| ("vocabulary", path));
+    for (role, path) in files.iter().map(|path| (role, path)).chain(vocabulary) {
+        data.push(DataFile::measure(role, path)?);
     }
+    data.extend(embedder_files(&file.pretrain)?);
+    let kind = loaded.kind();
+    let Loaded { spec, policy, adapter, .. } = loaded;
+    let training = Pretraining::new(policy, &spec.codec, &examples, &file.pretrain, file.seed)
+        .map_err(|error| origin.explain(error))?;
     let info = config::run_info(file.seed, data);
     let text = config::resolved(&file)?;
     let folder = create_run(&file.run, arguments.force, &text, &info)?;
-    let kind = loaded.kind();
-    let Loaded { spec, policy, adapter, .. } = loaded;
-    let mut observer = Observer {
-        metrics: JsonLinesWriter::open(&folder.metrics_path())?,
-        progress: None,
-        target: folder.path().join(kind),
-        writer: Writer { spec, adapter },
-        valid_loss: None,
-    };
-    let trained = grpo_train::pretrain(policy, &examples, &file.pretrain, file.seed, &mut observer);
-    observer.progress.iter().for_each(Progress::finish);
-    trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
-    say(format_args!("{kind:<12} {}", observer.target.display()));
+    let target = folder.path().join(kind);
+    let writer = Writer { spec, adapter };
+    let mut observer = Observer::new(&folder, &file.pretrain, target.clone(), writer)?;
+    let trained = training.run(&mut observer);
+    observer.finish();
+    let Pretrained { ending, .. } =
+        trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
+    observer.ended(&ending)?;
+    observer.summary();
+    say(format_args!("{kind:<12} {}", target.display()));
+    if let PretrainEnding::Limit { message } = ending {
+        anyhow::bail!("a limit ended the training of {}: {message}", file.run.display());
+    }
     Ok(())
+}
+
+/// The files of the embedders that the training asks.
+fn embedder_files(config: &PretrainConfig) -> anyhow::Result<Vec<DataFile>> {
+    let mut files = Vec::new();
+    for embedder in config.embedders() {
+        for path in embedder.files()? {
+            files.push(DataFile::measure("embedder", &path)?);
+        }
+    }
+    Ok(files)
 }
 
 /// The model that the training begins with.
@@ -181,7 +209,7 @@ fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<Loaded
         "an adapter is trained on a model that is there; name its folder as `start` instead of the sizes in [model]"
     );
     anyhow::ensure!(
-        !is_of_records(&file.data.file),
+        !file.data.is_of_records(),
         "a new model is made for molecules (.smi or .csv); for the texts of {}, name a model folder as `start` (`grpo init` writes one with random weights)",
         file.data.file.display()
     );
@@ -199,20 +227,36 @@ fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<Loaded
     Ok(Loaded { spec, policy, adapter: None, files: Vec::new() })
 }
 
-/// What is trained on, and what to say of it, line by line.
-fn examples(file: &PretrainFile, loaded: &Loaded) -> anyhow::Result<(Examples, Vec<String>)> {
+/// What is trained on, what to say of it, line by line, and the files that it is of.
+struct Source {
+    examples: Examples,
+    report: Vec<String>,
+    files: Vec<PathBuf>,
+}
+
+fn examples(file: &PretrainFile, loaded: &Loaded) -> anyhow::Result<Source> {
     let (codec, data) = (&loaded.spec.codec, &file.data);
     let context = loaded.policy.context_length();
     refuse_keys_without_effect(data)?;
+    // The last token is learned, but never fed.
+    let longest = data.max_tokens.unwrap_or(context + 1).min(context + 1);
+    let fraction = data.validation_fraction;
+    let files = vec![data.file.clone()];
+    if let Some(template) = &data.replies {
+        template.check()?;
+        let thinking = data.thinking.unwrap_or(false);
+        let read = ReplyExamples::read(
+            &data.file, codec, template, thinking, longest, fraction, file.seed,
+        )?;
+        let report = read.report.lines();
+        return Ok(Source { examples: read.examples, report, files: read.files });
+    }
     if is_of_records(&data.file) {
         let options = ChatOptions::for_answer(data.thinking);
-        // The last token is learned, but never fed.
-        let longest = data.max_tokens.unwrap_or(context + 1).min(context + 1);
-        let fraction = data.validation_fraction;
         let read = ExampleFile::read(&data.file, codec, &options, longest, fraction, file.seed)?;
         let (train, validation) = (read.examples.train.len(), read.examples.validation.len());
         let report = format!("{}: {train} for training, {validation} for validation", read.report);
-        return Ok((read.examples, vec![report]));
+        return Ok(Source { examples: read.examples, report: vec![report], files });
     }
     let Some(vocabulary) = codec.vocabulary() else {
         anyhow::bail!(
@@ -223,12 +267,12 @@ fn examples(file: &PretrainFile, loaded: &Loaded) -> anyhow::Result<(Examples, V
     let corpus = corpus(file, context, vocabulary)?;
     let mut report = vec![corpus.report.to_string()];
     report.extend(corpus.report.examples.iter().map(|dropped| format!("left out: {dropped}")));
-    Ok((corpus.examples(vocabulary.boundary()), report))
+    Ok(Source { examples: corpus.examples(vocabulary.boundary()), report, files })
 }
 
 /// Refuses keys that are for the other kind of file.
 fn refuse_keys_without_effect(data: &DataSection) -> anyhow::Result<()> {
-    let (kind, others) = match is_of_records(&data.file) {
+    let (kind, others) = match data.is_of_records() {
         true => (
             "molecules",
             [
@@ -283,45 +327,4 @@ fn corpus(file: &PretrainFile, context: usize, vocabulary: &Vocabulary) -> anyho
 
 fn read_options(data: &DataSection) -> ReadOptions {
     ReadOptions { smiles_column: data.smiles_column.clone(), keep_empty: false }
-}
-
-/// Writes metrics and the best model, and moves the bar.
-struct Observer {
-    metrics: JsonLinesWriter,
-    progress: Option<Progress>,
-    target: PathBuf,
-    writer: Writer,
-    /// Of the last whole epoch.
-    valid_loss: Option<f64>,
-}
-
-impl PretrainObserver<Policy> for Observer {
-    fn step(&mut self, step: &PretrainStep, steps: u64) -> Result<(), TrainError> {
-        self.metrics.append(step).map_err(observer_error)?;
-        let progress = self.progress.get_or_insert_with(|| Progress::new(steps));
-        progress.step(format!(
-            "loss {:.4}  lr {:.1e}{}",
-            step.step_train_loss,
-            step.learning_rate,
-            self.valid_loss.map(|loss| format!("  validation {loss:.4}")).unwrap_or_default()
-        ));
-        Ok(())
-    }
-
-    fn epoch(&mut self, epoch: &PretrainEpoch, model: &Policy) -> Result<(), TrainError> {
-        self.metrics.append(epoch).map_err(observer_error)?;
-        self.valid_loss = Some(epoch.epoch_valid_loss);
-        if epoch.best {
-            self.writer.save(&self.target, model).map_err(observer_error)?;
-        }
-        let line = format!(
-            "epoch {}: training loss {:.4}, validation loss {:.4}{}",
-            epoch.epoch,
-            epoch.epoch_train_loss,
-            epoch.epoch_valid_loss,
-            if epoch.best { ", saved" } else { "" }
-        );
-        self.progress.iter().for_each(|progress| progress.say(&line));
-        Ok(())
-    }
 }

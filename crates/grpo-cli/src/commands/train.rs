@@ -237,7 +237,7 @@ impl Observer {
             files: StepFiles::open(folder, done, &mut monitor)?,
             can_roll_back: guards.iter().any(|guard| guard.action == GuardAction::RollBack),
             steps_done: training.steps(),
-            parts: training.grpo().rewards().parts(),
+            parts: training.grpo().part_names(),
             events: folder.events_from(done + 1, training.roll_backs())?,
             monitor,
             folder: folder.clone(),

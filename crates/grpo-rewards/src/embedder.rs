@@ -1,14 +1,13 @@
 //! Which embedder a configuration asks for.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::tensor::Device;
 use grpo_text::{Embedder, HashedNgrams};
 use serde::{Deserialize, Serialize};
 
-use crate::SentenceTransformers;
-use crate::sentence_transformers::FolderError;
+use crate::{FolderError, RewardConfigError, SentenceTransformers};
 
 /// What makes vectors of texts: a key `embedder`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,10 +46,10 @@ impl EmbedderConfig {
     ///
     /// # Errors
     /// A width of 0, or beyond a million.
-    pub fn check(&self) -> Result<(), EmbedderConfigError> {
+    pub fn check(&self) -> Result<(), RewardConfigError> {
         match *self {
             Self::HashedNgrams { width } if !(1..=LARGEST_WIDTH).contains(&width) => {
-                Err(EmbedderConfigError::Width { width })
+                Err(EmbedderConfigError::Width { width }.into())
             }
             Self::HashedNgrams { .. } | Self::SentenceTransformers { .. } => Ok(()),
         }
@@ -60,32 +59,28 @@ impl EmbedderConfig {
     ///
     /// # Errors
     /// As [`Self::check`], and a folder that is missing or holds no encoder that can be run.
-    pub fn build(&self, device: &Device) -> Result<Arc<dyn Embedder>, EmbedderConfigError> {
+    pub fn build(&self, device: &Device) -> Result<Arc<dyn Embedder>, RewardConfigError> {
         self.check()?;
         Ok(match self {
             Self::HashedNgrams { width } => Arc::new(HashedNgrams::new(*width)),
-            Self::SentenceTransformers { folder } => {
-                Arc::new(SentenceTransformers::load(folder, device)?)
-            }
+            Self::SentenceTransformers { folder } => Arc::new(
+                SentenceTransformers::load(folder, device).map_err(EmbedderConfigError::from)?,
+            ),
         })
     }
 
-    /// The files that it is made of.
+    /// The files that it is made of, each with the key that names them.
     ///
     /// # Errors
     /// A folder that is missing or cannot be read.
-    pub fn files(&self) -> Result<Vec<PathBuf>, EmbedderConfigError> {
+    pub fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, RewardConfigError> {
         match self {
             Self::HashedNgrams { .. } => Ok(Vec::new()),
-            Self::SentenceTransformers { folder } => Ok(SentenceTransformers::files(folder)?),
-        }
-    }
-
-    /// Its folder, where it has one.
-    pub fn folder(&self) -> Option<&Path> {
-        match self {
-            Self::HashedNgrams { .. } => None,
-            Self::SentenceTransformers { folder } => Some(folder),
+            Self::SentenceTransformers { folder } => {
+                let files = SentenceTransformers::files(folder);
+                let files = files.map_err(EmbedderConfigError::from)?.into_iter();
+                Ok(files.map(|path| ("embedder", path)).collect())
+            }
         }
     }
 }

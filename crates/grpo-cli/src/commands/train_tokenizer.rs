@@ -1,0 +1,54 @@
+//! `grpo train-tokenizer`: a tokenizer of one's own texts.
+
+use std::path::Path;
+
+use anyhow::Context;
+use grpo_data::train_tokenizer;
+use grpo_run::atomic_write;
+use serde_json::{Map, Value};
+
+use crate::args::TokenizerArguments;
+use crate::output::say;
+
+pub(crate) fn run(arguments: &TokenizerArguments) -> anyhow::Result<()> {
+    let texts = texts(&arguments.input, &arguments.keys, &arguments.with)?;
+    let all = texts.iter().map(String::as_str);
+    let files = train_tokenizer(all, arguments.vocabulary)
+        .with_context(|| arguments.input.display().to_string())?;
+    let folder = &arguments.output;
+    for (name, _) in &files {
+        let path = folder.join(name);
+        anyhow::ensure!(!path.exists(), "{} exists already; name another folder", path.display());
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    for (name, text) in &files {
+        atomic_write(&folder.join(name), text.as_bytes())?;
+    }
+    say(format_args!("tokenizer    {} ({} tokens)", folder.display(), arguments.vocabulary));
+    Ok(())
+}
+
+/// The values of `keys` of each line, and with each line the texts of `with`.
+fn texts(path: &Path, keys: &[String], with: &[String]) -> anyhow::Result<Vec<String>> {
+    let file = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read {} as UTF-8 text", path.display()))?;
+    let mut texts = Vec::new();
+    for (place, line) in file.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let line_number = place + 1;
+        let record: Map<String, Value> = serde_json::from_str(line).with_context(|| {
+            format!("{}:{line_number}: not a JSON object on one line", path.display())
+        })?;
+        for key in keys {
+            let text = record.get(key).and_then(Value::as_str).with_context(|| {
+                format!(
+                    "{}:{line_number}: the record has no text under the key '{key}' (--key)",
+                    path.display()
+                )
+            })?;
+            texts.push(text.to_owned());
+        }
+        texts.extend_from_slice(with);
+    }
+    anyhow::ensure!(!texts.is_empty(), "{} has no records", path.display());
+    Ok(texts)
+}

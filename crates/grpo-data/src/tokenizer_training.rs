@@ -1,0 +1,134 @@
+//! A tokenizer made from texts.
+
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::tokenizer::{AddedToken, Tokenizer};
+
+use crate::DataError;
+use crate::caught::caught;
+
+/// Ends a document; the first id.
+const END_OF_TEXT: &str = "<|endoftext|>";
+/// Begins a turn of a conversation.
+const TURN_BEGIN: &str = "<|im_start|>";
+/// Ends a turn, and so what a model is trained to say.
+const TURN_END: &str = "<|im_end|>";
+
+/// Ids of a vocabulary that no text decides: 256 bytes and the three special tokens.
+pub const SMALLEST_VOCABULARY: usize = 256 + 3;
+
+/// Turns with their roles between two marks, as Qwen's models have them (ChatML).
+const CHAT_TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+/// The files of a tokenizer, by name, as a model folder has them: `tokenizer.json` and `tokenizer_config.json` with a chat
+/// template.
+///
+/// Byte-level byte-pair encoding (Sennrich et al. 2016; bytes as in GPT-2): any text has ids, and the pairs that are most
+/// frequent in `texts` become tokens, up to `vocabulary` ids altogether. The same texts, in whatever order, give the same
+/// bytes.
+///
+/// # Errors
+/// A vocabulary smaller than [`SMALLEST_VOCABULARY`], or larger than the texts have pairs for.
+pub fn train_tokenizer<'a>(
+    texts: impl Iterator<Item = &'a str> + Send,
+    vocabulary: usize,
+) -> Result<[(&'static str, String); 2], DataError> {
+    let bad = |reason: String| DataError::TokenizerTraining { reason };
+    if vocabulary < SMALLEST_VOCABULARY {
+        return Err(bad(format!(
+            "a vocabulary of {vocabulary} is too small: the bytes and the special tokens alone are {SMALLEST_VOCABULARY}"
+        )));
+    }
+    let special = [END_OF_TEXT, TURN_BEGIN, TURN_END].map(|token| AddedToken::from(token, true));
+    let trainer = BpeTrainer::builder()
+        .vocab_size(vocabulary)
+        .show_progress(false)
+        .special_tokens(special.to_vec())
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+        .build();
+    let trained = caught(move || {
+        let mut tokenizer = Tokenizer::new(BPE::default());
+        // No space in front of a text: it may stand behind another one.
+        let bytes = ByteLevel::new(false, true, true);
+        tokenizer.with_pre_tokenizer(Some(bytes));
+        tokenizer.with_decoder(Some(bytes));
+        let mut tokenizer = tokenizer.into_inner();
+        let mut trainer = TrainerWrapper::from(trainer);
+        tokenizer.train(&mut trainer, texts).map_err(|error| error.to_string())?;
+        let size = tokenizer.get_vocab_size(true);
+        Ok((size, tokenizer.to_string(true).map_err(|error| error.to_string())?))
+    });
+    let (size, json) = trained.flatten().map_err(bad)?;
+    if size < vocabulary {
+        return Err(bad(format!(
+            "the texts give {size} tokens, and {vocabulary} were asked for; give more text, or ask for at most {size}"
+        )));
+    }
+    let config = serde_json::json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": TURN_END,
+        "pad_token": END_OF_TEXT,
+        "chat_template": CHAT_TEMPLATE,
+    });
+    let config = serde_json::to_string_pretty(&config).expect("strings alone") + "\n";
+    Ok([("tokenizer.json", json + "\n"), ("tokenizer_config.json", config)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ChatOptions, ChatTemplate, Message, SpecialIds, TextTokenizer};
+
+    const TEXTS: [&str; 3] = [
+        "the bread is in the oven, the oven is hot",
+        "the bread rises in the warm kitchen",
+        "is the bread in the oven?",
+    ];
+
+    #[test]
+    fn what_is_trained_reads_texts_and_conversations() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in train_tokenizer(TEXTS.into_iter(), 280).unwrap() {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        let tokenizer = TextTokenizer::from_file(&folder.path().join("tokenizer.json")).unwrap();
+        assert_eq!(tokenizer.len(), 280);
+        // The most frequent word is one token, and what was never seen goes byte by byte.
+        assert_eq!(tokenizer.encode(" the").unwrap().len(), 1);
+        for text in ["the bread", "Zürich 漢 😀\n", " <b>"] {
+            assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()), text);
+        }
+        let ids = SpecialIds::from_folder(folder.path(), Some(&tokenizer)).unwrap();
+        assert_eq!((ids.eos, ids.learned_end, ids.pad), (vec![2], Some(2), Some(0)));
+        let template = ChatTemplate::from_folder(folder.path()).unwrap().unwrap();
+        let message = Message { role: "user".to_owned(), content: "hot?".to_owned() };
+        let text = template.render(&[message], &ChatOptions::for_answer(None));
+        let expected = "<|im_start|>user\nhot?<|im_end|>\n<|im_start|>assistant\n";
+        assert_eq!(text.unwrap(), expected);
+        assert_eq!(tokenizer.encode(expected).unwrap()[0], 1);
+    }
+
+    #[test]
+    fn the_order_of_texts_does_not_count() {
+        let forwards = train_tokenizer(TEXTS.into_iter(), 290).unwrap();
+        assert_eq!(train_tokenizer(TEXTS.into_iter().rev(), 290).unwrap(), forwards);
+        assert_ne!(train_tokenizer(TEXTS[..2].iter().copied(), 290).unwrap(), forwards);
+    }
+
+    #[test]
+    fn a_vocabulary_that_cannot_be_is_refused() {
+        let fault = |size| train_tokenizer(TEXTS.into_iter(), size).unwrap_err().to_string();
+        assert_eq!(
+            fault(258),
+            "no tokenizer: a vocabulary of 258 is too small: the bytes and the special tokens alone are 259"
+        );
+        assert!(
+            fault(5000).ends_with(
+                " tokens, and 5000 were asked for; give more text, or ask for at most 292"
+            ),
+            "{}",
+            fault(5000)
+        );
+    }
+}
