@@ -128,19 +128,6 @@ pub enum TrainError {
         "pretrain.limits has no limit; set max_gap, min_valid_loss or max_valid_loss, or leave the section out"
     )]
     NoLimits,
-    /// A measure without what it compares.
-    #[error(
-        "pretrain.diversity.measure = \"semantic\" compares vectors of texts; add pretrain.diversity.embedder, or choose \"bleu\" or \"distinct\""
-    )]
-    NoEmbedder,
-    /// An embedder that nothing asks.
-    #[error(
-        "pretrain.diversity.embedder makes vectors, and only measure = \"semantic\" compares them; leave it out"
-    )]
-    IdleEmbedder,
-    /// A text that no vector can be made of.
-    #[error(transparent)]
-    Embed(#[from] grpo_text::EmbedError),
     /// A state that is not of this training.
     #[error("the state of the trainer does not fit: {fault}")]
     OtherState {

@@ -7,6 +7,7 @@ mod batches;
 mod collate;
 mod config;
 mod diversity_bonus;
+mod diversity_measure;
 mod engagement;
 mod error;
 mod evaluation;

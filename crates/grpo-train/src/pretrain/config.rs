@@ -5,6 +5,7 @@ use grpo_sampling::SamplingSettings;
 use grpo_text::DiversityMeasure;
 use serde::{Deserialize, Serialize};
 
+use crate::diversity_measure;
 use crate::error::in_range;
 use crate::{OptimizerConfig, TrainError};
 
@@ -286,14 +287,7 @@ impl DiversityConfig {
         in_range(&key("every"), *every as f64, 1.0..=1e9)?;
         in_range(&key("max_new_tokens"), *max_new_tokens as f64, 1.0..=1e6)?;
         check_sampling("pretrain.diversity", *temperature, *top_p)?;
-        match (measure, embedder) {
-            (DiversityMeasure::Semantic, None) => Err(TrainError::NoEmbedder),
-            (DiversityMeasure::Semantic, Some(embedder)) => Ok(embedder.check()?),
-            (DiversityMeasure::Bleu | DiversityMeasure::Distinct, Some(_)) => {
-                Err(TrainError::IdleEmbedder)
-            }
-            (DiversityMeasure::Bleu | DiversityMeasure::Distinct, None) => Ok(()),
-        }
+        diversity_measure::check("pretrain.diversity", *measure, embedder.as_ref())
     }
 }
 

@@ -14,6 +14,7 @@ use super::batch::Taught;
 use super::config::{DiversityConfig, PretrainConfig, sampling};
 use crate::TrainError;
 use crate::collate::micro_batches;
+use crate::diversity_measure;
 use crate::error::finite_loss;
 use crate::steps::GradientSum;
 
@@ -72,9 +73,9 @@ impl DiversityTerm {
                 (*measure, embedder, Rollout::new(settings, model, longest)?)
             }
         };
-        let embedder = embedder.as_ref().map(|embedder| embedder.build(&model.device().inner()));
-        let diversity = Diversity::new(measure, embedder.transpose()?)
-            .map_err(|_absent| TrainError::NoEmbedder)?;
+        let device = model.device().inner();
+        let diversity =
+            diversity_measure::build("pretrain.diversity", measure, embedder.as_ref(), &device)?;
         let DiversityConfig::ScoreFunction { weight, max_examples, every, .. } = *settings else {
             unreachable!("the entropy has left already")
         };
