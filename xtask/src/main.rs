@@ -4,6 +4,7 @@
 mod bench;
 mod ci;
 mod process;
+mod split_data;
 mod test;
 mod tidy;
 mod train;
@@ -25,6 +26,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Train(train::Train),
+    SplitData(split_data::SplitData),
     Test(test::Test),
     /// Every check that a change must pass: format, tidy, clippy, docs, tests; stops at the first failure
     Ci,
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
     let root = workspace::root();
     let done = match command {
         Command::Train(train) => train::train(&root, train),
+        Command::SplitData(split) => split_data::split_data(&root, split),
         Command::Test(test) => test::test(&root, &test),
         Command::Ci => ci::ci(&root),
         Command::Tidy => tidy::tidy(&root),
