@@ -88,9 +88,8 @@ fn of_completions(before: &Completions, after: &Completions) -> String {
     }
     for (name, of) in DIVERSITY {
         let Some((before, after)) = groups else { continue };
-        let mean = |groups: &[GroupDiversity]| {
-            groups.iter().map(of).sum::<f64>() / groups.len() as f64
-        };
+        let mean =
+            |groups: &[GroupDiversity]| groups.iter().map(of).sum::<f64>() / groups.len() as f64;
         let change = Change::of_pairs(before.iter().map(of).zip(after.iter().map(of)));
         rows.push(row(name.to_owned(), mean(before), mean(after), change));
     }

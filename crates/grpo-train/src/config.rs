@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 use crate::{
-    AboveTolerance, AdvantageSettings, DiversityBonusConfig, EvalConfig, GuardAction, GuardConfig, LossSettings,
-    OptimizerConfig, ReferenceSettings, SamplerCheck, TrainError, WarmupCosine, default_guards,
+    AboveTolerance, AdvantageSettings, DiversityBonusConfig, EvalConfig, GuardAction, GuardConfig,
+    LossSettings, OptimizerConfig, ReferenceSettings, SamplerCheck, TrainError, WarmupCosine,
+    default_guards,
 };
 
 /// The sections of a configuration that the training itself needs.

@@ -124,7 +124,9 @@ impl Evaluation {
         let groups = self.sampler.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
         let completions: Vec<(&Prompt, &Completion)> = groups
             .iter()
-            .flat_map(|group| group.completions.iter().map(|completion| (&group.prompt, completion)))
+            .flat_map(|group| {
+                group.completions.iter().map(|completion| (&group.prompt, completion))
+            })
             .collect();
         let sample = |(prompt, completion): &(&Prompt, &Completion)| Sample {
             text: (self.decode)(&completion.text_ids()),

@@ -83,11 +83,7 @@ pub trait PretrainObserver<M> {
     ///
     /// # Errors
     /// Ends the training.
-    fn evaluated(
-        &mut self,
-        evaluation: &PretrainEvaluation,
-        model: &M,
-    ) -> Result<(), TrainError>;
+    fn evaluated(&mut self, evaluation: &PretrainEvaluation, model: &M) -> Result<(), TrainError>;
 }
 
 /// Why a pre-training ended.
@@ -160,9 +156,10 @@ impl<'a, M: LanguageModel> Pretraining<'a, M> {
         let diversity = config.diversity.as_ref().map(|diversity| {
             DiversityTerm::new(diversity, config, &model, codec, &examples.train, seed)
         });
-        let evaluation = config.eval.as_ref().map(|eval| {
-            SampledEvaluation::new(eval, &model, codec, &examples.validation, seed)
-        });
+        let evaluation = config
+            .eval
+            .as_ref()
+            .map(|eval| SampledEvaluation::new(eval, &model, codec, &examples.validation, seed));
         Ok(Self {
             diversity: diversity.transpose()?,
             evaluation: evaluation.transpose()?,
@@ -177,10 +174,7 @@ impl<'a, M: LanguageModel> Pretraining<'a, M> {
     ///
     /// # Errors
     /// A loss or gradient that is not finite; a text that no vector can be made of; whatever the observer says.
-    pub fn run(
-        self,
-        observer: &mut dyn PretrainObserver<M>,
-    ) -> Result<Pretrained<M>, TrainError> {
+    pub fn run(self, observer: &mut dyn PretrainObserver<M>) -> Result<Pretrained<M>, TrainError> {
         let Self { mut model, examples, config, seed, diversity, evaluation } = self;
         let train = &examples.train;
         let lengths: Vec<usize> = train.iter().map(|example| example.ids.len()).collect();

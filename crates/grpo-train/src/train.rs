@@ -12,7 +12,8 @@ use grpo_rollout::{Infilling, InfillingSettings, Rollout, RolloutSettings, Sampl
 use crate::diversity_bonus::PART;
 use crate::evaluation::{Evaluated, Evaluation, Evaluations};
 use crate::{
-    Action, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics, StepReport, TrainError, Trip,
+    Action, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics, StepReport,
+    TrainError, Trip,
 };
 
 /// Who is told how a training goes.
@@ -150,7 +151,8 @@ impl<M: LanguageModel> Grpo<M> {
     /// Settings that are out of range or do not fit the model.
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         config.check()?;
-        let Parts { policy, reference, actions, reward, bonus, longest_prompt, epoch, decode } = parts;
+        let Parts { policy, reference, actions, reward, bonus, longest_prompt, epoch, decode } =
+            parts;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &actions, group_size, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);

@@ -18,8 +18,8 @@ use grpo_run::DataFile;
 use grpo_train::{PretrainConfig, PretrainEnding, Pretrained, Pretraining};
 use serde::{Deserialize, Serialize};
 
-use crate::args::RunArguments;
 use self::observer::Observer;
+use crate::args::RunArguments;
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::say;
 use crate::run_files::create_run;

@@ -11,11 +11,13 @@ use grpo_text::Diversity;
 use serde::Serialize;
 
 use super::batch::Taught;
-use super::config::{DiversityConfig, PretrainConfig, sampling};
+use super::config::{DiversityConfig, PretrainConfig, build_embedder, sampling};
+use crate::TrainError;
 use crate::collate::micro_batches;
 use crate::error::finite_loss;
 use crate::steps::GradientSum;
-use crate::TrainError;
+
+const SECTION: &str = "pretrain.diversity";
 
 /// What a step's diversity term was.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -64,16 +66,19 @@ impl DiversityTerm {
                     group_size: *generations,
                     max_new_tokens: *max_new_tokens,
                     end_ids: codec.end_ids().to_vec(),
-                    distribution: sampling(*temperature, *top_p).checked(model.vocabulary_size())?,
+                    distribution: sampling(*temperature, *top_p)
+                        .checked(model.vocabulary_size())?,
                     batch_size: generations * max_examples,
                 };
                 let longest = train.iter().map(|example| example.first_target).max().unwrap_or(1);
-                (*measure, embedder, Rollout::new(settings, model, longest)?)
+                let rollout = Rollout::new(settings, model, longest);
+                let refused = |fault| TrainError::Samples { section: SECTION, fault };
+                (*measure, embedder, rollout.map_err(refused)?)
             }
         };
-        let embedder = embedder.as_ref().map(|embedder| embedder.build(&model.device().inner()));
-        let diversity = Diversity::new(measure, embedder.transpose()?)
-            .map_err(|_absent| TrainError::NoEmbedder)?;
+        let embedder = build_embedder(SECTION, embedder.as_ref(), &model.device().inner())?;
+        let diversity = Diversity::new(measure, embedder);
+        let diversity = diversity.expect("the settings were checked");
         let DiversityConfig::ScoreFunction { weight, max_examples, every, .. } = *settings else {
             unreachable!("the entropy has left already")
         };
@@ -243,9 +248,7 @@ impl ScoreFunction {
         if completions.is_empty() {
             return Ok(());
         }
-        for micro in
-            micro_batches(&completions, self.micro_batch_tokens, model.vocabulary_size())
-        {
+        for micro in micro_batches(&completions, self.micro_batch_tokens, model.vocabulary_size()) {
             let forward = micro.forward(model, self.checkpointing);
             let logprobs = micro.score_policy(model, &forward.hidden).logprobs; // [n]
             let weights: Vec<f32> = micro

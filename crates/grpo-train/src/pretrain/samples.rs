@@ -8,8 +8,10 @@ use grpo_rollout::{Rollout, RolloutSettings, StepKey};
 use grpo_text::{Diversity, DiversityMeasure, distinct, self_bleu, words};
 use serde::Serialize;
 
-use super::config::{SampledEvalConfig, sampling};
+use super::config::{SampledEvalConfig, build_embedder, sampling};
 use crate::TrainError;
+
+const SECTION: &str = "pretrain.eval";
 
 /// What completions of validation prompts are like. A mean is over prompts, and of a prompt over its completions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -86,16 +88,17 @@ impl SampledEvaluation {
                 .checked(model.vocabulary_size())?,
             batch_size: 256,
         };
-        let embedder = settings.embedder.as_ref();
-        let embedder = embedder.map(|embedder| embedder.build(&model.device().inner()));
-        let semantic = embedder.transpose()?.map(|embedder| {
+        let device = model.device().inner();
+        let embedder = build_embedder(SECTION, settings.embedder.as_ref(), &device)?;
+        let semantic = embedder.map(|embedder| {
             let diversity = Diversity::new(DiversityMeasure::Semantic, Some(embedder));
             diversity.expect("an embedder is given")
         });
         Ok(Self {
             prompts,
             truths,
-            rollout: Rollout::new(rollout, model, longest)?,
+            rollout: Rollout::new(rollout, model, longest)
+                .map_err(|fault| TrainError::Samples { section: SECTION, fault })?,
             semantic,
             rows: settings.rows,
             codec: codec.clone(),

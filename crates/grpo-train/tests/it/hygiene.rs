@@ -96,8 +96,16 @@ fn grpo_of(actions: Actions, decode: Decode, config: GrpoConfig) -> Grpo<Bigram>
     let policy = Bigram::new();
     let reference = Frozen::snapshot(&policy);
     let reward = config.reward.build(&Device::flex()).unwrap();
-    let parts =
-        Parts { policy, reference, actions, reward, bonus: None, longest_prompt: 5, epoch: None, decode };
+    let parts = Parts {
+        policy,
+        reference,
+        actions,
+        reward,
+        bonus: None,
+        longest_prompt: 5,
+        epoch: None,
+        decode,
+    };
     Grpo::new(parts, config, SEED).unwrap()
 }
 

@@ -57,8 +57,16 @@ fn begin(
     let actions = Actions::Blanks { mask_id: MASK, forbidden: characters.specials().to_vec() };
     let decode: Decode = Arc::new(move |ids| characters.decode(ids));
     let reward = config.reward.build(&Device::flex()).unwrap();
-    let parts =
-        Parts { policy, reference, actions, reward, bonus: None, longest_prompt: 16, epoch: None, decode };
+    let parts = Parts {
+        policy,
+        reference,
+        actions,
+        reward,
+        bonus: None,
+        longest_prompt: 16,
+        epoch: None,
+        decode,
+    };
     Grpo::new(parts, config, 3).unwrap()
 }
 

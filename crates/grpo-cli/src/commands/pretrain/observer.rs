@@ -122,7 +122,10 @@ impl PretrainObserver<Policy> for Observer {
     ) -> Result<(), TrainError> {
         self.metrics.append(evaluation).map_err(observer_error)?;
         for row in &evaluation.rows {
-            self.samples.iter_mut().try_for_each(|file| file.append(row)).map_err(observer_error)?;
+            self.samples
+                .iter_mut()
+                .try_for_each(|file| file.append(row))
+                .map_err(observer_error)?;
         }
         if evaluation.best {
             self.writer.save(&self.target, model).map_err(observer_error)?;
