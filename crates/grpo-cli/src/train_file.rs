@@ -330,6 +330,8 @@ impl TrainFile {
         reward: Arc<dyn Reward>,
     ) -> anyhow::Result<Parts<Policy>> {
         let Loaded { spec, policy, .. } = loaded;
+        let bonus = self.diversity_bonus.as_ref().map(|bonus| bonus.build(&device::device()));
+        let bonus = bonus.transpose()?;
         let reference = match (self.reference.from, &policy) {
             (ReferenceFrom::Start, _) => Frozen::snapshot(&policy),
             // Shares the base with the policy.
@@ -351,6 +353,7 @@ impl TrainFile {
             reference,
             actions: actions(&codec),
             reward,
+            bonus,
             longest_prompt: prompts.longest(),
             epoch: prompts.epoch(),
             decode: decoder(&codec),

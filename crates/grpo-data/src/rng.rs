@@ -36,6 +36,8 @@ pub enum Purpose {
     Infilling = 10,
     /// Which tweets are on which side of a split.
     PairSplit = 11,
+    /// Completions whose diversity is part of a supervised loss, and which examples they are of.
+    Diversity = 12,
 }
 
 /// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), keyed by

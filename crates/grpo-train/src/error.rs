@@ -118,6 +118,16 @@ pub enum TrainError {
         "eval.patience counts evaluations, and eval.every = 0 makes none during the training; set eval.every to a number of steps"
     )]
     PatienceWithoutEvaluations,
+    /// A gain that nothing waits for.
+    #[error(
+        "pretrain.min_gain is what pretrain.patience waits for, and patience = 0 waits for nothing; set pretrain.patience, or leave min_gain out"
+    )]
+    GainWithoutPatience,
+    /// A section that limits nothing.
+    #[error(
+        "pretrain.limits has no limit; set max_gap, min_valid_loss or max_valid_loss, or leave the section out"
+    )]
+    NoLimits,
     /// A state that is not of this training.
     #[error("the state of the trainer does not fit: {fault}")]
     OtherState {

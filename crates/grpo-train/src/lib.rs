@@ -7,6 +7,7 @@ mod batches;
 mod collate;
 mod config;
 mod diversity_bonus;
+mod diversity_measure;
 mod engagement;
 mod error;
 mod evaluation;
@@ -61,7 +62,11 @@ pub use masked_lm::{
 };
 pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
-pub use pretrain::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, pretrain};
+pub use pretrain::{
+    DiversityConfig, DiversityStep, LimitAction, LossLimits, PretrainConfig, PretrainEnding,
+    PretrainEvaluation, PretrainObserver, PretrainStep, Pretrained, Pretraining, SampleRow,
+    SampledEvalConfig, SampledMeasures, pretrain,
+};
 pub use reference::{ReferenceFrom, ReferenceSettings};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::WarmupCosine;

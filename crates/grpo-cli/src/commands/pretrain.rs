@@ -1,5 +1,7 @@
 //! `grpo pretrain`: next-token prediction on a file of molecules or texts.
 
+mod observer;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -12,14 +14,15 @@ use grpo_model::{
     LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy, Transformer,
     WeightPrecision,
 };
-use grpo_run::{DataFile, JsonLinesWriter};
-use grpo_train::{PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError};
+use grpo_run::DataFile;
+use grpo_train::{PretrainConfig, PretrainEnding, Pretrained, Pretraining};
 use serde::{Deserialize, Serialize};
 
+use self::observer::Observer;
 use crate::args::RunArguments;
 use crate::models::{Loaded, Trained, Writer, load};
-use crate::output::{Progress, say};
-use crate::run_files::{create_run, observer_error};
+use crate::output::say;
+use crate::run_files::create_run;
 use crate::{config, device};
 
 /// Configuration of `grpo pretrain`.
@@ -140,23 +143,39 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     for (role, path) in files.iter().map(|path| (role, path)).chain(vocabulary) {
         data.push(DataFile::measure(role, path)?);
     }
+    data.extend(embedder_files(&file.pretrain)?);
+    let kind = loaded.kind();
+    let Loaded { spec, policy, adapter, .. } = loaded;
+    let training = Pretraining::new(policy, &spec.codec, &examples, &file.pretrain, file.seed)
+        .map_err(|error| origin.explain(error))?;
     let info = config::run_info(file.seed, data);
     let text = config::resolved(&file)?;
     let folder = create_run(&file.run, arguments.force, &text, &info)?;
-    let kind = loaded.kind();
-    let Loaded { spec, policy, adapter, .. } = loaded;
-    let mut observer = Observer {
-        metrics: JsonLinesWriter::open(&folder.metrics_path())?,
-        progress: None,
-        target: folder.path().join(kind),
-        writer: Writer { spec, adapter },
-        valid_loss: None,
-    };
-    let trained = grpo_train::pretrain(policy, &examples, &file.pretrain, file.seed, &mut observer);
-    observer.progress.iter().for_each(Progress::finish);
-    trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
-    say(format_args!("{kind:<12} {}", observer.target.display()));
+    let target = folder.path().join(kind);
+    let writer = Writer { spec, adapter };
+    let mut observer = Observer::new(&folder, &file.pretrain, target.clone(), writer)?;
+    let trained = training.run(&mut observer);
+    observer.finish();
+    let Pretrained { ending, .. } =
+        trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
+    observer.ended(&ending)?;
+    observer.summary();
+    say(format_args!("{kind:<12} {}", target.display()));
+    if let PretrainEnding::Limit { message } = ending {
+        anyhow::bail!("a limit ended the training of {}: {message}", file.run.display());
+    }
     Ok(())
+}
+
+/// The files of the embedders that the training asks.
+fn embedder_files(config: &PretrainConfig) -> anyhow::Result<Vec<DataFile>> {
+    let mut files = Vec::new();
+    for embedder in config.embedders() {
+        for path in embedder.files()? {
+            files.push(DataFile::measure("embedder", &path)?);
+        }
+    }
+    Ok(files)
 }
 
 /// The model that the training begins with.
@@ -308,45 +327,4 @@ fn corpus(file: &PretrainFile, context: usize, vocabulary: &Vocabulary) -> anyho
 
 fn read_options(data: &DataSection) -> ReadOptions {
     ReadOptions { smiles_column: data.smiles_column.clone(), keep_empty: false }
-}
-
-/// Writes metrics and the best model, and moves the bar.
-struct Observer {
-    metrics: JsonLinesWriter,
-    progress: Option<Progress>,
-    target: PathBuf,
-    writer: Writer,
-    /// Of the last whole epoch.
-    valid_loss: Option<f64>,
-}
-
-impl PretrainObserver<Policy> for Observer {
-    fn step(&mut self, step: &PretrainStep, steps: u64) -> Result<(), TrainError> {
-        self.metrics.append(step).map_err(observer_error)?;
-        let progress = self.progress.get_or_insert_with(|| Progress::new(steps));
-        progress.step(format!(
-            "loss {:.4}  lr {:.1e}{}",
-            step.step_train_loss,
-            step.learning_rate,
-            self.valid_loss.map(|loss| format!("  validation {loss:.4}")).unwrap_or_default()
-        ));
-        Ok(())
-    }
-
-    fn epoch(&mut self, epoch: &PretrainEpoch, model: &Policy) -> Result<(), TrainError> {
-        self.metrics.append(epoch).map_err(observer_error)?;
-        self.valid_loss = Some(epoch.epoch_valid_loss);
-        if epoch.best {
-            self.writer.save(&self.target, model).map_err(observer_error)?;
-        }
-        let line = format!(
-            "epoch {}: training loss {:.4}, validation loss {:.4}{}",
-            epoch.epoch,
-            epoch.epoch_train_loss,
-            epoch.epoch_valid_loss,
-            if epoch.best { ", saved" } else { "" }
-        );
-        self.progress.iter().for_each(|progress| progress.say(&line));
-        Ok(())
-    }
 }

@@ -1,0 +1,108 @@
+//! Examples packed for a model, and the cross-entropy of what is learned of them.
+
+use burn::tensor::{Int, Tensor};
+use grpo_data::Example;
+use grpo_kernels::gather_rows;
+use grpo_logprob::{Scores, Targets, score};
+use grpo_model::{Dropout, LanguageModel, TokenBatch};
+
+use crate::error::finite_loss;
+use crate::steps::{GradientSum, by_tokens};
+use crate::{PretrainConfig, TrainError};
+
+/// What a step's examples have to say to a model.
+pub(super) struct Taught {
+    /// Mean cross-entropy over the targets.
+    pub(super) loss: f64,
+    /// Mean entropy of the next token over the targets, where it is part of what is minimised.
+    pub(super) entropy: Option<f64>,
+    pub(super) gradients: GradientSum,
+}
+
+/// The cross-entropy of a step − `entropy_coef` · its mean entropy, with its gradients, added up over micro-batches.
+pub(super) fn cross_entropy<M: LanguageModel>(
+    model: &M,
+    batch: &[&Example],
+    targets: usize,
+    config: &PretrainConfig,
+    entropy_coef: Option<f64>,
+    dropout: &mut Dropout,
+) -> Result<Taught, TrainError> {
+    let (mut loss, mut entropy, mut gradients) = (0.0, 0.0, GradientSum::default());
+    for rows in by_tokens(batch, config.micro_batch_tokens, inputs) {
+        let micro = MicroBatch::new(rows);
+        let forward = model.forward(&micro.inputs, dropout, config.activation_checkpointing);
+        let scores = micro.scores(model, &forward.hidden);
+        let mut part = mean_loss(scores.logprobs, targets);
+        loss += finite_loss(part.clone())?;
+        if let Some(coef) = entropy_coef {
+            let of_part = scores.entropies.sum() * (1.0 / targets as f64);
+            entropy += finite_loss(of_part.clone())?;
+            part = part - of_part * coef;
+        }
+        for part in forward.backward(part, model) {
+            gradients.add(model, part);
+        }
+    }
+    Ok(Taught { loss, entropy: entropy_coef.map(|_| entropy), gradients })
+}
+
+/// Mean cross-entropy over the targets of `examples`, without dropout.
+pub(super) fn validation_loss<M: LanguageModel>(
+    model: &M,
+    examples: &[Example],
+    config: &PretrainConfig,
+) -> Result<f64, TrainError> {
+    let mut sorted: Vec<&Example> = examples.iter().collect();
+    sorted.sort_by_key(|example| example.ids.len());
+    let (mut sum, mut tokens) = (0.0, 0);
+    let batches = sorted.chunks(config.batch_size);
+    for rows in batches.flat_map(|batch| by_tokens(batch, config.micro_batch_tokens, inputs)) {
+        let micro = MicroBatch::new(rows);
+        let hidden = model.hidden(&micro.inputs, None, &mut Dropout::off());
+        let count = micro.next.len();
+        let loss = mean_loss(micro.scores(model, &hidden).logprobs, count);
+        sum += finite_loss(loss)? * count as f64;
+        tokens += count;
+    }
+    Ok(sum / tokens as f64)
+}
+
+/// `−Σ log p(next token) / tokens`, `[1]`.
+fn mean_loss(logprobs: Tensor<1>, tokens: usize) -> Tensor<1> {
+    logprobs.sum() * (-1.0 / tokens as f64)
+}
+
+/// Tokens of an example that a model reads.
+fn inputs(example: &&Example) -> usize {
+    example.ids.len() - 1
+}
+
+/// Examples one behind another, and their next tokens.
+struct MicroBatch {
+    inputs: TokenBatch,
+    /// The places among the tokens that have a next token to learn, `[n]`, and that token.
+    places: Vec<i32>,
+    next: Vec<u32>,
+}
+
+impl MicroBatch {
+    fn new(rows: &[&Example]) -> Self {
+        let inputs: TokenBatch =
+            rows.iter().map(|example| &example.ids[..example.ids.len() - 1]).collect();
+        let (mut places, mut next) = (Vec::new(), Vec::new());
+        for (row, example) in rows.iter().enumerate() {
+            next.extend_from_slice(example.targets());
+            let targets = example.first_target..example.ids.len();
+            places.extend(targets.map(|target| (inputs.rows(row).start + target - 1) as i32));
+        }
+        Self { inputs, places, next }
+    }
+
+    /// Scores of the next tokens, `[n]`.
+    fn scores<M: LanguageModel>(&self, model: &M, hidden: &Tensor<2>) -> Scores {
+        let places: Tensor<1, Int> = Tensor::from_data(self.places.as_slice(), &hidden.device());
+        let targets = Targets::new(self.next.clone(), model.vocabulary_size());
+        score(gather_rows(hidden.clone(), places), &model.head(), &targets)
+    }
+}

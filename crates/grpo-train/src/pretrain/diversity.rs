@@ -1,0 +1,271 @@
+//! Polychromic training: the term of the loss that keeps what a model samples diverse.
+
+use std::time::Instant;
+
+use burn::tensor::{Tensor, TensorData};
+use grpo_data::{Codec, Completion, CounterRng, Example, Group, Prompt, Purpose};
+use grpo_kernels::awake;
+use grpo_model::{Frozen, LanguageModel};
+use grpo_rollout::{Rollout, RolloutSettings, StepKey};
+use grpo_text::Diversity;
+use serde::Serialize;
+
+use super::batch::Taught;
+use super::config::{DiversityConfig, PretrainConfig, sampling};
+use crate::TrainError;
+use crate::collate::micro_batches;
+use crate::diversity_measure;
+use crate::error::finite_loss;
+use crate::steps::GradientSum;
+
+/// What a step's diversity term was.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct DiversityStep {
+    /// D: the mean diversity of the completions of a prompt, or the mean entropy in nats.
+    pub diversity_score: f64,
+    /// λ.
+    pub diversity_weight: f64,
+    /// Cross-entropy − λ · D.
+    pub combined_loss: f64,
+    /// Seconds of sampling; 0 for the entropy, which needs none.
+    pub generation_time: f64,
+    /// Mean tokens of a sampled completion, its end mark among them; none were sampled for the entropy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation_length: Option<f64>,
+}
+
+/// The term, ready for the steps of one training.
+pub(super) enum DiversityTerm {
+    ScoreFunction(Box<ScoreFunction>),
+    Entropy { weight: f64 },
+}
+
+impl DiversityTerm {
+    pub(super) fn new<M: LanguageModel>(
+        settings: &DiversityConfig,
+        config: &PretrainConfig,
+        model: &M,
+        codec: &Codec,
+        train: &[Example],
+        seed: u64,
+    ) -> Result<Self, TrainError> {
+        let (measure, embedder, rollout) = match settings {
+            &DiversityConfig::Entropy { weight } => return Ok(Self::Entropy { weight }),
+            DiversityConfig::ScoreFunction {
+                measure,
+                embedder,
+                generations,
+                max_examples,
+                temperature,
+                top_p,
+                max_new_tokens,
+                ..
+            } => {
+                let settings = RolloutSettings {
+                    group_size: *generations,
+                    max_new_tokens: *max_new_tokens,
+                    end_ids: codec.end_ids().to_vec(),
+                    distribution: sampling(*temperature, *top_p)
+                        .checked(model.vocabulary_size())?,
+                    batch_size: generations * max_examples,
+                };
+                let longest = train.iter().map(|example| example.first_target).max().unwrap_or(1);
+                (*measure, embedder, Rollout::new(settings, model, longest)?)
+            }
+        };
+        let device = model.device().inner();
+        let diversity =
+            diversity_measure::build("pretrain.diversity", measure, embedder.as_ref(), &device)?;
+        let DiversityConfig::ScoreFunction { weight, max_examples, every, .. } = *settings else {
+            unreachable!("the entropy has left already")
+        };
+        Ok(Self::ScoreFunction(Box::new(ScoreFunction {
+            weight,
+            every,
+            max_examples,
+            diversity,
+            rollout,
+            codec: codec.clone(),
+            seed,
+            micro_batch_tokens: config.micro_batch_tokens.unwrap_or(usize::MAX),
+            checkpointing: config.activation_checkpointing,
+        })))
+    }
+
+    /// What the mean entropy is multiplied by and taken off the cross-entropy; `None` where it is no part of the loss.
+    pub(super) fn entropy_coef(&self) -> Option<f64> {
+        match self {
+            Self::Entropy { weight } => Some(*weight),
+            Self::ScoreFunction(_) => None,
+        }
+    }
+
+    /// Adds the gradient of −λ·D to those of step `step`, from 0. `None` in a step without the term.
+    pub(super) fn add<M: LanguageModel>(
+        &self,
+        model: &M,
+        batch: &[&Example],
+        step: u64,
+        taught: &mut Taught,
+    ) -> Result<Option<DiversityStep>, TrainError> {
+        let loss = taught.loss;
+        let told = |score: f64, weight: f64| DiversityStep {
+            diversity_score: score,
+            diversity_weight: weight,
+            combined_loss: loss - weight * score,
+            generation_time: 0.0,
+            generation_length: None,
+        };
+        match self {
+            // Its gradient is there already, of the pass of the cross-entropy.
+            Self::Entropy { weight } => Ok(taught.entropy.map(|entropy| told(entropy, *weight))),
+            Self::ScoreFunction(term) if !step.is_multiple_of(term.every) => Ok(None),
+            Self::ScoreFunction(term) => {
+                let started = Instant::now();
+                let sampled = term.sample(model, batch, step)?;
+                let generation_time = started.elapsed().as_secs_f64();
+                awake(|| term.add_gradients(model, &sampled, &mut taught.gradients))?;
+                let generation_length = Some(sampled.mean_length());
+                Ok(Some(DiversityStep {
+                    generation_time,
+                    generation_length,
+                    ..told(sampled.score, term.weight)
+                }))
+            }
+        }
+    }
+}
+
+/// D is the expected diversity of N completions of a prompt. As they are drawn from the model, its gradient is
+///
+/// ```text
+/// ∇E[D(Y)] = E[Σ_i (D(Y) − D(Y without y_i)) ∇ log π(y_i | x)]
+/// ```
+///
+/// (Williams 1992, with the baseline of Kool et al. 2019: D without y_i does not depend on y_i, so what it multiplies has
+/// the mean 0). One draw of Y a prompt estimates it without bias.
+pub(super) struct ScoreFunction {
+    weight: f64,
+    every: u64,
+    max_examples: usize,
+    diversity: Diversity,
+    rollout: Rollout,
+    codec: Codec,
+    seed: u64,
+    micro_batch_tokens: usize,
+    checkpointing: bool,
+}
+
+/// Completions of some prompts, and what each adds to the diversity of its group.
+pub(super) struct Sampled {
+    pub(super) groups: Vec<Group>,
+    /// `D(Y) − D(Y without y_i)`, completion by completion.
+    pub(super) advantages: Vec<f64>,
+    /// The mean of D over groups.
+    pub(super) score: f64,
+}
+
+impl Sampled {
+    fn completions(&self) -> impl Iterator<Item = &Completion> {
+        self.groups.iter().flat_map(|group| &group.completions)
+    }
+
+    fn mean_length(&self) -> f64 {
+        let actions: usize = self.completions().map(Completion::actions).sum();
+        actions as f64 / self.advantages.len() as f64
+    }
+}
+
+impl ScoreFunction {
+    /// Completions of prompts of the batch, sampled without dropout.
+    fn sample<M: LanguageModel>(
+        &self,
+        model: &M,
+        batch: &[&Example],
+        step: u64,
+    ) -> Result<Sampled, TrainError> {
+        let places = self.places(batch.len(), step);
+        let prompts: Vec<Prompt> = (0..)
+            .zip(&places)
+            .map(|(index, &place)| {
+                let example = batch[place];
+                Prompt::of_ids(index, example.ids[..example.first_target].to_vec())
+            })
+            .collect();
+        let key = StepKey {
+            seed: self.seed,
+            purpose: Purpose::Diversity,
+            step: step as u32,
+            policy_version: step,
+        };
+        self.judged(self.rollout.sample(&Frozen::snapshot(model), &prompts, key)?)
+    }
+
+    /// What each completion adds to the diversity of its group. One without a word counts as the empty text it is.
+    pub(super) fn judged(&self, groups: Vec<Group>) -> Result<Sampled, TrainError> {
+        let (mut advantages, mut sum) = (Vec::new(), 0.0);
+        for group in &groups {
+            let texts: Vec<String> =
+                group.completions.iter().map(|c| self.codec.decode(&c.text_ids())).collect();
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            sum += self.diversity.of(&texts)?;
+            advantages.extend(self.diversity.leave_one_out(&texts)?);
+        }
+        let score = sum / groups.len() as f64;
+        Ok(Sampled { groups, advantages, score })
+    }
+
+    /// Which examples of a batch are sampled for. Drawn, as a batch may be sorted by length.
+    fn places(&self, batch: usize, step: u64) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..batch).collect();
+        let rng = CounterRng::new(self.seed, Purpose::Diversity);
+        let count = self.max_examples.min(batch);
+        for next in 0..count {
+            // The first word keeps these numbers apart from those of tokens, which have their position there.
+            let counter = [u32::MAX, next as u32, 0, step as u32];
+            let other = next + rng.below(counter, (batch - next) as u64) as usize;
+            places.swap(next, other);
+        }
+        places.truncate(count);
+        places
+    }
+
+    /// Adds the gradient of −λ/P · Σ_i A_i log π(y_i | x), over the completions of P prompts.
+    pub(super) fn add_gradients<M: LanguageModel>(
+        &self,
+        model: &M,
+        sampled: &Sampled,
+        gradients: &mut GradientSum,
+    ) -> Result<(), TrainError> {
+        let scale = -self.weight / sampled.groups.len() as f64;
+        let all = sampled.completions().zip(&sampled.advantages);
+        let moving = all.filter(|(_, advantage)| scale * **advantage != 0.0);
+        let (completions, advantages): (Vec<&Completion>, Vec<f64>) = moving.unzip();
+        // All replies alike: nothing would come of it but rounding.
+        if completions.is_empty() {
+            return Ok(());
+        }
+        for micro in micro_batches(&completions, self.micro_batch_tokens, model.vocabulary_size()) {
+            let forward = micro.forward(model, self.checkpointing);
+            let logprobs = micro.score_policy(model, &forward.hidden).logprobs; // [n]
+            let weights: Vec<f32> = micro
+                .completions
+                .iter()
+                .zip(&micro.places)
+                .flat_map(|(completion, &place)| {
+                    let weight = (scale * advantages[place]) as f32;
+                    std::iter::repeat_n(weight, completion.actions())
+                })
+                .collect();
+            let actions = weights.len();
+            let weights: Tensor<1> =
+                Tensor::from_data(TensorData::new(weights, [actions]), &logprobs.device());
+            let loss = (logprobs * weights).sum();
+            finite_loss(loss.clone())?;
+            for part in forward.backward(loss, model) {
+                gradients.add(model, part);
+            }
+        }
+        Ok(())
+    }
+}

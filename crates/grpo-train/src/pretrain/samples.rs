@@ -1,0 +1,183 @@
+//! Completions of validation prompts, looked at in an evaluation.
+
+use std::collections::BTreeSet;
+
+use grpo_data::{Codec, Example, Prompt, Purpose};
+use grpo_model::{Frozen, LanguageModel};
+use grpo_rollout::{Rollout, RolloutSettings, StepKey};
+use grpo_text::{Diversity, DiversityMeasure, distinct, self_bleu, words};
+use serde::Serialize;
+
+use super::config::{SampledEvalConfig, sampling};
+use crate::TrainError;
+
+/// What completions of validation prompts are like. A mean is over prompts, and of a prompt over its completions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SampledMeasures {
+    /// Mean self-BLEU (4-grams) of the completions of a prompt: 1 where all are alike.
+    pub eval_self_bleu: f64,
+    /// Mean part of the words of a prompt's completions that are different.
+    pub eval_distinct_1: f64,
+    /// The same of pairs of words.
+    pub eval_distinct_2: f64,
+    /// Mean over prompts of the mean distance, 1 − cosine, of two completions; where there is an embedder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval_diversity: Option<f64>,
+    /// Mean characters of a completion.
+    pub eval_reply_length: f64,
+    /// Mean number of different words of a completion.
+    pub eval_unique_words: f64,
+    /// Part of the completions that are no text.
+    pub eval_empty: f64,
+}
+
+/// A completion beside what stands in the data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SampleRow {
+    /// Optimizer steps done.
+    pub train_step: u64,
+    /// The end of the prompt, at most 200 characters.
+    pub prompt: String,
+    /// What was sampled.
+    pub generated: String,
+    /// What the first validation example with this prompt has behind it.
+    pub ground_truth: String,
+}
+
+/// Characters of a prompt that are shown: the last ones, as a template's first words are the same everywhere.
+const SHOWN: usize = 200;
+
+/// Prompts, and how they are continued; equal models give equal completions.
+pub(super) struct SampledEvaluation {
+    prompts: Vec<Prompt>,
+    /// What the data have behind each.
+    truths: Vec<String>,
+    rollout: Rollout,
+    semantic: Option<Diversity>,
+    rows: usize,
+    codec: Codec,
+    seed: u64,
+}
+
+impl SampledEvaluation {
+    pub(super) fn new<M: LanguageModel>(
+        settings: &SampledEvalConfig,
+        model: &M,
+        codec: &Codec,
+        validation: &[Example],
+        seed: u64,
+    ) -> Result<Self, TrainError> {
+        let mut seen = BTreeSet::new();
+        let distinct: Vec<&Example> =
+            validation.iter().filter(|example| seen.insert(prompt_of(example))).collect();
+        let count = settings.prompts.min(distinct.len());
+        let chosen = (0..count).map(|place| distinct[place * distinct.len() / count]);
+        let (mut prompts, mut truths) = (Vec::new(), Vec::new());
+        for (index, example) in (0..).zip(chosen) {
+            prompts.push(Prompt::of_ids(index, prompt_of(example).to_vec()));
+            truths.push(codec.decode(example.targets()));
+        }
+        let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
+        let rollout = RolloutSettings {
+            group_size: settings.generations,
+            max_new_tokens: settings.max_new_tokens,
+            end_ids: codec.end_ids().to_vec(),
+            distribution: sampling(settings.temperature, settings.top_p)
+                .checked(model.vocabulary_size())?,
+            batch_size: 256,
+        };
+        let embedder = settings.embedder.as_ref();
+        let embedder = embedder.map(|embedder| embedder.build(&model.device().inner()));
+        let semantic = embedder.transpose()?.map(|embedder| {
+            let diversity = Diversity::new(DiversityMeasure::Semantic, Some(embedder));
+            diversity.expect("an embedder is given")
+        });
+        Ok(Self {
+            prompts,
+            truths,
+            rollout: Rollout::new(rollout, model, longest)?,
+            semantic,
+            rows: settings.rows,
+            codec: codec.clone(),
+            seed,
+        })
+    }
+
+    /// Looks at `model` after `step` optimizer steps.
+    pub(super) fn of<M: LanguageModel>(
+        &self,
+        model: &M,
+        step: u64,
+    ) -> Result<(SampledMeasures, Vec<SampleRow>), TrainError> {
+        // The same numbers at each evaluation, so that what changes is the model.
+        let key = StepKey {
+            seed: self.seed,
+            purpose: Purpose::Evaluation,
+            step: 0,
+            policy_version: step,
+        };
+        let groups = self.rollout.sample(&Frozen::snapshot(model), &self.prompts, key)?;
+        let texts: Vec<Vec<String>> = groups
+            .iter()
+            .map(|group| {
+                let texts = group.completions.iter().map(|c| self.codec.decode(&c.text_ids()));
+                texts.collect()
+            })
+            .collect();
+        let rows = self.prompts.iter().zip(&self.truths).zip(&texts).take(self.rows);
+        let rows = rows.map(|((prompt, truth), texts)| SampleRow {
+            train_step: step,
+            prompt: last_characters(&self.codec.decode(&prompt.ids)),
+            generated: texts[0].clone(),
+            ground_truth: truth.clone(),
+        });
+        Ok((measures(&texts, self.semantic.as_ref())?, rows.collect()))
+    }
+}
+
+/// Of completions, prompt by prompt.
+fn measures(
+    groups: &[Vec<String>],
+    semantic: Option<&Diversity>,
+) -> Result<SampledMeasures, TrainError> {
+    let mut sum = SampledMeasures {
+        eval_self_bleu: 0.0,
+        eval_distinct_1: 0.0,
+        eval_distinct_2: 0.0,
+        eval_diversity: semantic.map(|_| 0.0),
+        eval_reply_length: 0.0,
+        eval_unique_words: 0.0,
+        eval_empty: 0.0,
+    };
+    let of_prompts = 1.0 / groups.len() as f64;
+    for texts in groups {
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        sum.eval_self_bleu += of_prompts * self_bleu(&texts, 4);
+        sum.eval_distinct_1 += of_prompts * distinct(&texts, 1);
+        sum.eval_distinct_2 += of_prompts * distinct(&texts, 2);
+        if let (Some(sum), Some(semantic)) = (&mut sum.eval_diversity, semantic) {
+            *sum += of_prompts * semantic.of(&texts)?;
+        }
+        let of_texts = of_prompts / texts.len() as f64;
+        for text in texts {
+            sum.eval_reply_length += of_texts * text.chars().count() as f64;
+            let unique: BTreeSet<String> = words(text).collect();
+            sum.eval_unique_words += of_texts * unique.len() as f64;
+            sum.eval_empty += of_texts * f64::from(u8::from(text.trim().is_empty()));
+        }
+    }
+    Ok(sum)
+}
+
+fn prompt_of(example: &Example) -> &[u32] {
+    &example.ids[..example.first_target]
+}
+
+fn last_characters(text: &str) -> String {
+    let count = text.chars().count();
+    if count <= SHOWN {
+        return text.to_owned();
+    }
+    let end: String = text.chars().skip(count - SHOWN + 1).collect();
+    format!("…{end}")
+}
