@@ -107,8 +107,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     for path in &read.files {
         files.push(DataFile::measure("pairs", path)?);
     }
-    for path in file.embedder.files()? {
-        files.push(DataFile::measure("embedder", &path)?);
+    for (role, path) in file.embedder.files()? {
+        files.push(DataFile::measure(role, &path)?);
     }
     let info = config::run_info(file.seed, files);
     let folder = create_run(&file.run, arguments.force, &config::resolved(&file)?, &info)?;
