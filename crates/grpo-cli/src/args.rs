@@ -41,6 +41,11 @@ pub(crate) enum Command {
     /// From natural texts, and from texts with blanks that the infiller filled. On held-out texts the judge is held against
     /// the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.
     TrainJudge(RunArguments),
+    /// Train an engagement model, which says how well a reply to a tweet will be received
+    ///
+    /// A small head learns from past replies and their likes, on vectors of a frozen embedder. On held-out tweets it is held
+    /// against the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.
+    TrainEngagement(RunArguments),
     /// Say what moved the policy in a step of a run, and why nothing else did
     ///
     /// From the files of the run alone. First in words: why the loss is 0, where it is. Then each group, with what each of

@@ -59,6 +59,7 @@ fn command(command: Command) -> anyhow::Result<()> {
         Command::Train(arguments) => commands::train::run(&arguments),
         Command::Trial(arguments) => commands::trial::run(&arguments),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),
+        Command::TrainEngagement(arguments) => commands::train_engagement::run(&arguments),
         Command::TrainJudge(arguments) => commands::train_judge::run(&arguments),
         Command::Explain(arguments) => commands::explain::run(&arguments),
         Command::Replay(arguments) => commands::replay::run(&arguments),

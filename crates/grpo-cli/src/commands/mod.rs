@@ -16,6 +16,7 @@ pub(crate) mod sample;
 pub(crate) mod selftest;
 pub(crate) mod split_data;
 pub(crate) mod train;
+pub(crate) mod train_engagement;
 pub(crate) mod train_judge;
 pub(crate) mod train_tokenizer;
 pub(crate) mod trial;

@@ -12,6 +12,8 @@ mod passages;
 mod prompts;
 mod record;
 mod replies;
+mod reply_cleaning;
+mod reply_training;
 mod special;
 mod tokenizer;
 mod vocabulary;
