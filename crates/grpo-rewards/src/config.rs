@@ -229,7 +229,7 @@ impl RewardConfig {
                 }
             }
             Self::Learned { embedder, .. } => {
-                embedder.as_ref().map_or(Ok(()), EmbedderConfig::check)
+                Ok(embedder.iter().try_for_each(EmbedderConfig::check)?)
             }
             Self::Heuristic { embedder, generic_words, .. } => replies::check_heuristic(
                 self.heuristic_weights(),
@@ -402,7 +402,7 @@ fn pattern(key: &'static str, text: &str) -> Result<Regex, RewardConfigError> {
 impl From<EngagementError> for RewardConfigError {
     fn from(error: EngagementError) -> Self {
         match error {
-            EngagementError::Embedder(error) => error,
+            EngagementError::Embedder(error) => Self::Embedder(error),
             error => Self::Engagement { fault: error.to_string() },
         }
     }
