@@ -7,7 +7,7 @@ mod process;
 mod test;
 mod tidy;
 mod train;
-mod train_infill;
+mod train_path;
 mod workspace;
 
 use std::process::ExitCode;

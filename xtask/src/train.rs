@@ -7,16 +7,20 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use crate::process;
-use crate::train_infill::train_infill;
+use crate::train_path::{INFILL, REPLIES, TrainPath};
 use crate::workspace::Workspace;
 
 /// Builds `grpo` in release mode and trains
 ///
-/// `molecules` (also where nothing is named) stands for configs/molecules/grpo.toml; `replies` is the name of a task that
-/// has no configuration yet. What follows goes to `grpo train` unchanged. `infill` is a path of four stages: an infiller
-/// of molecules, its judge, a second judge, and GRPO; then examples and a table before and after. A stage whose run is finished is
+/// `molecules` (also where nothing is named) stands for configs/molecules/grpo.toml. What follows goes to `grpo train` unchanged.
+///
+/// `infill` and `replies` are paths of several stages. `infill`: an infiller of molecules, its judge, a second judge, and GRPO;
+/// then examples and a table before and after. `replies`: the pairs of tweets and replies split in two halves, a supervised
+/// training on one, and GRPO on the tweets of the other; then replies before and after. A stage whose run is finished is
 /// taken as it is (where its configuration was edited since, that is said), `--force` does everything anew, and `--set` is for the
-/// GRPO stage alone, where it is checked before anything is trained. The run folder comes into being in the repository's root. With `--resume RUN` a run goes on, which has its configuration.
+/// GRPO stage alone, where it is checked before anything is trained.
+///
+/// The run folder comes into being in the repository's root. With `--resume RUN` a run goes on, which has its configuration.
 #[derive(clap::Args)]
 #[command(
     override_usage = "cargo xtask train [--features <BACKEND>] [molecules|FILE.toml|--resume RUN] [ARGUMENTS]...",
@@ -24,6 +28,7 @@ use crate::workspace::Workspace;
   cargo xtask train                                  a molecule generator, in minutes
   cargo xtask train molecules --set seed=7           the same with another seed
   cargo xtask train infill                           an infiller, its judges, and GRPO with them
+  cargo xtask train replies                          replies to tweets, supervised and then GRPO
   cargo xtask train my.toml                          your own configuration
   cargo xtask train --resume runs/molecules          after an interruption
   cargo xtask train --features cuda molecules        on an NVIDIA card
@@ -41,8 +46,8 @@ pub(crate) struct Train {
 /// Builds, then becomes `grpo train ARGUMENTS…`.
 pub(crate) fn train(root: &Path, train: Train) -> Result<()> {
     let here = std::env::current_dir().context("the current folder cannot be read")?;
-    let stages = of_infill(&train.arguments)?;
-    let arguments = match &stages {
+    let path = path(&train.arguments)?;
+    let arguments = match &path {
         Some(_) => Vec::new(),
         None => arguments(root, &here, train.arguments)?,
     };
@@ -58,27 +63,27 @@ pub(crate) fn train(root: &Path, train: Train) -> Result<()> {
         .target_directory
         .join("release")
         .join(format!("grpo{}", std::env::consts::EXE_SUFFIX));
-    if let Some(stages) = stages {
-        return train_infill(root, &stages, || Command::new(&grpo));
+    if let Some((path, words)) = path {
+        return path.train(root, &words, || Command::new(&grpo));
     }
     let mut grpo = Command::new(grpo);
     grpo.arg("train").args(arguments).current_dir(root);
     process::become_program(&mut grpo)
 }
 
-/// What stands behind `infill`, where that is what is trained.
-fn of_infill(arguments: &[OsString]) -> Result<Option<Vec<String>>> {
-    match arguments.split_first() {
-        Some((name, rest)) if name == "infill" => {
-            let text = |word: &OsString| {
-                let text =
-                    word.to_str().with_context(|| format!("{} is no text", word.display()))?;
-                anyhow::Ok(text.to_owned())
-            };
-            rest.iter().map(text).collect::<Result<_>>().map(Some)
-        }
-        _ => Ok(None),
-    }
+/// A path of several stages, where one is named, and what stands behind its name.
+fn path(arguments: &[OsString]) -> Result<Option<(&'static TrainPath, Vec<String>)>> {
+    let Some((name, rest)) = arguments.split_first() else { return Ok(None) };
+    let path = match name.to_str() {
+        Some("infill") => &INFILL,
+        Some("replies") => &REPLIES,
+        _ => return Ok(None),
+    };
+    let text = |word: &OsString| {
+        let text = word.to_str().with_context(|| format!("{} is no text", word.display()))?;
+        anyhow::Ok(text.to_owned())
+    };
+    Ok(Some((path, rest.iter().map(text).collect::<Result<_>>()?)))
 }
 
 /// What `grpo train` is told, with paths as seen from the root: a configuration before what follows it, or a run to go on
@@ -92,7 +97,7 @@ fn arguments(root: &Path, here: &Path, mut arguments: Vec<OsString>) -> Result<V
     let word = if named { arguments.remove(0) } else { "molecules".into() };
 
     let path = match word.to_str() {
-        Some(name @ ("molecules" | "replies")) => Path::new("configs").join(name).join("grpo.toml"),
+        Some("molecules") => PathBuf::from("configs/molecules/grpo.toml"),
         _ if Path::new(&word).extension().is_some_and(|extension| extension == "toml") => {
             from_root(root, here, Path::new(&word))
         }
@@ -201,11 +206,6 @@ mod tests {
 
     #[test]
     fn what_is_not_there_is_one_sentence() {
-        check(
-            "",
-            &["replies"],
-            "configs/replies/grpo.toml does not exist, so there is nothing to train",
-        );
         check(
             "",
             &["molecule"],

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::{
-    Characters, ChatOptions, DataError, EpochOrder, Half, MaskedStream, MaskedText, MaskingPlan,
-    OrderPosition, Prompt, PromptFile, Purpose,
+    Characters, ChatOptions, Codec, DataError, EpochOrder, Half, MaskedStream, MaskedText,
+    MaskingPlan, OrderPosition, Prompt, PromptFile, Purpose, ReplyPrompts, ReplyTemplate,
 };
 use grpo_model::LanguageModel;
 use grpo_rewards::Reward;
@@ -29,6 +29,9 @@ pub(crate) struct PromptSection {
     /// The chat template's switch for thinking before the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     thinking: Option<bool>,
+    /// `file`, which can be a folder, holds tweets and their replies: a prompt for each tweet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replies: Option<ReplyTemplate>,
 }
 
 impl PromptSection {
@@ -43,6 +46,8 @@ pub(crate) struct Prompts {
     source: Source,
     /// What was read and left out.
     pub(crate) report: Option<String>,
+    /// The files that they are of.
+    pub(crate) files: Vec<PathBuf>,
 }
 
 enum Source {
@@ -74,7 +79,11 @@ impl Prompts {
             let begin = codec.begin_id().context(
                 "the model has no id that begins a text, so the training needs prompts: a section [data] with `file`",
             )?;
-            return Ok(Self { source: Source::Unconditional(begin), report: None });
+            return Ok(Self {
+                source: Source::Unconditional(begin),
+                report: None,
+                files: Vec::new(),
+            });
         };
         anyhow::ensure!(
             codec.vocabulary().is_none(),
@@ -87,10 +96,12 @@ impl Prompts {
         );
         let room = context + 1 - max_new_tokens;
         let longest = data.max_prompt_tokens.unwrap_or(room);
-        let options = ChatOptions::for_answer(data.thinking);
-        let read = PromptFile::read(&data.file, codec, &options, longest);
-        let too_long =
-            matches!(&read, Err(DataError::NoRecords { report, .. }) if report.too_long_count > 0);
+        let read = Read::new(data, codec, longest);
+        let too_long = match &read {
+            Err(DataError::NoRecords { report, .. }) => report.too_long_count > 0,
+            Err(DataError::NoUsablePairs { .. }) => true,
+            _ => false,
+        };
         let read = match too_long && data.max_prompt_tokens.is_none() {
             // It was not the user who said how long a prompt may be.
             true => read.with_context(|| {
@@ -100,14 +111,15 @@ impl Prompts {
             })?,
             false => read?,
         };
-        for (prompt, line) in read.prompts.iter().zip(&read.lines) {
-            let unusable = |reason| anyhow::anyhow!("{}:{line}: {reason}", data.file.display());
+        for (prompt, place) in read.prompts.iter().zip(&read.places) {
+            let unusable = |reason| anyhow::anyhow!("{place}: {reason}");
             reward.check(&prompt.fields).map_err(unusable)?;
         }
         let order = EpochOrder::new(seed, read.prompts.len());
         Ok(Self {
             source: Source::File { prompts: read.prompts, order, seed },
             report: Some(format!("{}: {}", data.file.display(), read.report)),
+            files: read.files,
         })
     }
 
@@ -137,7 +149,11 @@ impl Prompts {
         for fields in extremes(passages.characters(), section.length) {
             reward.check(&fields).map_err(|fault| anyhow::anyhow!("reward: {fault}"))?;
         }
-        Ok(Self { source: Source::Blanks { train, held_out }, report: Some(report) })
+        Ok(Self {
+            source: Source::Blanks { train, held_out },
+            report: Some(report),
+            files: Vec::new(),
+        })
     }
 
     /// Those of a step, counted from 0, each step having `count`.
@@ -208,6 +224,32 @@ impl Prompts {
             }
             Source::Blanks { train, .. } => train.passages().options().length,
         }
+    }
+}
+
+/// The prompts of a section, whatever its file holds.
+struct Read {
+    prompts: Vec<Prompt>,
+    /// Where each stands, as `file:line`.
+    places: Vec<String>,
+    report: String,
+    files: Vec<PathBuf>,
+}
+
+impl Read {
+    fn new(data: &PromptSection, codec: &Codec, longest: usize) -> Result<Self, DataError> {
+        if let Some(template) = &data.replies {
+            template.check()?;
+            let thinking = data.thinking.unwrap_or(false);
+            let read = ReplyPrompts::read(&data.file, codec, template, thinking, longest)?;
+            let ReplyPrompts { prompts, places, report, files } = read;
+            return Ok(Self { prompts, places, report: report.to_string(), files });
+        }
+        let options = ChatOptions::for_answer(data.thinking);
+        let PromptFile { prompts, lines, report } =
+            PromptFile::read(&data.file, codec, &options, longest)?;
+        let places = lines.iter().map(|line| format!("{}:{line}", data.file.display())).collect();
+        Ok(Self { prompts, places, report: report.to_string(), files: vec![data.file.clone()] })
     }
 }
 

@@ -287,7 +287,7 @@ impl TrainFile {
         };
         let mut files = loaded.files.clone();
         files.extend(of_reward);
-        files.extend(self.data.iter().map(|data| ("prompts", data.file.clone())));
+        files.extend(prompts.files.iter().map(|file| ("prompts", file.clone())));
         files.extend(self.passages.iter().map(|passages| ("passages", passages.file.clone())));
         let of_evaluation = match (&self.eval.file, &self.data) {
             (None, _) => prompts.of_evaluation(self.eval.prompts())?,
@@ -295,7 +295,7 @@ impl TrainFile {
                 let held_out = data.with_file(file);
                 let held_out =
                     Prompts::new(Some(&held_out), &loaded, longest, &*reward, self.seed)?;
-                files.push(("evaluation", file.clone()));
+                files.extend(held_out.files.iter().map(|file| ("evaluation", file.clone())));
                 held_out.of_evaluation(self.eval.prompts())?
             }
             (Some(_), None) => anyhow::bail!(
@@ -330,6 +330,8 @@ impl TrainFile {
         reward: Arc<dyn Reward>,
     ) -> anyhow::Result<Parts<Policy>> {
         let Loaded { spec, policy, .. } = loaded;
+        let bonus = self.diversity_bonus.as_ref().map(|bonus| bonus.build(&device::device()));
+        let bonus = bonus.transpose()?;
         let reference = match (self.reference.from, &policy) {
             (ReferenceFrom::Start, _) => Frozen::snapshot(&policy),
             // Shares the base with the policy.
@@ -351,6 +353,7 @@ impl TrainFile {
             reference,
             actions: actions(&codec),
             reward,
+            bonus,
             longest_prompt: prompts.longest(),
             epoch: prompts.epoch(),
             decode: decoder(&codec),

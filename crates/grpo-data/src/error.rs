@@ -440,6 +440,43 @@ pub enum DataError {
         /// How to mend it.
         mend: &'static str,
     },
+    /// A file, or a folder of them, without a tweet and its reply.
+    #[error(
+        "`{path}` has no pair of a tweet and a reply: {skipped} lines were left out{}; write one object a line with `tweet_id`, `tweet` and `reply`",
+        .first.as_ref().map(|first| format!(", the first of them {first}")).unwrap_or_default()
+    )]
+    NoPairs {
+        /// The path as it was given.
+        path: PathBuf,
+        /// Lines that are no pairs.
+        skipped: usize,
+        /// The first of them, and why.
+        first: Option<String>,
+    },
+    /// A folder without files of pairs.
+    #[error("the folder `{path}` has no file that ends in .jsonl, .jsonl.gz or .parquet")]
+    NoPairFiles {
+        /// The path as it was given.
+        path: PathBuf,
+    },
+    /// Fewer tweets than parts to put them in.
+    #[error(
+        "{found} tweets cannot be split into {parts} parts, as all replies to a tweet stay together; give at least {parts} tweets"
+    )]
+    FewTweets {
+        /// Tweets.
+        found: usize,
+        /// Parts that are not to be empty.
+        parts: usize,
+    },
+    /// Pairs of a file, and none of them short enough.
+    #[error("no pair of `{path}` can be used: {report}")]
+    NoUsablePairs {
+        /// The path as it was given.
+        path: PathBuf,
+        /// What was read and left out.
+        report: String,
+    },
     /// A saved position lies outside the data that it is applied to.
     #[error(
         "the saved position {found} lies outside the {len} items of this data set; resume with the data that the run began with"

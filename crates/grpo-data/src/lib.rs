@@ -8,6 +8,8 @@
 //! - [`PromptReader`] streams a user's prompts from JSON lines or Parquet; [`ChatTemplate`] makes
 //!   text of conversations, [`TextTokenizer`] ids of text, and [`SpecialIds`] says which of them
 //!   begin, end and pad.
+//! - [`read_pairs`] reads tweets with their replies, [`split_by_tweet`] keeps those of a tweet together, and
+//!   [`ReplyTemplate`] puts a tweet to a model.
 //! - [`Prompt`], [`Completion`] and [`Group`] are what sampling hands to rewards and losses.
 
 mod caught;
@@ -28,6 +30,7 @@ mod passages;
 mod prompts;
 mod record;
 mod record_files;
+mod replies;
 mod rng;
 mod smiles_tokens;
 mod special;
@@ -52,6 +55,10 @@ pub use record::{
     Completion, CompletionParts, Conditions, Finish, Group, Prompt, SampleKey, SampledUnder,
 };
 pub use record_files::{ExampleFile, PromptFile, RecordReport};
+pub use replies::{
+    PairFault, PairFile, PairRecord, PairReport, PairSplit, PairSummary, Quartiles, ReplyExamples,
+    ReplyPrompts, ReplyTemplate, SkippedLine, SplitFractions, Spread, read_pairs, split_by_tweet,
+};
 pub use rng::{CounterRng, Purpose};
 pub use smiles_tokens::{SmilesTokens, smiles_tokens};
 pub use special::SpecialIds;

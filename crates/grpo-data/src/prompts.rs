@@ -7,7 +7,7 @@ mod parquet_rows;
 use crate::origin::{Bytes, Origin, open_file};
 use crate::{DataError, Message};
 use flate2::read::MultiGzDecoder;
-use json_rows::JsonRows;
+pub(crate) use json_rows::{JsonRows, object};
 use parquet_rows::ParquetRows;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -80,31 +80,7 @@ impl PromptReader {
     /// # Errors
     /// The file is missing or unreadable, its name has another ending, or it is no Parquet file.
     pub fn open(path: &Path) -> Result<Self, DataError> {
-        let name = path.file_name().unwrap_or_default();
-        let name = name.to_string_lossy().to_ascii_lowercase();
-        let plain = name.strip_suffix(".gz").unwrap_or(&name);
-        let compressed = plain.len() < name.len();
-        let origin = Origin { path: path.into(), compressed };
-        let rows = match plain.rsplit_once('.') {
-            Some((_, "jsonl" | "json")) => {
-                let file = open_file(path)?;
-                let source: Bytes = if compressed {
-                    Box::new(MultiGzDecoder::new(BufReader::new(file)))
-                } else {
-                    Box::new(file)
-                };
-                Rows::Json(JsonRows::new(source))
-            }
-            Some((_, "parquet")) if !compressed => {
-                Rows::Parquet(ParquetRows::new(open_file(path)?, &origin)?)
-            }
-            _ => {
-                return Err(DataError::UnknownFormat {
-                    path: path.into(),
-                    expected: "`.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`",
-                });
-            }
-        };
+        let (origin, rows) = open_rows(path)?;
         Ok(Self { origin, rows })
     }
 
@@ -132,7 +108,37 @@ impl Iterator for PromptReader {
     }
 }
 
-enum Rows {
+/// What is read of a file, by its name.
+pub(crate) fn open_rows(path: &Path) -> Result<(Origin, Rows), DataError> {
+    let name = path.file_name().unwrap_or_default();
+    let name = name.to_string_lossy().to_ascii_lowercase();
+    let plain = name.strip_suffix(".gz").unwrap_or(&name);
+    let compressed = plain.len() < name.len();
+    let origin = Origin { path: path.into(), compressed };
+    let rows = match plain.rsplit_once('.') {
+        Some((_, "jsonl" | "json")) => {
+            let file = open_file(path)?;
+            let source: Bytes = if compressed {
+                Box::new(MultiGzDecoder::new(BufReader::new(file)))
+            } else {
+                Box::new(file)
+            };
+            Rows::Json(JsonRows::new(source))
+        }
+        Some((_, "parquet")) if !compressed => {
+            Rows::Parquet(ParquetRows::new(open_file(path)?, &origin)?)
+        }
+        _ => {
+            return Err(DataError::UnknownFormat {
+                path: path.into(),
+                expected: "`.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`",
+            });
+        }
+    };
+    Ok((origin, rows))
+}
+
+pub(crate) enum Rows {
     Json(JsonRows),
     Parquet(ParquetRows),
     Ended,

@@ -43,6 +43,12 @@ impl Linear {
         Ok(Self { weight, bias, number, path: name.to_owned() })
     }
 
+    /// Of values that are there: `weight` is `[in, out]`, `bias` `[out]`.
+    pub(crate) fn of(number: usize, name: &str, weight: Tensor<2>, bias: Tensor<1>) -> Self {
+        let (weight, bias) = (Param::from_tensor(weight), Some(Param::from_tensor(bias)));
+        Self { weight, bias, number, path: name.to_owned() }
+    }
+
     /// `[n, in]` → `[n, out]`
     pub(crate) fn forward(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {
         let added = pass.adapter.and_then(|adapter| adapter.pair(self.number)).map(|pair| {

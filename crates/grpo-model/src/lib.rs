@@ -16,6 +16,7 @@ mod description;
 mod digest;
 mod dropout;
 mod encoder;
+mod engagement_head;
 mod error;
 mod families;
 mod folder;
@@ -48,6 +49,7 @@ pub use description::{
 pub use digest::{WeightsDigest, weights_digest};
 pub use dropout::Dropout;
 pub use encoder::SentenceEncoder;
+pub use engagement_head::EngagementHead;
 pub use error::ModelError;
 pub use families::{Family, InfillerConfig, MolGptConfig};
 pub use folder::{ModelFolder, ModelFolderError, ModelSpec};

@@ -47,6 +47,15 @@ impl StoredTensors {
         Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor))).collect())
     }
 
+    /// Every parameter of a module under its path and in its own shape.
+    pub(crate) fn of_parameters<M: Module>(module: &M) -> Self {
+        let entry = |parameter: Parameter| {
+            let (name, shape) = (parameter.path.clone(), parameter.shape.clone());
+            (name, Entry { shape, read: Box::new(move || parameter.value().into_data()) })
+        };
+        Self(parameters(module).into_iter().map(entry).collect())
+    }
+
     /// Tensors under names of the caller's.
     pub fn named(tensors: impl IntoIterator<Item = (String, Tensor<1>)>) -> Self {
         Self(tensors.into_iter().map(|(name, tensor)| (name, Entry::new(tensor))).collect())

@@ -8,7 +8,10 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::infill::Judge;
-use crate::{AnswerReward, InfillReward, LogpWindow, MoleculeReward, PatternReward, Reward};
+use crate::{
+    AnswerReward, EmbedderConfig, EngagementDescription, EngagementError, EngagementModel,
+    InfillReward, LearnedReward, LogpWindow, MoleculeReward, PatternReward, Reward,
+};
 
 /// The section `[reward]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +68,18 @@ pub enum RewardConfig {
         #[serde(default)]
         recovery_weight: f64,
     },
+    /// What an engagement model says of a reply to the tweet that the prompt's record has. See [`LearnedReward`].
+    Learned {
+        /// Folder of the model, as `grpo train-engagement` writes it.
+        model: PathBuf,
+        /// What makes its vectors; where it is left out, the embedder that the model names. It must be the same one, in
+        /// whatever folder.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        embedder: Option<EmbedderConfig>,
+        /// Whether a model that did not pass the gate of its training may be the reward.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        accept_failed_gate: bool,
+    },
 }
 
 fn default_judge_weight() -> f64 {
@@ -97,6 +112,15 @@ impl RewardConfig {
                 let (judge_weight, recovery_weight) = (*judge_weight, *recovery_weight);
                 Ok(Arc::new(InfillReward::new(first, second, judge_weight, recovery_weight)))
             }
+            Self::Learned { model, embedder, accept_failed_gate } => {
+                self.check()?;
+                let folder = model;
+                let model = EngagementModel::load(folder, embedder.as_ref(), device)?;
+                if !accept_failed_gate {
+                    model.check_gate(folder)?;
+                }
+                Ok(Arc::new(LearnedReward::new(Arc::new(model))))
+            }
             _ => self.of_settings(),
         }
     }
@@ -117,6 +141,9 @@ impl RewardConfig {
                     false => Err(RewardConfigError::InfillWeights { sum }),
                 }
             }
+            Self::Learned { embedder, .. } => {
+                embedder.as_ref().map_or(Ok(()), EmbedderConfig::check)
+            }
             _ => self.of_settings().map(drop),
         }
     }
@@ -127,6 +154,14 @@ impl RewardConfig {
     /// A folder that is not there or cannot be read.
     pub fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, RewardConfigError> {
         let mut files = Vec::new();
+        if let Self::Learned { model, embedder, .. } = self {
+            // Which embedder it is, stands in the model's folder.
+            let embedder = match embedder {
+                Some(embedder) => embedder,
+                None => &EngagementDescription::load(model)?.embedder,
+            };
+            files.extend(embedder.files()?);
+        }
         for (key, folder) in self.folders() {
             check_folder(key, folder)?;
             let unreadable = |error: std::io::Error| RewardConfigError::Judge {
@@ -148,11 +183,13 @@ impl RewardConfig {
 
     /// Model folders, by their keys.
     fn folders(&self) -> impl Iterator<Item = (&'static str, &Path)> {
-        let (judge, second) = match self {
-            Self::Infill { judge, second_judge, .. } => (Some(judge), second_judge.as_ref()),
-            _ => (None, None),
+        let keyed = match self {
+            Self::Infill { judge, second_judge, .. } => {
+                [("judge", Some(judge)), ("second_judge", second_judge.as_ref())]
+            }
+            Self::Learned { model, .. } => [("engagement_model", Some(model)), ("", None)],
+            _ => [("", None), ("", None)],
         };
-        let keyed = [("judge", judge), ("second_judge", second)];
         keyed.into_iter().filter_map(|(key, folder)| Some((key, folder?.as_path())))
     }
 
@@ -163,7 +200,7 @@ impl RewardConfig {
                 let window = LogpWindow { centre: logp_centre, half_width: logp_half_width };
                 molecule(MoleculeReward { qed, sa, logp, window })
             }
-            Self::Infill { .. } => unreachable!("an infill reward has a judge's folder"),
+            Self::Infill { .. } | Self::Learned { .. } => unreachable!("it is made of files"),
             Self::Answer { field, extract } => {
                 let extract =
                     extract.as_deref().map(|text| pattern("extract", text)).transpose()?;
@@ -224,6 +261,15 @@ fn pattern(key: &'static str, text: &str) -> Result<Regex, RewardConfigError> {
     })
 }
 
+impl From<EngagementError> for RewardConfigError {
+    fn from(error: EngagementError) -> Self {
+        match error {
+            EngagementError::Embedder(error) => error,
+            error => Self::Engagement { fault: error.to_string() },
+        }
+    }
+}
+
 /// A reward that cannot be what is meant.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -249,6 +295,12 @@ pub enum RewardConfigError {
     Judge {
         /// The key.
         key: &'static str,
+        /// Why.
+        fault: String,
+    },
+    /// An engagement model that cannot be used.
+    #[error("reward.model: {fault}")]
+    Engagement {
         /// Why.
         fault: String,
     },

@@ -5,6 +5,8 @@
 //! failure is never a score of 0.
 
 mod config;
+mod embedder;
+mod engagement;
 mod infill;
 mod molecule;
 mod outcome;
@@ -12,6 +14,11 @@ mod runner;
 mod text;
 
 pub use config::{RewardConfig, RewardConfigError};
+pub use embedder::EmbedderConfig;
+pub use engagement::{
+    EngagementDescription, EngagementError, EngagementFeatures, EngagementGate, EngagementMeasures,
+    EngagementModel, EngagementObjective, EngagementReport, LearnedReward,
+};
 pub use infill::{InfillReward, Judge};
 pub use molecule::{LogpWindow, MoleculeReward};
 pub use outcome::{Outcome, Reward, Sample, Scored};

@@ -1,10 +1,12 @@
 //! A bonus for completions that are unlike the others of their group.
 
+use burn::tensor::Device;
 use grpo_rewards::{EmbedderConfig, Outcome};
 use grpo_text::{Diversity, DiversityMeasure};
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
+use crate::diversity_measure::{build, check};
 use crate::error::in_range;
 
 /// The section `[diversity_bonus]`: `r_i += weight · d_i`, with d_i the mean distance of completion i to the others of its
@@ -24,27 +26,25 @@ pub struct DiversityBonusConfig {
     pub embedder: Option<EmbedderConfig>,
 }
 
+const SECTION: &str = "diversity_bonus";
+
 fn default_measure() -> DiversityMeasure {
     DiversityMeasure::Semantic
 }
 
 impl DiversityBonusConfig {
+    /// The bonus; the model of an embedder is read, and lives on `device`.
+    ///
+    /// # Errors
+    /// An embedder that cannot be built.
+    pub fn build(&self, device: &Device) -> Result<DiversityBonus, TrainError> {
+        let diversity = build(SECTION, self.measure, self.embedder.as_ref(), device)?;
+        Ok(DiversityBonus::new(self.weight, diversity))
+    }
+
     pub(crate) fn check(&self) -> Result<(), TrainError> {
         in_range("diversity_bonus.weight", self.weight, 0.0..=1e6)?;
-        check_embedder("diversity_bonus", self.measure, self.embedder.as_ref())
-    }
-}
-
-/// Refuses an embedder that nothing asks, and a measure that lacks one.
-pub(crate) fn check_embedder(
-    section: &str,
-    measure: DiversityMeasure,
-    embedder: Option<&EmbedderConfig>,
-) -> Result<(), TrainError> {
-    match (measure == DiversityMeasure::Semantic, embedder) {
-        (true, None) => Err(TrainError::NoEmbedder { section: section.to_owned() }),
-        (false, Some(_)) => Err(TrainError::IdleEmbedder { section: section.to_owned() }),
-        _ => Ok(()),
+        check(SECTION, self.measure, self.embedder.as_ref())
     }
 }
 

@@ -132,7 +132,7 @@ pub enum TrainError {
     #[error("{section}.{fault}")]
     Embedder {
         /// Where in the configuration.
-        section: &'static str,
+        section: String,
         /// What is wrong with it.
         fault: EmbedderConfigError,
     },
@@ -284,6 +284,34 @@ pub enum TrainError {
     /// Logits that nothing can be drawn from.
     #[error(transparent)]
     Logits(#[from] grpo_logprob::NotFinite),
+    /// Too few replies for an engagement model.
+    #[error(
+        "the {half} part has {found} replies, and an engagement model needs {needed} there; take a file with more, or change [data]"
+    )]
+    FewReplies {
+        /// Which part.
+        half: &'static str,
+        /// Its replies.
+        found: usize,
+        /// How many would do.
+        needed: usize,
+    },
+    /// What is held out would be known.
+    #[error(
+        "the tweet {tweet} is in two parts, so that held-out figures would be too good; split by whole tweets"
+    )]
+    TweetOnTwoSides {
+        /// Its id.
+        tweet: String,
+    },
+    /// Nothing to compare.
+    #[error(
+        "in the {half} part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those; choose \"rank\" or \"log\""
+    )]
+    NoPreferences {
+        /// Which part.
+        half: &'static str,
+    },
     /// Two times at which a reference changes.
     #[error(
         "reference.every_steps and reference.every_epochs are two periods of one reference; leave one of them out"

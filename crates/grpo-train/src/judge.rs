@@ -1,7 +1,6 @@
 //! Training of a judge: a sequence scorer that says how much of a text an infiller has replaced.
 
 mod examples;
-mod measures;
 mod scaling;
 mod target;
 mod validation;
@@ -17,6 +16,7 @@ use grpo_model::{Dropout, LanguageModel, SequenceScorer};
 use self::examples::{JudgeExamples, Judged};
 use self::validation::{Round, ValidationTexts};
 use crate::error::{finite_loss, in_range};
+use crate::measures;
 use crate::steps::{GradientSum, Lesson, StepGradients, by_tokens, train_in_steps};
 use crate::{StepsConfig, StepsObserver, TrainError, TransferConfig};
 

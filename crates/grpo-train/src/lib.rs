@@ -7,6 +7,8 @@ mod batches;
 mod collate;
 mod config;
 mod diversity_bonus;
+mod diversity_measure;
+mod engagement;
 mod error;
 mod evaluation;
 mod fill;
@@ -18,6 +20,7 @@ mod learner;
 mod ledger;
 mod loss_settings;
 mod masked_lm;
+mod measures;
 mod metric_names;
 mod metrics;
 mod optimizer;
@@ -36,6 +39,10 @@ mod transfer;
 
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use diversity_bonus::{DiversityBonus, DiversityBonusConfig};
+pub use engagement::{
+    EngagementConfig, EngagementData, EngagementReply, EngagementTraining, engagement_score,
+    measure_engagement, train_engagement,
+};
 pub use error::TrainError;
 pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations, GroupDiversity};
 pub use grpo_rollout::Decode;

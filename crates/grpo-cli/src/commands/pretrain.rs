@@ -8,7 +8,7 @@ use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::{
     ChatOptions, Codec, Corpus, CorpusOptions, DataError, ExampleFile, Examples, MoleculeReader,
-    ReadOptions, Vocabulary, smiles_tokens,
+    ReadOptions, ReplyExamples, ReplyTemplate, Vocabulary, smiles_tokens,
 };
 use grpo_model::{
     LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy, Transformer,
@@ -72,6 +72,16 @@ struct DataSection {
     /// The chat template's switch for thinking before the answer.
     #[serde(default)]
     thinking: Option<bool>,
+    /// `file`, which can be a folder, holds tweets and their replies.
+    #[serde(default)]
+    replies: Option<ReplyTemplate>,
+}
+
+impl DataSection {
+    /// Whether `file` has records with keys, and not molecules.
+    fn is_of_records(&self) -> bool {
+        self.replies.is_some() || is_of_records(&self.file)
+    }
 }
 
 fn default_validation_fraction() -> f64 {
@@ -114,7 +124,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     );
     let device = device::device().autodiff();
     let loaded = starting_point(&file, &device)?;
-    let (examples, report) = examples(&file, &loaded)?;
+    let Source { examples, report, files } = examples(&file, &loaded)?;
     anyhow::ensure!(
         !examples.validation.is_empty(),
         "no {} of {} is left for validation, so the best model could not be told; raise data.validation_fraction (it is {})",
@@ -129,10 +139,9 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
 
     let mut data = loaded.data_files()?;
     let role = if loaded.spec.codec.vocabulary().is_some() { "molecules" } else { "texts" };
-    for (role, path) in
-        [(role, Some(&file.data.file)), ("vocabulary", file.data.vocabulary.as_ref())]
-    {
-        data.extend(path.map(|path| DataFile::measure(role, path)).transpose()?);
+    let vocabulary = file.data.vocabulary.iter().map(|path| ("vocabulary", path));
+    for (role, path) in files.iter().map(|path| (role, path)).chain(vocabulary) {
+        data.push(DataFile::measure(role, path)?);
     }
     data.extend(embedder_files(&file.pretrain)?);
     let kind = loaded.kind();
@@ -200,7 +209,7 @@ fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<Loaded
         "an adapter is trained on a model that is there; name its folder as `start` instead of the sizes in [model]"
     );
     anyhow::ensure!(
-        !is_of_records(&file.data.file),
+        !file.data.is_of_records(),
         "a new model is made for molecules (.smi or .csv); for the texts of {}, name a model folder as `start` (`grpo init` writes one with random weights)",
         file.data.file.display()
     );
@@ -218,20 +227,36 @@ fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<Loaded
     Ok(Loaded { spec, policy, adapter: None, files: Vec::new() })
 }
 
-/// What is trained on, and what to say of it, line by line.
-fn examples(file: &PretrainFile, loaded: &Loaded) -> anyhow::Result<(Examples, Vec<String>)> {
+/// What is trained on, what to say of it, line by line, and the files that it is of.
+struct Source {
+    examples: Examples,
+    report: Vec<String>,
+    files: Vec<PathBuf>,
+}
+
+fn examples(file: &PretrainFile, loaded: &Loaded) -> anyhow::Result<Source> {
     let (codec, data) = (&loaded.spec.codec, &file.data);
     let context = loaded.policy.context_length();
     refuse_keys_without_effect(data)?;
+    // The last token is learned, but never fed.
+    let longest = data.max_tokens.unwrap_or(context + 1).min(context + 1);
+    let fraction = data.validation_fraction;
+    let files = vec![data.file.clone()];
+    if let Some(template) = &data.replies {
+        template.check()?;
+        let thinking = data.thinking.unwrap_or(false);
+        let read = ReplyExamples::read(
+            &data.file, codec, template, thinking, longest, fraction, file.seed,
+        )?;
+        let report = read.report.lines();
+        return Ok(Source { examples: read.examples, report, files: read.files });
+    }
     if is_of_records(&data.file) {
         let options = ChatOptions::for_answer(data.thinking);
-        // The last token is learned, but never fed.
-        let longest = data.max_tokens.unwrap_or(context + 1).min(context + 1);
-        let fraction = data.validation_fraction;
         let read = ExampleFile::read(&data.file, codec, &options, longest, fraction, file.seed)?;
         let (train, validation) = (read.examples.train.len(), read.examples.validation.len());
         let report = format!("{}: {train} for training, {validation} for validation", read.report);
-        return Ok((read.examples, vec![report]));
+        return Ok(Source { examples: read.examples, report: vec![report], files });
     }
     let Some(vocabulary) = codec.vocabulary() else {
         anyhow::bail!(
@@ -242,12 +267,12 @@ fn examples(file: &PretrainFile, loaded: &Loaded) -> anyhow::Result<(Examples, V
     let corpus = corpus(file, context, vocabulary)?;
     let mut report = vec![corpus.report.to_string()];
     report.extend(corpus.report.examples.iter().map(|dropped| format!("left out: {dropped}")));
-    Ok((corpus.examples(vocabulary.boundary()), report))
+    Ok(Source { examples: corpus.examples(vocabulary.boundary()), report, files })
 }
 
 /// Refuses keys that are for the other kind of file.
 fn refuse_keys_without_effect(data: &DataSection) -> anyhow::Result<()> {
-    let (kind, others) = match is_of_records(&data.file) {
+    let (kind, others) = match data.is_of_records() {
         true => (
             "molecules",
             [

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Read};
 /// Bytes of the longest line. More is a file of another kind, or a bomb in gzip.
 const LONGEST: usize = 256 << 20;
 
-pub(super) struct JsonRows {
+pub(crate) struct JsonRows {
     source: BufReader<Bytes>,
     /// Lines that were read whole.
     line: u64,
@@ -24,34 +24,38 @@ impl JsonRows {
         Self { source: BufReader::with_capacity(1 << 16, source), line: 0, bytes: Vec::new() }
     }
 
-    /// The next line that is not empty.
+    /// The keys of the next line that is not empty.
     pub(super) fn next(&mut self, origin: &Origin) -> Result<Option<Row>, DataError> {
-        loop {
-            self.bytes.clear();
-            let mut source = (&mut self.source).take(LONGEST as u64 + 1);
-            let read = source.read_until(b'\n', &mut self.bytes);
-            if read.map_err(|error| origin.io_error(error, self.line))? == 0 {
-                return Ok(None);
-            }
-            self.line += 1;
-            if self.bytes.len() > LONGEST {
-                return Err(origin.fault(self.line, PromptFault::TooLong { most: LONGEST }));
-            }
-            let text = origin.text(&self.bytes, self.line)?;
-            let text = match text.strip_prefix('\u{feff}') {
-                Some(rest) if self.line == 1 => rest,
-                _ => text,
-            };
-            let text = text.trim_ascii();
+        while let Some((line, bytes)) = self.next_line(origin)? {
+            let text = origin.text(bytes, line)?.trim_ascii();
             if !text.is_empty() {
-                let keys = object(text).map_err(|fault| origin.fault(self.line, fault))?;
-                return Ok(Some((self.line, keys)));
+                let keys = object(text).map_err(|fault| origin.fault(line, fault))?;
+                return Ok(Some((line, keys)));
             }
         }
+        Ok(None)
+    }
+
+    /// The next line as it stands there, with its end and without a byte order mark, and its number from 1.
+    pub(crate) fn next_line(&mut self, origin: &Origin) -> Result<Option<(u64, &[u8])>, DataError> {
+        self.bytes.clear();
+        let mut source = (&mut self.source).take(LONGEST as u64 + 1);
+        let read = source.read_until(b'\n', &mut self.bytes);
+        if read.map_err(|error| origin.io_error(error, self.line))? == 0 {
+            return Ok(None);
+        }
+        self.line += 1;
+        if self.bytes.len() > LONGEST {
+            return Err(origin.fault(self.line, PromptFault::TooLong { most: LONGEST }));
+        }
+        let bytes = self.bytes.as_slice();
+        let marked = bytes.strip_prefix("\u{feff}".as_bytes()).filter(|_| self.line == 1);
+        Ok(Some((self.line, marked.unwrap_or(bytes))))
     }
 }
 
-fn object(text: &str) -> Result<Map<String, Value>, PromptFault> {
+/// The keys of a line that is an object.
+pub(crate) fn object(text: &str) -> Result<Map<String, Value>, PromptFault> {
     let Keys { map, duplicate } = serde_json::from_str(text)
         .map_err(|error| PromptFault::NotAnObject { reason: reason(&error) })?;
     match duplicate {

@@ -126,6 +126,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
     let longest = expected.completions.iter().map(Vec::len).max().unwrap_or(1);
     let k = settings.num_generations;
     Ok(GrpoConfig {
+        diversity_bonus: None,
         train: TrainConfig {
             steps: 1,
             prompts_per_step: (expected.completions.len() / k) as u32,

@@ -5,9 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::measures::{pearson, variance};
 use crate::TrainError;
 use crate::error::in_range;
+use crate::measures::{pearson, variance};
 
 /// Factors of a judge's loss; one that is left out is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

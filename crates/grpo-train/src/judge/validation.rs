@@ -4,10 +4,10 @@ use grpo_data::{CounterRng, Half, Purpose};
 use serde::{Deserialize, Serialize};
 
 use super::examples::{JudgeExamples, Judged};
-use super::measures::{mean, pearson, percentile, spearman};
 use super::{corruption_target, mean_squared_error};
 use crate::TrainError;
 use crate::error::in_range;
+use crate::measures::{mean, pearson, percentile, spearman};
 
 /// What a look at the validation half is made of; always the same texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

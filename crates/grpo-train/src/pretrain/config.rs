@@ -1,14 +1,11 @@
 //! Settings of supervised training.
 
-use std::sync::Arc;
-
-use burn::tensor::Device;
 use grpo_rewards::EmbedderConfig;
 use grpo_sampling::SamplingSettings;
-use grpo_text::{DiversityMeasure, Embedder};
+use grpo_text::DiversityMeasure;
 use serde::{Deserialize, Serialize};
 
-use crate::diversity_bonus::check_embedder;
+use crate::diversity_measure;
 use crate::error::in_range;
 use crate::{OptimizerConfig, TrainError};
 
@@ -255,7 +252,8 @@ impl SampledEvalConfig {
         let tokens = self.max_new_tokens as f64;
         in_range("pretrain.eval.max_new_tokens", tokens, 1.0..=1e6)?;
         check_sampling("pretrain.eval", self.temperature, self.top_p)?;
-        check_embedder_settings("pretrain.eval", self.embedder.as_ref())
+        let Some(embedder) = &self.embedder else { return Ok(()) };
+        diversity_measure::check("pretrain.eval", DiversityMeasure::Semantic, Some(embedder))
     }
 }
 
@@ -290,27 +288,8 @@ impl DiversityConfig {
         in_range(&key("every"), *every as f64, 1.0..=1e9)?;
         in_range(&key("max_new_tokens"), *max_new_tokens as f64, 1.0..=1e6)?;
         check_sampling("pretrain.diversity", *temperature, *top_p)?;
-        check_embedder("pretrain.diversity", *measure, embedder.as_ref())?;
-        check_embedder_settings("pretrain.diversity", embedder.as_ref())
+        diversity_measure::check("pretrain.diversity", *measure, embedder.as_ref())
     }
-}
-
-fn check_embedder_settings(
-    section: &'static str,
-    embedder: Option<&EmbedderConfig>,
-) -> Result<(), TrainError> {
-    let checked = embedder.into_iter().try_for_each(EmbedderConfig::check);
-    checked.map_err(|fault| TrainError::Embedder { section, fault })
-}
-
-/// The embedder that a section asks for, where it asks for one.
-pub(super) fn build_embedder(
-    section: &'static str,
-    embedder: Option<&EmbedderConfig>,
-    device: &Device,
-) -> Result<Option<Arc<dyn Embedder>>, TrainError> {
-    let built = embedder.map(|embedder| embedder.build(device)).transpose();
-    built.map_err(|fault| TrainError::Embedder { section, fault })
 }
 
 fn check_sampling(section: &str, temperature: f32, top_p: f32) -> Result<(), TrainError> {

@@ -11,9 +11,10 @@ use grpo_text::Diversity;
 use serde::Serialize;
 
 use super::batch::Taught;
-use super::config::{DiversityConfig, PretrainConfig, build_embedder, sampling};
+use super::config::{DiversityConfig, PretrainConfig, sampling};
 use crate::TrainError;
 use crate::collate::micro_batches;
+use crate::diversity_measure;
 use crate::error::finite_loss;
 use crate::steps::GradientSum;
 
@@ -76,9 +77,8 @@ impl DiversityTerm {
                 (*measure, embedder, rollout.map_err(refused)?)
             }
         };
-        let embedder = build_embedder(SECTION, embedder.as_ref(), &model.device().inner())?;
-        let diversity = Diversity::new(measure, embedder);
-        let diversity = diversity.expect("the settings were checked");
+        let device = model.device().inner();
+        let diversity = diversity_measure::build(SECTION, measure, embedder.as_ref(), &device)?;
         let DiversityConfig::ScoreFunction { weight, max_examples, every, .. } = *settings else {
             unreachable!("the entropy has left already")
         };

@@ -8,8 +8,9 @@ use grpo_rollout::{Rollout, RolloutSettings, StepKey};
 use grpo_text::{Diversity, DiversityMeasure, distinct, self_bleu, words};
 use serde::Serialize;
 
-use super::config::{SampledEvalConfig, build_embedder, sampling};
+use super::config::{SampledEvalConfig, sampling};
 use crate::TrainError;
+use crate::diversity_measure;
 
 const SECTION: &str = "pretrain.eval";
 
@@ -89,17 +90,17 @@ impl SampledEvaluation {
             batch_size: 256,
         };
         let device = model.device().inner();
-        let embedder = build_embedder(SECTION, settings.embedder.as_ref(), &device)?;
+        let embedder = settings.embedder.as_ref();
         let semantic = embedder.map(|embedder| {
-            let diversity = Diversity::new(DiversityMeasure::Semantic, Some(embedder));
-            diversity.expect("an embedder is given")
+            let measure = DiversityMeasure::Semantic;
+            diversity_measure::build(SECTION, measure, Some(embedder), &device)
         });
         Ok(Self {
             prompts,
             truths,
             rollout: Rollout::new(rollout, model, longest)
                 .map_err(|fault| TrainError::Samples { section: SECTION, fault })?,
-            semantic,
+            semantic: semantic.transpose()?,
             rows: settings.rows,
             codec: codec.clone(),
             seed,

@@ -1,6 +1,8 @@
-//! `cargo xtask train infill`: infiller, two judges, GRPO, and a look before and after, one stage behind another.
+//! A training of several stages, one behind another: `cargo xtask train infill` and `cargo xtask train replies`.
 
-mod look;
+mod infill;
+mod infill_look;
+mod replies;
 
 use std::path::Path;
 use std::process::Command;
@@ -9,10 +11,24 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::process;
 
-/// A command of `grpo` with its configuration, the folder of its run, and what shows there that it came to its end.
+pub(crate) use infill::INFILL;
+pub(crate) use replies::REPLIES;
+
+/// Stages, and what is shown when they are done.
+pub(crate) struct TrainPath {
+    /// Its name behind `cargo xtask train`.
+    name: &'static str,
+    /// In this order, as each needs what those before it made. The last one is `grpo train`.
+    stages: &'static [Stage],
+    /// Shows what came of it; the function makes the command of the program.
+    show: fn(&Path, &dyn Fn() -> Command) -> Result<()>,
+}
+
+/// A command of `grpo` with its arguments, the folder that it writes, and what shows there that it came to its end.
 struct Stage {
     command: &'static str,
-    config: &'static str,
+    /// The configuration, or options where there is none.
+    arguments: &'static [&'static str],
     run: &'static str,
     end: End,
 }
@@ -23,37 +39,11 @@ enum End {
     Steps(&'static str),
     /// The same of a judge, which passed its gate.
     Judge,
-    /// The last event is that all steps are done.
-    Event,
+    /// The file of this name, which is written last.
+    File(&'static str),
+    /// The last event is that all steps are done, and there is what was trained, in the folder of this name.
+    Event(&'static str),
 }
-
-const GENERATOR: &str = "runs/infill/generator";
-const JUDGE: &str = "runs/infill/judge";
-const SECOND_JUDGE: &str = "runs/infill/second-judge";
-const GRPO: &str = "runs/infill/grpo";
-
-/// In this order, as each needs what those before it made.
-const STAGES: [Stage; 4] = [
-    Stage {
-        command: "pretrain",
-        config: "configs/infill/generator.toml",
-        run: GENERATOR,
-        end: End::Steps("masked_lm"),
-    },
-    Stage {
-        command: "train-judge",
-        config: "configs/infill/judge.toml",
-        run: JUDGE,
-        end: End::Judge,
-    },
-    Stage {
-        command: "train-judge",
-        config: "configs/infill/second-judge.toml",
-        run: SECOND_JUDGE,
-        end: End::Judge,
-    },
-    Stage { command: "train", config: "configs/infill/grpo.toml", run: GRPO, end: End::Event },
-];
 
 /// What is asked for behind `infill`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -83,109 +73,124 @@ impl Plan {
     }
 }
 
-/// Runs what is missing of the stages, then shows what came of it. `grpo` makes the command of the program.
-pub(crate) fn train_infill(
-    root: &Path,
-    arguments: &[String],
-    grpo: impl Fn() -> Command,
-) -> Result<()> {
-    let asked = asked(arguments)?;
-    let plans = plans(root, &asked)?;
-    if !asked.of_grpo.is_empty() {
-        eprintln!("{} is for the last stage, `grpo train`, alone", asked.of_grpo.join(" "));
-    }
-    // A slip in its settings is not to be found after the minutes of the others.
-    if let Some(plan @ Plan::Run(words)) = plans.last()
-        && !plan.is_of_a_run_there()
-    {
-        let words = words.iter().filter(|word| *word != "--force");
-        process::run(grpo().args(["train", "--check"]).args(words).current_dir(root))?;
-    }
-    for (stage, plan) in STAGES.iter().zip(plans) {
-        if plan.is_of_a_run_there()
-            && let Some(difference) = stage.difference(root)?
+impl TrainPath {
+    /// Runs what is missing of the stages, then shows what came of it. `grpo` makes the command of the program.
+    pub(crate) fn train(
+        &self,
+        root: &Path,
+        arguments: &[String],
+        grpo: impl Fn() -> Command,
+    ) -> Result<()> {
+        let asked = self.asked(arguments)?;
+        let plans = self.plans(root, &asked)?;
+        if !asked.of_grpo.is_empty() {
+            eprintln!("{} is for the last stage, `grpo train`, alone", asked.of_grpo.join(" "));
+        }
+        // A slip in its settings is not to be found after the minutes of the others.
+        if let Some(plan @ Plan::Run(words)) = plans.last()
+            && !plan.is_of_a_run_there()
         {
-            eprintln!(
-                "{} was made with another configuration than {} is now: {difference}",
-                stage.run, stage.config
-            );
+            let words = words.iter().filter(|word| *word != "--force");
+            process::run(grpo().args(["train", "--check"]).args(words).current_dir(root))?;
         }
-        match plan {
-            Plan::Taken => eprintln!(
-                "{} is finished and taken as it is (--force does everything anew)",
-                stage.run
-            ),
-            Plan::Run(words) => {
-                process::run(grpo().arg(stage.command).args(words).current_dir(root))?;
+        for (stage, plan) in self.stages.iter().zip(plans) {
+            if plan.is_of_a_run_there()
+                && let Some(difference) = stage.difference(root)?
+            {
+                eprintln!(
+                    "{} was made with another configuration than {} is now: {difference}",
+                    stage.run,
+                    stage.arguments.join(" ")
+                );
+            }
+            match plan {
+                Plan::Taken => eprintln!(
+                    "{} is finished and taken as it is (--force does everything anew)",
+                    stage.run
+                ),
+                Plan::Run(words) => {
+                    process::run(grpo().arg(stage.command).args(words).current_dir(root))?;
+                }
             }
         }
+        (self.show)(root, &grpo)
     }
-    let [before, after] = [GENERATOR, GRPO].map(|run| {
-        let mut command = grpo();
-        command.arg("fill").arg(format!("{run}/model")).args(look::ARGUMENTS).current_dir(root);
-        command.args(["--judge", &format!("{JUDGE}/model")]);
-        command.args(["--second-judge", &format!("{SECOND_JUDGE}/model")]);
-        look::examples(&process::output_of(&mut command)?)
-    });
-    print!("{}", look::compared(&before?, &after?)?);
-    Ok(())
-}
 
-/// Reads what stands behind `infill`.
-fn asked(arguments: &[String]) -> Result<Asked> {
-    let mut asked = Asked::default();
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--force" => asked.force = true,
-            "--plain" => asked.of_grpo.push(word.clone()),
-            "--set" => {
-                let setting = words.next().context("--set needs KEY=VALUE behind it")?;
-                asked.of_grpo.push(format!("--set={setting}"));
+    /// Reads what stands behind its name.
+    fn asked(&self, arguments: &[String]) -> Result<Asked> {
+        let mut asked = Asked::default();
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--force" => asked.force = true,
+                "--plain" => asked.of_grpo.push(word.clone()),
+                "--set" => {
+                    let setting = words.next().context("--set needs KEY=VALUE behind it")?;
+                    asked.of_grpo.push(format!("--set={setting}"));
+                }
+                _ if word.starts_with("--set=") => asked.of_grpo.push(word.clone()),
+                _ => bail!(
+                    "`cargo xtask train {}` knows --force, --set KEY=VALUE and --plain, and not `{word}`; its stages can be run one by one with {}",
+                    self.name,
+                    self.commands()
+                ),
             }
-            _ if word.starts_with("--set=") => asked.of_grpo.push(word.clone()),
-            _ => bail!(
-                "`cargo xtask train infill` knows --force, --set KEY=VALUE and --plain, and not `{word}`; its stages can be run one by one with `grpo pretrain`, `grpo train-judge` and `grpo train`"
-            ),
         }
+        Ok(asked)
     }
-    Ok(asked)
-}
 
-/// What is done with each stage. From the first that is run, all are, since each is made of those before it.
-fn plans(root: &Path, asked: &Asked) -> Result<Vec<Plan>> {
-    let mut anew = asked.force;
-    let mut plans = Vec::new();
-    for stage in &STAGES {
-        let there = root.join(stage.run).exists();
-        let is_last = matches!(stage.end, End::Event);
-        let own: &[String] = if is_last { &asked.of_grpo } else { &[] };
-        let has_settings = own.iter().any(|word| word.starts_with("--set"));
-        if !anew && there && stage.is_finished(root)? {
-            ensure!(
-                !has_settings,
-                "{} is finished, so that {} would change nothing; add --force, which does all stages anew, or use `grpo train {} --run FOLDER` for a run beside it",
-                stage.run,
-                own.join(" "),
-                stage.config
-            );
-            plans.push(Plan::Taken);
-            continue;
+    /// What is done with each stage. From the first that is run, all are, since each is made of those before it.
+    fn plans(&self, root: &Path, asked: &Asked) -> Result<Vec<Plan>> {
+        let mut anew = asked.force;
+        let mut plans = Vec::new();
+        for stage in self.stages {
+            let there = root.join(stage.run).exists();
+            let is_last = matches!(stage.end, End::Event(_));
+            let own: &[String] = if is_last { &asked.of_grpo } else { &[] };
+            let has_settings = own.iter().any(|word| word.starts_with("--set"));
+            if !anew && there && stage.is_finished(root)? {
+                ensure!(
+                    !has_settings,
+                    "{} is finished, so that {} would change nothing; add --force, which does all stages anew, or use `grpo train {} --run FOLDER` for a run beside it",
+                    stage.run,
+                    own.join(" "),
+                    stage.arguments.join(" ")
+                );
+                plans.push(Plan::Taken);
+                continue;
+            }
+            let goes_on = is_last && there && !anew && !has_settings;
+            let mut words = match goes_on {
+                true => vec![format!("--resume={}", stage.run)],
+                false => stage.arguments.iter().map(|&word| word.to_owned()).collect(),
+            };
+            if there && !goes_on {
+                // What is there is renamed.
+                words.push("--force".to_owned());
+            }
+            words.extend(own.iter().cloned());
+            plans.push(Plan::Run(words));
+            anew = true;
         }
-        let goes_on = is_last && there && !anew && !has_settings;
-        let mut words = match goes_on {
-            true => vec![format!("--resume={}", stage.run)],
-            false => vec![stage.config.to_owned()],
-        };
-        if there && !goes_on {
-            // What is there is renamed.
-            words.push("--force".to_owned());
-        }
-        words.extend(own.iter().cloned());
-        plans.push(Plan::Run(words));
-        anew = true;
+        Ok(plans)
     }
-    Ok(plans)
+
+    /// What its stages are run with, each once.
+    fn commands(&self) -> String {
+        let mut names: Vec<String> = Vec::new();
+        for stage in self.stages {
+            let name = format!("`grpo {}`", stage.command);
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        match names.split_last() {
+            Some((last, others)) if !others.is_empty() => {
+                format!("{} and {last}", others.join(", "))
+            }
+            _ => names.concat(),
+        }
+    }
 }
 
 impl Stage {
@@ -196,7 +201,10 @@ impl Stage {
                 .with_context(|| format!("cannot read {}", path.display()))?;
             toml::from_str(&text).with_context(|| format!("{} is no TOML", path.display()))
         };
-        let file = read(&root.join(self.config))?;
+        let Some(config) = self.arguments.first().filter(|word| word.ends_with(".toml")) else {
+            return Ok(None);
+        };
+        let file = read(&root.join(config))?;
         Ok(first_difference(&file, &read(&root.join(self.run).join("config.toml"))?, ""))
     }
 
@@ -221,6 +229,7 @@ impl Stage {
         };
         match self.end {
             End::Steps(section) => steps(section),
+            End::File(name) => Ok(run.join(name).is_file()),
             End::Judge => {
                 let report = std::fs::read_to_string(run.join("model/judge.json"));
                 let report = report.ok().and_then(|text| serde_json::from_str(&text).ok());
@@ -229,10 +238,10 @@ impl Stage {
                     .unwrap_or(false);
                 Ok(passed && steps("judge")?)
             }
-            End::Event => {
+            End::Event(trained) => {
                 let event = last("events.jsonl")?;
                 let event = event.as_ref().and_then(|event| event.get("event")?.as_str());
-                Ok(event == Some("finished") && run.join("model/manifest.json").is_file())
+                Ok(event == Some("finished") && run.join(trained).join("manifest.json").is_file())
             }
         }
     }
@@ -306,8 +315,9 @@ mod tests {
     #[track_caller]
     fn check(runs: &[&str], typed: &str, expect: [&str; 4]) {
         let root = root_with(runs);
-        let plans = plans(root.path(), &asked(&words(typed)).unwrap()).unwrap();
-        let said: Vec<String> = STAGES
+        let plans = INFILL.plans(root.path(), &INFILL.asked(&words(typed)).unwrap()).unwrap();
+        let said: Vec<String> = INFILL
+            .stages
             .iter()
             .zip(&plans)
             .map(|(stage, plan)| match plan {
@@ -358,18 +368,18 @@ mod tests {
         check(&begun, "--set seed=7", ["taken", "taken", "taken", instead]);
 
         let finished = root_with(&[&three[..], &["grpo"]].concat());
-        let settings = asked(&words("--set seed=7")).unwrap();
-        let error = plans(finished.path(), &settings).unwrap_err().to_string();
+        let settings = INFILL.asked(&words("--set seed=7")).unwrap();
+        let error = INFILL.plans(finished.path(), &settings).unwrap_err().to_string();
         assert_eq!(
             error,
             "runs/infill/grpo is finished, so that --set=seed=7 would change nothing; add --force, which does all stages anew, or use `grpo train configs/infill/grpo.toml --run FOLDER` for a run beside it"
         );
         assert_eq!(
-            asked(&words("--run x")).unwrap_err().to_string(),
+            INFILL.asked(&words("--run x")).unwrap_err().to_string(),
             "`cargo xtask train infill` knows --force, --set KEY=VALUE and --plain, and not `--run`; its stages can be run one by one with `grpo pretrain`, `grpo train-judge` and `grpo train`"
         );
         assert_eq!(
-            asked(&words("--set")).unwrap_err().to_string(),
+            INFILL.asked(&words("--set")).unwrap_err().to_string(),
             "--set needs KEY=VALUE behind it"
         );
     }
@@ -379,7 +389,7 @@ mod tests {
         let root = root_with(&["generator", "judge"]);
         let report = root.path().join("runs/infill/judge/model/judge.json");
         std::fs::write(report, r#"{"passed": false}"#).unwrap();
-        let plans = plans(root.path(), &Asked::default()).unwrap();
+        let plans = INFILL.plans(root.path(), &Asked::default()).unwrap();
         assert_eq!(plans[0], Plan::Taken);
         assert_eq!(plans[1], Plan::Run(words("configs/infill/judge.toml --force")));
     }
@@ -388,17 +398,22 @@ mod tests {
     #[test]
     fn the_configurations_are_there_and_name_the_runs() {
         let root = crate::workspace::root();
-        for stage in &STAGES {
-            let text = std::fs::read_to_string(root.join(stage.config)).unwrap();
-            let config: toml::Table = toml::from_str(&text).unwrap();
-            assert_eq!(config["run"].as_str(), Some(stage.run), "{}", stage.config);
-            for section in match stage.end {
-                End::Steps(section) => vec![section],
-                End::Judge => vec!["judge"],
-                End::Event => vec!["train"],
-            } {
-                assert!(config[section].get("steps").is_some(), "{}", stage.config);
+        for stage in INFILL.stages.iter().chain(REPLIES.stages) {
+            let config = stage.arguments[0];
+            if !config.ends_with(".toml") {
+                assert!(stage.arguments.contains(&stage.run), "{}", stage.command);
+                continue;
             }
+            let text = std::fs::read_to_string(root.join(config)).unwrap();
+            let table: toml::Table = toml::from_str(&text).unwrap();
+            assert_eq!(table["run"].as_str(), Some(stage.run), "{config}");
+            if let End::Steps(section) = stage.end {
+                assert!(table[section].get("steps").is_some(), "{config}");
+            }
+        }
+        for path in [&INFILL, &REPLIES] {
+            let last = path.stages.last().unwrap();
+            assert_eq!(last.command, "train", "{}", path.name);
         }
     }
 

@@ -1,0 +1,248 @@
+//! Reading pairs: every line that is one, and of every other line why it is none.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::PairRecord;
+use crate::DataError;
+use crate::error::PromptFault;
+use crate::prompts::{Rows, object, open_rows};
+
+/// What a file, or all files of a folder, hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PairFile {
+    /// What it was called.
+    pub path: PathBuf,
+    /// The pairs, in the order of the files' names and of their lines.
+    pub pairs: Vec<PairRecord>,
+    /// The line of each pair as it stands in its file, without its end; the row of a Parquet file as an object.
+    pub texts: Vec<String>,
+    /// Lines that are no pairs; empty lines are not counted.
+    pub skipped: Vec<SkippedLine>,
+    /// The files that were read.
+    pub files: Vec<PathBuf>,
+}
+
+/// A line that was left out, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SkippedLine {
+    /// Its file.
+    pub file: PathBuf,
+    /// Its number, counted from 1.
+    pub line: u64,
+    /// The fault.
+    #[serde(serialize_with = "as_text")]
+    pub reason: PairFault,
+}
+
+impl fmt::Display for SkippedLine {
+    /// `pairs.jsonl:7: there is no `reply``
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file.display(), self.line, self.reason)
+    }
+}
+
+fn as_text<S: serde::Serializer>(reason: &PairFault, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(reason)
+}
+
+/// Why a line is no pair.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PairFault {
+    /// Bytes of another encoding.
+    #[error("the line is not UTF-8 text")]
+    NotUtf8,
+    /// Broken JSON, or something else than an object.
+    #[error("the line is not a JSON object: {reason}")]
+    NotAnObject {
+        /// What the JSON reader said.
+        reason: String,
+    },
+    /// A key that stands there twice.
+    #[error("the key `{key}` is there twice")]
+    DuplicateKey {
+        /// The key.
+        key: String,
+    },
+    /// A key without which there is no pair.
+    #[error("there is no `{key}`")]
+    Missing {
+        /// The key.
+        key: &'static str,
+    },
+    /// A text of nothing but white space.
+    #[error("`{key}` is empty")]
+    Empty {
+        /// The key.
+        key: &'static str,
+    },
+    /// A key that holds something else than it should.
+    #[error("`{key}` is {found}; expected {expected}")]
+    WrongValue {
+        /// The key.
+        key: &'static str,
+        /// What can stand there.
+        expected: &'static str,
+        /// What stands there, in words.
+        found: String,
+    },
+    /// One id for two tweets.
+    #[error("the tweet {tweet_id} has another text on line {line} of {file}", file = .file.display())]
+    OtherTweet {
+        /// The id.
+        tweet_id: String,
+        /// The file where it was first.
+        file: PathBuf,
+        /// The line where it was first.
+        line: u64,
+    },
+}
+
+/// Reads the pairs of a file (`.jsonl` or `.json` with one object a line, either with `.gz` behind it, or `.parquet`), or
+/// of all files of a folder whose names end in `.jsonl`, `.jsonl.gz` or `.parquet`. What is no pair is left out, and
+/// listed with the reason.
+///
+/// # Errors
+/// A file that cannot be read, has another ending, or is damaged (gzip, Parquet); a folder without such files; a file
+/// without a single pair, also where others of the folder have some.
+pub fn read_pairs(path: &Path) -> Result<PairFile, DataError> {
+    let files = if path.is_dir() { files_of(path)? } else { vec![path.to_owned()] };
+    let mut read = PairFile { path: path.to_owned(), ..PairFile::default() };
+    let mut tweets = BTreeMap::new();
+    for file in &files {
+        let before = (read.pairs.len(), read.skipped.len());
+        read.read(file, &mut tweets)?;
+        if read.pairs.len() == before.0 {
+            let skipped = &read.skipped[before.1..];
+            let first = skipped.first().map(ToString::to_string);
+            return Err(DataError::NoPairs { path: file.clone(), skipped: skipped.len(), first });
+        }
+    }
+    read.files = files;
+    Ok(read)
+}
+
+fn files_of(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let failed = |source| DataError::Unreadable { path: folder.to_owned(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let fits = [".jsonl", ".jsonl.gz", ".parquet"].iter().any(|end| name.ends_with(end));
+        if fits && !name.starts_with('.') && path.is_file() {
+            files.push(path);
+        }
+    }
+    if files.is_empty() {
+        return Err(DataError::NoPairFiles { path: folder.to_owned() });
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Where the text of a tweet was first, in [`PairFile::pairs`].
+type Tweets = BTreeMap<String, usize>;
+
+impl PairFile {
+    fn read(&mut self, file: &Path, tweets: &mut Tweets) -> Result<(), DataError> {
+        let (origin, mut rows) = open_rows(file)?;
+        match &mut rows {
+            Rows::Json(rows) => {
+                while let Some((line, bytes)) = rows.next_line(&origin)? {
+                    if bytes.trim_ascii().is_empty() {
+                        continue;
+                    }
+                    let pair = pair_of_line(file, line, bytes);
+                    self.take(file, line, pair, tweets);
+                }
+            }
+            Rows::Parquet(rows) => {
+                while let Some((line, keys)) = rows.next(&origin)? {
+                    let text = Value::Object(keys.clone()).to_string();
+                    let pair = PairRecord::of_keys(file.to_owned(), line, keys);
+                    self.take(file, line, pair.map(|pair| (pair, text)), tweets);
+                }
+            }
+            Rows::Ended => {}
+        }
+        Ok(())
+    }
+
+    fn take(
+        &mut self,
+        file: &Path,
+        line: u64,
+        pair: Result<(PairRecord, String), PairFault>,
+        tweets: &mut Tweets,
+    ) {
+        let mut first = |pair: &PairRecord| {
+            let first = *tweets.entry(pair.tweet_id.clone()).or_insert(self.pairs.len());
+            self.pairs.get(first)
+        };
+        let pair = pair.and_then(|(pair, text)| match first(&pair) {
+            Some(first) if first.tweet != pair.tweet => Err(PairFault::OtherTweet {
+                tweet_id: pair.tweet_id,
+                file: first.file.clone(),
+                line: first.line,
+            }),
+            _ => Ok((pair, text)),
+        });
+        match pair {
+            Ok((pair, text)) => {
+                self.pairs.push(pair);
+                self.texts.push(text);
+            }
+            Err(reason) => self.skipped.push(SkippedLine { file: file.to_owned(), line, reason }),
+        }
+    }
+
+    /// Different tweets.
+    pub fn tweets(&self) -> usize {
+        super::split::tweets(&self.pairs)
+    }
+
+    /// Pairs whose tweet and reply stand in front of them already, each with the place of the first, as places in
+    /// [`Self::pairs`].
+    pub fn duplicates(&self) -> Vec<(usize, usize)> {
+        let mut seen = BTreeMap::new();
+        let places = self.pairs.iter().enumerate();
+        let first = places.map(|(place, pair)| {
+            (place, *seen.entry((&pair.tweet_id, pair.reply.trim())).or_insert(place))
+        });
+        first.filter(|(place, first)| place != first).collect()
+    }
+}
+
+impl fmt::Display for PairFile {
+    /// `1200 pairs of 420 tweets, 2 lines left out (a.jsonl:7: there is no `reply`; …)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pairs of {} tweets", self.pairs.len(), self.tweets())?;
+        if self.skipped.is_empty() {
+            return Ok(());
+        }
+        let named: Vec<String> = self.skipped.iter().take(NAMED).map(ToString::to_string).collect();
+        let more = if self.skipped.len() > NAMED { "; …" } else { "" };
+        write!(f, ", {} lines left out ({}{more})", self.skipped.len(), named.join("; "))
+    }
+}
+
+/// Lines of a report that are named.
+const NAMED: usize = 3;
+
+fn pair_of_line(file: &Path, line: u64, bytes: &[u8]) -> Result<(PairRecord, String), PairFault> {
+    let text = str::from_utf8(bytes).map_err(|_| PairFault::NotUtf8)?;
+    // What is between the line ends, to the last blank.
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    let keys = object(text.trim_ascii()).map_err(|fault| match fault {
+        PromptFault::NotAnObject { reason } => PairFault::NotAnObject { reason },
+        PromptFault::DuplicateKey { key } => PairFault::DuplicateKey { key },
+        other => PairFault::NotAnObject { reason: other.to_string() },
+    })?;
+    Ok((PairRecord::of_keys(file.to_owned(), line, keys)?, text.to_owned()))
+}

@@ -1,0 +1,319 @@
+//! What an engagement model was trained for and on, and how good it was found: `engagement.json` beside its weights.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use grpo_text::{EmbedError, Embedder};
+use serde::{Deserialize, Serialize};
+
+use super::{DESCRIPTION, EngagementError};
+use crate::EmbedderConfig;
+
+/// Everything but the weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngagementDescription {
+    /// What made the vectors of tweets and replies.
+    pub embedder: EmbedderConfig,
+    /// What those vectors depend on ([`Embedder::identity`]): an embedder with another one makes other vectors.
+    pub embedder_identity: String,
+    /// Numbers of a vector.
+    pub width: usize,
+    /// What the head reads of two vectors.
+    pub features: EngagementFeatures,
+    /// Sizes of the head's hidden layers.
+    pub hidden: [usize; 2],
+    /// What its output was trained to be.
+    pub objective: EngagementObjective,
+    /// How good it is; not there before the training has come to its end.
+    #[serde(default)]
+    pub report: Option<EngagementReport>,
+}
+
+/// What the head reads of the vectors of a tweet and a reply. Embedders make vectors of length 1; they are multiplied by the
+/// root of their width, so that features are about 1 in size, which is what the head's first values are made for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EngagementFeatures {
+    /// Both, one behind the other.
+    #[default]
+    Concatenated,
+    /// And the product of each of their numbers, whose sum is the cosine: how near the reply is to the tweet, which a small
+    /// head does not learn from the two vectors alone.
+    WithProduct,
+}
+
+/// What the head's output is trained to be. The *score* of a reply is `min(reply_likes / max(tweet_likes, 1), 1)`; most are
+/// near 0 and few are large, so that the error of the score itself would be that of a few replies.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum EngagementObjective {
+    /// `ln(1 + scale · score) / ln(1 + scale)`, by squared error.
+    Log {
+        /// Scores above 1/scale are told apart by their quotients, those below by their differences.
+        #[serde(default = "default_scale")]
+        scale: f64,
+    },
+    /// The part of the training replies with a lower score, those with the same one counted half, by squared error.
+    Rank,
+    /// The better of two replies to one tweet, as `reply_likes + 2 · reply_retweets` says it (Bradley & Terry 1952).
+    Pairwise {
+        /// How much further apart two logits should be for a preference that is e times as strong.
+        #[serde(default = "default_margin")]
+        margin: f64,
+    },
+}
+
+fn default_scale() -> f64 {
+    100.0
+}
+fn default_margin() -> f64 {
+    0.1
+}
+
+impl Default for EngagementObjective {
+    fn default() -> Self {
+        Self::Rank
+    }
+}
+
+/// What a model says of held-out replies.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngagementMeasures {
+    /// Mean of what is minimised in training.
+    pub eval_loss: f64,
+    /// Pearson's correlation of outputs and targets (ranks, where preferences are trained); 0 where outputs are constant.
+    pub pearson: f64,
+    /// The same of outputs and scores, as they are.
+    pub pearson_score: f64,
+    /// Spearman's of outputs and scores.
+    pub spearman: f64,
+    /// Part of the pairs of neighbours among a tweet's replies, sorted by preference, whose better reply has the higher
+    /// output; without such pairs there is none.
+    #[serde(default)]
+    pub pair_accuracy: Option<f64>,
+    /// On how many replies.
+    pub replies: usize,
+    /// To how many tweets.
+    pub tweets: usize,
+    /// Pairs of them.
+    pub pairs: usize,
+}
+
+/// What a model needs to be a reward, all that is given; with nothing given, what is usual for its objective.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngagementGate {
+    /// `pearson` is above this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_pearson: Option<f64>,
+    /// `spearman` is above this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_spearman: Option<f64>,
+    /// `pair_accuracy` is above this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_pair_accuracy: Option<f64>,
+}
+
+/// How good a model is on tweets that had no part in its weights, nor in which of them were kept.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngagementReport {
+    /// Whether it may be a reward.
+    pub passed: bool,
+    /// What it was held against.
+    pub gate: EngagementGate,
+    /// What was found.
+    pub test: EngagementMeasures,
+    /// Optimizer steps behind the weights that were kept.
+    pub train_step: u64,
+}
+
+impl EngagementDescription {
+    /// Reads the description in `folder`.
+    ///
+    /// # Errors
+    /// No such folder, or a file in it that is no description.
+    pub fn load(folder: &Path) -> Result<Self, EngagementError> {
+        if !folder.is_dir() {
+            return Err(EngagementError::NoFolder(folder.to_owned()));
+        }
+        let path = folder.join(DESCRIPTION);
+        let fault = |message: String| EngagementError::File { path: path.clone(), message };
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            fault(format!(
+                "it cannot be read: {error}; `grpo train-engagement` writes it beside the weights"
+            ))
+        })?;
+        let description: Self = serde_json::from_str(&text)
+            .map_err(|error| fault(format!("it describes no engagement model: {error}")))?;
+        let [first, second] = description.hidden;
+        match [description.width, first, second].iter().all(|size| (1..=1 << 16).contains(size)) {
+            true => Ok(description),
+            false => {
+                Err(fault("its width and hidden sizes are not between 1 and 65536".to_owned()))
+            }
+        }
+    }
+}
+
+impl EngagementFeatures {
+    /// How many there are of vectors of `width` numbers.
+    pub fn count(self, width: usize) -> usize {
+        match self {
+            Self::Concatenated => 2 * width,
+            Self::WithProduct => 3 * width,
+        }
+    }
+
+    /// Of the vectors of a tweet and a reply.
+    pub fn of(self, tweet: &[f32], reply: &[f32]) -> Vec<f32> {
+        let scale = (tweet.len() as f32).sqrt();
+        let (tweet, reply) = (tweet.iter().map(|x| scale * x), reply.iter().map(|x| scale * x));
+        let products = tweet.clone().zip(reply.clone()).map(|(tweet, reply)| tweet * reply);
+        let both = tweet.chain(reply);
+        match self {
+            Self::Concatenated => both.collect(),
+            Self::WithProduct => both.chain(products).collect(),
+        }
+    }
+
+    /// Of each (tweet, reply). A text that comes often, as the tweet of a group does, is embedded once.
+    ///
+    /// # Errors
+    /// A text that no vector can be made of.
+    pub fn of_pairs(
+        self,
+        embedder: &dyn Embedder,
+        pairs: &[(&str, &str)],
+    ) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let mut places = BTreeMap::new();
+        let mut texts = Vec::new();
+        for text in pairs.iter().flat_map(|&(tweet, reply)| [tweet, reply]) {
+            places.entry(text).or_insert_with(|| {
+                texts.push(text);
+                texts.len() - 1
+            });
+        }
+        let vectors = embedder.embed(&texts)?;
+        let of = |text: &str| vectors[places[text]].as_slice();
+        Ok(pairs.iter().map(|&(tweet, reply)| self.of(of(tweet), of(reply))).collect())
+    }
+}
+
+impl EngagementGate {
+    /// With what is usual for `objective` where nothing is given: a correlation above ½, or two of three pairs in the right
+    /// order.
+    pub fn or_default(self, objective: &EngagementObjective) -> Self {
+        match (self == Self::default(), objective) {
+            (false, _) => self,
+            (true, EngagementObjective::Log { .. } | EngagementObjective::Rank) => {
+                Self { min_pearson: Some(0.5), ..self }
+            }
+            (true, EngagementObjective::Pairwise { .. }) => {
+                Self { min_pair_accuracy: Some(2.0 / 3.0), ..self }
+            }
+        }
+    }
+
+    /// Whether a model of these measures may be a reward.
+    pub fn passes(&self, measures: &EngagementMeasures) -> bool {
+        // So written that a figure that is not there passes nothing.
+        self.wanted(measures).iter().all(|(_, wanted, found)| found.is_some_and(|it| it > *wanted))
+    }
+
+    /// What was found beside what is needed, in words.
+    pub fn against(&self, measures: &EngagementMeasures) -> String {
+        let parts = self.wanted(measures).into_iter().map(|(name, wanted, found)| {
+            let found = found.map_or_else(|| "not known".to_owned(), |found| format!("{found:.3}"));
+            format!("{name} = {found} (above {wanted:.3})")
+        });
+        let parts: Vec<String> = parts.collect();
+        format!("{} on {} held-out replies", parts.join(", "), measures.replies)
+    }
+
+    fn wanted(&self, measures: &EngagementMeasures) -> Vec<(&'static str, f64, Option<f64>)> {
+        let all = [
+            ("Pearson", self.min_pearson, Some(measures.pearson)),
+            ("Spearman", self.min_spearman, Some(measures.spearman)),
+            ("pair accuracy", self.min_pair_accuracy, measures.pair_accuracy),
+        ];
+        all.into_iter().filter_map(|(name, wanted, found)| Some((name, wanted?, found))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grpo_text::HashedNgrams;
+
+    fn measures() -> EngagementMeasures {
+        EngagementMeasures {
+            eval_loss: 0.05,
+            pearson: 0.6,
+            pearson_score: 0.3,
+            spearman: 0.4,
+            pair_accuracy: Some(0.7),
+            replies: 50,
+            tweets: 20,
+            pairs: 30,
+        }
+    }
+
+    #[test]
+    fn features_are_the_vectors_and_their_products() {
+        let (tweet, reply) = ([0.6, -0.8, 0.0, 0.0], [0.0, 0.5, -0.5, 0.5]);
+        let both = [1.2, -1.6, 0.0, 0.0, 0.0, 1.0, -1.0, 1.0];
+        assert_eq!(EngagementFeatures::Concatenated.of(&tweet, &reply), both);
+        let all = EngagementFeatures::WithProduct.of(&tweet, &reply);
+        assert_eq!(all[..8], both);
+        assert_eq!(all[8..], [0.0, -1.6, 0.0, 0.0]);
+        for features in [EngagementFeatures::Concatenated, EngagementFeatures::WithProduct] {
+            assert_eq!(features.of(&tweet, &reply).len(), features.count(4));
+        }
+    }
+
+    #[test]
+    fn features_of_many_are_those_of_each() {
+        let embedder = HashedNgrams::new(16);
+        let pairs = [("a red bird", "nice"), ("a red bird", "a bird"), ("nice", "a red bird")];
+        let features = EngagementFeatures::WithProduct;
+        let together = features.of_pairs(&embedder, &pairs).unwrap();
+        for (pair, together) in pairs.iter().zip(&together) {
+            assert_eq!(&features.of_pairs(&embedder, &[*pair]).unwrap()[0], together);
+            let [tweet, reply] = [pair.0, pair.1].map(|text| embedder.embed(&[text]).unwrap());
+            assert_eq!(&features.of(&tweet[0], &reply[0]), together);
+        }
+        assert_ne!(together[0], together[1]);
+    }
+
+    #[test]
+    fn a_gate_asks_for_all_that_is_given_and_for_what_is_usual_else() {
+        let gate = |pearson, spearman, pair_accuracy| EngagementGate {
+            min_pearson: pearson,
+            min_spearman: spearman,
+            min_pair_accuracy: pair_accuracy,
+        };
+        let none = gate(None, None, None);
+        let rank = none.or_default(&EngagementObjective::Rank);
+        assert_eq!(rank, gate(Some(0.5), None, None));
+        let pairwise = none.or_default(&EngagementObjective::Pairwise { margin: 0.1 });
+        assert_eq!(pairwise, gate(None, None, Some(2.0 / 3.0)));
+        let own = gate(None, Some(0.3), None);
+        assert_eq!(own.or_default(&EngagementObjective::Rank), own);
+
+        assert!(rank.passes(&measures()) && pairwise.passes(&measures()));
+        assert!(!gate(Some(0.6), None, None).passes(&measures()));
+        assert!(!gate(Some(0.5), Some(0.5), None).passes(&measures()));
+        assert!(!gate(Some(0.5), None, Some(0.7)).passes(&measures()));
+        let without = EngagementMeasures { pair_accuracy: None, ..measures() };
+        assert!(!pairwise.passes(&without) && rank.passes(&without));
+        let nan = EngagementMeasures { pearson: f64::NAN, ..measures() };
+        assert!(!rank.passes(&nan));
+        assert_eq!(
+            gate(Some(0.5), None, Some(0.75)).against(&without),
+            "Pearson = 0.600 (above 0.500), pair accuracy = not known (above 0.750) on 50 held-out replies"
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! The reward that an engagement model gives.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::EngagementModel;
+use crate::{Outcome, Reward, Sample, Scored};
+
+/// What an engagement model says of a reply (the completion) to a tweet (the field `tweet` of the prompt's record), 0..1; 0
+/// for a reply of nothing but space, which no past reply was.
+///
+/// The model saw replies that people wrote. Of texts that a policy finds by following it, it may be wrong: a reward beside it
+/// (`hybrid`), a KL penalty and a look at the texts show whether it is.
+#[derive(Clone, Debug)]
+pub struct LearnedReward {
+    model: Arc<EngagementModel>,
+}
+
+const PART: &str = "learned";
+const TWEET: &str = "tweet";
+
+impl LearnedReward {
+    /// What `model` says.
+    pub fn new(model: Arc<EngagementModel>) -> Self {
+        Self { model }
+    }
+}
+
+impl Reward for LearnedReward {
+    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+        // Each place gets its pair, or is settled already.
+        let pairs: Vec<Result<(&str, &str), Outcome>> = samples
+            .iter()
+            .map(|sample| {
+                let tweet = tweet(&sample.fields).map_err(|reason| Outcome::Failed { reason })?;
+                match sample.text.trim() {
+                    "" => Err(scored(0.0)),
+                    _ => Ok((tweet, sample.text.as_str())),
+                }
+            })
+            .collect();
+        let open: Vec<(&str, &str)> =
+            pairs.iter().filter_map(|pair| pair.as_ref().ok()).copied().collect();
+        let mut outcomes = self.predict(&open).into_iter();
+        pairs
+            .into_iter()
+            .map(|pair| match pair {
+                Ok(_) => outcomes.next().expect("an outcome for each pair"),
+                Err(settled) => settled,
+            })
+            .collect()
+    }
+
+    fn parts(&self) -> Vec<&'static str> {
+        vec![PART]
+    }
+
+    fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
+        tweet(fields).map(drop)
+    }
+}
+
+impl LearnedReward {
+    fn predict(&self, pairs: &[(&str, &str)]) -> Vec<Outcome> {
+        match self.model.predict(pairs) {
+            Ok(scores) => scores.into_iter().map(scored_or_failed).collect(),
+            // One that cannot be embedded is no reason to leave the others without a score.
+            Err(_) if pairs.len() > 1 => {
+                pairs.iter().flat_map(|pair| self.predict(&[*pair])).collect()
+            }
+            Err(error) => {
+                pairs.iter().map(|_| Outcome::Failed { reason: error.to_string() }).collect()
+            }
+        }
+    }
+}
+
+fn scored(value: f64) -> Outcome {
+    Outcome::Scored(Scored::new(vec![(1.0, value)], vec![(PART, value)]))
+}
+
+fn scored_or_failed(value: f64) -> Outcome {
+    match value.is_finite() {
+        true => scored(value),
+        false => Outcome::Failed {
+            reason: format!(
+                "the engagement model says {value}, which is no number between 0 and 1"
+            ),
+        },
+    }
+}
+
+fn tweet(fields: &Map<String, Value>) -> Result<&str, String> {
+    match fields.get(TWEET) {
+        Some(Value::String(tweet)) => Ok(tweet),
+        Some(_) => Err(format!("the field '{TWEET}' of the prompt's record is no text")),
+        None => Err(format!("the prompt's record has no field '{TWEET}'")),
+    }
+}

@@ -1,0 +1,291 @@
+//! Training of an engagement model's head: what past replies tell of how well a reply is received.
+//!
+//! The embedder is frozen, and the vectors of all tweets and replies are made once. Whole tweets are held out twice: for
+//! choosing the weights that are kept, and for saying how good those are.
+
+mod examples;
+mod preferences;
+mod target;
+
+use std::collections::BTreeMap;
+
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::tensor::{Tensor, TensorData};
+use grpo_data::EpochOrder;
+use grpo_kernels::awake;
+use grpo_model::{Dropout, EngagementHead};
+use grpo_rewards::{EngagementGate, EngagementMeasures, EngagementObjective};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use self::examples::Half;
+use self::preferences::{Preference, bradley_terry, bradley_terry_loss};
+use self::target::Targets;
+use crate::error::{finite_loss, in_range};
+use crate::measures::{mean, pearson, spearman};
+use crate::steps::{GradientSum, Lesson, StepGradients, train_in_steps};
+use crate::{OptimizerConfig, StepsConfig, StepsObserver, TrainError, TransferConfig};
+
+pub use self::examples::{EngagementData, EngagementReply};
+pub use self::target::engagement_score;
+
+/// Settings of the training of an engagement model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngagementConfig {
+    /// What the output is trained to be.
+    pub objective: EngagementObjective,
+    /// Epochs, batches, AdamW.
+    pub training: EngagementTraining,
+    /// What the model needs to be a reward.
+    pub gate: EngagementGate,
+}
+
+/// How long, and with what.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngagementTraining {
+    /// Times that every training reply, or pair of replies, is seen. After each there is a look at the validation tweets.
+    #[serde(default = "default_epochs")]
+    pub epochs: u32,
+    /// Replies, or pairs of replies, of one step.
+    #[serde(default = "default_batch_size")]
+    pub batch_size: usize,
+    /// Probability of dropping a number behind each hidden layer.
+    #[serde(default = "default_dropout")]
+    pub dropout: f32,
+    /// AdamW; the learning rate stays what it is.
+    pub optimizer: OptimizerConfig,
+}
+
+fn default_epochs() -> u32 {
+    10
+}
+fn default_batch_size() -> usize {
+    32
+}
+fn default_dropout() -> f32 {
+    0.2
+}
+
+impl EngagementConfig {
+    /// Checks ranges once.
+    ///
+    /// # Errors
+    /// The first key that is out of its range.
+    pub fn check(&self) -> Result<(), TrainError> {
+        match self.objective {
+            EngagementObjective::Log { scale } => in_range("objective.scale", scale, 1e-3..=1e9)?,
+            EngagementObjective::Pairwise { margin } => {
+                in_range("objective.margin", margin, 0.0..=100.0)?;
+            }
+            EngagementObjective::Rank => {}
+        }
+        let training = &self.training;
+        in_range("training.epochs", f64::from(training.epochs), 1.0..=1e5)?;
+        in_range("training.batch_size", training.batch_size as f64, 1.0..=1e6)?;
+        in_range("training.dropout", f64::from(training.dropout), 0.0..=0.9)?;
+        training.optimizer.check("training.optimizer")?;
+        for (key, wanted, least) in [
+            ("gate.min_pearson", self.gate.min_pearson, -1.0),
+            ("gate.min_spearman", self.gate.min_spearman, -1.0),
+            ("gate.min_pair_accuracy", self.gate.min_pair_accuracy, 0.0),
+        ] {
+            in_range(key, wanted.unwrap_or(0.0), least..=1.0)?;
+        }
+        Ok(())
+    }
+
+    /// Steps of an epoch of so many items, and of the whole training.
+    fn steps(&self, items: usize) -> StepsConfig {
+        let EngagementTraining { epochs, batch_size, dropout, optimizer } = self.training;
+        let of_epoch = items.div_ceil(batch_size) as u64;
+        StepsConfig {
+            steps: u64::from(epochs) * of_epoch,
+            batch_size,
+            micro_batch_tokens: None,
+            warmup_steps: 0,
+            learning_rate_floor: 1.0,
+            dropout,
+            eval_every: of_epoch,
+            optimizer,
+        }
+    }
+}
+
+/// Trains `head`, and gives it as it is after the last step. The observer is told which of its states had the lowest
+/// validation loss.
+///
+/// # Errors
+/// Settings that are no such training; a tweet on two sides, or too few replies on one; a loss or gradient that is not finite;
+/// whatever the observer says.
+///
+/// # Panics
+/// Where the head reads another number of features than the replies have.
+pub fn train_engagement(
+    head: EngagementHead,
+    data: &EngagementData,
+    config: &EngagementConfig,
+    seed: u64,
+    observer: &mut dyn StepsObserver<EngagementHead, EngagementMeasures>,
+) -> Result<EngagementHead, TrainError> {
+    config.check()?;
+    data.check()?;
+    let lesson = EngagementLesson::new(data, config, seed)?;
+    let steps = config.steps(lesson.items());
+    train_in_steps(head, &lesson, &steps, &TransferConfig::default(), seed, observer)
+}
+
+/// What `head` says of the test tweets, which had no part in its training nor in which of its states was kept.
+///
+/// # Errors
+/// Settings that are no such training; measures that are not finite.
+pub fn measure_engagement(
+    head: &EngagementHead,
+    data: &EngagementData,
+    config: &EngagementConfig,
+) -> Result<EngagementMeasures, TrainError> {
+    config.check()?;
+    let targets = Targets::new(&config.objective, data.train.iter().map(|reply| reply.score));
+    let test = Half::new(&data.test, &targets, &config.objective);
+    awake(|| measures_of(&head.valid(), &test, &config.objective))
+}
+
+fn measures_of(
+    head: &EngagementHead,
+    half: &Half<'_>,
+    objective: &EngagementObjective,
+) -> Result<EngagementMeasures, TrainError> {
+    // As the reward computes them: each alone.
+    let logits: Vec<f64> = half.replies.par_iter().map(|it| head.logit(&it.features)).collect();
+    let outputs: Vec<f64> = logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect();
+    let scores: Vec<f64> = half.replies.iter().map(|reply| reply.score).collect();
+    let eval_loss = match objective {
+        EngagementObjective::Pairwise { .. } => mean(
+            &half.pairs.iter().map(|pair| bradley_terry_loss(pair, &logits)).collect::<Vec<_>>(),
+        ),
+        EngagementObjective::Log { .. } | EngagementObjective::Rank => {
+            let squares = outputs.iter().zip(&half.targets).map(|(o, t)| (o - t).powi(2));
+            mean(&squares.collect::<Vec<_>>())
+        }
+    };
+    if !eval_loss.is_finite() {
+        return Err(TrainError::Diverged { what: "validation loss", value: eval_loss });
+    }
+    let won = half.pairs.iter().map(|pair| pair.won(&logits)).sum::<f64>();
+    Ok(EngagementMeasures {
+        eval_loss,
+        pearson: pearson(&outputs, &half.targets).unwrap_or(0.0),
+        pearson_score: pearson(&outputs, &scores).unwrap_or(0.0),
+        spearman: spearman(&outputs, &scores).unwrap_or(0.0),
+        pair_accuracy: (!half.pairs.is_empty()).then(|| won / half.pairs.len() as f64),
+        replies: half.replies.len(),
+        tweets: half.tweets(),
+        pairs: half.pairs.len(),
+    })
+}
+
+struct EngagementLesson<'a> {
+    train: Half<'a>,
+    validation: Half<'a>,
+    /// Which reply or pair each place of each step is, epoch after epoch.
+    order: Vec<Vec<usize>>,
+    objective: &'a EngagementObjective,
+}
+
+impl<'a> EngagementLesson<'a> {
+    fn new(
+        data: &'a EngagementData,
+        config: &'a EngagementConfig,
+        seed: u64,
+    ) -> Result<Self, TrainError> {
+        let objective = &config.objective;
+        let targets = Targets::new(objective, data.train.iter().map(|reply| reply.score));
+        let half = |replies: &'a [EngagementReply]| Half::new(replies, &targets, objective);
+        let (train, validation) = (half(&data.train), half(&data.validation));
+        let mut lesson = Self { train, validation, order: Vec::new(), objective };
+        if lesson.is_pairwise() {
+            for (half, pairs) in [("train", &lesson.train), ("validation", &lesson.validation)] {
+                if pairs.pairs.is_empty() {
+                    return Err(TrainError::NoPreferences { half });
+                }
+            }
+        }
+        let items = lesson.items();
+        let mut order = EpochOrder::new(seed, items);
+        for _ in 0..config.training.epochs {
+            let epoch: Vec<usize> = (0..items).map(|_| order.next_item()).collect();
+            lesson.order.extend(epoch.chunks(config.training.batch_size).map(<[usize]>::to_vec));
+        }
+        Ok(lesson)
+    }
+
+    fn is_pairwise(&self) -> bool {
+        matches!(self.objective, EngagementObjective::Pairwise { .. })
+    }
+
+    /// What an epoch goes through: replies, or pairs of them.
+    fn items(&self) -> usize {
+        if self.is_pairwise() { self.train.pairs.len() } else { self.train.replies.len() }
+    }
+}
+
+impl Lesson<EngagementHead> for EngagementLesson<'_> {
+    type Measures = EngagementMeasures;
+
+    fn gradients(
+        &self,
+        head: &EngagementHead,
+        step: u64,
+        dropout: &mut Dropout,
+    ) -> Result<StepGradients, TrainError> {
+        let batch = &self.order[step as usize];
+        let loss = match self.objective {
+            EngagementObjective::Pairwise { .. } => {
+                let pairs: Vec<&Preference> =
+                    batch.iter().map(|&place| &self.train.pairs[place]).collect();
+                let of = |which: fn(&Preference) -> usize| -> Vec<usize> {
+                    pairs.iter().map(|pair| which(pair)).collect()
+                };
+                // Both sides in one pass: the better ones first.
+                let both = [of(|pair| pair.better), of(|pair| pair.worse)].concat();
+                let logits = head.logits(self.features(head, &both), dropout);
+                bradley_terry(logits, &pairs)
+            }
+            EngagementObjective::Log { .. } | EngagementObjective::Rank => {
+                let outputs = head.forward(self.features(head, batch), dropout);
+                let targets: Vec<f32> =
+                    batch.iter().map(|&place| self.train.targets[place] as f32).collect();
+                let targets = TensorData::new(targets, [batch.len()]);
+                (outputs - Tensor::from_data(targets, &head.device())).square().mean()
+            }
+        };
+        let value = finite_loss(loss.clone())?;
+        let mut sum = GradientSum::default();
+        sum.add(head, GradientsParams::from_grads(loss.backward(), head));
+        let of_epoch = self.items().div_ceil(self.order[0].len());
+        let epoch = (step + 1) as f64 / of_epoch as f64;
+        // The head reads vectors, and no token.
+        let (gradients, parts) = (sum.finish(), BTreeMap::from([("epoch", epoch)]));
+        Ok(StepGradients { loss: value, gradients, tokens: 0, parts })
+    }
+
+    fn validate(&self, head: &EngagementHead) -> Result<(f64, EngagementMeasures), TrainError> {
+        let measures = measures_of(head, &self.validation, self.objective)?;
+        Ok((measures.eval_loss, measures))
+    }
+
+    fn is_of_trunk(&self, _path: &str) -> bool {
+        false
+    }
+}
+
+impl EngagementLesson<'_> {
+    /// `[replies, features]`
+    fn features(&self, head: &EngagementHead, replies: &[usize]) -> Tensor<2> {
+        let rows = replies.iter().map(|&place| self.train.replies[place].features.as_slice());
+        let rows: Vec<f32> = rows.flatten().copied().collect();
+        let shape = [replies.len(), rows.len() / replies.len()];
+        Tensor::from_data(TensorData::new(rows, shape), &head.device())
+    }
+}

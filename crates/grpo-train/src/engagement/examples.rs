@@ -1,0 +1,105 @@
+//! Replies as an engagement model sees them.
+
+use std::collections::BTreeSet;
+
+use grpo_data::{PairRecord, PairSplit};
+use grpo_rewards::EngagementObjective;
+
+use super::preferences::{Preference, neighbours};
+use super::target::{Targets, engagement_score};
+use crate::TrainError;
+
+/// A reply to a tweet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngagementReply {
+    /// The tweet's id.
+    pub tweet: String,
+    /// What the head reads of both.
+    pub features: Vec<f32>,
+    /// [`engagement_score`].
+    pub score: f64,
+    /// By what replies to one tweet are compared: `reply_likes + 2 · reply_retweets`.
+    pub preference: f64,
+}
+
+/// Replies to train on, and to tweets that are held out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngagementData {
+    /// To train on.
+    pub train: Vec<EngagementReply>,
+    /// To choose the weights by.
+    pub validation: Vec<EngagementReply>,
+    /// To say how good they are.
+    pub test: Vec<EngagementReply>,
+}
+
+/// Of fewer replies a correlation says nothing: of 30 whose outputs are noise, one in 200 is above a half.
+const FEWEST_HELD_OUT: usize = 30;
+
+impl EngagementData {
+    /// `pairs` as `split` says, with the features of each.
+    ///
+    /// # Panics
+    /// Where there are not as many features as pairs.
+    pub fn new(pairs: &[PairRecord], features: Vec<Vec<f32>>, split: &PairSplit) -> Self {
+        assert_eq!(pairs.len(), features.len(), "features of each pair");
+        let reply = |&place: &usize| EngagementReply {
+            tweet: pairs[place].tweet_id.clone(),
+            features: features[place].clone(),
+            score: engagement_score(&pairs[place]),
+            preference: pairs[place].reply_likes as f64
+                + 2.0 * pairs[place].reply_retweets.unwrap_or(0) as f64,
+        };
+        let half = |places: &[usize]| places.iter().map(reply).collect();
+        Self {
+            train: half(&split.train),
+            validation: half(&split.validation),
+            test: half(&split.test),
+        }
+    }
+
+    /// Refuses what no figure could be believed of.
+    pub(super) fn check(&self) -> Result<(), TrainError> {
+        let halves = [("train", &self.train, 2), ("validation", &self.validation, FEWEST_HELD_OUT)];
+        let halves = halves.into_iter().chain([("test", &self.test, FEWEST_HELD_OUT)]);
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        for (half, replies, needed) in halves {
+            if replies.len() < needed {
+                return Err(TrainError::FewReplies { half, found: replies.len(), needed });
+            }
+            let own: BTreeSet<&str> = replies.iter().map(|reply| reply.tweet.as_str()).collect();
+            if let Some(tweet) = own.intersection(&seen).next() {
+                return Err(TrainError::TweetOnTwoSides { tweet: (*tweet).to_owned() });
+            }
+            seen.extend(own);
+        }
+        Ok(())
+    }
+}
+
+/// The replies of one side, and what is learned or measured of them.
+pub(super) struct Half<'a> {
+    pub(super) replies: &'a [EngagementReply],
+    /// Of each reply.
+    pub(super) targets: Vec<f64>,
+    pub(super) pairs: Vec<Preference>,
+}
+
+impl<'a> Half<'a> {
+    pub(super) fn new(
+        replies: &'a [EngagementReply],
+        targets: &Targets,
+        objective: &EngagementObjective,
+    ) -> Self {
+        let margin = match *objective {
+            EngagementObjective::Pairwise { margin } => margin,
+            EngagementObjective::Log { .. } | EngagementObjective::Rank => 0.0,
+        };
+        let pairs = neighbours(replies, margin);
+        Self { replies, targets: replies.iter().map(|it| targets.of(it.score)).collect(), pairs }
+    }
+
+    pub(super) fn tweets(&self) -> usize {
+        self.replies.iter().map(|reply| &reply.tweet).collect::<BTreeSet<_>>().len()
+    }
+}
