@@ -50,7 +50,7 @@ fn of_tokens(completion: &Completion, outcome: &Outcome, tokens: &TokenRecord) -
         reward: outcome.total(),
         outcome: kind,
         reason: outcome.failure().map(str::to_owned),
-        parts: parts.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        parts: parts.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
         advantage: 0.0,
         actions: completion.actions() as u32,
         finish: completion.finish(),

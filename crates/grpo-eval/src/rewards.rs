@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use grpo_rewards::Outcome;
+use grpo_rewards::{Outcome, PartName};
 
 use crate::means::{mean, standard_error};
 
@@ -16,18 +16,18 @@ pub struct RewardSummary {
     /// Its standard error.
     pub reward_error: f64,
     /// Mean of each part of the reward, over the completions that have it.
-    pub parts: BTreeMap<&'static str, f64>,
+    pub parts: BTreeMap<PartName, f64>,
 }
 
 impl RewardSummary {
     /// Means of nothing are NaN.
     pub fn of(outcomes: &[Outcome]) -> Self {
         let rewards: Vec<f64> = outcomes.iter().filter_map(Outcome::total).collect();
-        let mut parts: BTreeMap<&'static str, Vec<f64>> = BTreeMap::new();
+        let mut parts: BTreeMap<PartName, Vec<f64>> = BTreeMap::new();
         for outcome in outcomes {
             if let Outcome::Scored(scored) = outcome {
                 for (name, value) in &scored.parts {
-                    parts.entry(name).or_default().push(*value);
+                    parts.entry(name.clone()).or_default().push(*value);
                 }
             }
         }
@@ -46,7 +46,7 @@ pub struct RewardChange {
     /// Of the reward.
     pub reward: Change,
     /// Of each part that is on both sides.
-    pub parts: BTreeMap<&'static str, Change>,
+    pub parts: BTreeMap<PartName, Change>,
 }
 
 /// A mean difference, over the prompts that have the number on both sides; of a prompt with several completions, of its
@@ -76,7 +76,10 @@ impl RewardChange {
             Change::of_pairs(pairs)
         };
         let names = RewardSummary::of(before).parts.into_keys();
-        let of_part = |name| (name, change(&|outcome: &Outcome| outcome.part(name)));
+        let of_part = |name: PartName| {
+            let change = change(&|outcome: &Outcome| outcome.part(&name));
+            (name, change)
+        };
         Self { reward: change(&Outcome::total), parts: names.map(of_part).collect() }
     }
 }
@@ -96,8 +99,9 @@ mod tests {
 
     #[test]
     fn changes_are_of_pairs() {
-        let scored =
-            |value: f64, part| Outcome::Scored(Scored::new(vec![(1.0, value)], vec![part]));
+        let scored = |value: f64, (name, part): (&'static str, f64)| {
+            Outcome::Scored(Scored::new(vec![(1.0, value)], vec![(name.into(), part)]))
+        };
         let before = [scored(0.1, ("a", 1.0)), scored(0.9, ("a", 2.0)), Outcome::Abstained];
         let after = [scored(0.2, ("a", 3.0)), scored(1.2, ("b", 0.0)), scored(1.0, ("a", 1.0))];
         let change = RewardChange::of(&before, &after, 1);
@@ -121,7 +125,10 @@ mod tests {
 
     #[test]
     fn means_are_over_those_that_have_a_number() {
-        let scored = |value: f64, parts| Outcome::Scored(Scored::new(vec![(1.0, value)], parts));
+        let scored = |value: f64, parts: Vec<(&'static str, f64)>| {
+            let parts = parts.into_iter().map(|(name, part)| (name.into(), part));
+            Outcome::Scored(Scored::new(vec![(1.0, value)], parts.collect()))
+        };
         let outcomes = [
             scored(1.0, vec![("correct", 1.0)]),
             scored(0.0, vec![("correct", 0.0), ("answered", 1.0)]),
@@ -130,7 +137,7 @@ mod tests {
         let summary = RewardSummary::of(&outcomes);
         assert_eq!((summary.samples, summary.reward), (3, 0.5));
         assert!((summary.reward_error - 0.5).abs() < 1e-12, "{summary:?}");
-        assert_eq!(summary.parts, [("answered", 1.0), ("correct", 0.5)].into());
+        assert_eq!(summary.parts, [("answered".into(), 1.0), ("correct".into(), 0.5)].into());
         assert!(RewardSummary::of(&[]).reward.is_nan());
     }
 }

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::infill::Judge;
 use crate::{
-    AnswerReward, EmbedderConfig, EngagementDescription, EngagementError, EngagementModel,
-    InfillReward, LearnedReward, LogpWindow, MoleculeReward, PatternReward, Reward,
+    AnswerReward, EmbedderConfig, EmbedderConfigError, EngagementDescription, EngagementError,
+    EngagementModel, InfillReward, LearnedReward, LogpWindow, MoleculeReward, PatternReward,
+    Reward,
 };
 
 /// The section `[reward]`.
@@ -320,6 +321,9 @@ pub enum RewardConfigError {
         /// What it was.
         half_width: f64,
     },
+    /// An embedder that cannot be what is meant.
+    #[error(transparent)]
+    Embedder(#[from] EmbedderConfigError),
     /// No regular expression.
     #[error("reward.{key} = '{pattern}' is no regular expression: {fault}")]
     Pattern {

@@ -7,13 +7,18 @@ use burn::tensor::Device;
 use grpo_text::{Embedder, HashedNgrams};
 use serde::{Deserialize, Serialize};
 
-use crate::RewardConfigError;
+use crate::{FolderError, RewardConfigError, SentenceTransformers};
 
-/// What makes a vector of a text.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// What makes vectors of texts: a key `embedder`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EmbedderConfig {
-    /// Words and pieces of words.
+    /// An encoder from a folder of sentence-transformers. See [`SentenceTransformers`].
+    SentenceTransformers {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Counts of words and pieces of words, without a model. See [`HashedNgrams`].
     HashedNgrams {
         /// Numbers of a vector.
         #[serde(default = "default_width")]
@@ -21,34 +26,76 @@ pub enum EmbedderConfig {
     },
 }
 
+/// That of all-MiniLM-L6-v2.
 fn default_width() -> usize {
     384
 }
 
+/// With more, a vector is megabytes.
+const LARGEST_WIDTH: usize = 1 << 20;
+
+impl Default for EmbedderConfig {
+    /// The one that needs no files.
+    fn default() -> Self {
+        Self::HashedNgrams { width: default_width() }
+    }
+}
+
 impl EmbedderConfig {
-    /// The embedder.
+    /// Looks at the settings, and at no file.
     ///
     /// # Errors
-    /// Never, for now.
-    pub fn build(&self, _device: &Device) -> Result<Arc<dyn Embedder>, RewardConfigError> {
-        match self {
-            Self::HashedNgrams { width } => Ok(Arc::new(HashedNgrams::new(*width))),
+    /// A width of 0, or beyond a million.
+    pub fn check(&self) -> Result<(), RewardConfigError> {
+        match *self {
+            Self::HashedNgrams { width } if !(1..=LARGEST_WIDTH).contains(&width) => {
+                Err(EmbedderConfigError::Width { width }.into())
+            }
+            Self::HashedNgrams { .. } | Self::SentenceTransformers { .. } => Ok(()),
         }
     }
 
-    /// Its files.
+    /// The embedder that is asked for; a model is read, and lives on `device`.
     ///
     /// # Errors
-    /// Never, for now.
-    pub fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, RewardConfigError> {
-        Ok(Vec::new())
+    /// As [`Self::check`], and a folder that is missing or holds no encoder that can be run.
+    pub fn build(&self, device: &Device) -> Result<Arc<dyn Embedder>, RewardConfigError> {
+        self.check()?;
+        Ok(match self {
+            Self::HashedNgrams { width } => Arc::new(HashedNgrams::new(*width)),
+            Self::SentenceTransformers { folder } => Arc::new(
+                SentenceTransformers::load(folder, device).map_err(EmbedderConfigError::from)?,
+            ),
+        })
     }
 
-    /// Looks at the settings.
+    /// The files that it is made of, each with the key that names them.
     ///
     /// # Errors
-    /// Never, for now.
-    pub fn check(&self) -> Result<(), RewardConfigError> {
-        Ok(())
+    /// A folder that is missing or cannot be read.
+    pub fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, RewardConfigError> {
+        match self {
+            Self::HashedNgrams { .. } => Ok(Vec::new()),
+            Self::SentenceTransformers { folder } => {
+                let files = SentenceTransformers::files(folder);
+                let files = files.map_err(EmbedderConfigError::from)?.into_iter();
+                Ok(files.map(|path| ("embedder", path)).collect())
+            }
+        }
     }
+}
+
+/// An embedder that cannot be what is meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmbedderConfigError {
+    /// No numbers, or too many.
+    #[error("embedder.width = {width} must be from 1 to {LARGEST_WIDTH}")]
+    Width {
+        /// What it was.
+        width: usize,
+    },
+    /// No encoder.
+    #[error("embedder.folder: {0}")]
+    Folder(#[from] FolderError),
 }

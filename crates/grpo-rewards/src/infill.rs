@@ -9,7 +9,7 @@ use grpo_model::{ModelFolderError, SequenceScorer};
 use rayon::prelude::*;
 use serde_json::{Map, Value};
 
-use crate::{Outcome, Reward, Sample, Scored};
+use crate::{Outcome, PartName, Reward, Sample, Scored};
 
 /// `w_judge · (1 − judge) + w_recovery · recovery`, of a text whose blanks were filled.
 ///
@@ -122,7 +122,7 @@ impl InfillReward {
         ];
         Ok(Scored::new(
             terms.into_iter().filter(|(weight, _)| *weight > 0.0).collect(),
-            parts.into_iter().flatten().collect(),
+            parts.into_iter().flatten().map(|(name, value)| (name.into(), value)).collect(),
         ))
     }
 }
@@ -136,14 +136,18 @@ impl Reward for InfillReward {
         samples.par_iter().map(outcome).collect()
     }
 
-    fn parts(&self) -> Vec<&'static str> {
+    fn parts(&self) -> Vec<PartName> {
         let second = self.second_judge.is_some().then_some("second_judge");
-        ["judge", "recovery", "fill_entropy"].into_iter().chain(second).collect()
+        ["judge", "recovery", "fill_entropy"]
+            .into_iter()
+            .chain(second)
+            .map(PartName::from)
+            .collect()
     }
 
-    fn term_names(&self) -> Vec<&'static str> {
+    fn term_names(&self) -> Vec<PartName> {
         let all = [(self.judge_weight, "judge"), (self.recovery_weight, "recovery")];
-        all.into_iter().filter(|(weight, _)| *weight > 0.0).map(|(_, name)| name).collect()
+        all.into_iter().filter(|(weight, _)| *weight > 0.0).map(|(_, name)| name.into()).collect()
     }
 
     fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
@@ -366,7 +370,7 @@ mod tests {
             assert_eq!(reward.term_names().len(), scored.terms.len());
             assert_eq!(
                 reward.parts(),
-                scored.parts.iter().map(|(name, _)| *name).collect::<Vec<_>>()
+                scored.parts.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()
             );
         }
     }

@@ -11,16 +11,18 @@ mod infill;
 mod molecule;
 mod outcome;
 mod runner;
+mod sentence_transformers;
 mod text;
 
 pub use config::{RewardConfig, RewardConfigError};
-pub use embedder::EmbedderConfig;
+pub use embedder::{EmbedderConfig, EmbedderConfigError};
 pub use engagement::{
     EngagementDescription, EngagementError, EngagementFeatures, EngagementGate, EngagementMeasures,
     EngagementModel, EngagementObjective, EngagementReport, LearnedReward,
 };
 pub use infill::{InfillReward, Judge};
 pub use molecule::{LogpWindow, MoleculeReward};
-pub use outcome::{Outcome, Reward, Sample, Scored};
+pub use outcome::{Outcome, PartName, Reward, Sample, Scored};
 pub use runner::RewardRunner;
+pub use sentence_transformers::{FolderError, SentenceTransformers};
 pub use text::{AnswerReward, PatternReward};

@@ -3,7 +3,7 @@
 use grpo_chem::{Chematic, InvalidSmiles, Toolkit};
 use rayon::prelude::*;
 
-use crate::{Outcome, Reward, Sample, Scored};
+use crate::{Outcome, PartName, Reward, Sample, Scored};
 
 /// `w_qed · QED + w_sa · (10 − SA)/9 + w_logp · window(logP)`, and 0 for a string that is no molecule.
 ///
@@ -49,21 +49,22 @@ impl Reward for MoleculeReward {
                     error
                     @ (InvalidSmiles::Unsupported { .. } | InvalidSmiles::ToolkitPanic { .. }),
                 ) => Outcome::Failed { reason: format!("{smiles}: {error}") },
-                Err(_) => {
-                    Outcome::Scored(Scored::new(self.terms(0.0, 0.0, 0.0), vec![("valid", 0.0)]))
-                }
+                Err(_) => Outcome::Scored(Scored::new(
+                    self.terms(0.0, 0.0, 0.0),
+                    vec![("valid".into(), 0.0)],
+                )),
             })
             .collect()
     }
 
-    fn parts(&self) -> Vec<&'static str> {
+    fn parts(&self) -> Vec<PartName> {
         let logp = (self.logp > 0.0).then_some("logp");
-        ["valid", "qed", "sa"].into_iter().chain(logp).collect()
+        ["valid", "qed", "sa"].into_iter().chain(logp).map(PartName::from).collect()
     }
 
-    fn term_names(&self) -> Vec<&'static str> {
+    fn term_names(&self) -> Vec<PartName> {
         let all = [(self.qed, "qed"), (self.sa, "sa"), (self.logp, "logp")];
-        all.into_iter().filter(|(weight, _)| *weight > 0.0).map(|(_, name)| name).collect()
+        all.into_iter().filter(|(weight, _)| *weight > 0.0).map(|(_, name)| name.into()).collect()
     }
 }
 
@@ -72,9 +73,9 @@ impl MoleculeReward {
         let molecule = Chematic.parse(smiles)?;
         let properties = Chematic.properties(&molecule);
         let (qed, sa) = (grpo_chem::qed(&properties), Chematic.sa(&molecule)?);
-        let mut parts = vec![("valid", 1.0), ("qed", qed), ("sa", sa)];
+        let mut parts = vec![("valid".into(), 1.0), ("qed".into(), qed), ("sa".into(), sa)];
         if self.logp > 0.0 {
-            parts.push(("logp", properties.logp));
+            parts.push(("logp".into(), properties.logp));
         }
         let terms = self.terms(qed, (10.0 - sa) / 9.0, self.window.score(properties.logp));
         Ok(Scored::new(terms, parts))
@@ -142,7 +143,7 @@ mod tests {
     fn parts_are_those_that_outcomes_have() {
         for reward in [QED_AND_SA, MoleculeReward { logp: 0.5, ..QED_AND_SA }] {
             let Outcome::Scored(scored) = one(&reward, "CCO") else { panic!("a molecule") };
-            let names: Vec<&str> = scored.parts.iter().map(|(name, _)| *name).collect();
+            let names: Vec<PartName> = scored.parts.into_iter().map(|(name, _)| name).collect();
             assert_eq!(reward.parts(), names);
         }
     }

@@ -1,6 +1,11 @@
 //! What a reward sees of a completion, and what it says of it.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
+
+/// The name of a part or a term: the reward's own, or one that a configuration gives it.
+pub type PartName = Cow<'static, str>;
 
 /// A function from completions to scores.
 pub trait Reward: Send + Sync {
@@ -10,9 +15,10 @@ pub trait Reward: Send + Sync {
 
     /// The names of all parts that an outcome of it can have, in the order in which they are shown: the columns of the
     /// files that completions are written to.
-    fn parts(&self) -> Vec<&'static str>;
+    fn parts(&self) -> Vec<PartName>;
+
     /// Names of [`Scored::terms`], in their order; for metrics of each, where there are several.
-    fn term_names(&self) -> Vec<&'static str> {
+    fn term_names(&self) -> Vec<PartName> {
         Vec::new()
     }
 
@@ -64,12 +70,12 @@ pub struct Scored {
     /// for who aggregates them otherwise (GDPO).
     pub terms: Vec<(f64, f64)>,
     /// Parts by name, before weights. Not every completion has every part: an invalid molecule has no QED.
-    pub parts: Vec<(&'static str, f64)>,
+    pub parts: Vec<(PartName, f64)>,
 }
 
 impl Scored {
     /// The weighted sum of `terms`, made of `parts`.
-    pub fn new(terms: Vec<(f64, f64)>, parts: Vec<(&'static str, f64)>) -> Self {
+    pub fn new(terms: Vec<(f64, f64)>, parts: Vec<(PartName, f64)>) -> Self {
         Self { total: terms.iter().map(|(weight, value)| weight * value).sum(), terms, parts }
     }
 }

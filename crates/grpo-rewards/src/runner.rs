@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::{Outcome, Reward, Sample};
+use crate::{Outcome, PartName, Reward, Sample};
 
 /// Runs a reward so that it can neither stop nor hang the caller.
 #[derive(Clone)]
@@ -29,12 +29,12 @@ impl RewardRunner {
     }
 
     /// See [`Reward::term_names`].
-    pub fn term_names(&self) -> Vec<&'static str> {
+    pub fn term_names(&self) -> Vec<PartName> {
         self.reward.term_names()
     }
 
     /// Names of the parts that its outcomes can have.
-    pub fn parts(&self) -> Vec<&'static str> {
+    pub fn parts(&self) -> Vec<PartName> {
         self.reward.parts()
     }
 
@@ -98,7 +98,7 @@ mod tests {
             (self.0)(samples)
         }
 
-        fn parts(&self) -> Vec<&'static str> {
+        fn parts(&self) -> Vec<PartName> {
             vec![]
         }
     }

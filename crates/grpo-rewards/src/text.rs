@@ -3,7 +3,7 @@
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use crate::{Outcome, Reward, Sample, Scored};
+use crate::{Outcome, PartName, Reward, Sample, Scored};
 
 /// 1 where the completion gives the answer that the prompt's record has, 0 elsewhere.
 ///
@@ -23,8 +23,8 @@ impl Reward for AnswerReward {
         samples.iter().map(|sample| self.score_one(sample)).collect()
     }
 
-    fn parts(&self) -> Vec<&'static str> {
-        vec!["answered", "correct"]
+    fn parts(&self) -> Vec<PartName> {
+        vec!["answered".into(), "correct".into()]
     }
 
     fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
@@ -41,7 +41,7 @@ impl AnswerReward {
         let given = self.given(&sample.text);
         let correct = given.is_some_and(|given| is_same(given, &right));
         let found = f64::from(u8::from(given.is_some()));
-        verdict(correct, vec![("answered", found)])
+        verdict(correct, vec![("answered".into(), found)])
     }
 
     /// The answer of a prompt's record.
@@ -83,14 +83,14 @@ impl Reward for PatternReward {
         samples.iter().map(score).collect()
     }
 
-    fn parts(&self) -> Vec<&'static str> {
-        vec!["correct"]
+    fn parts(&self) -> Vec<PartName> {
+        vec!["correct".into()]
     }
 }
 
-fn verdict(correct: bool, mut parts: Vec<(&'static str, f64)>) -> Outcome {
+fn verdict(correct: bool, mut parts: Vec<(PartName, f64)>) -> Outcome {
     let value = f64::from(u8::from(correct));
-    parts.push(("correct", value));
+    parts.push(("correct".into(), value));
     Outcome::Scored(Scored::new(vec![(1.0, value)], parts))
 }
 
@@ -128,7 +128,7 @@ mod tests {
     fn parts_are_those_that_outcomes_have() {
         let names = |outcome: &Outcome| match outcome {
             Outcome::Scored(scored) => {
-                scored.parts.iter().map(|(name, _)| *name).collect::<Vec<_>>()
+                scored.parts.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()
             }
             other => panic!("{other:?}"),
         };

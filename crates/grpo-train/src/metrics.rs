@@ -51,7 +51,7 @@ impl Metrics {
     /// These, of a run whose other steps may have `names` too.
     #[cfg(test)]
     pub(crate) fn and_possible(mut self, names: &[&str]) -> Self {
-        self.possible = names.iter().map(|&name| name.to_owned()).collect();
+        self.possible = names.iter().map(|name| name.to_string()).collect();
         self
     }
 
@@ -142,7 +142,7 @@ impl Metrics {
             let name = report
                 .term_names
                 .get(place)
-                .map_or_else(|| format!("{}", place + 1), |&name| name.to_owned());
+                .map_or_else(|| format!("{}", place + 1), |name| name.to_string());
             self.push(format!("reward_share/{name}"), *share);
         }
         self.push(

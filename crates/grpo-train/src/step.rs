@@ -9,7 +9,7 @@ use grpo_data::{Group, Prompt, Purpose};
 use grpo_kernels::awake;
 use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_process::ResidentMemory;
-use grpo_rewards::{Outcome, RewardRunner, Sample};
+use grpo_rewards::{Outcome, PartName, RewardRunner, Sample};
 use grpo_rollout::{Decode, Sampler, StepKey};
 use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 
@@ -49,9 +49,9 @@ pub struct StepReport {
     /// Verdicts of the reward, group by group.
     pub outcomes: Vec<Outcome>,
     /// Names of the terms of a scored outcome, where there are several.
-    pub term_names: Vec<&'static str>,
+    pub term_names: Vec<PartName>,
     /// Names of all parts that a scored outcome can have, whether one of this step has them or not.
-    pub part_names: Vec<&'static str>,
+    pub part_names: Vec<PartName>,
     /// What they made of it.
     pub advantages: Advantages,
     /// Sums over tokens of all updates of the step.

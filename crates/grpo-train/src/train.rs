@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rewards::{Reward, RewardRunner};
+use grpo_rewards::{PartName, Reward, RewardRunner};
 use grpo_rollout::{Infilling, InfillingSettings, Rollout, RolloutSettings, Sampler};
 
 use crate::diversity_bonus::PART;
@@ -186,19 +186,19 @@ impl<M: LanguageModel> Grpo<M> {
     }
 
     /// The names of all parts that an outcome of a step can have: those of the reward, and of the bonus where there is one.
-    pub fn part_names(&self) -> Vec<&'static str> {
-        let bonus = self.bonus.as_ref().map(|_| PART);
+    pub fn part_names(&self) -> Vec<PartName> {
+        let bonus = self.bonus.as_ref().map(|_| PART.into());
         self.rewards.parts().into_iter().chain(bonus).collect()
     }
 
     /// Names of the terms of an outcome, where there are several.
-    pub(crate) fn term_names(&self) -> Vec<&'static str> {
+    pub(crate) fn term_names(&self) -> Vec<PartName> {
         let mut names = self.rewards.term_names();
         if self.bonus.is_some() {
             if names.is_empty() {
-                names.push("reward");
+                names.push("reward".into());
             }
-            names.push(PART);
+            names.push(PART.into());
         }
         names
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use grpo_model::Policy;
+use grpo_rewards::PartName;
 use grpo_run::{Event, EventKind, JsonLinesWriter, ReferenceChange, RunFolder, TensorBoard};
 use grpo_train::{
     Ending, GuardAction, Metrics, StepDone, TrainError, TrainObserver, Training, Trip,
@@ -206,7 +207,7 @@ struct Observer {
     files: StepFiles,
     events: JsonLinesWriter,
     /// Names of the parts of the reward.
-    parts: Vec<&'static str>,
+    parts: Vec<PartName>,
     monitor: Monitor,
     folder: RunFolder,
     save: SaveSection,
@@ -344,8 +345,9 @@ impl TrainObserver<Policy> for Observer {
         self.files.ledger.append(&report.ledger).map_err(observer_error)?;
         if is_due(step, self.save.completions_every) {
             let records = records(report, &self.writer.spec.codec);
+            let parts: Vec<&str> = self.parts.iter().map(AsRef::as_ref).collect();
             self.folder
-                .write_completions(u64::from(step), &records, &self.parts)
+                .write_completions(u64::from(step), &records, &parts)
                 .map_err(observer_error)?;
         }
         self.files.metrics.append(metrics).map_err(observer_error)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::EngagementModel;
-use crate::{Outcome, Reward, Sample, Scored};
+use crate::{Outcome, PartName, Reward, Sample, Scored};
 
 /// What an engagement model says of a reply (the completion) to a tweet (the field `tweet` of the prompt's record), 0..1; 0
 /// for a reply of nothing but space, which no past reply was.
@@ -52,8 +52,8 @@ impl Reward for LearnedReward {
             .collect()
     }
 
-    fn parts(&self) -> Vec<&'static str> {
-        vec![PART]
+    fn parts(&self) -> Vec<PartName> {
+        vec![PART.into()]
     }
 
     fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
@@ -77,7 +77,7 @@ impl LearnedReward {
 }
 
 fn scored(value: f64) -> Outcome {
-    Outcome::Scored(Scored::new(vec![(1.0, value)], vec![(PART, value)]))
+    Outcome::Scored(Scored::new(vec![(1.0, value)], vec![(PART.into(), value)]))
 }
 
 fn scored_or_failed(value: f64) -> Outcome {

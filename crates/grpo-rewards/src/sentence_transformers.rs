@@ -1,0 +1,296 @@
+//! Vectors of texts by an encoder from a folder of sentence-transformers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use grpo_data::TextTokenizer;
+use grpo_model::{Family, ModelFolder, SentenceEncoder, TokenBatch, weights_digest};
+use grpo_text::{EmbedError, Embedder};
+use rayon::prelude::*;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// The encoder of a folder that sentence-transformers reads (Reimers & Gurevych 2019, "Sentence-BERT"): a model of the
+/// BERT family, whose tokens' mean is the vector, at length 1. all-MiniLM-L6-v2 is one.
+///
+/// A text is read as sentence-transformers reads it: without white space at its ends, and where it has too many tokens,
+/// its first ones, with the marks around them. A text that is nothing but white space has a vector of zeros instead of
+/// that of its marks. Each text is read alone, so that its vector does not depend, to the last bit, on the texts beside it.
+pub struct SentenceTransformers {
+    encoder: SentenceEncoder,
+    tokenizer: TextTokenizer,
+    /// What the tokenizer puts in front of a text and behind it.
+    marks: [Vec<u32>; 2],
+    lower_case: bool,
+    /// Tokens of the longest text, the marks among them.
+    longest: usize,
+    width: usize,
+    identity: String,
+}
+
+impl fmt::Debug for SentenceTransformers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SentenceTransformers")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a folder has.
+const FILES: &str = "modules.json, config.json, tokenizer.json, model.safetensors, 1_Pooling/config.json and mostly sentence_bert_config.json";
+
+const MODULES: &str = "modules.json";
+const CONFIG: &str = "config.json";
+const TOKENIZER: &str = "tokenizer.json";
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+const LENGTH: &str = "sentence_bert_config.json";
+const PROMPTS: &str = "config_sentence_transformers.json";
+const WEIGHTS: &str = "model.safetensors";
+
+impl SentenceTransformers {
+    /// Reads a folder.
+    ///
+    /// # Errors
+    /// A folder or file that is missing or wrong; what this does not compute: another model than BERT's, another pooling
+    /// than the mean, a layer behind it.
+    pub fn load(folder: &Path, device: &Device) -> Result<Self, FolderError> {
+        let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
+        check_modules(folder)?;
+        let ModelFolder { spec, model } =
+            ModelFolder::load(folder, device).map_err(|error| fault(error.to_string()))?;
+        let family = spec.config.family();
+        if family != Family::Bert {
+            return Err(fault(format!(
+                "its model is of the family {}, and an encoder is of the family {}",
+                family.name(),
+                Family::Bert.name()
+            )));
+        }
+        let (width, context) = {
+            let description = model.description();
+            (description.width, description.context)
+        };
+        let weights = weights_digest(&model);
+        let encoder = SentenceEncoder::new(model).map_err(|error| fault(error.to_string()))?;
+        let tokenizer = TextTokenizer::from_file(&folder.join(TOKENIZER))
+            .map_err(|error| fault(error.to_string()))?;
+        let marks = marks(&tokenizer).map_err(fault)?;
+        let lengths: Lengths = read(folder, LENGTH)?.unwrap_or_default();
+        let of_tokenizer: OfTokenizer = read(folder, TOKENIZER_CONFIG)?.unwrap_or_default();
+        let of_tokenizer = of_tokenizer.model_max_length.map(|longest| longest as usize);
+        let longest = lengths.max_seq_length.or(of_tokenizer);
+        let longest = longest.map_or(context, |longest| longest.min(context));
+        let marked: usize = marks.iter().map(Vec::len).sum();
+        if longest <= marked {
+            return Err(fault(format!(
+                "its {LENGTH} has max_seq_length = {longest}, of which the marks around a text take {marked}"
+            )));
+        }
+        let lower_case = lengths.do_lower_case;
+        let identity =
+            format!(
+                "sentence_transformers:{weights}:{}:{longest}:{lower_case}",
+                blake3::hash(&std::fs::read(folder.join(TOKENIZER)).map_err(|error| {
+                    fault(format!("its {TOKENIZER} cannot be read: {error}"))
+                })?)
+            );
+        Ok(Self { encoder, tokenizer, marks, lower_case, longest, width, identity })
+    }
+
+    /// The files that an encoder in `folder` is made of.
+    ///
+    /// # Errors
+    /// A folder that is missing or has no `modules.json`.
+    pub fn files(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
+        let pooling = check_modules(folder)?;
+        let names = [MODULES, CONFIG, TOKENIZER, TOKENIZER_CONFIG, LENGTH, PROMPTS, WEIGHTS];
+        let paths = names.iter().map(|name| folder.join(name)).chain([pooling]);
+        Ok(paths.filter(|path| path.is_file()).collect())
+    }
+
+    /// The ids of a text with the marks around it; none of a text that is nothing but white space.
+    fn ids(&self, text: &str) -> Result<Option<Vec<u32>>, EmbedError> {
+        let trimmed = text.trim();
+        if trimmed.is_empty() {
+            return Ok(None);
+        }
+        let lower = self.lower_case.then(|| trimmed.to_lowercase());
+        let own = self.tokenizer.encode(lower.as_deref().unwrap_or(trimmed));
+        let mut own = own.map_err(|error| embed_error(text, error.to_string()))?;
+        let [front, back] = &self.marks;
+        own.truncate(self.longest - front.len() - back.len());
+        Ok(Some([front, &own, back].into_iter().flatten().copied().collect()))
+    }
+
+    fn vector(&self, text: &str) -> Result<Vec<f32>, EmbedError> {
+        let Some(ids) = self.ids(text)? else { return Ok(vec![0.0; self.width]) };
+        let vector = self.encoder.unit(&TokenBatch::from_iter([ids.as_slice()])).into_data();
+        let vector =
+            vector.try_to_vec::<f32>().map_err(|error| embed_error(text, error.to_string()))?;
+        match vector.iter().all(|number| number.is_finite()) {
+            true => Ok(vector),
+            false => Err(embed_error(text, "its vector is not finite".to_owned())),
+        }
+    }
+}
+
+impl Embedder for SentenceTransformers {
+    fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Equal texts are read once.
+    fn embed(&self, texts: &[&str]) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let distinct: Vec<&str> =
+            texts.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        let vectors: Vec<Vec<f32>> =
+            distinct.par_iter().map(|text| self.vector(text)).collect::<Result<_, _>>()?;
+        let of: BTreeMap<&str, Vec<f32>> = distinct.into_iter().zip(vectors).collect();
+        Ok(texts.iter().map(|text| of[text].clone()).collect())
+    }
+
+    fn identity(&self) -> String {
+        self.identity.clone()
+    }
+}
+
+fn embed_error(text: &str, fault: String) -> EmbedError {
+    EmbedError { text: text.chars().take(40).collect(), fault }
+}
+
+/// What the tokenizer puts in front of a text and behind it.
+fn marks(tokenizer: &TextTokenizer) -> Result<[Vec<u32>; 2], String> {
+    let ids = |text| -> Result<_, grpo_data::DataError> {
+        Ok((tokenizer.encode(text)?, tokenizer.encode_with_special(text)?))
+    };
+    let (own, marked) = ids("a").map_err(|error| error.to_string())?;
+    let at = marked.windows(own.len().max(1)).position(|window| window == own);
+    match at {
+        Some(at) => Ok([marked[..at].to_vec(), marked[at + own.len()..].to_vec()]),
+        None => Err(format!("its {TOKENIZER} does not put marks around a text, but changes it")),
+    }
+}
+
+/// Looks at what comes behind the model, and gives the file that says how tokens are pooled.
+fn check_modules(folder: &Path) -> Result<PathBuf, FolderError> {
+    let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
+    if !folder.is_dir() {
+        return Err(fault(format!(
+            "there is no such folder; a folder of sentence-transformers holds {FILES}"
+        )));
+    }
+    let modules: Vec<ListedModule> = read(folder, MODULES)?.ok_or_else(|| {
+        fault(format!("it has no {MODULES}; a folder of sentence-transformers holds {FILES}"))
+    })?;
+    // Old and new versions name them by other paths in front of the class.
+    let kinds: Vec<&str> =
+        modules.iter().map(|module| module.kind.rsplit('.').next().unwrap_or_default()).collect();
+    let pooling = match (kinds.as_slice(), modules.as_slice()) {
+        // The length is that of a unit vector in any case.
+        (
+            ["Transformer", "Pooling"] | ["Transformer", "Pooling", "Normalize"],
+            [model, pooling, ..],
+        ) if model.path.is_empty() => {
+            format!("{}/{CONFIG}", pooling.path)
+        }
+        _ => {
+            return Err(fault(format!(
+                "its {MODULES} lists {}; what can be run is a Transformer in the folder itself, Pooling, and perhaps Normalize",
+                kinds.join(", ")
+            )));
+        }
+    };
+    let found: Pooling =
+        read(folder, &pooling)?.ok_or_else(|| fault(format!("it has no {pooling}")))?;
+    if let Some(other) = found.other_than_mean() {
+        return Err(fault(format!(
+            "its {pooling} has {other}; what can be run is the mean of the tokens alone"
+        )));
+    }
+    let prompts: Prompts = read(folder, PROMPTS)?.unwrap_or_default();
+    if let Some(name) = prompts.default_prompt_name {
+        return Err(fault(format!(
+            "its {PROMPTS} puts the prompt '{name}' in front of each text, which is not supported"
+        )));
+    }
+    Ok(folder.join(pooling))
+}
+
+/// A file of JSON, where it is there.
+fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, FolderError> {
+    let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
+    match std::fs::read(folder.join(name)) {
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(read) => Ok(Some(read)),
+            Err(error) => Err(fault(format!("its {name} cannot be read: {error}"))),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(fault(format!("its {name} cannot be read: {error}"))),
+    }
+}
+
+/// An entry of `modules.json`.
+#[derive(Deserialize)]
+struct ListedModule {
+    path: String,
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// How tokens become one vector: a name in new versions, a switch each in old ones.
+#[derive(Deserialize)]
+struct Pooling {
+    pooling_mode: Option<Value>,
+    #[serde(flatten)]
+    others: Map<String, Value>,
+}
+
+impl Pooling {
+    fn other_than_mean(&self) -> Option<String> {
+        if let Some(mode) = &self.pooling_mode {
+            return (mode != "mean").then(|| format!("pooling_mode = {mode}"));
+        }
+        let mut switches = self.others.iter().filter(|(key, _)| key.starts_with("pooling_mode_"));
+        let wrong =
+            switches.find(|(key, on)| **on != Value::Bool(*key == "pooling_mode_mean_tokens"));
+        match wrong {
+            Some((key, on)) => Some(format!("{key} = {on}")),
+            None if self.others.contains_key("pooling_mode_mean_tokens") => None,
+            None => Some("no pooling_mode".to_owned()),
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Lengths {
+    max_seq_length: Option<usize>,
+    do_lower_case: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OfTokenizer {
+    /// Of some it is 1e30, which means none.
+    model_max_length: Option<f64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Prompts {
+    default_prompt_name: Option<String>,
+}
+
+/// A folder that no encoder can be made of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} cannot be used as a sentence encoder: {fault}", folder.display())]
+pub struct FolderError {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Why.
+    pub fault: String,
+}
