@@ -1,7 +1,7 @@
 //! A measure of diversity as sections of the configuration name it: `measure`, and `embedder` for the one that needs it.
 
 use burn::tensor::Device;
-use grpo_rewards::{EmbedderConfig, EmbedderConfigError};
+use grpo_rewards::{EmbedderConfig, RewardConfigError};
 use grpo_text::{Diversity, DiversityMeasure};
 
 use crate::TrainError;
@@ -44,6 +44,6 @@ pub(crate) fn build(
         .map_err(|_absent| TrainError::NoEmbedder { section: section.to_owned() })
 }
 
-fn refused(section: &str, fault: EmbedderConfigError) -> TrainError {
+fn refused(section: &str, fault: RewardConfigError) -> TrainError {
     TrainError::Embedder { section: section.to_owned(), fault }
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use burn::tensor::Tensor;
 use grpo_core::{AdvantageError, ConfigError};
 use grpo_model::{OtherParameters, WeightPrecision};
-use grpo_rewards::{EmbedderConfigError, RewardConfigError};
+use grpo_rewards::RewardConfigError;
 use grpo_rollout::RolloutError;
 
 /// A training that ended with a reason.
@@ -134,7 +134,7 @@ pub enum TrainError {
         /// Where in the configuration.
         section: String,
         /// What is wrong with it.
-        fault: EmbedderConfigError,
+        fault: RewardConfigError,
     },
     /// Completions that cannot be sampled in a supervised training.
     #[error("{section}: {fault}")]
