@@ -90,18 +90,17 @@ impl SampledEvaluation {
             batch_size: 256,
         };
         let device = model.device().inner();
-        let embedder =
-            diversity_measure::build_embedder(SECTION, settings.embedder.as_ref(), &device)?;
+        let embedder = settings.embedder.as_ref();
         let semantic = embedder.map(|embedder| {
-            let diversity = Diversity::new(DiversityMeasure::Semantic, Some(embedder));
-            diversity.expect("an embedder is given")
+            let measure = DiversityMeasure::Semantic;
+            diversity_measure::build(SECTION, measure, Some(embedder), &device)
         });
         Ok(Self {
             prompts,
             truths,
             rollout: Rollout::new(rollout, model, longest)
                 .map_err(|fault| TrainError::Samples { section: SECTION, fault })?,
-            semantic,
+            semantic: semantic.transpose()?,
             rows: settings.rows,
             codec: codec.clone(),
             seed,
