@@ -6,8 +6,8 @@ use anyhow::Context;
 use grpo_data::{PairRecord, SplitFractions, read_pairs, split_by_tweet};
 use grpo_model::EngagementHead;
 use grpo_rewards::{
-    EmbedderConfig, EngagementDescription, EngagementFeatures, EngagementGate,
-    EngagementMeasures, EngagementModel, EngagementObjective, EngagementReport,
+    EmbedderConfig, EngagementDescription, EngagementFeatures, EngagementGate, EngagementMeasures,
+    EngagementModel, EngagementObjective, EngagementReport,
 };
 use grpo_run::{DataFile, Existing, write_folder_atomically, write_manifest};
 use grpo_train::{
@@ -107,8 +107,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     for path in &read.files {
         files.push(DataFile::measure("pairs", path)?);
     }
-    for path in file.embedder.files()? {
-        files.push(DataFile::measure("embedder", &path)?);
+    for (role, path) in file.embedder.files()? {
+        files.push(DataFile::measure(role, &path)?);
     }
     let info = config::run_info(file.seed, files);
     let folder = create_run(&file.run, arguments.force, &config::resolved(&file)?, &info)?;
