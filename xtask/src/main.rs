@@ -4,6 +4,7 @@
 mod bench;
 mod ci;
 mod process;
+mod replies;
 mod test;
 mod tidy;
 mod train;
@@ -31,6 +32,7 @@ enum Command {
     /// Checks the rules of the house that the compiler doesn't know: one line a violation
     Tidy,
     Bench(bench::Bench),
+    MakeReplies(replies::MakeReplies),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Command::Ci => ci::ci(&root),
         Command::Tidy => tidy::tidy(&root),
         Command::Bench(bench) => bench::bench(&root, &bench),
+        Command::MakeReplies(make) => replies::make_replies(&root, &make),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use grpo_model::{StoredAs, WeightPrecision};
 
+use crate::commands::clean_data::CleanDataArguments;
 use crate::commands::fill::FillArguments;
+use crate::commands::split_data::SplitDataArguments;
 
 /// Group Relative Policy Optimization in one program.
 #[derive(Debug, Parser)]
@@ -79,6 +81,10 @@ pub(crate) enum Command {
     Init(InitArguments),
     /// Make a tokenizer from texts: byte-level byte pairs, with the special tokens of a chat
     TrainTokenizer(TokenizerArguments),
+    /// Split tweets and replies between the supervised phase and the GRPO phase: whole tweets, alike in engagement
+    SplitData(SplitDataArguments),
+    /// Filter, check and clean tweets and replies, and say of every pair that goes why it goes
+    CleanData(CleanDataArguments),
     /// Describe each molecule of a file as one row of CSV
     ///
     /// hba, hbd, rotatable, aromatic_rings and alerts are counted as QED counts them (RDKit's QED.properties), which

@@ -71,6 +71,8 @@ fn command(command: Command) -> anyhow::Result<()> {
         Command::Merge(arguments) => commands::merge::run(&arguments),
         Command::Init(arguments) => commands::init::run(&arguments),
         Command::TrainTokenizer(arguments) => commands::train_tokenizer::run(&arguments),
+        Command::SplitData(arguments) => commands::split_data::run(&arguments),
+        Command::CleanData(arguments) => commands::clean_data::run(&arguments),
         Command::Describe(arguments) => commands::describe::run(&arguments),
         Command::Selftest(arguments) => commands::selftest::run(&arguments),
     }

@@ -143,7 +143,7 @@ impl RewardConfig {
                 }
             }
             Self::Learned { embedder, .. } => {
-                embedder.as_ref().map_or(Ok(()), EmbedderConfig::check)
+                Ok(embedder.iter().try_for_each(EmbedderConfig::check)?)
             }
             _ => self.of_settings().map(drop),
         }
@@ -263,7 +263,7 @@ fn pattern(key: &'static str, text: &str) -> Result<Regex, RewardConfigError> {
 impl From<EngagementError> for RewardConfigError {
     fn from(error: EngagementError) -> Self {
         match error {
-            EngagementError::Embedder(error) => error,
+            EngagementError::Embedder(error) => Self::Embedder(error),
             error => Self::Engagement { fault: error.to_string() },
         }
     }

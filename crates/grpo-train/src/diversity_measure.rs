@@ -1,8 +1,10 @@
 //! A measure of diversity as sections of the configuration name it: `measure`, and `embedder` for the one that needs it.
 
+use std::sync::Arc;
+
 use burn::tensor::Device;
 use grpo_rewards::EmbedderConfig;
-use grpo_text::{Diversity, DiversityMeasure};
+use grpo_text::{Diversity, DiversityMeasure, Embedder};
 
 use crate::TrainError;
 
@@ -11,33 +13,54 @@ use crate::TrainError;
 /// # Errors
 /// These, and settings of the embedder that cannot be.
 pub(crate) fn check(
-    section: &str,
+    section: &'static str,
     measure: DiversityMeasure,
     embedder: Option<&EmbedderConfig>,
 ) -> Result<(), TrainError> {
     match (measure, embedder) {
-        (DiversityMeasure::Semantic, None) => {
-            Err(TrainError::NoEmbedder { section: section.to_owned() })
-        }
-        (DiversityMeasure::Semantic, Some(embedder)) => Ok(embedder.check()?),
+        (DiversityMeasure::Semantic, None) => Err(TrainError::NoEmbedder { section }),
         (DiversityMeasure::Bleu | DiversityMeasure::Distinct, Some(_)) => {
-            Err(TrainError::IdleEmbedder { section: section.to_owned() })
+            Err(TrainError::IdleEmbedder { section })
         }
-        (DiversityMeasure::Bleu | DiversityMeasure::Distinct, None) => Ok(()),
+        _ => check_embedder(section, embedder),
     }
+}
+
+/// Looks at the settings of an embedder, where there is one.
+///
+/// # Errors
+/// Settings that cannot be.
+pub(crate) fn check_embedder(
+    section: &'static str,
+    embedder: Option<&EmbedderConfig>,
+) -> Result<(), TrainError> {
+    let checked = embedder.into_iter().try_for_each(EmbedderConfig::check);
+    checked.map_err(|fault| TrainError::Embedder { section, fault })
 }
 
 /// The measure; the model of an embedder is read, and lives on `device`.
 ///
 /// # Errors
-/// As [`check`], and an embedder that cannot be built.
+/// As [`check`], and an embedder that cannot be read.
 pub(crate) fn build(
-    section: &str,
+    section: &'static str,
     measure: DiversityMeasure,
     embedder: Option<&EmbedderConfig>,
     device: &Device,
 ) -> Result<Diversity, TrainError> {
-    let embedder = embedder.map(|embedder| embedder.build(device)).transpose()?;
-    Diversity::new(measure, embedder)
-        .map_err(|_absent| TrainError::NoEmbedder { section: section.to_owned() })
+    Diversity::new(measure, build_embedder(section, embedder, device)?)
+        .map_err(|_absent| TrainError::NoEmbedder { section })
+}
+
+/// The embedder that a section asks for, where it asks for one.
+///
+/// # Errors
+/// One that cannot be read.
+pub(crate) fn build_embedder(
+    section: &'static str,
+    embedder: Option<&EmbedderConfig>,
+    device: &Device,
+) -> Result<Option<Arc<dyn Embedder>>, TrainError> {
+    let built = embedder.map(|embedder| embedder.build(device)).transpose();
+    built.map_err(|fault| TrainError::Embedder { section, fault })
 }

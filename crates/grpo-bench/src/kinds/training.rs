@@ -1,9 +1,9 @@
 //! Supervised training: forward, cross-entropy, backward, clipping and AdamW, through `pretrain`.
 
-use grpo_data::{CounterRng, Example, Examples, Purpose};
+use grpo_data::{Codec, CounterRng, Example, Examples, Purpose, SpecialIds};
 use grpo_model::Policy;
 use grpo_train::{
-    PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError, pretrain,
+    PretrainConfig, PretrainEvaluation, PretrainObserver, PretrainStep, TrainError, pretrain,
 };
 use serde_json::json;
 
@@ -47,7 +47,8 @@ impl Training {
 impl Measured for Training {
     fn run(&mut self) -> anyhow::Result<Repetition> {
         let mut times = Times::default();
-        pretrain(self.policy.clone(), &self.examples, &self.config, 1, &mut times)?;
+        let codec = Codec::of_ids(SpecialIds::default());
+        pretrain(self.policy.clone(), &codec, &self.examples, &self.config, 1, &mut times)?;
         let seconds = times.0.iter().skip(1).sum();
         Ok(Repetition { seconds, work: self.tokens, flops: Some(self.flops), details: None })
     }
@@ -63,7 +64,7 @@ impl PretrainObserver<Policy> for Times {
         Ok(())
     }
 
-    fn epoch(&mut self, _epoch: &PretrainEpoch, _model: &Policy) -> Result<(), TrainError> {
+    fn evaluated(&mut self, _: &PretrainEvaluation, _model: &Policy) -> Result<(), TrainError> {
         Ok(())
     }
 }

@@ -171,8 +171,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
 fn embedder_files(config: &PretrainConfig) -> anyhow::Result<Vec<DataFile>> {
     let mut files = Vec::new();
     for embedder in config.embedders() {
-        for path in embedder.files()? {
-            files.push(DataFile::measure("embedder", &path)?);
+        for (role, path) in embedder.files()? {
+            files.push(DataFile::measure(role, &path)?);
         }
     }
     Ok(files)

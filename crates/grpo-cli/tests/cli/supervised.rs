@@ -70,7 +70,7 @@ fn an_adapter_is_learned_beside_its_base() {
         );
         let losses: Vec<f64> = objects(&place.read("run/metrics.jsonl"))
             .iter()
-            .filter_map(|line| line.get("epoch_train_loss")?.as_f64())
+            .filter_map(|line| line.get("train_loss")?.as_f64())
             .collect();
         assert_eq!(losses.len(), 4);
         assert!(losses[3] < losses[0], "{family}: {losses:?}");
@@ -135,7 +135,7 @@ fn of_a_prompt_nothing_is_learned() {
     ]);
     let metrics = objects(&place.read("run/metrics.jsonl"));
     let number = |key: &str| metrics.iter().find_map(|line| line.get(key)?.as_f64()).unwrap();
-    let mut got = [number("step_train_loss"), number("epoch_valid_loss")];
+    let mut got = [number("step_train_loss"), number("eval_loss")];
     got.sort_by(f64::total_cmp);
     // 11 ends a text.
     let ended = records.map(|record| {

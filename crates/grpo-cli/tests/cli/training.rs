@@ -29,7 +29,7 @@ fn a_pretraining_leaves_a_model_and_its_record() {
     assert!(ended.stdout.ends_with("model        prior/model\n"), "{}", ended.stdout);
     let lines = metrics(&place, "prior");
     let losses: Vec<f64> =
-        lines.iter().filter_map(|line| line.get("epoch_valid_loss")?.as_f64()).collect();
+        lines.iter().filter_map(|line| line.get("eval_loss")?.as_f64()).collect();
     assert_eq!(losses.len(), 3);
     assert!(losses.iter().all(|loss| loss.is_finite()) && losses[2] < losses[0], "{losses:?}");
 

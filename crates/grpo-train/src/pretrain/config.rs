@@ -252,7 +252,7 @@ impl SampledEvalConfig {
         let tokens = self.max_new_tokens as f64;
         in_range("pretrain.eval.max_new_tokens", tokens, 1.0..=1e6)?;
         check_sampling("pretrain.eval", self.temperature, self.top_p)?;
-        Ok(self.embedder.iter().try_for_each(EmbedderConfig::check)?)
+        diversity_measure::check_embedder("pretrain.eval", self.embedder.as_ref())
     }
 }
 

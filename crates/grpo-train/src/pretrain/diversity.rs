@@ -18,6 +18,8 @@ use crate::diversity_measure;
 use crate::error::finite_loss;
 use crate::steps::GradientSum;
 
+const SECTION: &str = "pretrain.diversity";
+
 /// What a step's diversity term was.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DiversityStep {
@@ -70,12 +72,13 @@ impl DiversityTerm {
                     batch_size: generations * max_examples,
                 };
                 let longest = train.iter().map(|example| example.first_target).max().unwrap_or(1);
-                (*measure, embedder, Rollout::new(settings, model, longest)?)
+                let rollout = Rollout::new(settings, model, longest);
+                let refused = |fault| TrainError::Samples { section: SECTION, fault };
+                (*measure, embedder, rollout.map_err(refused)?)
             }
         };
         let device = model.device().inner();
-        let diversity =
-            diversity_measure::build("pretrain.diversity", measure, embedder.as_ref(), &device)?;
+        let diversity = diversity_measure::build(SECTION, measure, embedder.as_ref(), &device)?;
         let DiversityConfig::ScoreFunction { weight, max_examples, every, .. } = *settings else {
             unreachable!("the entropy has left already")
         };

@@ -10,6 +10,9 @@ use serde::Serialize;
 
 use super::config::{SampledEvalConfig, sampling};
 use crate::TrainError;
+use crate::diversity_measure;
+
+const SECTION: &str = "pretrain.eval";
 
 /// What completions of validation prompts are like. A mean is over prompts, and of a prompt over its completions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -86,16 +89,18 @@ impl SampledEvaluation {
                 .checked(model.vocabulary_size())?,
             batch_size: 256,
         };
-        let embedder = settings.embedder.as_ref();
-        let embedder = embedder.map(|embedder| embedder.build(&model.device().inner()));
-        let semantic = embedder.transpose()?.map(|embedder| {
+        let device = model.device().inner();
+        let embedder =
+            diversity_measure::build_embedder(SECTION, settings.embedder.as_ref(), &device)?;
+        let semantic = embedder.map(|embedder| {
             let diversity = Diversity::new(DiversityMeasure::Semantic, Some(embedder));
             diversity.expect("an embedder is given")
         });
         Ok(Self {
             prompts,
             truths,
-            rollout: Rollout::new(rollout, model, longest)?,
+            rollout: Rollout::new(rollout, model, longest)
+                .map_err(|fault| TrainError::Samples { section: SECTION, fault })?,
             semantic,
             rows: settings.rows,
             codec: codec.clone(),

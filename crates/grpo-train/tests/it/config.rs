@@ -196,33 +196,39 @@ fn pretraining_out_of_range() {
         warmup_epochs: 0.1,
         learning_rate_floor: 0.1,
         dropout: 0.0,
+        eval_every: 0,
+        patience: 0,
+        min_gain: 0.0,
         optimizer: optimizer(),
+        limits: None,
+        eval: None,
+        diversity: None,
     };
     good.check().unwrap();
     let refusal = |config: PretrainConfig| config.check().unwrap_err().to_string();
     for (config, expected) in [
         (
-            PretrainConfig { epochs: 0, ..good },
+            PretrainConfig { epochs: 0, ..good.clone() },
             "pretrain.epochs = 0 is out of range; expected 1 to 1000000",
         ),
         (
-            PretrainConfig { batch_size: 0, ..good },
+            PretrainConfig { batch_size: 0, ..good.clone() },
             "pretrain.batch_size = 0 is out of range; expected 1 to 1000000",
         ),
         (
-            PretrainConfig { micro_batch_tokens: Some(0), ..good },
+            PretrainConfig { micro_batch_tokens: Some(0), ..good.clone() },
             "pretrain.micro_batch_tokens = 0 is out of range; expected 1 to 1000000000",
         ),
         (
-            PretrainConfig { warmup_epochs: 3.0, ..good },
+            PretrainConfig { warmup_epochs: 3.0, ..good.clone() },
             "pretrain.warmup_epochs = 3 is out of range; expected 0 to 2",
         ),
         (
-            PretrainConfig { learning_rate_floor: -1.0, ..good },
+            PretrainConfig { learning_rate_floor: -1.0, ..good.clone() },
             "pretrain.learning_rate_floor = -1 is out of range; expected 0 to 1",
         ),
         (
-            PretrainConfig { dropout: 1.0, ..good },
+            PretrainConfig { dropout: 1.0, ..good.clone() },
             "pretrain.dropout = 1 is out of range; expected 0 to 0.9",
         ),
     ] {

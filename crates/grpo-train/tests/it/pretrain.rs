@@ -3,10 +3,10 @@
 use grpo_data::{Corpus, CorpusOptions, Examples, MoleculeRecord, Vocabulary};
 use grpo_model::Transformer;
 use grpo_train::{
-    PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError, pretrain,
+    PretrainConfig, PretrainEvaluation, PretrainObserver, PretrainStep, TrainError, pretrain,
 };
 
-use crate::support::{fresh_model, model, optimizer, parameters};
+use crate::support::{fresh_model, ids, model, optimizer, parameters};
 
 const CONFIG: fn() -> PretrainConfig = || PretrainConfig {
     epochs: 6,
@@ -16,7 +16,13 @@ const CONFIG: fn() -> PretrainConfig = || PretrainConfig {
     warmup_epochs: 0.1,
     learning_rate_floor: 0.1,
     dropout: 0.0,
+    eval_every: 0,
+    patience: 0,
+    min_gain: 0.0,
     optimizer: optimizer(),
+    limits: None,
+    eval: None,
+    diversity: None,
 };
 
 fn corpus() -> (Vocabulary, Examples) {
@@ -52,7 +58,7 @@ fn corpus() -> (Vocabulary, Examples) {
 struct Told {
     /// `(train_step, loss, norm, learning rate, tokens)`
     steps: Vec<(u64, f64, f64, f64, u64)>,
-    epochs: Vec<PretrainEpoch>,
+    epochs: Vec<PretrainEvaluation>,
 }
 
 impl PretrainObserver<Transformer> for Told {
@@ -65,8 +71,8 @@ impl PretrainObserver<Transformer> for Told {
         Ok(())
     }
 
-    fn epoch(&mut self, epoch: &PretrainEpoch, _: &Transformer) -> Result<(), TrainError> {
-        self.epochs.push(*epoch);
+    fn evaluated(&mut self, epoch: &PretrainEvaluation, _: &Transformer) -> Result<(), TrainError> {
+        self.epochs.push(epoch.clone());
         Ok(())
     }
 }
@@ -75,8 +81,8 @@ fn run(config: &PretrainConfig, seed: u64) -> (Told, Vec<f32>) {
     let (vocabulary, corpus) = corpus();
     let model = fresh_model(vocabulary.len());
     let mut told = Told::default();
-    let trained = pretrain(model, &corpus, config, seed, &mut told).unwrap();
-    (told, parameters(&trained))
+    let trained = pretrain(model, &ids(), &corpus, config, seed, &mut told).unwrap();
+    (told, parameters(&trained.model))
 }
 
 #[test]
@@ -88,9 +94,9 @@ fn the_loss_falls_from_that_of_equal_shares() {
     let first = told.steps[0].1;
     let equal_shares = (vocabulary.len() as f64).ln();
     assert!((first - equal_shares).abs() < 0.05, "{first}, not {equal_shares}");
-    let last = told.epochs[5];
-    assert!(last.epoch_train_loss < 0.6 * first, "{last:?}");
-    assert!(last.epoch_valid_loss < 0.7 * first, "{last:?}");
+    let last = &told.epochs[5];
+    assert!(last.train_loss < 0.6 * first, "{last:?}");
+    assert!(last.eval_loss < 0.7 * first, "{last:?}");
     // Each molecule and its end mark, in each epoch.
     let tokens: usize = corpus.train.iter().map(|example| example.targets().len()).sum();
     assert_eq!(told.steps[steps - 1].4, 6 * tokens as u64);
@@ -104,8 +110,8 @@ fn the_best_epoch_is_that_of_the_lowest_validation_loss() {
     let (told, _) = run(&config, 1);
     let mut lowest = f64::INFINITY;
     for epoch in &told.epochs {
-        assert_eq!(epoch.best, epoch.epoch_valid_loss < lowest);
-        lowest = lowest.min(epoch.epoch_valid_loss);
+        assert_eq!(epoch.best, epoch.eval_loss < lowest);
+        lowest = lowest.min(epoch.eval_loss);
     }
     assert!(told.epochs.iter().any(|epoch| !epoch.best), "the loss only fell");
 }
@@ -142,7 +148,7 @@ fn numbers_that_are_not_finite_end_the_training() {
     // Products of such weights are infinite.
     let model = model(vocabulary.len(), 1e30);
     let mut told = Told::default();
-    let error = pretrain(model, &corpus, &CONFIG(), 1, &mut told);
+    let error = pretrain(model, &ids(), &corpus, &CONFIG(), 1, &mut told);
     let error = error.err().unwrap();
     assert!(matches!(error, TrainError::Diverged { what: "loss", .. }), "{error:?}");
     assert!(error.to_string().ends_with(
@@ -158,12 +164,12 @@ fn an_observer_ends_the_training() {
         fn step(&mut self, _: &PretrainStep, _: u64) -> Result<(), TrainError> {
             Err(TrainError::Observer("the disk is full".into()))
         }
-        fn epoch(&mut self, _: &PretrainEpoch, _: &Transformer) -> Result<(), TrainError> {
+        fn evaluated(&mut self, _: &PretrainEvaluation, _: &Transformer) -> Result<(), TrainError> {
             unreachable!("the first step ended it")
         }
     }
     let (vocabulary, corpus) = corpus();
     let model = fresh_model(vocabulary.len());
-    let error = pretrain(model, &corpus, &CONFIG(), 1, &mut Full);
+    let error = pretrain(model, &ids(), &corpus, &CONFIG(), 1, &mut Full);
     assert_eq!(error.err().unwrap().to_string(), "the disk is full");
 }

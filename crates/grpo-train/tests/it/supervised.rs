@@ -5,10 +5,10 @@ use grpo_model::{
     Adapted, Adapter, Dropout, LanguageModel, LoraConfig, Policy, TokenBatch, Transformer,
 };
 use grpo_train::{
-    PretrainConfig, PretrainEpoch, PretrainObserver, PretrainStep, TrainError, pretrain,
+    PretrainConfig, PretrainEvaluation, PretrainObserver, PretrainStep, TrainError, pretrain,
 };
 
-use crate::support::{distance, model, optimizer, parameters};
+use crate::support::{distance, ids, model, optimizer, parameters};
 
 const VOCABULARY: usize = 12;
 
@@ -33,7 +33,13 @@ fn config() -> PretrainConfig {
         warmup_epochs: 0.0,
         learning_rate_floor: 1.0,
         dropout: 0.0,
+        eval_every: 0,
+        patience: 0,
+        min_gain: 0.0,
         optimizer: optimizer(),
+        limits: None,
+        eval: None,
+        diversity: None,
     }
 }
 
@@ -53,16 +59,16 @@ impl<M> PretrainObserver<M> for Told {
         Ok(())
     }
 
-    fn epoch(&mut self, epoch: &PretrainEpoch, _: &M) -> Result<(), TrainError> {
-        self.valid.push(epoch.epoch_valid_loss);
+    fn evaluated(&mut self, epoch: &PretrainEvaluation, _: &M) -> Result<(), TrainError> {
+        self.valid.push(epoch.eval_loss);
         Ok(())
     }
 }
 
 fn run<M: LanguageModel>(model: M, config: &PretrainConfig) -> (Told, M) {
     let mut told = Told::default();
-    let trained = pretrain(model, &examples(), config, 1, &mut told).unwrap();
-    (told, trained)
+    let trained = pretrain(model, &ids(), &examples(), config, 1, &mut told).unwrap();
+    (told, trained.model)
 }
 
 /// `−Σ log p / n` over the tokens that are to be predicted, one sequence at a time.
@@ -98,7 +104,8 @@ fn the_loss_is_that_of_the_tokens_behind_the_prompt() {
         "prompts change next to nothing"
     );
     for micro_batch_tokens in [None, Some(1), Some(2), Some(100)] {
-        let (told, _) = run(model.clone(), &PretrainConfig { micro_batch_tokens, ..config });
+        let (told, _) =
+            run(model.clone(), &PretrainConfig { micro_batch_tokens, ..config.clone() });
         assert_eq!((told.losses.len(), told.tokens), (1, 5 + 2 + 1 + 4 + 1));
         assert!((told.losses[0] - expected[0]).abs() < 1e-6, "{} {}", told.losses[0], expected[0]);
         assert!((told.valid[0] - expected[1]).abs() < 1e-6, "{} {}", told.valid[0], expected[1]);

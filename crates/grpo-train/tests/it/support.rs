@@ -105,6 +105,11 @@ pub(crate) fn config() -> GrpoConfig {
     }
 }
 
+/// What no file says is text.
+pub(crate) fn ids() -> Codec {
+    Codec::of_ids(Default::default())
+}
+
 pub(crate) fn optimizer() -> OptimizerConfig {
     OptimizerConfig {
         learning_rate: 1e-2,

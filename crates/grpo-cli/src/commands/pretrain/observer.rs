@@ -6,8 +6,8 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use grpo_model::Policy;
 use grpo_run::{Event, EventKind, JsonLinesWriter, RunFolder};
 use grpo_train::{
-    LimitAction, PretrainConfig, PretrainEnding, PretrainEvaluation, PretrainObserver,
-    PretrainStep, SampleRow, TrainError,
+    PretrainConfig, PretrainEnding, PretrainEvaluation, PretrainObserver, PretrainStep, SampleRow,
+    TrainError,
 };
 
 use crate::config;
