@@ -11,6 +11,7 @@ mod parquet;
 mod passages;
 mod prompts;
 mod record;
+mod replies;
 mod special;
 mod tokenizer;
 mod vocabulary;
