@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use super::grammar::{Grammar, Piece, Template, Topic};
+use super::grammar::{Grammar, Person, Piece, Template, Topic};
 use super::random::Random;
 
 /// A line of the corpus.
@@ -168,9 +168,10 @@ fn fill(template: &Template, topic: &Topic, chosen: &mut Chosen, random: &mut Ra
                     text.truncate(text.len() - 1);
                     text.push_str("n ");
                 }
-                match slot.to_you {
-                    true => text.push_str(&said_to_you(words)),
-                    false => text.push_str(words),
+                match slot.person {
+                    Person::AsItIs => text.push_str(words),
+                    Person::ToYou => text.push_str(&said_to_you(words)),
+                    Person::OfMe => text.push_str(&said_of_me(words)),
                 }
             }
         }
@@ -195,6 +196,29 @@ fn said_to_you(text: &str) -> String {
         });
     }
     words.join(" ")
+}
+
+/// What somebody is told, as they say it of themselves: "keep a book in your bag" is "keep a book in my bag".
+fn said_of_me(text: &str) -> String {
+    const BEFORE_ME: [&str; 12] = [
+        "to", "for", "with", "of", "at", "behind", "from", "near", "watch", "help", "tell", "after",
+    ];
+    let told: Vec<&str> = text.split(' ').collect();
+    let words = told.iter().enumerate().map(|(place, word)| {
+        let before = place.checked_sub(1).map(|place| told[place]);
+        match *word {
+            "you" if place + 1 == told.len() || before.is_some_and(|b| BEFORE_ME.contains(&b)) => {
+                "me"
+            }
+            "you" => "I",
+            "are" if before == Some("you") => "am",
+            "your" => "my",
+            "yours" => "mine",
+            "yourself" => "myself",
+            other => other,
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Every sentence begins with a capital.
@@ -292,6 +316,19 @@ mod tests {
     }
 
     #[test]
+    fn said_of_me_turns_them_back() {
+        let check = |text, expect| assert_eq!(said_of_me(text), expect);
+        check("keep a book in your bag", "keep a book in my bag");
+        check("let the cat come to you", "let the cat come to me");
+        check("rest when you are sick", "rest when I am sick");
+        check("put a lamp in front of you now", "put a lamp in front of me now");
+        check(
+            "pay yourself before you spend what is yours",
+            "pay myself before I spend what is mine",
+        );
+    }
+
+    #[test]
     fn sentences_begin_with_capitals() {
         assert_eq!(
             with_capitals("one. two! 3 is x? \"four\" e.g.x"),
@@ -324,9 +361,9 @@ mod tests {
         let words: Vec<&str> = text.split([' ', '.', ',', '!', '?']).collect();
         for pair in words.windows(2) {
             let vowel = pair[1].starts_with(['a', 'e', 'i', 'o', 'u']);
-            let sounds = ["one", "once", "use", "used", "useful", "usual", "uniform", "European"];
+            let sounds = ["one", "once", "use", "used", "useful", "usual", "uniform", "ukulele"];
             let vowel = match pair[1] {
-                "hour" | "honest" | "hours" => true,
+                "hour" | "hours" | "honest" | "AI" => true,
                 word if sounds.contains(&word) || word.starts_with("one-") => false,
                 _ => vowel,
             };

@@ -3,11 +3,11 @@
 //! With z a standard normal number, each drawn anew:
 //!
 //! - a tweet has `400 · e^(0.8 z)` likes, and `0.12 · e^(0.4 z)` times as many retweets;
-//! - a reply of quality q has `⌊likes of the tweet · 0.0065 · e^(0.65 q + 0.85 z)⌋` likes: the better ones ten times those
+//! - a reply of quality q has `⌊likes of the tweet · 0.008 · e^(0.65 q + 0.85 z)⌋` likes: the better ones ten times those
 //!   of the poor, on the average, with much noise, a heavy tail, and ties and zeros among the poor; and `0.06 · e^(0.6 z)`
 //!   times as many retweets;
 //! - who replies has `1,800 · e^(1.1 z)` followers, the same in all of their replies, and replies `5,400 · e^(1.4 z)` seconds
-//!   after the tweet; one in ten replies is by the one who replies to everything.
+//!   after the tweet; one in twenty replies is by the one who replies to everything.
 //!
 //! Most records pass the usual filters of a collection, some fail them, so that filters have something to do.
 
@@ -49,11 +49,11 @@ pub(super) fn records(written: &[Written], seed: u64) -> Vec<Record> {
         for reply in &tweet.replies {
             let number = records.len();
             let mut random = Random::new(seed, [2, number as u64]);
-            let part = random.log_normal(0.0065, 0.85) * (0.65 * f64::from(reply.quality)).exp();
+            let part = random.log_normal(0.008, 0.85) * (0.65 * f64::from(reply.quality)).exp();
             let reply_likes = (likes * part).floor();
             let reply_retweets = (reply_likes * random.log_normal(0.06, 0.6)).floor();
             let after = random.log_normal(5_400.0, 1.4).round().max(1.0) as u64;
-            let reply_author = match random.below(10) {
+            let reply_author = match random.below(20) {
                 0 => WRITERS,
                 _ => WRITERS + 1 + random.below(REPLIERS),
             };
@@ -83,12 +83,14 @@ pub(super) fn records(written: &[Written], seed: u64) -> Vec<Record> {
     records
 }
 
+type Passes<'a> = &'a dyn Fn(&Record) -> bool;
+
 /// What one wants to know of the records before they are used.
 pub(super) fn summary(records: &[Record]) -> String {
     let count = |keep: &dyn Fn(&Record) -> bool| records.iter().filter(|r| keep(r)).count();
     let mut by_author = std::collections::BTreeMap::<&str, usize>::new();
     records.iter().for_each(|r| *by_author.entry(&r.reply_author).or_default() += 1);
-    let filters: [(&str, &dyn Fn(&Record) -> bool); 8] = [
+    let filters: [(&str, Passes); 8] = [
         ("tweet likes 100 to 2,000", &|r| (100..=2_000).contains(&r.tweet_likes)),
         ("tweet retweets 10 to 500", &|r| (10..=500).contains(&r.tweet_retweets)),
         ("reply likes 5 to 500", &|r| (5..=500).contains(&r.reply_likes)),
