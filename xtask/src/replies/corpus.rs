@@ -42,7 +42,7 @@ pub(super) fn pairs(grammar: &Grammar, count: usize, seed: u64) -> Result<Vec<Pa
         let mut chosen = Chosen::new();
         let tweet = &grammar.tweets[template];
         let text = fill(&tweet.text, &grammar.topics[topic], &mut chosen, &mut random);
-        if !TWEET_CHARACTERS.contains(&text.len()) || tweets.contains(&text) {
+        if !TWEET_CHARACTERS.contains(&text.len()) || stutters(&text) || tweets.contains(&text) {
             continue;
         }
         let mut replies = BTreeSet::new();
@@ -104,7 +104,7 @@ const GOOD_REPLY_CHARACTERS: std::ops::RangeInclusive<usize> = 50..=150;
 /// The entries that a pair has taken, by list and number.
 type Chosen = BTreeMap<(usize, u8), usize>;
 
-/// A reply and its template; none where ten draws all had the wrong length.
+/// A reply and its template; none where ten draws all had the wrong length, or a word twice in a row.
 fn reply(
     grammar: &Grammar,
     topic: usize,
@@ -126,7 +126,8 @@ fn reply(
                 fill(&reply.text, other, &mut Chosen::new(), random)
             }
         };
-        if quality < 3 || GOOD_REPLY_CHARACTERS.contains(&text.len()) {
+        let long_enough = quality < 3 || GOOD_REPLY_CHARACTERS.contains(&text.len());
+        if long_enough && !(reply.text.capitals && stutters(&text)) {
             return Some((text, place));
         }
     }
@@ -164,6 +165,7 @@ fn fill(template: &Template, topic: &Topic, chosen: &mut Chosen, random: &mut Ra
                 if ["a", "A"].contains(&text.rsplit(' ').nth(1).unwrap_or_default())
                     && text.ends_with(' ')
                     && words.starts_with(['a', 'e', 'i', 'o', 'u'])
+                    && !["uk", "uni", "use", "one"].iter().any(|start| words.starts_with(start))
                 {
                     text.truncate(text.len() - 1);
                     text.push_str("n ");
@@ -177,6 +179,12 @@ fn fill(template: &Template, topic: &Topic, chosen: &mut Chosen, random: &mut Ra
         }
     }
     if template.capitals { with_capitals(&text) } else { text }
+}
+
+/// Whether a word is there twice in a row, as where "the night before" comes before "before lunch".
+fn stutters(text: &str) -> bool {
+    let words: Vec<&str> = text.split(' ').collect();
+    words.windows(2).any(|two| two[0] == two[1])
 }
 
 /// What somebody says of themselves, as another says it to them: "I lost my keys" is "you lost your keys".
@@ -344,6 +352,7 @@ mod tests {
         let distinct: BTreeSet<_> = made.iter().map(|pair| (&pair.tweet, &pair.reply)).collect();
         assert_eq!(distinct.len(), made.len());
         for pair in &made {
+            let raw = !grammar.replies[pair.made_by.1].text.capitals;
             for text in [&pair.tweet, &pair.reply] {
                 for bad in
                     ["  ", " ,", " .", " ?", " !", "{", "}", "|", "..", ",.", "the the ", "my my "]
@@ -351,6 +360,9 @@ mod tests {
                     assert!(!text.contains(bad), "{bad:?} in {text}");
                 }
                 assert_eq!(text.trim(), text);
+                let words: Vec<&str> = text.split(' ').collect();
+                let twice = words.windows(2).find(|two| two[0] == two[1]);
+                assert!(twice.is_none() || *text == pair.reply && raw, "{twice:?} in {text}");
                 articles_agree(text);
             }
         }
