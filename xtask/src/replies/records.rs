@@ -199,7 +199,13 @@ mod tests {
     #[test]
     fn they_are_a_function_of_the_seed() {
         assert_eq!(records(&some(), 1), records(&some(), 1));
-        assert_ne!(records(&some(), 1), records(&some(), 2));
+        let likes = |seed| {
+            let mut made = records(&some(), seed);
+            made.sort_by(|a, b| a.reply_id.cmp(&b.reply_id));
+            (made[0].tweet_likes, made[0].reply_time_diff_seconds)
+        };
+        assert_ne!(likes(1).0, likes(2).0);
+        assert_ne!(likes(1).1, likes(2).1);
     }
 
     #[test]
