@@ -15,6 +15,7 @@ mod metrics;
 mod optimizer;
 mod oracle;
 mod passages;
+mod polychromic;
 mod pretrain;
 mod references;
 mod sampler_check;
