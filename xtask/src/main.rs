@@ -4,6 +4,8 @@
 mod bench;
 mod ci;
 mod process;
+mod replies;
+mod split_data;
 mod test;
 mod tidy;
 mod train;
@@ -25,12 +27,14 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Train(train::Train),
+    SplitData(split_data::SplitData),
     Test(test::Test),
     /// Every check that a change must pass: format, tidy, clippy, docs, tests; stops at the first failure
     Ci,
     /// Checks the rules of the house that the compiler doesn't know: one line a violation
     Tidy,
     Bench(bench::Bench),
+    MakeReplies(replies::MakeReplies),
 }
 
 fn main() -> ExitCode {
@@ -38,10 +42,12 @@ fn main() -> ExitCode {
     let root = workspace::root();
     let done = match command {
         Command::Train(train) => train::train(&root, train),
+        Command::SplitData(split) => split_data::split_data(&root, split),
         Command::Test(test) => test::test(&root, &test),
         Command::Ci => ci::ci(&root),
         Command::Tidy => tidy::tidy(&root),
         Command::Bench(bench) => bench::bench(&root, &bench),
+        Command::MakeReplies(make) => replies::make_replies(&root, &make),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use grpo_model::{StoredAs, WeightPrecision};
 
+use crate::commands::clean_data::CleanDataArguments;
 use crate::commands::fill::FillArguments;
+use crate::commands::split_data::SplitDataArguments;
 
 /// Group Relative Policy Optimization in one program.
 #[derive(Debug, Parser)]
@@ -39,6 +41,11 @@ pub(crate) enum Command {
     /// From natural texts, and from texts with blanks that the infiller filled. On held-out texts the judge is held against
     /// the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.
     TrainJudge(RunArguments),
+    /// Train an engagement model, which says how well a reply to a tweet will be received
+    ///
+    /// A small head learns from past replies and their likes, on vectors of a frozen embedder. On held-out tweets it is held
+    /// against the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.
+    TrainEngagement(RunArguments),
     /// Say what moved the policy in a step of a run, and why nothing else did
     ///
     /// From the files of the run alone. First in words: why the loss is 0, where it is. Then each group, with what each of
@@ -74,6 +81,10 @@ pub(crate) enum Command {
     Init(InitArguments),
     /// Make a tokenizer from texts: byte-level byte pairs, with the special tokens of a chat
     TrainTokenizer(TokenizerArguments),
+    /// Split tweets and replies between the supervised phase and the GRPO phase: whole tweets, alike in engagement
+    SplitData(SplitDataArguments),
+    /// Filter, check and clean tweets and replies, and say of every pair that goes why it goes
+    CleanData(CleanDataArguments),
     /// Describe each molecule of a file as one row of CSV
     ///
     /// hba, hbd, rotatable, aromatic_rings and alerts are counted as QED counts them (RDKit's QED.properties), which

@@ -59,6 +59,7 @@ fn command(command: Command) -> anyhow::Result<()> {
         Command::Train(arguments) => commands::train::run(&arguments),
         Command::Trial(arguments) => commands::trial::run(&arguments),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),
+        Command::TrainEngagement(arguments) => commands::train_engagement::run(&arguments),
         Command::TrainJudge(arguments) => commands::train_judge::run(&arguments),
         Command::Explain(arguments) => commands::explain::run(&arguments),
         Command::Replay(arguments) => commands::replay::run(&arguments),
@@ -70,6 +71,8 @@ fn command(command: Command) -> anyhow::Result<()> {
         Command::Merge(arguments) => commands::merge::run(&arguments),
         Command::Init(arguments) => commands::init::run(&arguments),
         Command::TrainTokenizer(arguments) => commands::train_tokenizer::run(&arguments),
+        Command::SplitData(arguments) => commands::split_data::run(&arguments),
+        Command::CleanData(arguments) => commands::clean_data::run(&arguments),
         Command::Describe(arguments) => commands::describe::run(&arguments),
         Command::Selftest(arguments) => commands::selftest::run(&arguments),
     }

@@ -11,9 +11,9 @@ use grpo_model::{Frozen, LoraConfig, Policy, WeightPrecision};
 use grpo_report::SuccessCriteria;
 use grpo_rewards::{Reward, RewardConfig};
 use grpo_train::{
-    AdvantageSettings, DiversityBonus, DiversityBonusConfig, EvalConfig, GrpoConfig, GuardConfig,
-    LossSettings, OptimizerConfig, Parts, ReferenceFrom, ReferenceSettings, SamplerCheck,
-    SamplingConfig, ScheduleConfig, TrainConfig,
+    AdvantageSettings, DiversityBonusConfig, EvalConfig, GrpoConfig, GuardConfig, LossSettings,
+    OptimizerConfig, Parts, ReferenceFrom, ReferenceSettings, SamplerCheck, SamplingConfig,
+    ScheduleConfig, TrainConfig,
 };
 use serde::{Deserialize, Serialize};
 

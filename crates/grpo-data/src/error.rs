@@ -1,6 +1,7 @@
 //! Everything that a user's data can get wrong, as one enum.
 
 use crate::{BLANK, PassageUnit, RecordReport};
+use grpo_text::EmbedError;
 use serde_json::Value;
 use std::fmt;
 use std::path::PathBuf;
@@ -469,6 +470,9 @@ pub enum DataError {
         /// Parts that are not to be empty.
         parts: usize,
     },
+    /// A text that cannot be compared with others.
+    #[error(transparent)]
+    NoVector(EmbedError),
     /// Pairs of a file, and none of them short enough.
     #[error("no pair of `{path}` can be used: {report}")]
     NoUsablePairs {

@@ -56,8 +56,11 @@ pub use record::{
 };
 pub use record_files::{ExampleFile, PromptFile, RecordReport};
 pub use replies::{
-    PairFault, PairFile, PairRecord, PairReport, PairSplit, PairSummary, Quartiles, ReplyExamples,
-    ReplyPrompts, ReplyTemplate, SkippedLine, SplitFractions, Spread, read_pairs, split_by_tweet,
+    CleanedPairs, CleaningPlan, CleaningReport, CleaningRules, CollectionFilter, MOST_DIFFERENCE,
+    PairFault, PairFile, PairRecord, PairReport, PairSplit, PairSummary, PhaseSplit,
+    PhaseStatistics, PhaseSummary, QuartileShares, Quartiles, Reason, RejectedPair, ReplyExamples,
+    ReplyPrompts, ReplyTemplate, SkippedLine, SplitFractions, Spread, TestResult, ValidationRules,
+    clean_reply, quality, read_pairs, split_by_tweet, split_phases,
 };
 pub use rng::{CounterRng, Purpose};
 pub use smiles_tokens::{SmilesTokens, smiles_tokens};

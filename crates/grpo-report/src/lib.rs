@@ -6,6 +6,7 @@
 //! nothing and runs no script.
 
 mod chart;
+mod distributions;
 mod error;
 mod page;
 mod panels;
@@ -15,6 +16,7 @@ mod series;
 mod stages;
 mod success;
 
+pub use distributions::{Scores, distributions};
 pub use error::ReportError;
 pub use page::render;
 pub use run_data::RunData;

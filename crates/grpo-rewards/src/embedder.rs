@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use grpo_text::{Embedder, HashedNgrams};
 use serde::{Deserialize, Serialize};
 
-use crate::{FolderError, RewardConfigError, SentenceTransformers};
+use crate::{FolderError, SentenceTransformers};
 
 /// What makes vectors of texts: a key `embedder`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,10 +46,10 @@ impl EmbedderConfig {
     ///
     /// # Errors
     /// A width of 0, or beyond a million.
-    pub fn check(&self) -> Result<(), RewardConfigError> {
+    pub fn check(&self) -> Result<(), EmbedderConfigError> {
         match *self {
             Self::HashedNgrams { width } if !(1..=LARGEST_WIDTH).contains(&width) => {
-                Err(EmbedderConfigError::Width { width }.into())
+                Err(EmbedderConfigError::Width { width })
             }
             Self::HashedNgrams { .. } | Self::SentenceTransformers { .. } => Ok(()),
         }
@@ -59,13 +59,13 @@ impl EmbedderConfig {
     ///
     /// # Errors
     /// As [`Self::check`], and a folder that is missing or holds no encoder that can be run.
-    pub fn build(&self, device: &Device) -> Result<Arc<dyn Embedder>, RewardConfigError> {
+    pub fn build(&self, device: &Device) -> Result<Arc<dyn Embedder>, EmbedderConfigError> {
         self.check()?;
         Ok(match self {
             Self::HashedNgrams { width } => Arc::new(HashedNgrams::new(*width)),
-            Self::SentenceTransformers { folder } => Arc::new(
-                SentenceTransformers::load(folder, device).map_err(EmbedderConfigError::from)?,
-            ),
+            Self::SentenceTransformers { folder } => {
+                Arc::new(SentenceTransformers::load(folder, device)?)
+            }
         })
     }
 
@@ -73,12 +73,11 @@ impl EmbedderConfig {
     ///
     /// # Errors
     /// A folder that is missing or cannot be read.
-    pub fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, RewardConfigError> {
+    pub fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, EmbedderConfigError> {
         match self {
             Self::HashedNgrams { .. } => Ok(Vec::new()),
             Self::SentenceTransformers { folder } => {
-                let files = SentenceTransformers::files(folder);
-                let files = files.map_err(EmbedderConfigError::from)?.into_iter();
+                let files = SentenceTransformers::files(folder)?.into_iter();
                 Ok(files.map(|path| ("embedder", path)).collect())
             }
         }

@@ -2,6 +2,8 @@
 
 mod description;
 mod learned;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use burn::tensor::Device;
 use grpo_model::EngagementHead;
 use grpo_text::{EmbedError, Embedder};
 
-use crate::{EmbedderConfig, RewardConfigError};
+use crate::{EmbedderConfig, EmbedderConfigError};
 
 pub use self::description::{
     EngagementDescription, EngagementFeatures, EngagementGate, EngagementMeasures,
@@ -53,7 +55,7 @@ pub enum EngagementError {
     Weights(#[from] grpo_model::ModelError),
     /// What makes the vectors.
     #[error(transparent)]
-    Embedder(#[from] RewardConfigError),
+    Embedder(#[from] EmbedderConfigError),
     /// Vectors of another embedder mean something else.
     #[error(
         "{}: the model was trained on vectors of {expected}, and the embedder makes those of {found}; name the embedder that it was trained with, or train it again",

@@ -1,7 +1,7 @@
 //! A measure of diversity as sections of the configuration name it: `measure`, and `embedder` for the one that needs it.
 
 use burn::tensor::Device;
-use grpo_rewards::{EmbedderConfig, RewardConfigError};
+use grpo_rewards::EmbedderConfig;
 use grpo_text::{Diversity, DiversityMeasure};
 
 use crate::TrainError;
@@ -11,19 +11,17 @@ use crate::TrainError;
 /// # Errors
 /// These, and settings of the embedder that cannot be.
 pub(crate) fn check(
-    section: &str,
+    section: &'static str,
     measure: DiversityMeasure,
     embedder: Option<&EmbedderConfig>,
 ) -> Result<(), TrainError> {
     match (measure, embedder) {
-        (DiversityMeasure::Semantic, None) => {
-            Err(TrainError::NoEmbedder { section: section.to_owned() })
-        }
+        (DiversityMeasure::Semantic, None) => Err(TrainError::NoEmbedder { section }),
         (DiversityMeasure::Semantic, Some(embedder)) => {
-            embedder.check().map_err(|fault| refused(section, fault))
+            embedder.check().map_err(|fault| TrainError::Embedder { section, fault })
         }
         (DiversityMeasure::Bleu | DiversityMeasure::Distinct, Some(_)) => {
-            Err(TrainError::IdleEmbedder { section: section.to_owned() })
+            Err(TrainError::IdleEmbedder { section })
         }
         (DiversityMeasure::Bleu | DiversityMeasure::Distinct, None) => Ok(()),
     }
@@ -32,18 +30,14 @@ pub(crate) fn check(
 /// The measure; the model of an embedder is read, and lives on `device`.
 ///
 /// # Errors
-/// As [`check`], and an embedder that cannot be built.
+/// As [`check`], and an embedder that cannot be read.
 pub(crate) fn build(
-    section: &str,
+    section: &'static str,
     measure: DiversityMeasure,
     embedder: Option<&EmbedderConfig>,
     device: &Device,
 ) -> Result<Diversity, TrainError> {
     let embedder = embedder.map(|embedder| embedder.build(device)).transpose();
-    Diversity::new(measure, embedder.map_err(|fault| refused(section, fault))?)
-        .map_err(|_absent| TrainError::NoEmbedder { section: section.to_owned() })
-}
-
-fn refused(section: &str, fault: RewardConfigError) -> TrainError {
-    TrainError::Embedder { section: section.to_owned(), fault }
+    let embedder = embedder.map_err(|fault| TrainError::Embedder { section, fault })?;
+    Diversity::new(measure, embedder).map_err(|_absent| TrainError::NoEmbedder { section })
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use burn::tensor::Tensor;
 use grpo_core::{AdvantageError, ConfigError};
 use grpo_model::{OtherParameters, WeightPrecision};
-use grpo_rewards::RewardConfigError;
+use grpo_rewards::{EmbedderConfigError, RewardConfigError};
 use grpo_rollout::RolloutError;
 
 /// A training that ended with a reason.
@@ -28,13 +28,13 @@ pub enum TrainError {
     )]
     NoEmbedder {
         /// Where in the configuration.
-        section: String,
+        section: &'static str,
     },
     /// Vectors that nothing compares.
     #[error("{section}.embedder is for the measure \"semantic\" alone; leave it out")]
     IdleEmbedder {
         /// Where in the configuration.
-        section: String,
+        section: &'static str,
     },
     /// A text that cannot be compared with others.
     #[error(transparent)]
@@ -132,9 +132,9 @@ pub enum TrainError {
     #[error("{section}.{fault}")]
     Embedder {
         /// Where in the configuration.
-        section: String,
+        section: &'static str,
         /// What is wrong with it.
-        fault: RewardConfigError,
+        fault: EmbedderConfigError,
     },
     /// Completions that cannot be sampled in a supervised training.
     #[error("{section}: {fault}")]

@@ -59,7 +59,10 @@ impl EngagementData {
     }
 
     /// Refuses what no figure could be believed of.
-    pub(super) fn check(&self) -> Result<(), TrainError> {
+    ///
+    /// # Errors
+    /// A tweet on two sides; too few replies on one.
+    pub fn check(&self) -> Result<(), TrainError> {
         let halves = [("train", &self.train, 2), ("validation", &self.validation, FEWEST_HELD_OUT)];
         let halves = halves.into_iter().chain([("test", &self.test, FEWEST_HELD_OUT)]);
         let mut seen: BTreeSet<&str> = BTreeSet::new();

@@ -4,6 +4,7 @@ mod adapted;
 mod choices;
 mod config;
 mod cuts;
+mod engagement;
 mod guards;
 mod hygiene;
 mod infilling;

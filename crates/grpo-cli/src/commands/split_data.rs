@@ -1,0 +1,204 @@
+//! `grpo split-data`: tweets and replies for the supervised phase and for the GRPO phase.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use grpo_data::{
+    MOST_DIFFERENCE, PairFile, PairRecord, PhaseStatistics, PhaseSummary, SkippedLine, TestResult,
+    read_pairs, split_phases,
+};
+use grpo_report::{Scores, distributions};
+use serde::Serialize;
+
+use crate::output::{FileInPlace, say};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  grpo split-data --input data/replies/replies.jsonl
+
+Into the output folder: train_phase1_sft.jsonl and train_phase2_grpo.jsonl, the lines of the input as they were; what both
+have in common in phase_split_statistics.json, with every line that was left out; phase_split_distributions.svg.")]
+pub(crate) struct SplitDataArguments {
+    /// Pairs: .jsonl, .jsonl.gz or .parquet, or a folder of such files
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+    /// Folder to write into
+    #[arg(long, value_name = "FOLDER", default_value = "data/processed")]
+    output_dir: PathBuf,
+    /// The part of the pairs for the supervised phase, between 0 and 1
+    #[arg(long, value_name = "PART", default_value_t = 0.5)]
+    split_ratio: f64,
+    /// Decides which tweets go where
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Replace what an earlier split wrote
+    #[arg(long)]
+    force: bool,
+}
+
+const PHASE1: &str = "train_phase1_sft.jsonl";
+const PHASE2: &str = "train_phase2_grpo.jsonl";
+const STATISTICS: &str = "phase_split_statistics.json";
+const DRAWING: &str = "phase_split_distributions.svg";
+
+/// `phase_split_statistics.json`.
+#[derive(Serialize)]
+struct StatisticsFile<'a> {
+    #[serde(flatten)]
+    statistics: &'a PhaseStatistics,
+    input: &'a Path,
+    files: &'a [PathBuf],
+    split_ratio: f64,
+    seed: u64,
+    pairs: usize,
+    tweets: usize,
+    /// Lines of the input that are in neither phase.
+    skipped: &'a [SkippedLine],
+    /// Pairs that stand in the input before; they are kept, in the phase of the first.
+    duplicates: Vec<Duplicate>,
+}
+
+#[derive(Serialize)]
+struct Duplicate {
+    file: PathBuf,
+    line: u64,
+    first_file: PathBuf,
+    first_line: u64,
+}
+
+pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
+    let folder = &arguments.output_dir;
+    for name in [PHASE1, PHASE2, STATISTICS, DRAWING] {
+        let path = folder.join(name);
+        anyhow::ensure!(
+            arguments.force || !path.exists(),
+            "{} exists already; name another --output-dir, or replace it with --force",
+            path.display()
+        );
+    }
+    let read = read_pairs(&arguments.input)?;
+    report(&read);
+    let split = split_phases(&read.pairs, arguments.split_ratio, arguments.seed)?;
+    let [phase1, phase2]: [Vec<&PairRecord>; 2] = [&split.phase1, &split.phase2]
+        .map(|places| places.iter().map(|place| &read.pairs[*place]).collect());
+    let statistics = PhaseStatistics::of(&phase1, &phase2);
+
+    let file = StatisticsFile {
+        statistics: &statistics,
+        input: &arguments.input,
+        files: &read.files,
+        split_ratio: arguments.split_ratio,
+        seed: arguments.seed,
+        pairs: read.pairs.len(),
+        tweets: read.tweets(),
+        skipped: &read.skipped,
+        duplicates: duplicates(&read),
+    };
+    let json = serde_json::to_string_pretty(&file)? + "\n";
+    let scores = |name, pairs: &[&PairRecord]| Scores {
+        name,
+        values: pairs.iter().map(|pair| pair.engagement()).collect(),
+    };
+    let samples = [scores("phase 1: supervised", &phase1), scores("phase 2: GRPO", &phase2)];
+    let drawing =
+        distributions("Engagement score (likes of the reply / likes of the tweet)", &samples);
+    let lines =
+        |places: &[usize]| places.iter().map(|at| format!("{}\n", read.texts[*at])).collect();
+    // The statistics last: where they are, all is there.
+    let contents: [(&str, String); 4] = [
+        (PHASE1, lines(&split.phase1)),
+        (PHASE2, lines(&split.phase2)),
+        (DRAWING, drawing),
+        (STATISTICS, json),
+    ];
+    write(folder, &contents, &read.files)?;
+    tell(&statistics);
+    say(format_args!("written      {}", folder.display()));
+    Ok(())
+}
+
+/// All of the files, or none: they take their names when the last of them is complete.
+fn write(folder: &Path, contents: &[(&str, String)], inputs: &[PathBuf]) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+    let mut files = Vec::new();
+    for (name, content) in contents {
+        let path = folder.join(name);
+        let mut file = FileInPlace::create_beside(&path, &inputs)?;
+        let written = file.write_all(content.as_bytes()).and_then(|()| file.flush());
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+        files.push(file);
+    }
+    files.into_iter().try_for_each(FileInPlace::finish)
+}
+
+/// Lines of one kind that are said one by one; the statistics file has all of them.
+const MOST_LINES: usize = 20;
+
+fn report(read: &PairFile) {
+    say(format_args!(
+        "{}: {} pairs of {} tweets, {} lines left out",
+        read.path.display(),
+        read.pairs.len(),
+        read.tweets(),
+        read.skipped.len()
+    ));
+    let skipped = read.skipped.iter().map(|line| format!("left out: {line}"));
+    let repeated = duplicates(read).into_iter().map(|pair| {
+        format!(
+            "kept, though it repeats {}:{}: {}:{}",
+            pair.first_file.display(),
+            pair.first_line,
+            pair.file.display(),
+            pair.line
+        )
+    });
+    for lines in [skipped.collect::<Vec<_>>(), repeated.collect()] {
+        lines.iter().take(MOST_LINES).for_each(|line| say(format_args!("  {line}")));
+        if lines.len() > MOST_LINES {
+            say(format_args!("  and {} more in {STATISTICS}", lines.len() - MOST_LINES));
+        }
+    }
+}
+
+fn duplicates(read: &PairFile) -> Vec<Duplicate> {
+    let duplicate = |(place, first): (usize, usize)| {
+        let (pair, first) = (&read.pairs[place], &read.pairs[first]);
+        Duplicate {
+            file: pair.file.clone(),
+            line: pair.line,
+            first_file: first.file.clone(),
+            first_line: first.line,
+        }
+    };
+    read.duplicates().into_iter().map(duplicate).collect()
+}
+
+fn tell(statistics: &PhaseStatistics) {
+    for (name, phase) in [("phase 1", &statistics.phase1), ("phase 2", &statistics.phase2)] {
+        let PhaseSummary { count, tweets, engagement, length, .. } = phase;
+        say(format_args!(
+            "{name:<12} {count} pairs of {tweets} tweets; engagement: mean {:.4}, median {:.4}; characters of a reply: mean {:.0}",
+            engagement.mean, engagement.median, length.mean
+        ));
+    }
+    let quartiles = &statistics.quartiles;
+    let counts: Vec<String> = quartiles.counts.iter().map(u64::to_string).collect();
+    say(format_args!(
+        "quartiles    {} pairs; a phase's share is at most {:.4} off, {} {MOST_DIFFERENCE}",
+        counts.join(", "),
+        quartiles.max_difference,
+        if quartiles.alike { "within" } else { "WARNING: more than" }
+    ));
+    let tests = [
+        ("chi-square", &statistics.chi_square),
+        ("Kolmogorov–Smirnov", &statistics.kolmogorov_smirnov),
+    ];
+    let said = tests.into_iter().filter_map(|(name, test)| {
+        let TestResult { statistic, p_value, .. } = test.as_ref()?;
+        Some(format!("{name} {statistic:.4} (p = {p_value:.3})"))
+    });
+    say(format_args!("alike?       {}", said.collect::<Vec<_>>().join(", ")));
+}

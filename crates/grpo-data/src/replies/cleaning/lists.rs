@@ -1,0 +1,56 @@
+//! Words that rules look for by default.
+
+/// Among the commonest words of English, those that are no common words of its neighbours.
+pub(super) const ENGLISH_WORDS: [&str; 72] = [
+    "the", "and", "that", "have", "has", "had", "it", "it's", "for", "not", "with", "you",
+    "you're", "your", "this", "but", "his", "they", "we", "she", "or", "my", "all", "would",
+    "there", "their", "what", "out", "about", "who", "get", "which", "when", "make", "can",
+    "can't", "like", "just", "him", "know", "take", "into", "some", "could", "them", "other",
+    "than", "then", "now", "look", "only", "its", "over", "think", "also", "back", "after", "use",
+    "how", "our", "work", "well", "is", "are", "was", "of", "to", "i", "i'm", "don't", "that's",
+    "been",
+];
+
+/// Words of people who sell coins.
+pub(super) const CRYPTO_WORDS: [&str; 15] = [
+    "crypto",
+    "cryptocurrency",
+    "bitcoin",
+    "btc",
+    "ethereum",
+    "eth",
+    "nft",
+    "nfts",
+    "blockchain",
+    "token",
+    "airdrop",
+    "hodl",
+    "web3",
+    "defi",
+    "gm",
+];
+
+/// Words that are not counted as content.
+pub(super) const STOP_WORDS: [&str; 18] = [
+    "the", "and", "for", "that", "this", "with", "you", "are", "was", "but", "not", "have", "has",
+    "can", "all", "its", "your", "they",
+];
+
+/// What could be said to any tweet.
+pub(super) const GENERIC_PHRASES: [&str; 15] = [
+    "great post",
+    "nice post",
+    "love this",
+    "so true",
+    "well said",
+    "i agree",
+    "totally agree",
+    "thanks for sharing",
+    "good point",
+    "great point",
+    "this is great",
+    "this is amazing",
+    "couldn't agree more",
+    "keep it up",
+    "good luck",
+];

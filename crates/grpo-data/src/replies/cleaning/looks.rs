@@ -1,0 +1,151 @@
+//! What a text looks like: addresses, hashtags, emoji, English.
+
+use std::collections::BTreeSet;
+
+use grpo_text::words;
+
+use super::PairRecord;
+use super::lists::ENGLISH_WORDS;
+
+/// Whether a text has an address of the web.
+pub(super) fn has_url(text: &str) -> bool {
+    let lower = text.to_lowercase();
+    ["http://", "https://", "www.", "t.co/", "pic.twitter.com"].iter().any(|begin| {
+        // `robot.co/` has no `t.co/`.
+        lower.match_indices(begin).any(|(at, _)| {
+            !lower[..at].chars().next_back().is_some_and(|before| before.is_alphanumeric())
+        })
+    })
+}
+
+/// Words that begin with `#`.
+pub(super) fn hashtags(text: &str) -> usize {
+    let mut before = None;
+    let mut count = 0;
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        let begins = !before.is_some_and(|before: char| before.is_alphanumeric());
+        if character == '#'
+            && begins
+            && characters.peek().is_some_and(|next| next.is_alphanumeric())
+        {
+            count += 1;
+        }
+        before = Some(character);
+    }
+    count
+}
+
+/// Pictures among the characters; a flag, and a picture with a skin colour, counts as two.
+pub(super) fn emoji(text: &str) -> usize {
+    text.chars().filter(|c| is_emoji(*c)).count()
+}
+
+fn is_emoji(c: char) -> bool {
+    matches!(u32::from(c), 0x1F000..=0x1FAFF | 0x2600..=0x27BF | 0x2B50 | 0x2B55 | 0x231A | 0x231B | 0x23E9..=0x23F3)
+}
+
+/// The length of the longest run of one character; white space is none.
+pub(super) fn longest_run(text: &str) -> usize {
+    let (mut longest, mut run, mut before) = (0, 0, None);
+    for character in text.chars() {
+        run = if before == Some(character) { run + 1 } else { 1 };
+        before = Some(character);
+        if !character.is_whitespace() {
+            longest = longest.max(run);
+        }
+    }
+    longest
+}
+
+/// Whether all letters are capitals, of which there are some.
+pub(super) fn is_all_capitals(text: &str) -> bool {
+    text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)
+}
+
+/// Whether a text is English: as the record's `lang` says, or else by its look: 9 of 10 letters are of the Latin alphabet
+/// without accents, and one word of 8, at least one, is among the commonest English ones. This is a rule of thumb, which
+/// short texts and those of names mislead.
+pub(super) fn is_english(pair: &PairRecord, text: &str) -> bool {
+    if let Some(lang) = pair.fields.get("lang").and_then(|lang| lang.as_str()) {
+        return lang == "en" || lang.starts_with("en-") || lang.starts_with("en_");
+    }
+    looks_english(text)
+}
+
+pub(super) fn looks_english(text: &str) -> bool {
+    let letters = text.chars().filter(|c| c.is_alphabetic()).count();
+    let latin = text.chars().filter(char::is_ascii_alphabetic).count();
+    let words: Vec<String> = words(text).collect();
+    let common = words.iter().filter(|word| ENGLISH_WORDS.contains(&word.as_str())).count();
+    letters > 0 && latin * 10 >= letters * 9 && common > 0 && common * 8 >= words.len()
+}
+
+/// Whether a run of words stands in a text, as whole words.
+pub(super) fn has_phrase(words: &[String], phrase: &str) -> bool {
+    let phrase: Vec<String> = grpo_text::words(phrase).collect();
+    !phrase.is_empty() && words.windows(phrase.len()).any(|window| window == phrase)
+}
+
+/// Different words that say something.
+pub(super) fn content_words<'a>(words: &'a [String], stop_words: &[String]) -> BTreeSet<&'a str> {
+    let says = |word: &&String| word.chars().count() > 2 && !stop_words.contains(word);
+    words.iter().filter(says).map(String::as_str).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_found_and_words_that_end_like_them_are_not() {
+        for text in
+            ["see https://a.b", "HTTP://X", "(www.example.org)", "t.co/abc", "pic.twitter.com/x"]
+        {
+            assert!(has_url(text), "{text}");
+        }
+        for text in ["robot.co/", "a www", "see it.", "wwww.", "https"] {
+            assert!(!has_url(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn hashtags_emoji_and_runs_are_counted() {
+        assert_eq!(hashtags("#one #two, c# no#three # four (#5)"), 3);
+        assert_eq!(emoji("fine 🎉🎉 ☀ café → ❤"), 4);
+        assert_eq!(longest_run("aab     bbbbc"), 4);
+        assert_eq!(longest_run(""), 0);
+        assert!(is_all_capitals("NO WAY 3!") && !is_all_capitals("123!") && !is_all_capitals("No"));
+    }
+
+    #[test]
+    fn english_is_told_by_letters_and_common_words() {
+        for text in ["The garden is finally green.", "I can't believe you did that with one hand"] {
+            assert!(looks_english(text), "{text}");
+        }
+        for text in [
+            "Der Garten ist endlich wieder schön grün geworden",
+            "le jardin est enfin vert, merci beaucoup",
+            "сад наконец зелёный and the",
+            "garden green yesterday tomatoes sunshine weekend gloves",
+            "🎉 123",
+            "",
+        ] {
+            assert!(!looks_english(text), "{text}");
+        }
+        let mut pair = PairRecord::default();
+        pair.fields.insert("lang".to_owned(), "de".into());
+        assert!(!is_english(&pair, "The garden is finally green."));
+    }
+
+    #[test]
+    fn phrases_are_whole_words() {
+        let words: Vec<String> = words("I agree with the segment").collect();
+        assert!(has_phrase(&words, "i agree") && has_phrase(&words, "Segment"));
+        assert!(
+            !has_phrase(&words, "gm")
+                && !has_phrase(&words, "agree the")
+                && !has_phrase(&words, "")
+        );
+    }
+}

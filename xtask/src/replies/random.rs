@@ -1,0 +1,115 @@
+//! Seeded random numbers: SplitMix64, a stream for each thing that is made.
+
+/// A stream of random numbers, which depends on its seed and its coordinates alone: what one pair draws moves no other.
+///
+/// SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators").
+pub(super) struct Random {
+    state: u64,
+}
+
+impl Random {
+    pub(super) fn new(seed: u64, coordinates: [u64; 2]) -> Self {
+        let mut state = mix(seed);
+        for coordinate in coordinates {
+            state = mix(state ^ coordinate.wrapping_add(GAMMA));
+        }
+        Self { state }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(GAMMA);
+        mix(self.state)
+    }
+
+    /// One of `0..count`; the bias, of `count / 2^64`, is nobody's concern.
+    pub(super) fn below(&mut self, count: usize) -> usize {
+        assert!(count > 0, "nothing to draw from");
+        ((u128::from(self.next()) * count as u128) >> 64) as usize
+    }
+
+    /// One of the places of `weights`, by its weight.
+    pub(super) fn weighted(&mut self, weights: &[u32]) -> usize {
+        let total: usize = weights.iter().map(|weight| *weight as usize).sum();
+        let mut left = self.below(total);
+        for (place, weight) in weights.iter().enumerate() {
+            match left.checked_sub(*weight as usize) {
+                Some(rest) => left = rest,
+                None => return place,
+            }
+        }
+        unreachable!("what was drawn is below the sum of the weights")
+    }
+
+    /// In [0, 1).
+    pub(super) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Standard normal, by Box and Muller.
+    pub(super) fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
+    }
+
+    /// e to a normal number: half of the draws are below `median`.
+    pub(super) fn log_normal(&mut self, median: f64, spread: f64) -> f64 {
+        median * (spread * self.normal()).exp()
+    }
+
+    /// In an order that is as likely as any other (Fisher and Yates).
+    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+}
+
+const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
+
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first numbers of SplitMix64 from state 0, as its authors' C code prints them.
+    #[test]
+    fn it_is_split_mix_64() {
+        let mut random = Random { state: 0 };
+        let expect = [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F];
+        assert_eq!([random.next(), random.next(), random.next()], expect);
+    }
+
+    #[test]
+    fn draws_have_the_moments_of_their_distributions() {
+        let mut random = Random::new(7, [1, 2]);
+        let draws: Vec<f64> = (0..20_000).map(|_| random.normal()).collect();
+        let mean = draws.iter().sum::<f64>() / 20_000.0;
+        let variance = draws.iter().map(|x| x * x).sum::<f64>() / 20_000.0;
+        assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.04, "{mean} {variance}");
+
+        let mut counts = [0; 3];
+        (0..9_000).for_each(|_| counts[random.weighted(&[1, 0, 2])] += 1);
+        assert!((2_800..3_200).contains(&counts[0]) && counts[1] == 0, "{counts:?}");
+    }
+
+    #[test]
+    fn streams_differ() {
+        let first = |seed, coordinates| Random::new(seed, coordinates).next();
+        let all = [first(1, [0, 0]), first(1, [0, 1]), first(1, [1, 0]), first(2, [0, 0])];
+        assert_eq!(std::collections::BTreeSet::from(all).len(), 4);
+    }
+
+    #[test]
+    fn a_shuffle_keeps_everything() {
+        let mut items: Vec<u32> = (0..50).collect();
+        Random::new(3, [0, 0]).shuffle(&mut items);
+        assert_ne!(items, (0..50).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..50).collect::<Vec<_>>());
+    }
+}
