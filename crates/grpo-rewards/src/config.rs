@@ -1,5 +1,7 @@
 //! Which reward a configuration asks for.
 
+mod replies;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,11 +9,12 @@ use burn::tensor::Device;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
+use crate::heuristic::HeuristicWeights;
 use crate::infill::Judge;
 use crate::{
-    AnswerReward, EmbedderConfig, EmbedderConfigError, EngagementDescription, EngagementError,
-    EngagementModel, InfillReward, LearnedReward, LogpWindow, MoleculeReward, PatternReward,
-    Reward,
+    AnswerReward, CompositePart, EmbedderConfig, EmbedderConfigError, EngagementDescription,
+    EngagementError, EngagementModel, InfillReward, LearnedReward, LogpWindow, MoleculeReward,
+    PatternReward, Reward,
 };
 
 /// The section `[reward]`.
@@ -81,6 +84,79 @@ pub enum RewardConfig {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         accept_failed_gate: bool,
     },
+    /// Six measures of a reply to the tweet that the prompt's record has. See [`crate::HeuristicReward`].
+    Heuristic {
+        /// Weight of the nearness of the vectors of tweet and reply.
+        #[serde(default = "default_relevance")]
+        relevance: f64,
+        /// Weight of a good length.
+        #[serde(default = "default_length")]
+        length: f64,
+        /// Weight of the nearness of polarities.
+        #[serde(default = "default_sentiment")]
+        sentiment: f64,
+        /// Weight of the part of the words that differ.
+        #[serde(default = "default_diversity")]
+        diversity: f64,
+        /// Weight of as many marks as usual.
+        #[serde(default = "default_punctuation")]
+        punctuation: f64,
+        /// Weight of saying something.
+        #[serde(default = "default_engagement")]
+        engagement: f64,
+        /// What makes the vectors; needed unless `relevance` is 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        embedder: Option<EmbedderConfig>,
+        /// Words that say nothing in a short reply, instead of [`crate::DEFAULT_GENERIC_WORDS`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        generic_words: Option<Vec<String>>,
+    },
+    /// A learned and a heuristic reward, `Σ weight · reward`. See [`crate::CompositeReward`].
+    Hybrid {
+        /// Weight of the learned reward.
+        #[serde(default = "default_learned_weight")]
+        learned_weight: f64,
+        /// Weight of the heuristic reward.
+        #[serde(default = "default_heuristic_weight")]
+        heuristic_weight: f64,
+        /// A reward of type `learned`.
+        learned: Box<RewardConfig>,
+        /// A reward of type `heuristic`.
+        heuristic: Box<RewardConfig>,
+    },
+    /// A sum of rewards with weights. See [`crate::CompositeReward`].
+    Composite {
+        /// What is added up.
+        parts: Vec<CompositePart>,
+        /// Whether weights that do not sum to 1 are divided by their sum, instead of being an error.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        normalize: bool,
+    },
+}
+
+fn default_relevance() -> f64 {
+    0.30
+}
+fn default_length() -> f64 {
+    0.15
+}
+fn default_sentiment() -> f64 {
+    0.15
+}
+fn default_diversity() -> f64 {
+    0.10
+}
+fn default_punctuation() -> f64 {
+    0.10
+}
+fn default_engagement() -> f64 {
+    0.20
+}
+fn default_learned_weight() -> f64 {
+    0.6
+}
+fn default_heuristic_weight() -> f64 {
+    0.4
 }
 
 fn default_judge_weight() -> f64 {
@@ -122,6 +198,16 @@ impl RewardConfig {
                 }
                 Ok(Arc::new(LearnedReward::new(Arc::new(model))))
             }
+            Self::Heuristic { embedder, generic_words, .. } => replies::heuristic(
+                self.heuristic_weights(),
+                embedder.as_ref(),
+                generic_words.as_deref(),
+                device,
+            ),
+            Self::Hybrid { .. } | Self::Composite { .. } => {
+                self.check()?;
+                replies::composite(&self.composite_parts()?, device)
+            }
             _ => self.of_settings(),
         }
     }
@@ -145,6 +231,13 @@ impl RewardConfig {
             Self::Learned { embedder, .. } => {
                 Ok(embedder.iter().try_for_each(EmbedderConfig::check)?)
             }
+            Self::Heuristic { embedder, generic_words, .. } => replies::check_heuristic(
+                self.heuristic_weights(),
+                embedder.as_ref(),
+                generic_words.as_deref(),
+            ),
+            Self::Hybrid { .. } => replies::check_composite(&self.composite_parts()?, false),
+            Self::Composite { parts, normalize } => replies::check_composite(parts, *normalize),
             _ => self.of_settings().map(drop),
         }
     }
@@ -157,11 +250,15 @@ impl RewardConfig {
         let mut files = Vec::new();
         if let Self::Learned { model, embedder, .. } = self {
             // Which embedder it is, stands in the model's folder.
-            let embedder = match embedder {
-                Some(embedder) => embedder,
-                None => &EngagementDescription::load(model)?.embedder,
-            };
+            let named = EngagementDescription::load(model)?.embedder;
+            let embedder = embedder.as_ref().unwrap_or(&named);
             files.extend(embedder.files()?);
+        }
+        if let Self::Heuristic { embedder: Some(embedder), .. } = self {
+            files.extend(embedder.files()?);
+        }
+        for part in self.composite_parts()? {
+            files.extend(part.reward.files().map_err(|error| error.of_part(&part.name))?);
         }
         for (key, folder) in self.folders() {
             check_folder(key, folder)?;
@@ -180,6 +277,40 @@ impl RewardConfig {
             files.extend(own);
         }
         Ok(files)
+    }
+
+    /// The weights of a heuristic reward.
+    fn heuristic_weights(&self) -> HeuristicWeights {
+        match *self {
+            Self::Heuristic {
+                relevance,
+                length,
+                sentiment,
+                diversity,
+                punctuation,
+                engagement,
+                ..
+            } => HeuristicWeights {
+                relevance,
+                length,
+                sentiment,
+                diversity,
+                punctuation,
+                engagement,
+            },
+            _ => unreachable!("it is heuristic"),
+        }
+    }
+
+    /// The rewards that it is made of; none where it is made of no others.
+    fn composite_parts(&self) -> Result<Vec<CompositePart>, RewardConfigError> {
+        match self {
+            Self::Composite { parts, .. } => Ok(parts.clone()),
+            Self::Hybrid { learned_weight, heuristic_weight, learned, heuristic } => {
+                replies::hybrid([*learned_weight, *heuristic_weight], learned, heuristic)
+            }
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// Model folders, by their keys.
@@ -201,7 +332,11 @@ impl RewardConfig {
                 let window = LogpWindow { centre: logp_centre, half_width: logp_half_width };
                 molecule(MoleculeReward { qed, sa, logp, window })
             }
-            Self::Infill { .. } | Self::Learned { .. } => unreachable!("it is made of files"),
+            Self::Infill { .. }
+            | Self::Learned { .. }
+            | Self::Heuristic { .. }
+            | Self::Hybrid { .. }
+            | Self::Composite { .. } => unreachable!("it is made of more than settings"),
             Self::Answer { field, extract } => {
                 let extract =
                     extract.as_deref().map(|text| pattern("extract", text)).transpose()?;
@@ -291,6 +426,82 @@ pub enum RewardConfigError {
         /// Their sum.
         sum: f64,
     },
+    /// The total would not be in 0..1.
+    #[error(
+        "reward.relevance, reward.length, reward.sentiment, reward.diversity, reward.punctuation and reward.engagement must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {sum}"
+    )]
+    HeuristicWeights {
+        /// Their sum.
+        sum: f64,
+    },
+    /// Relevance compares vectors.
+    #[error(
+        "a heuristic reward with relevance compares vectors of texts: set reward.embedder, for example {{ type = \"sentence_transformers\", folder = \"all-MiniLM-L6-v2\" }} or {{ type = \"hashed_ngrams\" }}, or reward.relevance = 0 with other weights that sum to 1"
+    )]
+    NoEmbedder,
+    /// An entry that no text has.
+    #[error("reward.generic_words has '{entry}', which has no letter and no digit; leave it out")]
+    GenericWord {
+        /// What it was.
+        entry: String,
+    },
+    /// The total would not be in 0..1.
+    #[error(
+        "reward.learned_weight and reward.heuristic_weight must each be at least 0 and sum to 1; they sum to {sum}"
+    )]
+    HybridWeights {
+        /// Their sum.
+        sum: f64,
+    },
+    /// A hybrid reward is of one learned and one heuristic reward.
+    #[error(
+        "reward.{key} must have type = \"{key}\"; other rewards are added up by type = \"composite\""
+    )]
+    HybridPart {
+        /// The key, which is the type as well.
+        key: &'static str,
+    },
+    /// The weights of parts are no mean's.
+    #[error(
+        "the weights of reward.parts must each be at least 0 and sum to 1, or reward.normalize must be true and one of them above 0; they sum to {sum}"
+    )]
+    CompositeWeights {
+        /// Their sum.
+        sum: f64,
+    },
+    /// A name that metrics cannot have.
+    #[error(
+        "reward.parts has the name '{name}'; a name is of small letters, digits and `_`, as metrics are named by it"
+    )]
+    PartName {
+        /// What it was.
+        name: String,
+    },
+    /// Two parts of one name.
+    #[error("reward.parts has the name '{name}' twice; metrics could not tell them apart")]
+    PartTwice {
+        /// The name.
+        name: String,
+    },
+    /// A transform that cannot be what is meant.
+    #[error("part '{name}' of the reward: {fault}")]
+    Transform {
+        /// The part.
+        name: String,
+        /// Why.
+        fault: String,
+    },
+    /// Its prompts are passages.
+    #[error("a reward of type infill scores filled blanks, and can be no part of another reward")]
+    InfillInComposite,
+    /// A part that cannot be what is meant.
+    #[error("part '{name}' of the reward: {fault}")]
+    Part {
+        /// The part.
+        name: String,
+        /// Why.
+        fault: Box<RewardConfigError>,
+    },
     /// A judge that cannot be used.
     #[error("reward.{key}: {fault}")]
     Judge {
@@ -334,4 +545,11 @@ pub enum RewardConfigError {
         /// Why.
         fault: String,
     },
+}
+
+impl RewardConfigError {
+    /// The same, of a part of a reward.
+    fn of_part(self, name: &str) -> Self {
+        Self::Part { name: name.to_owned(), fault: Box::new(self) }
+    }
 }

@@ -4,9 +4,12 @@
 //! time limit ([`RewardRunner`]), and each completion has its own verdict: scored, abstained or failed. A
 //! failure is never a score of 0.
 
+mod composite;
 mod config;
 mod embedder;
 mod engagement;
+mod fields;
+mod heuristic;
 mod infill;
 mod molecule;
 mod outcome;
@@ -14,12 +17,14 @@ mod runner;
 mod sentence_transformers;
 mod text;
 
+pub use composite::{CompositePart, CompositeReward, Transform};
 pub use config::{RewardConfig, RewardConfigError};
 pub use embedder::{EmbedderConfig, EmbedderConfigError};
 pub use engagement::{
     EngagementDescription, EngagementError, EngagementFeatures, EngagementGate, EngagementMeasures,
     EngagementModel, EngagementObjective, EngagementReport, LearnedReward,
 };
+pub use heuristic::{DEFAULT_GENERIC_WORDS, GenericWords, HeuristicReward, HeuristicWeights};
 pub use infill::{InfillReward, Judge};
 pub use molecule::{LogpWindow, MoleculeReward};
 pub use outcome::{Outcome, PartName, Reward, Sample, Scored};

@@ -76,4 +76,7 @@ pub enum SelftestError {
         /// Why.
         source: Box<grpo_model::ModelFolderError>,
     },
+    /// A folder of sentence-transformers that cannot be used.
+    #[error(transparent)]
+    Embedder(#[from] Box<grpo_rewards::EmbedderConfigError>),
 }

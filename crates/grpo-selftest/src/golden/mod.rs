@@ -13,5 +13,6 @@ pub use advantages::{GoldenAdvantages, read_advantages};
 pub use losses::{ExpectedLoss, GoldenLoss, read_losses};
 pub use models::{
     AdamW, Expected, ExpectedAdapter, ExpectedBlanks, ExpectedScore, ExpectedSentence,
-    ExpectedSequence, ExpectedStep, ExpectedTraining, GoldenModel, TrainingSettings, read_models,
+    ExpectedSequence, ExpectedStep, ExpectedTraining, ExpectedVector, GoldenModel,
+    TrainingSettings, read_models,
 };

@@ -1,4 +1,4 @@
-//! Folders with a model or an adapter and what transformers, PEFT and TRL computed of it.
+//! Folders with a model or an adapter and what transformers, sentence-transformers, PEFT and TRL computed of it.
 
 use std::path::{Path, PathBuf};
 
@@ -34,6 +34,8 @@ pub enum Expected {
     Policy(Vec<ExpectedSequence>),
     /// An encoder.
     Encoder(Vec<ExpectedSentence>),
+    /// A folder of sentence-transformers.
+    Embedder(Vec<ExpectedVector>),
     /// An infiller.
     Infiller(Vec<ExpectedBlanks>),
     /// A sequence scorer.
@@ -78,6 +80,15 @@ pub struct ExpectedSentence {
     pub mean_pooled: Vec<f64>,
     /// The same of length 1.
     pub unit: Vec<f64>,
+}
+
+/// The vector of a text.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ExpectedVector {
+    /// The text.
+    pub text: String,
+    /// Its vector of length 1.
+    pub vector: Vec<f64>,
 }
 
 /// Logits of a text with blanks.
@@ -223,6 +234,8 @@ fn read_model(path: PathBuf) -> Result<GoldenModel, SelftestError> {
         Expected::Training(Box::new(checked(parse(whole, &shown)?, &shown)?))
     } else if has("base") {
         Expected::Adapter(parse(whole, &shown)?)
+    } else if of_sequences("vector") {
+        Expected::Embedder(parse(whole["sequences"].clone(), &shown)?)
     } else if of_sequences("logits") {
         Expected::Infiller(parse(whole["sequences"].clone(), &shown)?)
     } else if of_sequences("score") {

@@ -4,6 +4,7 @@ mod advantages;
 mod first_update;
 mod generated_losses;
 mod golden_advantages;
+mod golden_embedder;
 mod golden_losses;
 mod golden_models;
 mod golden_texts;
@@ -99,6 +100,7 @@ fn of_model(golden: &GoldenModel, device: &Device) -> Result<Suite, SelftestErro
     match &golden.expected {
         Expected::Policy(sequences) => golden_models::policy(golden, sequences, device),
         Expected::Encoder(sentences) => golden_models::encoder(golden, sentences, device),
+        Expected::Embedder(texts) => golden_embedder::suite(golden, texts, device),
         Expected::Infiller(texts) => golden_texts::infiller(golden, texts, device),
         Expected::Scorer(texts) => golden_texts::scorer(golden, texts, device),
         Expected::Adapter(expected) => golden_models::adapter(golden, expected, device),

@@ -10,7 +10,7 @@ fn other_programs_compute_the_same_of_the_same_models() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models");
     let report = run(&Options { golden: Some(golden), device: Device::flex() }).unwrap();
     let of_models = |suite: &&Suite| {
-        ["policy", "encoder", "infiller", "judge", "adapter", "optimizer steps"]
+        ["policy", "encoder", "embedder", "infiller", "judge", "adapter", "optimizer steps"]
             .contains(&suite.name)
     };
     let suites: Vec<&Suite> = report.suites.iter().filter(of_models).collect();
@@ -24,6 +24,8 @@ fn other_programs_compute_the_same_of_the_same_models() {
         "PEFT, lora-gpt2 2",
         "transformers, qwen2-bf16 9",
         "transformers, qwen3-untied 9",
+        "sentence-transformers, sentence-new 27",
+        "sentence-transformers, sentence-old 27",
         "torch, sequence-scorer 14",
         "TRL and torch, train-qwen2-grpo 32",
     ];

@@ -1,0 +1,152 @@
+//! Rewards made of rewards: named parts with weights and transforms.
+
+mod transform;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+pub use self::transform::Transform;
+use crate::{Outcome, PartName, Reward, RewardConfig, Sample, Scored};
+
+/// A part of [`RewardConfig::Composite`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompositePart {
+    /// What it is called in metrics and recorded completions: small letters, digits and `_`.
+    pub name: String,
+    /// Its weight.
+    pub weight: f64,
+    /// What is made of its score before it is weighted.
+    #[serde(default, skip_serializing_if = "Transform::is_identity")]
+    pub transform: Transform,
+    /// What scores.
+    pub reward: RewardConfig,
+}
+
+/// `Σ weight · transform(score)` over its parts.
+///
+/// A completion that one part fails on fails as a whole, with the part's name in front of the reason, and one that a part
+/// abstains from is abstained from: a 0 in its place would be a lie, and another mean than that of the others no better.
+/// `train.max_failed_rewards` ends a run of too many failures.
+///
+/// An outcome's parts are, of each part by its name: `name`, what is weighted; `name.raw`, where a transform changed it; and
+/// `name.part` for the parts that its reward itself has, where there are several.
+pub struct CompositeReward {
+    parts: Vec<Part>,
+}
+
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) weight: f64,
+    pub(crate) transform: Transform,
+    pub(crate) reward: Arc<dyn Reward>,
+}
+
+impl fmt::Debug for CompositeReward {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.parts.iter().map(|part| &part.name);
+        f.debug_list().entries(names).finish()
+    }
+}
+
+impl CompositeReward {
+    /// Names and weights are checked.
+    pub(crate) fn new(parts: Vec<Part>) -> Self {
+        Self { parts }
+    }
+}
+
+impl Reward for CompositeReward {
+    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+        let of_parts: Vec<Vec<Outcome>> =
+            self.parts.iter().map(|part| part.reward.score(samples)).collect();
+        // One that miscounts fails for all, as it does alone.
+        let wrong = self.parts.iter().zip(&of_parts).find(|(_, own)| own.len() != samples.len());
+        if let Some((part, own)) = wrong {
+            let reason = format!(
+                "part '{}': the reward gave {} outcomes for {} completions",
+                part.name,
+                own.len(),
+                samples.len()
+            );
+            return vec![Outcome::Failed { reason }; samples.len()];
+        }
+        let outcome = |index: usize| {
+            let of_sample = of_parts.iter().map(|outcomes| &outcomes[index]);
+            self.combined(&of_sample.collect::<Vec<&Outcome>>())
+        };
+        (0..samples.len()).map(outcome).collect()
+    }
+
+    fn parts(&self) -> Vec<PartName> {
+        self.parts.iter().flat_map(Part::part_names).collect()
+    }
+
+    fn term_names(&self) -> Vec<PartName> {
+        self.parts.iter().map(|part| part.name.clone().into()).collect()
+    }
+
+    fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
+        self.parts.iter().try_for_each(|part| {
+            part.reward.check(fields).map_err(|fault| format!("part '{}': {fault}", part.name))
+        })
+    }
+}
+
+impl CompositeReward {
+    /// From what each part says of one completion.
+    fn combined(&self, outcomes: &[&Outcome]) -> Outcome {
+        let (mut terms, mut parts, mut abstained) = (Vec::new(), Vec::new(), false);
+        for (part, outcome) in self.parts.iter().zip(outcomes) {
+            match outcome {
+                Outcome::Failed { reason } => return part.failed(reason),
+                Outcome::Abstained => abstained = true,
+                Outcome::Scored(scored) => match part.transform.of(scored.total) {
+                    Ok(value) => {
+                        terms.push((part.weight, value));
+                        parts.extend(part.shown(value, scored));
+                    }
+                    Err(reason) => return part.failed(&reason),
+                },
+            }
+        }
+        if abstained { Outcome::Abstained } else { Outcome::Scored(Scored::new(terms, parts)) }
+    }
+}
+
+impl Part {
+    fn failed(&self, reason: &str) -> Outcome {
+        Outcome::Failed { reason: format!("part '{}': {reason}", self.name) }
+    }
+
+    fn part_names(&self) -> Vec<PartName> {
+        let raw = (!self.transform.is_identity()).then(|| format!("{}.raw", self.name));
+        let own = [self.name.clone()].into_iter().chain(raw);
+        let inner = self.inner_names();
+        let inner = inner.iter().map(|inner| format!("{}.{inner}", self.name));
+        own.chain(inner).map(PartName::from).collect()
+    }
+
+    /// The parts of its reward that say more than its score.
+    fn inner_names(&self) -> Vec<PartName> {
+        let names = self.reward.parts();
+        if names.len() > 1 { names } else { Vec::new() }
+    }
+
+    fn shown(&self, value: f64, scored: &Scored) -> Vec<(PartName, f64)> {
+        let mut parts = vec![(self.name.clone().into(), value)];
+        if !self.transform.is_identity() {
+            parts.push((format!("{}.raw", self.name).into(), scored.total));
+        }
+        let inner = self.inner_names();
+        let inner = scored.parts.iter().filter(|(name, _)| inner.contains(name));
+        parts.extend(inner.map(|(name, value)| (format!("{}.{name}", self.name).into(), *value)));
+        parts
+    }
+}
+
+#[cfg(test)]
+mod tests;
