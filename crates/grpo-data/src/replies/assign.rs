@@ -227,3 +227,58 @@ impl<'a> State<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// How far parts are from what is wanted, by plain loops over the pairs.
+    fn cost(parts: &[usize], strata: &[usize], fractions: &[f64]) -> f64 {
+        let mut cost = 0.0;
+        for (part, fraction) in fractions.iter().enumerate() {
+            for stratum in [None, Some(0), Some(1), Some(2)] {
+                let is_in = |at: &usize| stratum.is_none_or(|stratum| strata[*at] == stratum);
+                let all: Vec<usize> = (0..parts.len()).filter(is_in).collect();
+                let found = all.iter().filter(|at| parts[**at] == part).count() as f64;
+                let wanted = fraction * all.len() as f64;
+                cost += if wanted > 0.0 { (found - wanted).powi(2) / wanted } else { 0.0 };
+            }
+        }
+        cost
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+        #[test]
+        fn no_move_and_no_exchange_of_tweets_is_better(
+            tweets in prop::collection::vec(prop::collection::vec(0_usize..3, 1..5), 8..16),
+            seed: u64, first in 0.3..0.7,
+        ) {
+            let (mut pairs, mut strata, mut of) = (Vec::new(), Vec::new(), Vec::new());
+            for (tweet, replies) in tweets.iter().enumerate() {
+                for stratum in replies {
+                    let (tweet_id, text) = (tweet.to_string(), format!("tweet {tweet}"));
+                    pairs.push(PairRecord { tweet_id, tweet: text, ..PairRecord::default() });
+                    strata.push(*stratum);
+                    of.push(tweet);
+                }
+            }
+            let fractions = [first, 1.0 - first];
+            let parts = assign(&pairs, &strata, &fractions, seed).unwrap();
+            let found = cost(&parts, &strata, &fractions);
+            let other = |moved: &[usize]| -> f64 {
+                let place = |at: usize| if moved.contains(&of[at]) { 1 - parts[at] } else { parts[at] };
+                cost(&(0..parts.len()).map(place).collect::<Vec<_>>(), &strata, &fractions)
+            };
+            let part_of = |tweet: usize| parts[of.iter().position(|one| *one == tweet).unwrap()];
+            for one in 0..tweets.len() {
+                prop_assert!(other(&[one]) > found - 1e-6);
+                for two in (0..one).filter(|two| part_of(*two) != part_of(one)) {
+                    prop_assert!(other(&[one, two]) > found - 1e-6);
+                }
+            }
+        }
+    }
+}

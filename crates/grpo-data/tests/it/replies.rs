@@ -390,6 +390,9 @@ fn statistics_are_those_of_plain_loops() {
     assert_eq!((found.phase1.count, found.phase2.count, found.phase1.tweets), (3, 1, 3));
     // Boundaries of 0.1, 0.2, 0.2, 0.6: two scores are tied, so that the second quartile is empty.
     assert_eq!(found.quartiles.counts, [1, 2, 0, 1]);
+    // Of all scores together, not of those of a phase.
+    let boundaries = found.quartiles.boundaries.iter().zip([0.175, 0.2, 0.3]);
+    assert!(boundaries.into_iter().all(|(found, expected)| (found - expected).abs() < 1e-12));
 }
 
 #[test]

@@ -64,7 +64,9 @@ fn a_pair_is_collected_within_the_ranges() {
     check(&plan, |_| {}, &[]);
     check(&plan, |pair| pair.tweet_likes = 99, &["tweet_likes"]);
     check(&plan, |pair| pair.tweet_likes = 100, &[]);
+    check(&plan, |pair| pair.tweet_likes = 2000, &[]);
     check(&plan, |pair| pair.tweet_likes = 2001, &["tweet_likes"]);
+    check(&plan, |pair| pair.reply_time_diff_seconds = Some(604_800.0), &[]);
     check(&plan, |pair| pair.tweet_retweets = Some(501), &["tweet_retweets"]);
     check(&plan, |pair| pair.reply_likes = 4, &["reply_likes"]);
     check(&plan, |pair| pair.reply_retweets = Some(51), &["reply_retweets"]);
