@@ -36,6 +36,20 @@ pub enum TrainError {
         /// Where in the configuration.
         section: &'static str,
     },
+    /// More than one optimizer step on the completions of a step, of a combined training.
+    #[error(
+        "train.updates_per_rollout = {updates} does not go with [combined]: its diversity term is for what the policy itself sampled, so that each rollout has one update; set it to 1, and use combined.every for more optimizer steps"
+    )]
+    CombinedUpdates {
+        /// What it was.
+        updates: u32,
+    },
+    /// A combined training without anything to supervise by.
+    #[error("combined.file: {} has no example", file.display())]
+    NoExamples {
+        /// The file.
+        file: std::path::PathBuf,
+    },
     /// A text that cannot be compared with others.
     #[error(transparent)]
     Embed(#[from] grpo_text::EmbedError),
