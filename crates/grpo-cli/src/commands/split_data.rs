@@ -102,8 +102,10 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         values: pairs.iter().map(|pair| pair.engagement()).collect(),
     };
     let samples = [scores("phase 1: supervised", &phase1), scores("phase 2: GRPO", &phase2)];
-    let drawing = distributions("Engagement score (likes of the reply / likes of the tweet)", &samples);
-    let lines = |places: &[usize]| places.iter().map(|at| format!("{}\n", read.texts[*at])).collect();
+    let drawing =
+        distributions("Engagement score (likes of the reply / likes of the tweet)", &samples);
+    let lines =
+        |places: &[usize]| places.iter().map(|at| format!("{}\n", read.texts[*at])).collect();
     // The statistics last: where they are, all is there.
     let contents: [(&str, String); 4] = [
         (PHASE1, lines(&split.phase1)),
@@ -118,11 +120,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
 }
 
 /// All of the files, or none: they take their names when the last of them is complete.
-fn write(
-    folder: &Path,
-    contents: &[(&str, String)],
-    inputs: &[PathBuf],
-) -> anyhow::Result<()> {
+fn write(folder: &Path, contents: &[(&str, String)], inputs: &[PathBuf]) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
     let mut files = Vec::new();

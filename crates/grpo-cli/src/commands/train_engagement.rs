@@ -6,8 +6,8 @@ use anyhow::Context;
 use grpo_data::{PairRecord, SplitFractions, read_pairs, split_by_tweet};
 use grpo_model::EngagementHead;
 use grpo_rewards::{
-    EmbedderConfig, EngagementDescription, EngagementFeatures, EngagementGate,
-    EngagementMeasures, EngagementModel, EngagementObjective, EngagementReport,
+    EmbedderConfig, EngagementDescription, EngagementFeatures, EngagementGate, EngagementMeasures,
+    EngagementModel, EngagementObjective, EngagementReport,
 };
 use grpo_run::{DataFile, Existing, write_folder_atomically, write_manifest};
 use grpo_train::{

@@ -23,7 +23,7 @@ pub(super) fn check_heuristic(
         return Err(RewardConfigError::NoEmbedder);
     }
     self::generic_words(generic_words)?;
-    embedder.map_or(Ok(()), EmbedderConfig::check)
+    Ok(embedder.map_or(Ok(()), EmbedderConfig::check)?)
 }
 
 pub(super) fn heuristic(
