@@ -5,6 +5,7 @@ mod bench;
 mod ci;
 mod process;
 mod replies;
+mod split_data;
 mod test;
 mod tidy;
 mod train;
@@ -26,6 +27,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Train(train::Train),
+    SplitData(split_data::SplitData),
     Test(test::Test),
     /// Every check that a change must pass: format, tidy, clippy, docs, tests; stops at the first failure
     Ci,
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     let root = workspace::root();
     let done = match command {
         Command::Train(train) => train::train(&root, train),
+        Command::SplitData(split) => split_data::split_data(&root, split),
         Command::Test(test) => test::test(&root, &test),
         Command::Ci => ci::ci(&root),
         Command::Tidy => tidy::tidy(&root),

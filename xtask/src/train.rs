@@ -52,23 +52,25 @@ pub(crate) fn train(root: &Path, train: Train) -> Result<()> {
         None => arguments(root, &here, train.arguments)?,
     };
 
-    let mut cargo = process::cargo(root);
-    cargo.args(["build", "--release", "--package", "grpo-cli", "--bin", "grpo"]);
-    if let Some(backend) = train.features {
-        cargo.args(["--no-default-features", "--features", &backend]);
-    }
-    process::run(&mut cargo)?;
-
-    let grpo = Workspace::read(root)?
-        .target_directory
-        .join("release")
-        .join(format!("grpo{}", std::env::consts::EXE_SUFFIX));
+    let grpo = built(root, train.features.as_deref())?;
     if let Some((path, words)) = path {
         return path.train(root, &words, || Command::new(&grpo));
     }
     let mut grpo = Command::new(grpo);
     grpo.arg("train").args(arguments).current_dir(root);
     process::become_program(&mut grpo)
+}
+
+/// `grpo` in release mode, built where it is not.
+pub(crate) fn built(root: &Path, backend: Option<&str>) -> Result<PathBuf> {
+    let mut cargo = process::cargo(root);
+    cargo.args(["build", "--release", "--package", "grpo-cli", "--bin", "grpo"]);
+    if let Some(backend) = backend {
+        cargo.args(["--no-default-features", "--features", backend]);
+    }
+    process::run(&mut cargo)?;
+    let folder = Workspace::read(root)?.target_directory.join("release");
+    Ok(folder.join(format!("grpo{}", std::env::consts::EXE_SUFFIX)))
 }
 
 /// A path of several stages, where one is named, and what stands behind its name.

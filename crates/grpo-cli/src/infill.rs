@@ -82,7 +82,7 @@ impl LoadedInfiller {
         let files =
             check_folder(folder, "model", "config.json, characters.json and model.safetensors")?;
         check_infiller(folder)?;
-        let ModelFolder { spec, model } = ModelFolder::load(folder, device)?;
+        let ModelFolder { spec, model, .. } = ModelFolder::load(folder, device)?;
         Ok(Self { spec, model, files })
     }
 

@@ -134,7 +134,8 @@ pub(crate) fn read(
         Trained::Whole => device.clone(),
         Trained::Adapter(_) | Trained::NewAdapter(..) => device.clone().inner(),
     };
-    let ModelFolder { spec, model: base } = ModelFolder::load_in(model, precision, &base_device)?;
+    let ModelFolder { spec, model: base, digest } =
+        ModelFolder::load_in(model, precision, &base_device)?;
     check_codec(&spec, model)?;
     let (policy, adapter) = match trained {
         Trained::Whole => (Policy::Whole(base), None),
@@ -145,12 +146,14 @@ pub(crate) fn read(
                 "adapter_config.json and adapter_model.safetensors",
             )?);
             let AdapterFolder { adapter, config } = AdapterFolder::load(path, &base, device)?;
+            let config = config.on_base(&digest, path, model)?;
             (Policy::Adapted(Adapted::new(&base, adapter)), Some(config))
         }
         Trained::NewAdapter(lora, seed) => {
             // PEFT looks for the base from wherever it runs.
             let place = std::path::absolute(model).unwrap_or_else(|_| model.to_owned());
             let config = AdapterConfig::new(lora, &base, &place.display().to_string());
+            let config = config.on_base(&digest, model, model)?;
             let adapter = Adapter::random(lora, &base, seed, device)?;
             (Policy::Adapted(Adapted::new(&base, adapter)), Some(config))
         }

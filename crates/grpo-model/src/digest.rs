@@ -32,19 +32,37 @@ impl From<WeightsDigest> for String {
 ///
 /// On the CPU the numbers are read where they lie.
 pub fn weights_digest<M: Module>(module: &M) -> WeightsDigest {
-    let mut hasher = blake3::Hasher::new();
+    let mut digester = Digester::default();
     for parameter in parameters(module) {
-        // Lengths in front, so that no two lists of parts are the same bytes.
-        number(&mut hasher, parameter.path.len());
-        hasher.update(parameter.path.as_bytes());
-        number(&mut hasher, parameter.shape.len());
-        parameter.shape.iter().for_each(|&length| number(&mut hasher, length));
-        on_host(parameter.value(), |numbers| match bytemuck::cast_slice(numbers) {
-            bytes if bytes.len() >= ON_THREADS => hasher.update_rayon(bytes),
-            bytes => hasher.update(bytes),
+        on_host(parameter.value(), |numbers| {
+            digester.add(&parameter.path, &parameter.shape, numbers);
         });
     }
-    WeightsDigest(hasher.finalize())
+    digester.finish()
+}
+
+/// A digest that is not finished.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Digester(blake3::Hasher);
+
+impl Digester {
+    /// A tensor, in the order of rows.
+    pub(crate) fn add(&mut self, path: &str, shape: &[usize], numbers: &[f32]) {
+        let hasher = &mut self.0;
+        // Lengths in front, so that no two lists of parts are the same bytes.
+        number(hasher, path.len());
+        hasher.update(path.as_bytes());
+        number(hasher, shape.len());
+        shape.iter().for_each(|&length| number(hasher, length));
+        match bytemuck::cast_slice(numbers) {
+            bytes if bytes.len() >= ON_THREADS => hasher.update_rayon(bytes),
+            bytes => hasher.update(bytes),
+        };
+    }
+
+    pub(crate) fn finish(&self) -> WeightsDigest {
+        WeightsDigest(self.0.finalize())
+    }
 }
 
 /// From this size on, more threads pay.

@@ -134,6 +134,23 @@ pub enum ModelError {
         /// In the file.
         found: Vec<usize>,
     },
+    /// An adapter for other numbers of the same shapes.
+    #[error(
+        "{} was trained on another base: on {trained_on} with the weights {}, and {} has the weights {}; give the model that it was trained on",
+        adapter.display(), short(expected), base.display(), short(found)
+    )]
+    OtherWeights {
+        /// The adapter's folder.
+        adapter: PathBuf,
+        /// What the adapter calls its base.
+        trained_on: String,
+        /// The digest of that.
+        expected: String,
+        /// The folder of the base that was given.
+        base: PathBuf,
+        /// The digest of this.
+        found: String,
+    },
     /// An adapter without a single pair.
     #[error("{} has no LoRA matrices", path.display())]
     EmptyAdapter {
@@ -197,4 +214,9 @@ pub enum ModelError {
         /// How many numbers it has.
         numbers: usize,
     },
+}
+
+/// The beginning of a digest, which tells models apart for people.
+fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
 }

@@ -8,7 +8,7 @@ use grpo_data::{Codec, DataError};
 use crate::checkpoint::{Checkpoint, WEIGHTS_FILE};
 use crate::parameters::Parameters;
 use crate::stored::{StoredAs, StoredTensors};
-use crate::{Family, ModelConfig, ModelError, Transformer, WeightPrecision};
+use crate::{Family, ModelConfig, ModelError, Transformer, WeightPrecision, WeightsDigest};
 
 const CONFIG_FILE: &str = "config.json";
 
@@ -19,6 +19,8 @@ pub struct ModelFolder {
     pub spec: ModelSpec,
     /// The model.
     pub model: Transformer,
+    /// Hash of the numbers in the files of its weights: which model it is, in whatever precision it is held.
+    pub digest: WeightsDigest,
 }
 
 /// What a model folder has besides weights.
@@ -137,8 +139,8 @@ impl ModelFolder {
         let names = spec.config.names();
         let mut parameters = Parameters::of(checkpoint, names, precision, device);
         let model = Transformer::new(&spec.config, &mut parameters)?;
-        parameters.finish()?;
-        Ok(Self { spec, model })
+        let digest = parameters.finish()?.expect("they are of a checkpoint");
+        Ok(Self { spec, model, digest })
     }
 }
 

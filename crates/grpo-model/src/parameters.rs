@@ -7,8 +7,9 @@ use rayon::prelude::*;
 
 use crate::checkpoint::Checkpoint;
 use crate::description::Description;
+use crate::digest::Digester;
 use crate::names::Names;
-use crate::{ModelError, WeightPrecision};
+use crate::{ModelError, WeightPrecision, WeightsDigest};
 
 /// Gives each layer its first values, by the layer's path.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(crate) struct Parameters {
 #[derive(Debug)]
 enum Source {
     Random { rng: CounterRng, tensors: u32, deviation: f64, residual_deviation: f64 },
-    Checkpoint { checkpoint: Checkpoint, names: Names, prefix: &'static str },
+    Checkpoint { checkpoint: Checkpoint, names: Names, prefix: &'static str, read: Digester },
 }
 
 impl Parameters {
@@ -44,22 +45,26 @@ impl Parameters {
     ) -> Self {
         let prefixed = checkpoint.names().any(|name| name.starts_with(names.prefix));
         let prefix = if prefixed { "" } else { names.prefix };
-        let source = Source::Checkpoint { checkpoint, names, prefix };
+        let read = Digester::default();
+        let source = Source::Checkpoint { checkpoint, names, prefix, read };
         Self { source, device: device.clone(), precision, linears: 0 }
     }
 
-    /// Says that the model is complete.
+    /// Says that the model is complete, and gives the hash of what was read of a checkpoint: the numbers of its files,
+    /// however they are held, and in however many files they are.
     ///
     /// # Errors
     /// A tensor of the checkpoint that nothing asked for and that the family does not pass over.
-    pub(crate) fn finish(self) -> Result<(), ModelError> {
-        let Source::Checkpoint { checkpoint, names, .. } = self.source else { return Ok(()) };
+    pub(crate) fn finish(self) -> Result<Option<WeightsDigest>, ModelError> {
+        let Source::Checkpoint { checkpoint, names, read, .. } = self.source else {
+            return Ok(None);
+        };
         match checkpoint.names().find(|name| !(names.ignored)(name)) {
             Some(name) => Err(ModelError::UnknownTensor {
                 path: checkpoint.path().to_owned(),
                 name: name.to_owned(),
             }),
-            None => Ok(()),
+            None => Ok(Some(read.finish())),
         }
     }
 
@@ -130,7 +135,7 @@ impl Parameters {
                 let values = first.values(rng, *tensors, *deviation, numbers);
                 values.ok_or_else(|| ModelError::Memory { name: path.to_owned(), numbers })?
             }
-            Source::Checkpoint { checkpoint, names, prefix } => {
+            Source::Checkpoint { checkpoint, names, prefix, read } => {
                 let name = names.parameter(path);
                 let name = name.strip_prefix(*prefix).unwrap_or(&name);
                 let stored = checkpoint.take(name)?;
@@ -146,6 +151,7 @@ impl Parameters {
                         found: stored.shape,
                     });
                 }
+                read.add(path, &stored.shape, &stored.values);
                 stored.values
             }
         };

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::checkpoint::Checkpoint;
 use crate::lora::{Adaptable, Adapter, LoraConfig, LoraPair, last_names, scale};
 use crate::stored::{StoredAs, StoredTensors};
-use crate::{ModelError, Transformer};
+use crate::{ModelError, Transformer, WeightsDigest};
 
 const CONFIG_FILE: &str = "adapter_config.json";
 const WEIGHTS_FILE: &str = "adapter_model.safetensors";
@@ -26,9 +26,17 @@ pub struct AdapterFolder {
     pub config: AdapterConfig,
 }
 
-/// An `adapter_config.json` that was understood, written again with all its keys.
+/// An `adapter_config.json` that was understood, written again with all its keys, and which base it is of.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AdapterConfig(Map<String, Value>);
+pub struct AdapterConfig {
+    json: Map<String, Value>,
+    /// [`crate::ModelFolder::digest`] of the base, where it is known: PEFT does not write it.
+    base: Option<String>,
+}
+
+/// Key of the base's digest in the metadata of the weights: PEFT reads it over, while a key that it does not know in
+/// `adapter_config.json` would stop older versions of it.
+const BASE_KEY: &str = "base_weights";
 
 impl AdapterConfig {
     /// Of a new adapter. `base` is written down for PEFT, which loads the base from there if it is not given one.
@@ -52,7 +60,35 @@ impl AdapterConfig {
             "use_rslora": config.rslora,
         });
         let Value::Object(json) = json else { unreachable!("it is written as an object") };
-        Self(json)
+        Self { json, base: None }
+    }
+
+    /// Refuses a base that the adapter was not trained on, and writes down this one where the adapter does not say. Of an
+    /// adapter on another base of the same shapes every number could be used, and the model would be none that anybody
+    /// trained. `adapter` and `model` are for the message.
+    ///
+    /// # Errors
+    /// [`ModelError::OtherWeights`].
+    pub fn on_base(
+        mut self,
+        base: &WeightsDigest,
+        adapter: &Path,
+        model: &Path,
+    ) -> Result<Self, ModelError> {
+        let found = base.to_string();
+        match self.base.replace(found.clone()) {
+            Some(expected) if expected != found => {
+                let trained_on = self.json.get("base_model_name_or_path").and_then(Value::as_str);
+                Err(ModelError::OtherWeights {
+                    adapter: adapter.to_owned(),
+                    trained_on: trained_on.unwrap_or("a base without a name").to_owned(),
+                    expected,
+                    base: model.to_owned(),
+                    found,
+                })
+            }
+            _ => Ok(self),
+        }
     }
 }
 
@@ -69,9 +105,9 @@ impl AdapterFolder {
         let broken = |message: String| ModelError::Config { path: path.clone(), message };
         let json: Map<String, Value> =
             serde_json::from_str(&text).map_err(|error| broken(error.to_string()))?;
-        let config = AdapterConfig(json);
-        let scales = Scales::of(&config.0).map_err(broken)?;
+        let scales = Scales::of(&json).map_err(broken)?;
         let weights = Checkpoint::of_file(&folder.join(WEIGHTS_FILE))?;
+        let config = AdapterConfig { json, base: weights.metadata(BASE_KEY).map(str::to_owned) };
         let adapter = adapter(weights, &scales, model, device)?;
         Ok(Self { adapter, config })
     }
@@ -96,7 +132,7 @@ pub fn write_adapter(
     model: &Transformer,
 ) -> Result<(), ModelError> {
     let path = folder.join(CONFIG_FILE);
-    let text = serde_json::to_string_pretty(&config.0).expect("it is JSON") + "\n";
+    let text = serde_json::to_string_pretty(&config.json).expect("it is JSON") + "\n";
     std::fs::write(&path, text)
         .map_err(|error| ModelError::Write { path, message: error.to_string() })?;
     let tensors = adapter.pairs().iter().flat_map(|pair| {
@@ -109,7 +145,8 @@ pub fn write_adapter(
         ]
     });
     let tensors = StoredTensors::from_matrices(tensors);
-    tensors.write(&folder.join(WEIGHTS_FILE), StoredAs::F32, None)
+    let note = config.base.clone().map(|base| (BASE_KEY, base));
+    tensors.write(&folder.join(WEIGHTS_FILE), StoredAs::F32, note)
 }
 
 fn adapter(

@@ -78,7 +78,7 @@ impl SequenceScorer {
                 family: family.name(),
             });
         }
-        let ModelFolder { spec, model } = ModelFolder::load(folder, device)?;
+        let ModelFolder { spec, model, .. } = ModelFolder::load(folder, device)?;
         Ok((spec, Self::new(model)?))
     }
 

@@ -250,10 +250,8 @@ impl RewardConfig {
         let mut files = Vec::new();
         if let Self::Learned { model, embedder, .. } = self {
             // Which embedder it is, stands in the model's folder.
-            let embedder = match embedder {
-                Some(embedder) => embedder,
-                None => &EngagementDescription::load(model)?.embedder,
-            };
+            let named = EngagementDescription::load(model)?.embedder;
+            let embedder = embedder.as_ref().unwrap_or(&named);
             files.extend(embedder.files()?);
         }
         if let Self::Heuristic { embedder: Some(embedder), .. } = self {

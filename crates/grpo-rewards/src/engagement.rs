@@ -2,6 +2,8 @@
 
 mod description;
 mod learned;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -60,7 +60,7 @@ impl SentenceTransformers {
     pub fn load(folder: &Path, device: &Device) -> Result<Self, FolderError> {
         let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
         check_modules(folder)?;
-        let ModelFolder { spec, model } =
+        let ModelFolder { spec, model, .. } =
             ModelFolder::load(folder, device).map_err(|error| fault(error.to_string()))?;
         let family = spec.config.family();
         if family != Family::Bert {
@@ -294,3 +294,6 @@ pub struct FolderError {
     /// Why.
     pub fault: String,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,8 @@
 //! A measure of diversity as sections of the configuration name it: `measure`, and `embedder` for the one that needs it.
 
-use std::sync::Arc;
-
 use burn::tensor::Device;
 use grpo_rewards::EmbedderConfig;
-use grpo_text::{Diversity, DiversityMeasure, Embedder};
+use grpo_text::{Diversity, DiversityMeasure};
 
 use crate::TrainError;
 
@@ -19,23 +17,14 @@ pub(crate) fn check(
 ) -> Result<(), TrainError> {
     match (measure, embedder) {
         (DiversityMeasure::Semantic, None) => Err(TrainError::NoEmbedder { section }),
+        (DiversityMeasure::Semantic, Some(embedder)) => {
+            embedder.check().map_err(|fault| TrainError::Embedder { section, fault })
+        }
         (DiversityMeasure::Bleu | DiversityMeasure::Distinct, Some(_)) => {
             Err(TrainError::IdleEmbedder { section })
         }
-        _ => check_embedder(section, embedder),
+        (DiversityMeasure::Bleu | DiversityMeasure::Distinct, None) => Ok(()),
     }
-}
-
-/// Looks at the settings of an embedder, where there is one.
-///
-/// # Errors
-/// Settings that cannot be.
-pub(crate) fn check_embedder(
-    section: &'static str,
-    embedder: Option<&EmbedderConfig>,
-) -> Result<(), TrainError> {
-    let checked = embedder.into_iter().try_for_each(EmbedderConfig::check);
-    checked.map_err(|fault| TrainError::Embedder { section, fault })
 }
 
 /// The measure; the model of an embedder is read, and lives on `device`.
@@ -48,19 +37,7 @@ pub(crate) fn build(
     embedder: Option<&EmbedderConfig>,
     device: &Device,
 ) -> Result<Diversity, TrainError> {
-    Diversity::new(measure, build_embedder(section, embedder, device)?)
-        .map_err(|_absent| TrainError::NoEmbedder { section })
-}
-
-/// The embedder that a section asks for, where it asks for one.
-///
-/// # Errors
-/// One that cannot be read.
-pub(crate) fn build_embedder(
-    section: &'static str,
-    embedder: Option<&EmbedderConfig>,
-    device: &Device,
-) -> Result<Option<Arc<dyn Embedder>>, TrainError> {
-    let built = embedder.map(|embedder| embedder.build(device)).transpose();
-    built.map_err(|fault| TrainError::Embedder { section, fault })
+    let embedder = embedder.map(|embedder| embedder.build(device)).transpose();
+    let embedder = embedder.map_err(|fault| TrainError::Embedder { section, fault })?;
+    Diversity::new(measure, embedder).map_err(|_absent| TrainError::NoEmbedder { section })
 }

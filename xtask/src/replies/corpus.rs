@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use super::grammar::{Grammar, Piece, Template, Topic};
+use super::grammar::{Grammar, Person, Piece, Template, Topic};
 use super::random::Random;
 
 /// A line of the corpus.
@@ -42,7 +42,7 @@ pub(super) fn pairs(grammar: &Grammar, count: usize, seed: u64) -> Result<Vec<Pa
         let mut chosen = Chosen::new();
         let tweet = &grammar.tweets[template];
         let text = fill(&tweet.text, &grammar.topics[topic], &mut chosen, &mut random);
-        if !TWEET_CHARACTERS.contains(&text.len()) || tweets.contains(&text) {
+        if !TWEET_CHARACTERS.contains(&text.len()) || stutters(&text) || tweets.contains(&text) {
             continue;
         }
         let mut replies = BTreeSet::new();
@@ -104,7 +104,7 @@ const GOOD_REPLY_CHARACTERS: std::ops::RangeInclusive<usize> = 50..=150;
 /// The entries that a pair has taken, by list and number.
 type Chosen = BTreeMap<(usize, u8), usize>;
 
-/// A reply and its template; none where ten draws all had the wrong length.
+/// A reply and its template; none where ten draws all had the wrong length, or a word twice in a row.
 fn reply(
     grammar: &Grammar,
     topic: usize,
@@ -126,7 +126,8 @@ fn reply(
                 fill(&reply.text, other, &mut Chosen::new(), random)
             }
         };
-        if quality < 3 || GOOD_REPLY_CHARACTERS.contains(&text.len()) {
+        let long_enough = quality < 3 || GOOD_REPLY_CHARACTERS.contains(&text.len());
+        if long_enough && !(reply.text.capitals && stutters(&text)) {
             return Some((text, place));
         }
     }
@@ -164,18 +165,26 @@ fn fill(template: &Template, topic: &Topic, chosen: &mut Chosen, random: &mut Ra
                 if ["a", "A"].contains(&text.rsplit(' ').nth(1).unwrap_or_default())
                     && text.ends_with(' ')
                     && words.starts_with(['a', 'e', 'i', 'o', 'u'])
+                    && !["uk", "uni", "use", "one"].iter().any(|start| words.starts_with(start))
                 {
                     text.truncate(text.len() - 1);
                     text.push_str("n ");
                 }
-                match slot.to_you {
-                    true => text.push_str(&said_to_you(words)),
-                    false => text.push_str(words),
+                match slot.person {
+                    Person::AsItIs => text.push_str(words),
+                    Person::ToYou => text.push_str(&said_to_you(words)),
+                    Person::OfMe => text.push_str(&said_of_me(words)),
                 }
             }
         }
     }
     if template.capitals { with_capitals(&text) } else { text }
+}
+
+/// Whether a word is there twice in a row, as where "the night before" comes before "before lunch".
+fn stutters(text: &str) -> bool {
+    let words: Vec<&str> = text.split(' ').collect();
+    words.windows(2).any(|two| two[0] == two[1])
 }
 
 /// What somebody says of themselves, as another says it to them: "I lost my keys" is "you lost your keys".
@@ -195,6 +204,29 @@ fn said_to_you(text: &str) -> String {
         });
     }
     words.join(" ")
+}
+
+/// What somebody is told, as they say it of themselves: "keep a book in your bag" is "keep a book in my bag".
+fn said_of_me(text: &str) -> String {
+    const BEFORE_ME: [&str; 12] = [
+        "to", "for", "with", "of", "at", "behind", "from", "near", "watch", "help", "tell", "after",
+    ];
+    let told: Vec<&str> = text.split(' ').collect();
+    let words = told.iter().enumerate().map(|(place, word)| {
+        let before = place.checked_sub(1).map(|place| told[place]);
+        match *word {
+            "you" if place + 1 == told.len() || before.is_some_and(|b| BEFORE_ME.contains(&b)) => {
+                "me"
+            }
+            "you" => "I",
+            "are" if before == Some("you") => "am",
+            "your" => "my",
+            "yours" => "mine",
+            "yourself" => "myself",
+            other => other,
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Every sentence begins with a capital.
@@ -292,6 +324,19 @@ mod tests {
     }
 
     #[test]
+    fn said_of_me_turns_them_back() {
+        let check = |text, expect| assert_eq!(said_of_me(text), expect);
+        check("keep a book in your bag", "keep a book in my bag");
+        check("let the cat come to you", "let the cat come to me");
+        check("rest when you are sick", "rest when I am sick");
+        check("put a lamp in front of you now", "put a lamp in front of me now");
+        check(
+            "pay yourself before you spend what is yours",
+            "pay myself before I spend what is mine",
+        );
+    }
+
+    #[test]
     fn sentences_begin_with_capitals() {
         assert_eq!(
             with_capitals("one. two! 3 is x? \"four\" e.g.x"),
@@ -307,6 +352,7 @@ mod tests {
         let distinct: BTreeSet<_> = made.iter().map(|pair| (&pair.tweet, &pair.reply)).collect();
         assert_eq!(distinct.len(), made.len());
         for pair in &made {
+            let raw = !grammar.replies[pair.made_by.1].text.capitals;
             for text in [&pair.tweet, &pair.reply] {
                 for bad in
                     ["  ", " ,", " .", " ?", " !", "{", "}", "|", "..", ",.", "the the ", "my my "]
@@ -314,6 +360,13 @@ mod tests {
                     assert!(!text.contains(bad), "{bad:?} in {text}");
                 }
                 assert_eq!(text.trim(), text);
+                for sentence in text.split_inclusive(". ") {
+                    let small = sentence.starts_with(|c: char| c.is_ascii_lowercase());
+                    assert!(!small || *text == pair.reply && raw, "{text}");
+                }
+                let words: Vec<&str> = text.split(' ').collect();
+                let twice = words.windows(2).find(|two| two[0] == two[1]);
+                assert!(twice.is_none() || *text == pair.reply && raw, "{twice:?} in {text}");
                 articles_agree(text);
             }
         }
@@ -324,9 +377,9 @@ mod tests {
         let words: Vec<&str> = text.split([' ', '.', ',', '!', '?']).collect();
         for pair in words.windows(2) {
             let vowel = pair[1].starts_with(['a', 'e', 'i', 'o', 'u']);
-            let sounds = ["one", "once", "use", "used", "useful", "usual", "uniform", "European"];
+            let sounds = ["one", "once", "use", "used", "useful", "usual", "uniform", "ukulele"];
             let vowel = match pair[1] {
-                "hour" | "honest" | "hours" => true,
+                "hour" | "hours" | "honest" | "AI" => true,
                 word if sounds.contains(&word) || word.starts_with("one-") => false,
                 _ => vowel,
             };

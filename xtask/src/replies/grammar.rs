@@ -1,8 +1,8 @@
 //! The grammar of tweets and replies: its file, read once into checked templates.
 //!
 //! A template is a sentence with slots, `{list}`, `{list.part}` where the entries of a list have several parts, `{list2}` for
-//! a second entry of the same list, and `{list:you}` for what somebody said of themselves, said to them. A slot of a reply
-//! that the tweet has filled has the tweet's entry: that is how a reply takes up a tweet's own words.
+//! a second entry of the same list, `{list:you}` for what somebody says of themselves, said to them, and `{list:me}` for what
+//! somebody is told, said of oneself. A slot of a reply that the tweet has filled has the tweet's entry: that is how a reply takes up a tweet's own words.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +60,15 @@ pub(super) struct Slot {
     /// Which of the different entries that a pair has of the list.
     pub(super) nth: u8,
     pub(super) part: usize,
-    pub(super) to_you: bool,
+    pub(super) person: Person,
+}
+
+/// Who speaks to whom in what fills a slot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Person {
+    AsItIs,
+    ToYou,
+    OfMe,
 }
 
 #[derive(Deserialize)]
@@ -230,10 +238,11 @@ impl Names {
     }
 
     fn slot(&self, slot: &str) -> Result<Slot> {
-        let (name, to_you) = match slot.split_once(':') {
-            Some((name, "you")) => (name, true),
-            Some((_, way)) => bail!("{{{slot}}}: a slot can be said to `you`, not to `{way}`"),
-            None => (slot, false),
+        let (name, person) = match slot.split_once(':') {
+            Some((name, "you")) => (name, Person::ToYou),
+            Some((name, "me")) => (name, Person::OfMe),
+            Some((_, way)) => bail!("{{{slot}}}: a slot is said to `you` or of `me`, not `{way}`"),
+            None => (slot, Person::AsItIs),
         };
         let (name, part) = match name.split_once('.') {
             Some((name, part)) => (name, Some(part)),
@@ -255,7 +264,7 @@ impl Names {
             true => format!("{{{slot}}}: the list `{bare}` has no parts"),
             false => format!("{{{slot}}}: say which part of `{bare}`: {}", parts.join(", ")),
         })?;
-        Ok(Slot { list, nth, part, to_you })
+        Ok(Slot { list, nth, part, person })
     }
 }
 
@@ -428,7 +437,7 @@ mod tests {
         refuses(
             "eat {thing}",
             "eat {thing:us}",
-            "in the template \"eat {thing:us}\": {thing:us}: a slot can be said to `you`, not to `us`",
+            "in the template \"eat {thing:us}\": {thing:us}: a slot is said to `you` or of `me`, not `us`",
         );
         refuses("eat {thing}", "eat  it", "\"eat  it\" has blanks too many");
     }

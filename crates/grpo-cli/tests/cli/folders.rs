@@ -59,6 +59,47 @@ fn a_merged_model_is_the_model_with_its_adapter() {
     }
 }
 
+/// Its numbers would fit, so that nothing but its own word tells that they are of another model.
+#[test]
+fn an_adapter_of_another_base_of_the_same_shapes_is_refused_everywhere() {
+    let place = Place::new();
+    with_adapter(&place, "qwen3");
+    place.succeed(&["init", "m-source/config.json", "-o", "other", "--seed", "7"]);
+    place.write("prompts.jsonl", "{\"prompt_ids\": [1, 2, 3], \"completion_ids\": [4]}\n");
+    let train = "run = \"grpo\"\nseed = 1\nmodel = \"m\"\nadapter = \"a\"\n[data]\nfile = \"prompts.jsonl\"\n[train]\nsteps = 1\nprompts_per_step = 1\ngroup_size = 2\n[sampling]\nmax_new_tokens = 4\n[reward]\ntype = \"pattern\"\npattern = \"3\"\n[optimizer]\nlearning_rate = 1e-3\n";
+    place.write("train.toml", train);
+    place.write("other.toml", train.replace("model = \"m\"", "model = \"other\""));
+    let learn = place.read("learn.toml").replace("[lora]\nrank = 2\nalpha = 4\n", "");
+    let learn = learn.replace("run = \"run\"", "run = \"more\"\nadapter = \"a\"");
+    place.write("more.toml", learn.replace("start = \"m\"", "start = \"other\""));
+    let commands = |model: &'static str| {
+        let of_train = if model == "m" { "train.toml" } else { "other.toml" };
+        [
+            vec!["merge", "--model", model, "--adapter", "a", "-o", "new"],
+            vec!["sample", "--model", model, "--adapter", "a", "--prompts", "prompts.jsonl"],
+            vec!["logprob", "--model", model, "--adapter", "a", "--input", "prompts.jsonl"],
+            vec!["train", of_train, "--plain"],
+        ]
+    };
+    let trained_on = place.path("m").display().to_string();
+    for arguments in commands("other").into_iter().chain([vec!["pretrain", "more.toml"]]) {
+        let ended = place.run(&arguments);
+        assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+        let said = format!("a was trained on another base: on {trained_on} with the weights ");
+        assert!(ended.stderr.contains(&said), "{arguments:?}: {}", ended.stderr);
+        let other = ", and other has the weights ";
+        assert!(ended.stderr.contains(other), "{arguments:?}: {}", ended.stderr);
+    }
+    for folder in ["new", "grpo", "more"] {
+        assert!(!place.path(folder).exists(), "{folder}");
+    }
+    commands("m").iter().for_each(|arguments| drop(place.succeed(arguments)));
+    // What was trained on says so as well.
+    let ended =
+        place.run(&["merge", "--model", "other", "--adapter", "grpo/adapter", "-o", "again"]);
+    assert!(ended.stderr.contains("was trained on another base"), "{}", ended.stderr);
+}
+
 #[test]
 fn what_cannot_be_merged() {
     let place = Place::new();

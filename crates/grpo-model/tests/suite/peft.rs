@@ -4,7 +4,11 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use grpo_model::{Adapter, AdapterConfig, AdapterFolder, LoraConfig, Transformer, write_adapter};
+use grpo_data::Codec;
+use grpo_model::{
+    Adapter, AdapterConfig, AdapterFolder, LoraConfig, ModelFolder, ModelSpec, StoredAs,
+    Transformer, WeightPrecision, write_adapter,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -57,6 +61,49 @@ fn load(folder: &Path, model: &Transformer) -> Result<AdapterFolder, String> {
 #[track_caller]
 fn check_refused(folder: &Path, model: &Transformer, expected: &str) {
     assert_eq!(load(folder, model).unwrap_err(), expected);
+}
+
+/// PEFT says nothing of the numbers of a base, and ours do: read again, the adapter is for that base alone.
+#[test]
+fn an_adapter_says_which_numbers_it_was_trained_on() {
+    let device = Device::flex();
+    let bases = [1, 2].map(|seed| {
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(&llama());
+        let model = Transformer::random(&config, seed, &device).unwrap();
+        let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
+        spec.write(folder.path(), &model, StoredAs::F32).unwrap();
+        folder
+    });
+    let [first, second] =
+        [0, 1].map(|base| ModelFolder::load(bases[base].path(), &device).unwrap());
+    let config = AdapterConfig::new(&lora(0.25), &first.model, "a/base");
+    let (here, other) = (Path::new("here"), Path::new("other"));
+    let config = config.on_base(&first.digest, here, here).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let adapter = shaken_adapter(&first.model, 0.25, &device);
+    write_adapter(&adapter, &config, folder.path(), &first.model).unwrap();
+    let read = load(folder.path(), &first.model).unwrap();
+    assert_eq!(read.config, config);
+    assert_eq!(read.config.clone().on_base(&first.digest, here, here).unwrap(), config);
+    let digest = |of: &ModelFolder| of.digest.to_string()[..12].to_owned();
+    assert_eq!(
+        read.config.on_base(&second.digest, here, other).unwrap_err().to_string(),
+        format!(
+            "here was trained on another base: on a/base with the weights {}, and other has the weights {}; give the model that it was trained on",
+            digest(&first),
+            digest(&second)
+        )
+    );
+    // In whatever precision a base is held, it is the same one.
+    for precision in [WeightPrecision::Bf16, WeightPrecision::Q8] {
+        let held = ModelFolder::load_in(bases[0].path(), precision, &device).unwrap();
+        assert_eq!(held.digest, first.digest);
+    }
+    // One of PEFT's is accepted on every base.
+    edit(folder.path(), |_| ());
+    let of_peft = load(folder.path(), &first.model).unwrap().config;
+    of_peft.on_base(&second.digest, here, other).unwrap();
 }
 
 #[test]

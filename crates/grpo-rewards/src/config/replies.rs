@@ -23,7 +23,7 @@ pub(super) fn check_heuristic(
         return Err(RewardConfigError::NoEmbedder);
     }
     self::generic_words(generic_words)?;
-    Ok(embedder.map_or(Ok(()), EmbedderConfig::check)?)
+    Ok(embedder.into_iter().try_for_each(EmbedderConfig::check)?)
 }
 
 pub(super) fn heuristic(

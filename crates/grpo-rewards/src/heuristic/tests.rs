@@ -265,3 +265,15 @@ proptest! {
         }
     }
 }
+
+/// `tests/peers/vader` writes the table with Python's vaderSentiment.
+#[test]
+fn polarities_are_vaders() {
+    let reward = reward();
+    let table = include_str!("../../../../tests/peers/vader/compound.jsonl");
+    for line in table.lines() {
+        let (text, compound): (String, f64) = serde_json::from_str(line).unwrap();
+        assert_eq!(reward.polarity(&text), compound, "{text:?}");
+    }
+    assert_eq!(table.lines().count(), 537);
+}

@@ -38,7 +38,10 @@ pub(super) fn cross_entropy<M: LanguageModel>(
         if let Some(coef) = entropy_coef {
             let of_part = scores.entropies.sum() * (1.0 / targets as f64);
             entropy += finite_loss(of_part.clone())?;
-            part = part - of_part * coef;
+            // With 0 it is the plain training, to the last bit.
+            if coef != 0.0 {
+                part = part - of_part * coef;
+            }
         }
         for part in forward.backward(part, model) {
             gradients.add(model, part);

@@ -252,7 +252,8 @@ impl SampledEvalConfig {
         let tokens = self.max_new_tokens as f64;
         in_range("pretrain.eval.max_new_tokens", tokens, 1.0..=1e6)?;
         check_sampling("pretrain.eval", self.temperature, self.top_p)?;
-        diversity_measure::check_embedder("pretrain.eval", self.embedder.as_ref())
+        let Some(embedder) = &self.embedder else { return Ok(()) };
+        diversity_measure::check("pretrain.eval", DiversityMeasure::Semantic, Some(embedder))
     }
 }
 

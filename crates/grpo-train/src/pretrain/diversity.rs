@@ -272,3 +272,6 @@ impl ScoreFunction {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -90,18 +90,17 @@ impl SampledEvaluation {
             batch_size: 256,
         };
         let device = model.device().inner();
-        let embedder =
-            diversity_measure::build_embedder(SECTION, settings.embedder.as_ref(), &device)?;
+        let embedder = settings.embedder.as_ref();
         let semantic = embedder.map(|embedder| {
-            let diversity = Diversity::new(DiversityMeasure::Semantic, Some(embedder));
-            diversity.expect("an embedder is given")
+            let measure = DiversityMeasure::Semantic;
+            diversity_measure::build(SECTION, measure, Some(embedder), &device)
         });
         Ok(Self {
             prompts,
             truths,
             rollout: Rollout::new(rollout, model, longest)
                 .map_err(|fault| TrainError::Samples { section: SECTION, fault })?,
-            semantic,
+            semantic: semantic.transpose()?,
             rows: settings.rows,
             codec: codec.clone(),
             seed,
@@ -185,4 +184,31 @@ fn last_characters(text: &str) -> String {
     }
     let end: String = text.chars().skip(count - SHOWN + 1).collect();
     format!("…{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measures_by_hand() {
+        let groups = [["a b", "a b"], ["c d e", ""]].map(|texts| texts.map(str::to_owned).to_vec());
+        let embedder = std::sync::Arc::new(grpo_text::HashedNgrams::new(64));
+        let semantic = Diversity::new(DiversityMeasure::Semantic, Some(embedder)).unwrap();
+        let found = measures(&groups, Some(&semantic)).unwrap();
+        // Of two equal texts without 3-grams NLTK's smoothing leaves (1 · 1 · 0.1 · 0.1)^¼; of the others nothing is shared.
+        assert!((found.eval_self_bleu - 0.5 * 0.1_f64.sqrt()).abs() < 1e-12, "{found:?}");
+        assert_eq!([found.eval_distinct_1, found.eval_distinct_2], [0.75, 0.75]);
+        assert_eq!(found.eval_diversity, Some(0.0));
+        assert_eq!([found.eval_reply_length, found.eval_unique_words], [2.75, 1.75]);
+        assert_eq!(found.eval_empty, 0.25);
+        assert_eq!(measures(&groups, None).unwrap().eval_diversity, None);
+    }
+
+    #[test]
+    fn the_end_of_a_long_prompt_is_shown() {
+        assert_eq!(last_characters("ä b"), "ä b");
+        let long = format!("x{}", "ä".repeat(200));
+        assert_eq!(last_characters(&long), format!("…{}", "ä".repeat(199)));
+    }
 }

@@ -16,6 +16,7 @@ mod metrics;
 mod optimizer;
 mod oracle;
 mod passages;
+mod polychromic;
 mod pretrain;
 mod references;
 mod sampler_check;

@@ -1,0 +1,477 @@
+//! Gradients of the diversity terms: of all completions that there can be, and against difference quotients of plain f64
+//! loops.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::Device;
+use grpo_data::{CompletionParts, Finish, SampleKey, SampledUnder, SpecialIds};
+use grpo_model::{Dropout, ModelConfig, MolGptConfig, TokenBatch, Transformer};
+use grpo_rewards::EmbedderConfig;
+use grpo_sampling::TokenSet;
+use grpo_text::DiversityMeasure;
+
+use super::super::batch::cross_entropy;
+use super::*;
+use crate::OptimizerConfig;
+
+const VOCABULARY: usize = 3;
+const END: u32 = 2;
+const LONGEST: usize = 2;
+const PROMPT: [u32; 2] = [1, 0];
+
+/// Far from equal probabilities.
+fn model(seed: u64) -> Transformer {
+    struct Larger;
+    impl ModuleMapper for Larger {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            // Not the scales of the norms, which are 1.
+            let factor = if D == 2 { 12.0 } else { 1.0 };
+            param.map(|value| Tensor::from_inner(value.inner() * factor).require_grad())
+        }
+    }
+    let config = ModelConfig::molgpt(&MolGptConfig::new(VOCABULARY, 8, 1, 2, 8)).unwrap();
+    Transformer::random(&config, seed, &Device::flex().autodiff()).unwrap().map(&mut Larger)
+}
+
+fn codec() -> Codec {
+    Codec::of_ids(SpecialIds { bos: None, eos: vec![END], learned_end: Some(END), pad: None })
+}
+
+fn config(diversity: DiversityConfig) -> PretrainConfig {
+    PretrainConfig {
+        epochs: 1,
+        batch_size: 4,
+        micro_batch_tokens: None,
+        activation_checkpointing: false,
+        warmup_epochs: 0.0,
+        learning_rate_floor: 1.0,
+        dropout: 0.0,
+        eval_every: 0,
+        patience: 0,
+        min_gain: 0.0,
+        optimizer: OptimizerConfig {
+            learning_rate: 1e-2,
+            betas: [0.9, 0.95],
+            epsilon: 1e-8,
+            weight_decay: 0.0,
+            weight_decay_on: crate::Decayed::Linear,
+            max_grad_norm: 1.0,
+        },
+        limits: None,
+        eval: None,
+        diversity: Some(diversity),
+    }
+}
+
+fn score_function(weight: f64, measure: DiversityMeasure, sampling: [f32; 2]) -> DiversityConfig {
+    let [temperature, top_p] = sampling;
+    let is_semantic = measure == DiversityMeasure::Semantic;
+    DiversityConfig::ScoreFunction {
+        weight,
+        measure,
+        embedder: is_semantic.then_some(EmbedderConfig::HashedNgrams { width: 64 }),
+        generations: 3,
+        max_examples: 2,
+        every: 2,
+        temperature,
+        top_p,
+        max_new_tokens: LONGEST,
+    }
+}
+
+fn examples() -> Vec<Example> {
+    let of = |ids: &[u32], first_target| Example { ids: ids.to_vec(), first_target };
+    vec![of(&[1, 0, 0, 2], 2), of(&[0, 1, 2], 1), of(&[1, 1, 0, 2], 3), of(&[0, 0, 0, 1, 2], 2)]
+}
+
+fn term(config: &PretrainConfig, model: &Transformer) -> ScoreFunction {
+    config.check().unwrap();
+    let diversity = config.diversity.as_ref().unwrap();
+    let term = DiversityTerm::new(diversity, config, model, &codec(), &examples(), 5).unwrap();
+    let DiversityTerm::ScoreFunction(term) = term else { panic!("a score function") };
+    *term
+}
+
+/// A completion that can be sampled.
+#[derive(Clone)]
+struct Outcome {
+    ids: Vec<u32>,
+    kept: Vec<Vec<u32>>,
+    probability: f64,
+}
+
+/// All of them, in plain loops.
+fn outcomes(model: &Transformer, [temperature, top_p]: [f32; 2]) -> Vec<Outcome> {
+    let mut found = Vec::new();
+    let mut open = vec![Outcome { ids: vec![], kept: vec![], probability: 1.0 }];
+    while let Some(outcome) = open.pop() {
+        if outcome.ids.len() == LONGEST || outcome.ids.last() == Some(&END) {
+            found.push(outcome);
+            continue;
+        }
+        let ids = [&PROMPT, outcome.ids.as_slice()].concat();
+        let hidden =
+            model.hidden(&TokenBatch::from_iter([ids.as_slice()]), None, &mut Dropout::off());
+        let logits: Vec<f64> = model.logits(hidden).into_data().iter().collect();
+        let last = &logits[logits.len() - VOCABULARY..];
+        let weights: Vec<f64> =
+            last.iter().map(|logit| (logit / f64::from(temperature)).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        let mut order: Vec<u32> = (0..VOCABULARY as u32).collect();
+        order.sort_by(|&a, &b| weights[b as usize].total_cmp(&weights[a as usize]));
+        let (mut kept, mut mass) = (Vec::new(), 0.0);
+        for id in order {
+            if mass < f64::from(top_p) * total {
+                mass += weights[id as usize];
+                kept.push(id);
+            }
+        }
+        kept.sort_unstable();
+        for &id in &kept {
+            let mut longer = outcome.clone();
+            longer.ids.push(id);
+            longer.kept.push(kept.clone());
+            longer.probability *= weights[id as usize] / mass;
+            open.push(longer);
+        }
+    }
+    found
+}
+
+fn completion(outcome: &Outcome, [temperature, top_p]: [f32; 2], sample: u32) -> Completion {
+    let kept = outcome.kept.iter().map(|kept| TokenSet::from_sorted(kept, VOCABULARY).unwrap());
+    let actions = outcome.ids.len();
+    Completion::new(CompletionParts {
+        ids: [&PROMPT, outcome.ids.as_slice()].concat(),
+        action_mask: (0..PROMPT.len() + actions).map(|place| place >= PROMPT.len()).collect(),
+        sampling_logprobs: vec![-1.0; actions],
+        finish: Finish::Length,
+        key: SampleKey { seed: 0, step: 0, prompt: 0, sample },
+        policy_version: 0,
+        sampled_under: SampledUnder {
+            temperature,
+            kept: (top_p < 1.0).then(|| kept.collect()),
+            ..SampledUnder::default()
+        },
+    })
+}
+
+fn group(outcomes: [&Outcome; 3], sampling: [f32; 2]) -> Group {
+    let completions = (0..).zip(outcomes).map(|(sample, o)| completion(o, sampling, sample));
+    Group { prompt: Prompt::of_ids(0, PROMPT.to_vec()), completions: completions.collect() }
+}
+
+fn texts(outcomes: [&Outcome; 3]) -> [String; 3] {
+    outcomes.map(|outcome| codec().decode(&outcome.ids))
+}
+
+/// Calls `with` for each group of three that there can be.
+fn each_group<'a>(outcomes: &'a [Outcome], mut with: impl FnMut([&'a Outcome; 3], f64)) {
+    for a in outcomes {
+        for b in outcomes {
+            for c in outcomes {
+                with([a, b, c], a.probability * b.probability * c.probability);
+            }
+        }
+    }
+}
+
+/// `E[D(Y)]`, in plain loops.
+fn expected_diversity(model: &Transformer, diversity: &Diversity, sampling: [f32; 2]) -> f64 {
+    let outcomes = outcomes(model, sampling);
+    let mut sum = 0.0;
+    each_group(&outcomes, |group, probability| {
+        let texts = texts(group);
+        sum += probability * diversity.of(&texts.each_ref().map(String::as_str)).unwrap();
+    });
+    sum
+}
+
+/// All numbers of a gradient, in the order in which the module shows its parameters.
+fn numbers(model: &Transformer, gradients: &GradientsParams) -> Vec<f64> {
+    struct Numbers<'a>(&'a GradientsParams, Vec<f64>);
+    impl ModuleVisitor for Numbers<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let gradient = self.0.get::<D>(param.id).map(Tensor::into_data);
+            match gradient {
+                Some(gradient) => self.1.extend(gradient.iter::<f64>()),
+                None => self.1.extend(std::iter::repeat_n(0.0, param.val().shape().num_elements())),
+            }
+        }
+    }
+    let mut numbers = Numbers(gradients, Vec::new());
+    model.visit(&mut numbers);
+    numbers.1
+}
+
+/// The model so far along a direction.
+fn moved(model: &Transformer, direction: &[f64], by: f64) -> Transformer {
+    struct Move<'a>(&'a [f64], f64);
+    impl ModuleMapper for Move<'_> {
+        fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+            let count = param.val().shape().num_elements();
+            let (own, rest) = self.0.split_at(count);
+            self.0 = rest;
+            let by = self.1;
+            param.map(|value| {
+                let (shape, device) = (value.dims(), value.device().inner());
+                let old = value.inner().into_data();
+                let new: Vec<f32> =
+                    old.iter::<f64>().zip(own).map(|(old, way)| (old + by * way) as f32).collect();
+                let new = Tensor::from_data(TensorData::new(new, shape), &device);
+                Tensor::from_inner(new).require_grad()
+            })
+        }
+    }
+    model.clone().map(&mut Move(direction, by))
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// Difference quotients of `value` along the gradient and along directions of no meaning are what the gradient says.
+#[track_caller]
+fn check_gradient(model: &Transformer, gradient: &[f64], value: impl Fn(&Transformer) -> f64) {
+    let norm = dot(gradient, gradient).sqrt();
+    assert!(norm > 0.02, "a gradient of {norm} says nothing");
+    let mut directions: Vec<Vec<f64>> = vec![gradient.iter().map(|g| g / norm).collect()];
+    let rng = CounterRng::new(3, Purpose::Evaluation);
+    for direction in 0..4 {
+        let way: Vec<f64> =
+            (0..gradient.len()).map(|i| rng.normal([i as u32, direction, 0, 0])).collect();
+        let length = dot(&way, &way).sqrt();
+        directions.push(way.into_iter().map(|w| w / length).collect());
+    }
+    for direction in directions {
+        let step = 4e-3;
+        let at = |by| value(&moved(model, &direction, by));
+        let quotient = (at(step) - at(-step)) / (2.0 * step);
+        let found = dot(gradient, &direction);
+        assert!(
+            (found - quotient).abs() < 2e-3 * norm + 2e-5,
+            "{found}, and the quotient is {quotient}"
+        );
+    }
+}
+
+/// The estimator's gradient, by all groups that there can be, is that of −λ·E[D].
+fn check_expectation(measure: DiversityMeasure, sampling: [f32; 2], seed: u64) {
+    let model = model(seed);
+    let weight = 0.7;
+    let term = term(&config(score_function(weight, measure, sampling)), &model);
+    let outcomes = outcomes(&model, sampling);
+    let of_all: f64 = outcomes.iter().map(|outcome| outcome.probability).sum();
+    assert!((of_all - 1.0).abs() < 1e-12 && outcomes.len() >= 4, "{}", outcomes.len());
+    let (mut expected, mut score) = (Vec::new(), 0.0);
+    each_group(&outcomes, |of_group, probability| {
+        let sampled = term.judged(vec![group(of_group, sampling)]).unwrap();
+        score += probability * sampled.score;
+        let mut sum = GradientSum::default();
+        term.add_gradients(&model, &sampled, &mut sum).unwrap();
+        let gradient = numbers(&model, &sum.finish());
+        expected.resize(gradient.len(), 0.0);
+        expected.iter_mut().zip(gradient).for_each(|(sum, own)| *sum += probability * own);
+    });
+    let value = |model: &Transformer| expected_diversity(model, &term.diversity, sampling);
+    assert!((score - value(&model)).abs() < 1e-9);
+    check_gradient(&model, &expected, |model| -weight * value(model));
+}
+
+#[test]
+fn the_score_function_is_the_gradient_of_the_expected_diversity() {
+    check_expectation(DiversityMeasure::Semantic, [1.0, 1.0], 1);
+    check_expectation(DiversityMeasure::Semantic, [0.7, 1.0], 2);
+    check_expectation(DiversityMeasure::Bleu, [0.9, 1.0], 3);
+    check_expectation(DiversityMeasure::Distinct, [0.9, 1.0], 4);
+}
+
+/// Where draws are cut, the kept ids are those of the draw: a small step of the model changes their shares alone.
+#[test]
+fn of_cut_draws_as_well() {
+    check_expectation(DiversityMeasure::Semantic, [0.9, 0.9], 2);
+}
+
+/// The same in one pass: every probability on the tape.
+#[test]
+fn the_estimator_has_no_bias_to_rounding() {
+    let (model, sampling) = (model(2), [0.8, 1.0]);
+    let term = term(&config(score_function(1.0, DiversityMeasure::Semantic, sampling)), &model);
+    let outcomes = outcomes(&model, sampling);
+    let completions: Vec<Completion> =
+        (0..).zip(&outcomes).map(|(sample, o)| completion(o, sampling, sample)).collect();
+    let all: Vec<&Completion> = completions.iter().collect();
+    let micro = micro_batches(&all, usize::MAX, VOCABULARY).pop().unwrap();
+    let forward = micro.forward(&model, false);
+    let logprobs = micro.score_policy(&model, &forward.hidden).logprobs; // [n]
+    let sums = micro.spread(logprobs).sum_dim(1); // [o, 1]
+    let count = outcomes.len();
+    let p: Tensor<2> = sums.exp();
+    let pairs = (p.clone() * p.clone().transpose()).reshape([count * count, 1]);
+    let triples = pairs * p.transpose(); // [o · o, o]
+    let mut diversities: Vec<f32> = Vec::new();
+    let mut mean = vec![0.0; 0];
+    each_group(&outcomes, |of_group, probability| {
+        let texts = texts(of_group);
+        let texts = texts.each_ref().map(String::as_str);
+        diversities.push(term.diversity.of(&texts).unwrap() as f32);
+        let sampled = term.judged(vec![group(of_group, sampling)]).unwrap();
+        let mut sum = GradientSum::default();
+        term.add_gradients(&model, &sampled, &mut sum).unwrap();
+        let gradient = numbers(&model, &sum.finish());
+        mean.resize(gradient.len(), 0.0);
+        mean.iter_mut().zip(gradient).for_each(|(sum, own)| *sum += probability * own);
+    });
+    let diversities = TensorData::new(diversities, [count * count, count]);
+    let loss = (triples * Tensor::from_data(diversities, &model.device())).sum() * -1.0;
+    let exact = numbers(&model, &GradientsParams::from_grads(loss.backward(), &model));
+    let norm = dot(&exact, &exact).sqrt();
+    let off: Vec<f64> = exact.iter().zip(&mean).map(|(exact, mean)| exact - mean).collect();
+    assert!(
+        norm > 0.02 && dot(&off, &off).sqrt() < 1e-5 * norm,
+        "{norm} {}",
+        dot(&off, &off).sqrt()
+    );
+}
+
+/// Acceptance test 9: replies that are alike move nothing, and neither does a weight of 0.
+#[test]
+fn equal_completions_and_no_weight_add_no_gradient() {
+    let (model, sampling) = (model(2), [0.9, 0.9]);
+    let all = outcomes(&model, sampling);
+    let different = group([&all[0], &all[1], &all[2]], sampling);
+    let count = |weight, group: &Group| {
+        let settings = score_function(weight, DiversityMeasure::Semantic, sampling);
+        let term = term(&config(settings), &model);
+        let mut sum = GradientSum::default();
+        let sampled = term.judged(vec![group.clone()]).unwrap();
+        term.add_gradients(&model, &sampled, &mut sum).unwrap();
+        (sampled.score, sum.finish().len())
+    };
+    assert_eq!(count(0.3, &group([&all[1]; 3], sampling)), (0.0, 0));
+    let (score, gradients) = count(0.3, &different);
+    assert!(score > 0.1 && gradients > 0);
+    assert_eq!(count(0.0, &different), (score, 0));
+}
+
+/// Two groups count half each, however their completions are cut into micro-batches.
+#[test]
+fn the_gradient_is_a_mean_over_prompts() {
+    let (model, sampling) = (model(2), [0.9, 1.0]);
+    let all = outcomes(&model, sampling);
+    let groups =
+        [[&all[0], &all[1], &all[2]], [&all[3], &all[3], &all[5]]].map(|o| group(o, sampling));
+    let of = |groups: &[Group], micro_batch_tokens, activation_checkpointing| {
+        let settings = score_function(0.5, DiversityMeasure::Semantic, sampling);
+        let config =
+            PretrainConfig { micro_batch_tokens, activation_checkpointing, ..config(settings) };
+        let term = term(&config, &model);
+        let mut sum = GradientSum::default();
+        let sampled = term.judged(groups.to_vec()).unwrap();
+        term.add_gradients(&model, &sampled, &mut sum).unwrap();
+        numbers(&model, &sum.finish())
+    };
+    let both = of(&groups, None, false);
+    let halves: Vec<f64> = of(&groups[..1], None, false)
+        .iter()
+        .zip(of(&groups[1..], None, false))
+        .map(|(one, other)| 0.5 * (one + other))
+        .collect();
+    let norm = dot(&both, &both).sqrt();
+    assert!(norm > 1e-3);
+    for other in [halves, of(&groups, Some(3), false), of(&groups, Some(5), true)] {
+        let off: Vec<f64> = both.iter().zip(other).map(|(a, b)| a - b).collect();
+        assert!(dot(&off, &off).sqrt() < 1e-5 * norm);
+    }
+}
+
+#[test]
+fn examples_are_drawn_each_once_and_in_every_place() {
+    let model = model(1);
+    let settings = score_function(1.0, DiversityMeasure::Bleu, [1.0, 1.0]);
+    let term = term(&config(settings), &model);
+    let mut seen = [0; 5];
+    for step in 0..200 {
+        let mut places = term.places(5, step);
+        assert_eq!(places, term.places(5, step));
+        places.iter().for_each(|&place| seen[place] += 1);
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 2);
+    }
+    // 80 each, give or take five standard deviations.
+    assert!(seen.iter().all(|&count| (45..=115).contains(&count)), "{seen:?}");
+    assert_eq!(term.places(1, 0), [0]);
+}
+
+#[test]
+fn every_second_step_has_the_term() {
+    let model = model(1);
+    let config = config(score_function(0.3, DiversityMeasure::Semantic, [0.9, 0.9]));
+    let term = DiversityTerm::ScoreFunction(Box::new(term(&config, &model)));
+    let examples = examples();
+    let batch: Vec<&Example> = examples.iter().collect();
+    let taught = || cross_entropy(&model, &batch, 7, &config, None, &mut Dropout::off()).unwrap();
+    let of = |step| {
+        let mut taught = taught();
+        let told = term.add(&model, &batch, step, &mut taught).unwrap();
+        (told, taught.loss, numbers(&model, &taught.gradients.finish()))
+    };
+    let plain = numbers(&model, &taught().gradients.finish());
+    let (told, _, gradient) = of(1);
+    assert!(told.is_none() && gradient == plain);
+    let (told, loss, gradient) = of(4);
+    let told = told.unwrap();
+    assert_eq!(told.combined_loss, loss - 0.3 * told.diversity_score);
+    assert!(told.diversity_score > 0.0 && gradient != plain);
+    assert!((1.0..=2.0).contains(&told.generation_length.unwrap()));
+    assert_eq!(gradient, of(4).2);
+    assert_ne!(gradient, of(6).2);
+}
+
+/// Mean cross-entropy and mean entropy over the targets, one sequence at a time.
+fn plain_losses(model: &Transformer, examples: &[Example]) -> [f64; 2] {
+    let (mut sums, mut count) = ([0.0; 2], 0.0);
+    for example in examples {
+        let batch = TokenBatch::from_iter([example.ids.as_slice()]);
+        let logits = model.logits(model.hidden(&batch, None, &mut Dropout::off()));
+        let flat: Vec<f64> = logits.into_data().iter().collect();
+        for t in example.first_target..example.ids.len() {
+            let row = &flat[(t - 1) * VOCABULARY..t * VOCABULARY];
+            let total: f64 = row.iter().map(|logit| logit.exp()).sum();
+            let logprobs: Vec<f64> = row.iter().map(|logit| logit - total.ln()).collect();
+            sums[0] -= logprobs[example.ids[t] as usize];
+            sums[1] -= logprobs.iter().map(|logprob| logprob.exp() * logprob).sum::<f64>();
+            count += 1.0;
+        }
+    }
+    sums.map(|sum| sum / count)
+}
+
+#[test]
+fn the_entropy_term_has_its_gradient() {
+    let (model, weight) = (model(3), 0.6);
+    let examples = examples();
+    let batch: Vec<&Example> = examples.iter().collect();
+    let targets = batch.iter().map(|example| example.targets().len()).sum();
+    for micro_batch_tokens in [None, Some(3)] {
+        let diversity = DiversityConfig::Entropy { weight };
+        let config = PretrainConfig { micro_batch_tokens, ..config(diversity) };
+        config.check().unwrap();
+        let diversity = config.diversity.as_ref().unwrap();
+        let term = DiversityTerm::new(diversity, &config, &model, &codec(), &examples, 1).unwrap();
+        let coef = term.entropy_coef();
+        let mut taught =
+            cross_entropy(&model, &batch, targets, &config, coef, &mut Dropout::off()).unwrap();
+        let told = term.add(&model, &batch, 0, &mut taught).unwrap().unwrap();
+        let [loss, entropy] = plain_losses(&model, &examples);
+        assert!((taught.loss - loss).abs() < 1e-5, "{} {loss}", taught.loss);
+        assert!((told.diversity_score - entropy).abs() < 1e-5, "{told:?} {entropy}");
+        assert!((told.combined_loss - (loss - weight * entropy)).abs() < 2e-5);
+        let gradient = numbers(&model, &taught.gradients.finish());
+        check_gradient(&model, &gradient, |model| {
+            let [loss, entropy] = plain_losses(model, &examples);
+            loss - weight * entropy
+        });
+    }
+}

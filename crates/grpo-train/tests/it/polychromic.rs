@@ -1,0 +1,218 @@
+//! Supervised training with a term for diversity, and evaluations that sample.
+
+use grpo_data::{Codec, Example, Examples, SpecialIds};
+use grpo_model::{LanguageModel, Transformer};
+use grpo_text::{DiversityMeasure, distinct, self_bleu};
+use grpo_train::{
+    DiversityConfig, PretrainConfig, PretrainEnding, PretrainEvaluation, PretrainObserver,
+    PretrainStep, SampledEvalConfig, TrainError, pretrain,
+};
+
+use crate::support::{distance, model, optimizer, parameters};
+
+const VOCABULARY: usize = 12;
+
+/// Replies to four prompts; the validation half has one of the prompts twice.
+fn examples() -> Examples {
+    let of = |prompt: u32, reply: &[u32]| Example {
+        ids: [&[1, prompt], reply, &[0]].concat(),
+        first_target: 2,
+    };
+    Examples {
+        train: vec![
+            of(2, &[5, 6]),
+            of(2, &[6, 5]),
+            of(3, &[7, 8, 9]),
+            of(3, &[9, 8]),
+            of(4, &[10]),
+            of(4, &[11, 10]),
+        ],
+        validation: vec![of(5, &[6, 7]), of(6, &[8]), of(5, &[9]), of(7, &[5, 5])],
+    }
+}
+
+fn codec() -> Codec {
+    Codec::of_ids(SpecialIds { bos: None, eos: vec![0], learned_end: Some(0), pad: None })
+}
+
+fn config() -> PretrainConfig {
+    PretrainConfig {
+        epochs: 2,
+        batch_size: 3,
+        micro_batch_tokens: None,
+        activation_checkpointing: false,
+        warmup_epochs: 0.0,
+        learning_rate_floor: 1.0,
+        dropout: 0.1,
+        eval_every: 0,
+        patience: 0,
+        min_gain: 0.0,
+        optimizer: optimizer(),
+        limits: None,
+        eval: None,
+        diversity: None,
+    }
+}
+
+fn score_function(weight: f64) -> DiversityConfig {
+    DiversityConfig::ScoreFunction {
+        weight,
+        measure: DiversityMeasure::Distinct,
+        embedder: None,
+        generations: 4,
+        max_examples: 2,
+        every: 1,
+        temperature: 0.9,
+        top_p: 0.9,
+        max_new_tokens: 6,
+    }
+}
+
+#[derive(Default)]
+struct Told {
+    steps: Vec<PretrainStep>,
+    evaluations: Vec<PretrainEvaluation>,
+}
+
+impl PretrainObserver<Transformer> for Told {
+    fn step(&mut self, step: &PretrainStep, _: u64) -> Result<(), TrainError> {
+        self.steps.push(step.clone());
+        Ok(())
+    }
+    fn evaluated(
+        &mut self,
+        evaluation: &PretrainEvaluation,
+        _: &Transformer,
+    ) -> Result<(), TrainError> {
+        self.evaluations.push(evaluation.clone());
+        Ok(())
+    }
+}
+
+fn run(config: &PretrainConfig) -> (Told, Vec<f32>, PretrainEnding) {
+    let mut told = Told::default();
+    let trained =
+        pretrain(model(VOCABULARY, 2.0), &codec(), &examples(), config, 1, &mut told).unwrap();
+    (told, parameters(&trained.model), trained.ending)
+}
+
+/// Section D, item 9, and what the original did not do: its λ changed the loss that it wrote and no gradient.
+#[test]
+fn the_weight_changes_the_training_and_0_does_not() {
+    let plain = run(&config()).1;
+    let of = |diversity| run(&PretrainConfig { diversity: Some(diversity), ..config() });
+    for weight_to_term in [score_function, |weight| DiversityConfig::Entropy { weight }] {
+        let (told, unmoved, _) = of(weight_to_term(0.0));
+        assert_eq!(unmoved, plain);
+        let scores: Vec<f64> =
+            told.steps.iter().map(|step| step.diversity.unwrap().diversity_score).collect();
+        assert!(scores.iter().any(|&score| score > 0.1), "{scores:?}");
+        let (told, moved, _) = of(weight_to_term(0.3));
+        assert_ne!(moved, plain);
+        for step in &told.steps {
+            let term = step.diversity.unwrap();
+            assert_eq!(term.diversity_weight, 0.3);
+            assert_eq!(term.combined_loss, step.step_train_loss - 0.3 * term.diversity_score);
+        }
+    }
+}
+
+#[test]
+fn equal_seeds_give_equal_trainings_however_they_are_cut() {
+    // AdamW's ε at 1 makes a step a smooth function of the gradient.
+    let mut plain =
+        PretrainConfig { dropout: 0.0, diversity: Some(score_function(0.5)), ..config() };
+    plain.optimizer.epsilon = 1.0;
+    plain.optimizer.learning_rate = 0.1;
+    let (_, whole, _) = run(&plain);
+    assert_eq!(whole, run(&plain).1);
+    let moved = distance(&whole, &parameters(&model(VOCABULARY, 2.0)));
+    for (micro_batch_tokens, activation_checkpointing) in [(Some(3), false), (Some(8), true)] {
+        let cut = PretrainConfig { micro_batch_tokens, activation_checkpointing, ..plain.clone() };
+        let off = distance(&whole, &run(&cut).1);
+        assert!(off < 1e-4 * moved, "{off} of {moved}");
+    }
+}
+
+fn sampled(generations: usize) -> SampledEvalConfig {
+    SampledEvalConfig {
+        prompts: 50,
+        generations,
+        rows: 2,
+        temperature: 0.7,
+        top_p: 0.9,
+        max_new_tokens: 5,
+        embedder: None,
+    }
+}
+
+/// The prompts of the table are those of examples that are held out; the original looked at its training rows.
+#[test]
+fn evaluations_continue_validation_prompts() {
+    let config = PretrainConfig { eval: Some(sampled(3)), eval_every: 3, ..config() };
+    let (told, weights, _) = run(&config);
+    let steps: Vec<u64> = told.evaluations.iter().map(|e| e.train_step).collect();
+    assert_eq!(steps, [3, 4]);
+    for evaluation in &told.evaluations {
+        let prompts: Vec<&str> = evaluation.rows.iter().map(|row| row.prompt.as_str()).collect();
+        let truths: Vec<&str> =
+            evaluation.rows.iter().map(|row| row.ground_truth.as_str()).collect();
+        assert_eq!((prompts, truths), (vec!["1 5", "1 6"], vec!["6 7", "8"]));
+        let measures = evaluation.sampled.unwrap();
+        assert!(measures.eval_distinct_1 > 0.0 && measures.eval_distinct_1 <= 1.0);
+        assert!(measures.eval_diversity.is_none());
+    }
+    // Looking changes nothing.
+    assert_eq!(weights, run(&PretrainConfig { eval: None, ..config.clone() }).1);
+    // Where all of a group is shown, its measures can be taken again.
+    let one = SampledEvalConfig { prompts: 1, ..sampled(1) };
+    let (told, ..) = run(&PretrainConfig { eval: Some(one), ..config });
+    let seen = &told.evaluations[0];
+    let texts = [seen.rows[0].generated.as_str()];
+    let measures = seen.sampled.unwrap();
+    assert_eq!(measures.eval_distinct_2, distinct(&texts, 2));
+    assert_eq!(measures.eval_self_bleu, self_bleu(&texts, 4));
+    assert_eq!(measures.eval_reply_length, texts[0].chars().count() as f64);
+}
+
+#[test]
+fn a_training_without_gain_ends_early() {
+    let mut config = PretrainConfig { epochs: 20, eval_every: 1, patience: 3, ..config() };
+    // So high that it only becomes worse.
+    config.optimizer.learning_rate = 0.5;
+    let (told, _, ending) = run(&config);
+    let PretrainEnding::NoGain { step, best: (best, loss) } = ending else { panic!("{ending:?}") };
+    assert!(step < 40 && told.steps.len() as u64 == step);
+    let lowest = told.evaluations.iter().filter(|e| e.best).next_back().unwrap();
+    assert_eq!((lowest.train_step, lowest.eval_loss), (best, loss));
+    assert!(told.evaluations.iter().rev().take(3).all(|evaluation| !evaluation.best));
+    // With more patience it goes on.
+    let patient = run(&PretrainConfig { patience: 0, ..config }).0;
+    assert_eq!(patient.steps.len(), 40);
+}
+
+#[test]
+fn prompts_too_long_to_sample_behind_are_refused_at_the_beginning() {
+    let context = model(VOCABULARY, 2.0).context_length();
+    let refused = |config: &PretrainConfig| {
+        let mut told = Told::default();
+        let model = model(VOCABULARY, 2.0);
+        let error = pretrain(model, &codec(), &examples(), config, 1, &mut told);
+        assert!(told.steps.is_empty());
+        error.err().unwrap().to_string()
+    };
+    let DiversityConfig::ScoreFunction { .. } = score_function(0.1) else { unreachable!() };
+    let mut long = score_function(0.1);
+    if let DiversityConfig::ScoreFunction { max_new_tokens, .. } = &mut long {
+        *max_new_tokens = context;
+    }
+    let expected = format!(
+        "a prompt of 2 tokens and max_new_tokens = {context} do not fit into the model's context of {context} tokens; max_new_tokens may be at most {}",
+        context - 1
+    );
+    let diversity = PretrainConfig { diversity: Some(long), ..config() };
+    assert_eq!(refused(&diversity), format!("pretrain.diversity: {expected}"));
+    let eval = SampledEvalConfig { max_new_tokens: context, ..sampled(1) };
+    let eval = PretrainConfig { eval: Some(eval), ..config() };
+    assert_eq!(refused(&eval), format!("pretrain.eval: {expected}"));
+}

@@ -1,0 +1,33 @@
+//! `cargo xtask split-data`.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::process;
+use crate::train::built;
+
+/// Builds `grpo` in release mode and splits tweets and replies between the two phases
+///
+/// What follows goes to `grpo split-data` unchanged. Paths are as seen from where you stand.
+#[derive(clap::Args)]
+#[command(
+    override_usage = "cargo xtask split-data --input <FILE> [ARGUMENTS]...",
+    after_help = "Examples:
+  cargo xtask split-data --input data/replies/replies.jsonl
+  cargo xtask split-data --input my.jsonl --output-dir data/mine --split-ratio 0.5 --seed 42"
+)]
+pub(crate) struct SplitData {
+    /// What is passed on to `grpo split-data`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// Builds, then becomes `grpo split-data ARGUMENTS…`.
+pub(crate) fn split_data(root: &Path, split: SplitData) -> Result<()> {
+    let mut grpo = Command::new(built(root, None)?);
+    grpo.arg("split-data").args(split.arguments);
+    process::become_program(&mut grpo)
+}
