@@ -15,7 +15,8 @@ impl Place {
     fn new(records: &[serde_json::Value]) -> Self {
         let folder = TempDir::new().unwrap();
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-        std::fs::copy(fixtures.join("tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
+        std::fs::copy(fixtures.join("tokenizer.json"), folder.path().join("tokenizer.json"))
+            .unwrap();
         let config = json!({"eos_token": "<|im_end|>", "chat_template": TEMPLATE});
         std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).unwrap();
         let lines: String = records.iter().map(|record| format!("{record}\n")).collect();
@@ -93,7 +94,9 @@ fn validation_is_of_other_tweets() {
     let lines = read.report.lines();
     assert_eq!(lines[0], "40 pairs of 10 tweets");
     assert!(lines[1].starts_with("training: 28 examples of 7 tweets by 28 authors; likes: mean "));
-    assert!(lines[2].starts_with("validation: 12 examples of 3 tweets by 12 authors; likes: mean "));
+    assert!(
+        lines[2].starts_with("validation: 12 examples of 3 tweets by 12 authors; likes: mean ")
+    );
     // The whole is described once, by hand: likes 0 to 39.
     let whole = place.examples(10_000, 0.0).unwrap();
     assert!(whole.examples.validation.is_empty());
@@ -106,19 +109,28 @@ fn what_is_too_long_is_left_out_and_named_and_never_cut() {
     let long = "the fox ".repeat(1250);
     let mut tweet = record(3, "fine", 1);
     tweet["tweet"] = long.clone().into();
-    let records = [record(1, "two", 1), record(2, &long, 1), tweet, record(4, "", 1), record(5, "four", 1)];
+    let records =
+        [record(1, "two", 1), record(2, &long, 1), tweet, record(4, "", 1), record(5, "four", 1)];
     let place = Place::new(&records);
     let read = place.examples(400, 0.5).unwrap();
     assert_eq!(read.examples.train.len() + read.examples.validation.len(), 2);
     assert!(read.examples.train.iter().all(|example| example.ids.len() < 400));
     let line = &read.report.lines()[0];
     let path = place.pairs().display().to_string();
-    assert!(line.starts_with(&format!("4 pairs of 4 tweets, 1 lines left out ({path}:4: `reply` is empty)")));
-    assert!(line.contains(&format!("; 2 left out with more than 400 tokens ({path}:2: ")), "{line}");
+    assert!(line.starts_with(&format!(
+        "4 pairs of 4 tweets, 1 lines left out ({path}:4: `reply` is empty)"
+    )));
+    assert!(
+        line.contains(&format!("; 2 left out with more than 400 tokens ({path}:2: ")),
+        "{line}"
+    );
     // A reply that is too long leaves its tweet a prompt.
     let prompts = place.prompts(400).unwrap();
     assert_eq!(prompts.prompts.len(), 3);
-    assert!(prompts.report.lines()[0].contains(&format!("; 1 left out with more than 400 tokens ({path}:3: ")));
+    assert!(
+        prompts.report.lines()[0]
+            .contains(&format!("; 1 left out with more than 400 tokens ({path}:3: "))
+    );
 
     let error = place.examples(5, 0.5).unwrap_err();
     assert!(matches!(&error, DataError::NoUsablePairs { .. }), "{error}");
@@ -128,8 +140,13 @@ fn what_is_too_long_is_left_out_and_named_and_never_cut() {
 
 #[test]
 fn a_tweet_is_one_prompt_with_its_best_liked_reply() {
-    let records =
-        [record(1, "a", 3), record(2, "b", 0), record(1, "c", 9), record(1, "d", 9), record(2, "e", 0)];
+    let records = [
+        record(1, "a", 3),
+        record(2, "b", 0),
+        record(1, "c", 9),
+        record(1, "d", 9),
+        record(2, "e", 0),
+    ];
     let read = Place::new(&records).prompts(10_000).unwrap();
     let fields: Vec<_> = read.prompts.iter().map(|prompt| json!(prompt.fields)).collect();
     let expected = [
@@ -161,7 +178,8 @@ fn a_model_without_a_template_is_refused() {
 #[test]
 fn an_instruction_says_something() {
     let error = ReplyTemplate { instruction: " ".into() }.check().unwrap_err().to_string();
-    let expected = "`data.replies.instruction` is empty; expected a sentence that says what to write";
+    let expected =
+        "`data.replies.instruction` is empty; expected a sentence that says what to write";
     assert_eq!(error, expected);
     ReplyTemplate::default().check().unwrap();
 }
