@@ -300,11 +300,11 @@ pub enum TrainError {
     Logits(#[from] grpo_logprob::NotFinite),
     /// Too few replies for an engagement model.
     #[error(
-        "the {half} part has {found} replies, and an engagement model needs {needed} there; take a file with more, or change [data]"
+        "the {side} part has {found} replies, and an engagement model needs {needed} there; take a file with more, or change [data]"
     )]
     FewReplies {
         /// Which part.
-        half: &'static str,
+        side: &'static str,
         /// Its replies.
         found: usize,
         /// How many would do.
@@ -320,11 +320,11 @@ pub enum TrainError {
     },
     /// Nothing to compare.
     #[error(
-        "in the {half} part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those; choose \"rank\" or \"log\""
+        "in the {side} part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those; choose \"rank\" or \"log\""
     )]
     NoPreferences {
         /// Which part.
-        half: &'static str,
+        side: &'static str,
     },
     /// Two times at which a reference changes.
     #[error(
