@@ -17,6 +17,8 @@ mod judges;
 mod logprob;
 mod models;
 mod molecules;
+mod pairs;
+mod polychromic;
 mod preflight;
 mod replay;
 mod report;
