@@ -18,7 +18,7 @@ pub(super) fn suite(
 ) -> Result<Suite, SelftestError> {
     let mut suite = start("embedder", golden, "sentence-transformers");
     let config = EmbedderConfig::SentenceTransformers { folder: golden.path.clone() };
-    let embedder = config.build(device)?;
+    let embedder = config.build(device).map_err(Box::new)?;
     let embed = |texts: &[&str]| -> Result<Vec<Vec<f64>>, SelftestError> {
         let vectors = embedder.embed(texts);
         let vectors = vectors.map_err(|error| golden.fault("sequences", error.to_string()))?;
