@@ -20,9 +20,12 @@ use records::Record;
 /// likes, on the average. With --corpus: pairs {tweet_id, tweet, reply} of data/replies/grammar.toml, all different, to
 /// pre-train a tiny model on. The same files and seed give the same records.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:
   cargo xtask make-replies --source data/replies/written/*.jsonl -o data/replies/replies.jsonl --held-out data/replies/held-out.jsonl
-  cargo xtask make-replies --corpus pairs.jsonl --pairs 60000")]
+  cargo xtask make-replies --corpus pairs.jsonl --pairs 60000"
+)]
 pub(crate) struct MakeReplies {
     /// Written tweets, a line each: {topic, tone, tweet, replies: [{quality, reply}]}
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "output", required_unless_present = "corpus")]

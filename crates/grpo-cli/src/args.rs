@@ -34,7 +34,10 @@ pub(crate) enum Command {
     Trial(TrialArguments),
     /// Train a new model, or go on training one, on molecules or texts (next-token prediction)
     ///
-    /// With the section `[masked_lm]` in the configuration an infiller, which says what stands in the blanks of a text.
+    /// The model of the lowest validation loss is kept; `pretrain.patience` ends a training that gains nothing,
+    /// `[pretrain.eval]` shows completions of held-out prompts, and `[pretrain.diversity]` keeps completions unlike one
+    /// another. With the section `[masked_lm]` in the configuration an infiller, which says what stands in the blanks of a
+    /// text.
     Pretrain(RunArguments),
     /// Train a judge, which says how much of a text an infiller has replaced
     ///

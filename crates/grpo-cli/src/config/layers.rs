@@ -73,6 +73,21 @@ impl Origin {
                 let key = format!("sampling.{}", fault.setting());
                 anyhow::anyhow!("{}{error}", self.place(&key))
             }
+            TrainError::NoEmbedder { section } => {
+                anyhow::anyhow!("{}{error}", self.place(&format!("{section}.measure")))
+            }
+            TrainError::IdleEmbedder { section } | TrainError::Embedder { section, .. } => {
+                anyhow::anyhow!("{}{error}", self.place(&format!("{section}.embedder")))
+            }
+            TrainError::Samples { section, .. } => {
+                anyhow::anyhow!("{}{error}", self.place(&format!("{section}.max_new_tokens")))
+            }
+            TrainError::GainWithoutPatience => {
+                anyhow::anyhow!("{}{error}", self.place("pretrain.min_gain"))
+            }
+            TrainError::NoLimits => {
+                anyhow::anyhow!("{}{error}", self.place("pretrain.limits"))
+            }
             TrainError::Fill(fault) => {
                 anyhow::anyhow!("{}{error}", self.place(&format!("fill.{}", fault.setting())))
             }

@@ -241,3 +241,58 @@ fn pretraining_out_of_range() {
         "pretrain.optimizer.learning_rate = -1 is out of range; expected 0 to 1"
     );
 }
+
+#[test]
+fn diversity_terms_out_of_range() {
+    let of = |keys: &str| {
+        let text = format!(
+            r#"{{"epochs": 1, "batch_size": 1, "optimizer": {{"learning_rate": 1e-3}}, {keys}}}"#
+        );
+        serde_json::from_str::<PretrainConfig>(&text).map_err(|error| error.to_string())
+    };
+    let check = |keys: &str| of(keys)?.check().map_err(|error| error.to_string());
+    let term = |keys: &str| {
+        check(&format!(r#""diversity": {{"term": "score_function", "weight": 0.3, {keys}}}"#))
+    };
+    assert_eq!(term(r#""embedder": {"type": "hashed_ngrams"}"#), Ok(()));
+    assert_eq!(term(r#""measure": "bleu""#), Ok(()));
+    assert_eq!(check(r#""diversity": {"term": "entropy", "weight": 0.3}"#), Ok(()));
+    let refused = |keys: &str, expected: &str| {
+        let found = term(&format!(r#""measure": "bleu", {keys}"#)).unwrap_err();
+        assert!(found.starts_with(expected), "{found}");
+    };
+    let out = |key: &str, expected: &str| {
+        refused(
+            &format!(r#""{key}": 0"#),
+            &format!("pretrain.diversity.{key} = 0 is out of range; expected {expected}"),
+        );
+    };
+    out("max_examples", "1 to 1000000");
+    out("every", "1 to 1000000000");
+    out("max_new_tokens", "1 to 1000000");
+    out("temperature", "0.001 to 1000");
+    out("top_p", "0.000001 to 1");
+    refused(
+        r#""generations": 1"#,
+        "pretrain.diversity.generations = 1 is out of range; expected 2 to ",
+    );
+    refused(
+        r#""embedder": {"type": "hashed_ngrams"}"#,
+        "pretrain.diversity.embedder is for the measure \"semantic\" alone",
+    );
+    refused(r#""lambda": 1"#, "unknown field `lambda`");
+    let found = term(r#""every": 2"#).unwrap_err();
+    assert!(
+        found.starts_with("pretrain.diversity.measure = \"semantic\" compares vectors"),
+        "{found}"
+    );
+    let found = check(r#""diversity": {"term": "entropy", "weight": 1, "every": 2}"#).unwrap_err();
+    assert!(found.starts_with("unknown field `every`"), "{found}");
+    let found = check(r#""diversity": {"term": "entropy", "weight": -1}"#).unwrap_err();
+    assert!(found.starts_with("pretrain.diversity.weight = -1 is out of range"), "{found}");
+    let found =
+        check(r#""eval": {"embedder": {"type": "hashed_ngrams", "width": 0}}"#).unwrap_err();
+    assert!(found.starts_with("pretrain.eval.embedder.width = 0"), "{found}");
+    let found = check(r#""eval": {"generations": 0}"#).unwrap_err();
+    assert!(found.starts_with("pretrain.eval.generations = 0 is out of range"), "{found}");
+}
