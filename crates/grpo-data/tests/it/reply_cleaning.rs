@@ -203,7 +203,7 @@ fn of_duplicates_the_best_liked_is_kept_and_the_best_comes_first() {
     let pairs = vec![
         pair(1, 3, "My tomatoes survived the storm last night, against all odds"),
         pair(2, 9, "A   quiet morning with coffee beats every alarm clock"),
-        pair(3, 9, "A quiet morning with coffee beats every alarm clock"),
+        pair(3, 9, "A quiet morning  with coffee beats every alarm clock"),
         pair(4, 30, "My tomatoes survived the storm last night, against all odds!!!!"),
         pair(5, 5, "My tomatoes survived the storm last night against all the odds"),
         pair(6, 8, "Which train do you take to the office on Mondays then"),
@@ -223,6 +223,8 @@ fn of_duplicates_the_best_liked_is_kept_and_the_best_comes_first() {
     assert_eq!(gone[&1], ("semantic_duplicate", ":4, cosine 1.000"));
     assert_eq!(gone[&5].0, "semantic_duplicate");
     assert_eq!(gone.len(), 3);
+    let repeated = found.rejected.iter().find(|gone| gone.pair.line == 3).unwrap();
+    assert_eq!(repeated.pair, pairs[2], "what goes is told as it was read");
 
     let rules = CleaningRules { max_cosine: 1.0, sort: false, texts: false };
     let plan = CleaningPlan { cleaning: Some(rules), ..CleaningPlan::default() };

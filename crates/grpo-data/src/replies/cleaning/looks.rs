@@ -126,6 +126,7 @@ mod tests {
         for text in [
             "Der Garten ist endlich wieder schön grün geworden",
             "le jardin est enfin vert, merci beaucoup",
+            "for le jardin est enfin vert et les tomates arrivent",
             "сад наконец зелёный and the",
             "garden green yesterday tomatoes sunshine weekend gloves",
             "🎉 123",
