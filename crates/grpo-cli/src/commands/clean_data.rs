@@ -33,7 +33,7 @@ pub(crate) struct CleanDataArguments {
     /// Also write every line that went, with its place and the reasons
     #[arg(long, value_name = "FILE")]
     rejected: Option<PathBuf>,
-    /// Settings (TOML): [filter], [validation], [cleaning], [embedder]
+    /// Settings (TOML), with the sections `filter`, `validation`, `cleaning` and `embedder`
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Change one setting, e.g. --set validation.min_likes=1; may be repeated
