@@ -277,7 +277,7 @@ fn short_pairs() -> Vec<Value> {
     let pair = |place: u64| {
         json!({
             "tweet_id": place / 2, "tweet": format!("fox {}", place / 2),
-            "reply": if place % 2 == 0 { "two" } else { "the dog" },
+            "reply": if place.is_multiple_of(2) { "two" } else { "the dog" },
             "reply_likes": place, "reply_author": format!("a{}", place % 3),
         })
     };
