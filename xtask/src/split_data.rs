@@ -31,3 +31,24 @@ pub(crate) fn split_data(root: &Path, split: SplitData) -> Result<()> {
     grpo.arg("split-data").args(split.arguments);
     process::become_program(&mut grpo)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Alone {
+        #[command(flatten)]
+        split: SplitData,
+    }
+
+    #[test]
+    fn what_follows_is_passed_on_as_it_is() {
+        let words =
+            ["--input", "a b.jsonl", "--output-dir", "d", "--split-ratio", "0.5", "--force"];
+        let parsed = Alone::parse_from(std::iter::once("split-data").chain(words));
+        assert_eq!(parsed.split.arguments, words);
+    }
+}

@@ -365,7 +365,14 @@ fn the_grpo_phase_has_a_prompt_for_each_tweet() {
     });
     assert_eq!(prompts, expected.collect());
 
-    // A reward that needs what the pairs have: the best liked reply.
+    // No room for a prompt, and it was not the user who said how long one may be.
+    let many = ["train", "train.toml", "--run", "new"];
+    let ended =
+        place.run(&[&many, sets.as_slice(), &["--set", "sampling.max_new_tokens=40"]].concat());
+    let expected = "error: sampling.max_new_tokens = 40 leaves 9 of the model's 48 tokens for a prompt: no pair of `pairs.jsonl` can be used: ";
+    assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
+
+    // A key that is none.
     let ended = place.run(
         &[
             &["train", "train.toml", "--run", "new", "--check"],

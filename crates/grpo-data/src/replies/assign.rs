@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::PairRecord;
-use crate::{CounterRng, Purpose};
+use crate::{CounterRng, DataError, Purpose};
 
 /// The part of each pair: tweets whole, shares of strata as even as the tweets allow.
 ///
@@ -12,16 +12,19 @@ use crate::{CounterRng, Purpose};
 /// where they fit best; then blocks are moved or exchanged as long as that brings the parts nearer to what is wanted (the
 /// best change first). How near: the sum over parts of (found − wanted)² / wanted, over strata and over all pairs, which
 /// weighs small strata and small parts as heavily as large ones. A part with a fraction of 0 stays empty, and no other.
+///
+/// # Errors
+/// Fewer blocks than parts.
 pub(super) fn assign(
     pairs: &[PairRecord],
     strata: &[usize],
     fractions: &[f64],
     seed: u64,
-) -> Option<Vec<usize>> {
+) -> Result<Vec<usize>, DataError> {
     let blocks = blocks(pairs);
     let used: Vec<usize> = (0..fractions.len()).filter(|part| fractions[*part] > 0.0).collect();
     if blocks.len() < used.len() {
-        return None;
+        return Err(DataError::FewTweets { found: blocks.len(), parts: used.len() });
     }
     let width = strata.iter().max().map_or(1, |most| most + 1);
     let kinds: Vec<Vec<u32>> = blocks.iter().map(|block| kind(block, strata, width)).collect();
@@ -37,7 +40,7 @@ pub(super) fn assign(
             parts[pair] = used[*part];
         }
     }
-    Some(parts)
+    Ok(parts)
 }
 
 /// Pairs that stay together, in the order of their first.

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::assign::assign;
 use super::samples_compared::{TestResult, chi_square, kolmogorov_smirnov};
-use super::split::tweets;
 use super::{PairRecord, Quartiles, Spread};
 use crate::DataError;
 
@@ -28,14 +27,13 @@ pub fn split_phases(pairs: &[PairRecord], ratio: f64, seed: u64) -> Result<Phase
         let (key, found) = ("split-ratio".to_owned(), ratio.to_string());
         return Err(DataError::Setting { key, found, expected });
     }
-    let few = || DataError::FewTweets { found: tweets(pairs), parts: 2 };
     if pairs.is_empty() {
-        return Err(few());
+        return Err(DataError::FewTweets { found: 0, parts: 2 });
     }
     let quartiles = Quartiles::of(pairs.iter().map(PairRecord::engagement).collect());
     let stratum = |pair: &PairRecord| quartiles.stratum(pair.engagement());
     let strata: Vec<usize> = pairs.iter().map(stratum).collect();
-    let parts = assign(pairs, &strata, &[ratio, 1.0 - ratio], seed).ok_or_else(few)?;
+    let parts = assign(pairs, &strata, &[ratio, 1.0 - ratio], seed)?;
     let of = |phase: usize| (0..pairs.len()).filter(|place| parts[*place] == phase).collect();
     Ok(PhaseSplit { phase1: of(0), phase2: of(1) })
 }

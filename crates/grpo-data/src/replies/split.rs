@@ -71,15 +71,14 @@ pub fn split_by_tweet(
 ) -> Result<PairSplit, DataError> {
     fractions.check()?;
     let fractions = [fractions.train, fractions.validation, fractions.test];
-    let wanted = fractions.iter().filter(|fraction| **fraction > 0.0).count();
-    let few = || DataError::FewTweets { found: tweets(pairs), parts: wanted };
     if pairs.is_empty() {
-        return Err(few());
+        let parts = fractions.iter().filter(|fraction| **fraction > 0.0).count();
+        return Err(DataError::FewTweets { found: 0, parts });
     }
     let likes = |pair: &PairRecord| pair.reply_likes as f64;
     let quartiles = Quartiles::merged(pairs.iter().map(likes).collect());
     let strata: Vec<usize> = pairs.iter().map(|pair| quartiles.stratum(likes(pair))).collect();
-    let parts = assign(pairs, &strata, &fractions, seed).ok_or_else(few)?;
+    let parts = assign(pairs, &strata, &fractions, seed)?;
     let of = |part: usize| (0..pairs.len()).filter(|place| parts[*place] == part).collect();
     Ok(PairSplit { train: of(0), validation: of(1), test: of(2) })
 }

@@ -334,9 +334,14 @@ fn a_split_that_cannot_be_is_refused() {
     let two = pairs(2, 1);
     let split = split_phases(&two, 0.999, 1).unwrap();
     assert!(!split.phase1.is_empty() && !split.phase2.is_empty());
-    let one = pairs(1, 1);
+    // Two ids and one text are one tweet.
+    let mut one = pairs(2, 1);
+    one.iter_mut().for_each(|pair| pair.tweet = "the same".to_owned());
     let expected = "1 tweets cannot be split into 2 parts, as all replies to a tweet stay together; give at least 2 tweets";
     assert_eq!(split_phases(&one, 0.5, 1).unwrap_err().to_string(), expected);
+    assert!(matches!(split_phases(&[], 0.5, 1), Err(DataError::FewTweets { found: 0, parts: 2 })));
+    let none = split_by_tweet(&[], &SplitFractions::default(), 1);
+    assert!(matches!(none, Err(DataError::FewTweets { found: 0, parts: 3 })));
     for ratio in [0.0, 1.0, -1.0, f64::NAN] {
         let error = split_phases(&two, ratio, 1).unwrap_err().to_string();
         assert!(error.starts_with("`split-ratio` is "), "{error}");
