@@ -360,8 +360,9 @@ fn the_grpo_phase_has_a_prompt_for_each_tweet() {
     );
     let prompts: BTreeSet<String> =
         place.completions("run").into_iter().filter_map(|record| record.prompt_text).collect();
-    let expected =
-        (0..8).map(|tweet| format!("user\nthe user asks\n\nfox {tweet}\n\nReply:\nassistant\n<think></think>"));
+    let expected = (0..8).map(|tweet| {
+        format!("user\nthe user asks\n\nfox {tweet}\n\nReply:\nassistant\n<think></think>")
+    });
     assert_eq!(prompts, expected.collect());
 
     // A reward that needs what the pairs have: the best liked reply.
