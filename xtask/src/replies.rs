@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use grammar::Grammar;
+use records::Record;
 
 /// Makes the bundled pairs of tweets and replies, or a corpus of pairs from a grammar
 ///
@@ -19,9 +20,12 @@ use grammar::Grammar;
 /// likes, on the average. With --corpus: pairs {tweet_id, tweet, reply} of data/replies/grammar.toml, all different, to
 /// pre-train a tiny model on. The same files and seed give the same records.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:
-  cargo xtask make-replies --source data/replies/written/*.jsonl -o data/replies/replies.jsonl
-  cargo xtask make-replies --corpus pairs.jsonl --pairs 60000")]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:
+  cargo xtask make-replies --source data/replies/written/*.jsonl -o data/replies/replies.jsonl --held-out data/replies/held-out.jsonl
+  cargo xtask make-replies --corpus pairs.jsonl --pairs 60000"
+)]
 pub(crate) struct MakeReplies {
     /// Written tweets, a line each: {topic, tone, tweet, replies: [{quality, reply}]}
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "output", required_unless_present = "corpus")]
@@ -29,6 +33,9 @@ pub(crate) struct MakeReplies {
     /// Write their records to this file
     #[arg(short, long, value_name = "FILE", requires = "source")]
     output: Option<PathBuf>,
+    /// Write those of every seventh tweet to this file instead, which nothing is to be trained on
+    #[arg(long, value_name = "FILE", requires = "source")]
+    held_out: Option<PathBuf>,
     /// Write pairs from the grammar to this file
     #[arg(long, value_name = "FILE", conflicts_with = "source")]
     corpus: Option<PathBuf>,
@@ -45,9 +52,13 @@ pub(crate) struct MakeReplies {
 
 pub(crate) fn make_replies(root: &Path, make: &MakeReplies) -> Result<()> {
     if let Some(output) = &make.output {
-        let records = records::records(&written::read(&make.source)?, make.seed);
-        write_lines(output, &records)?;
-        println!("{}: {}", output.display(), records::summary(&records));
+        let mut records = records::records(&written::read(&make.source)?, make.seed);
+        if let Some(held_out) = &make.held_out {
+            let (apart, others) = records.into_iter().partition(Record::is_of_seventh_tweet);
+            records = others;
+            write_records(held_out, &apart)?;
+        }
+        write_records(output, &records)?;
     }
     if let Some(corpus) = &make.corpus {
         let path = make.grammar.clone().unwrap_or_else(|| root.join("data/replies/grammar.toml"));
@@ -59,6 +70,12 @@ pub(crate) fn make_replies(root: &Path, make: &MakeReplies) -> Result<()> {
         let (count, fillings) = (pairs.len(), corpus::fillings(&grammar));
         println!("{}: {count} pairs; the templates have {fillings:.2e} fillings", corpus.display());
     }
+    Ok(())
+}
+
+fn write_records(path: &Path, records: &Vec<Record>) -> Result<()> {
+    write_lines(path, records)?;
+    println!("{}: {}", path.display(), records::summary(records));
     Ok(())
 }
 

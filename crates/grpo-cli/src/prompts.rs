@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::{
-    Characters, ChatOptions, Codec, DataError, EpochOrder, Half, MaskedStream, MaskedText,
-    MaskingPlan, OrderPosition, Prompt, PromptFile, Purpose, ReplyPrompts, ReplyTemplate,
+    Characters, ChatOptions, Codec, DataError, EpochOrder, Example, ExampleFile, Half,
+    MaskedStream, MaskedText, MaskingPlan, OrderPosition, Prompt, PromptFile, Purpose,
+    ReplyExamples, ReplyPrompts, ReplyTemplate,
 };
 use grpo_model::LanguageModel;
 use grpo_rewards::Reward;
@@ -38,6 +39,29 @@ impl PromptSection {
     /// The same of another file.
     pub(crate) fn with_file(&self, file: &Path) -> Self {
         Self { file: file.to_owned(), ..self.clone() }
+    }
+
+    /// The examples of a file that goes with these prompts, those that the model can see as a whole.
+    pub(crate) fn examples(
+        &self,
+        file: &Path,
+        codec: &Codec,
+        context: usize,
+        seed: u64,
+    ) -> Result<Vec<Example>, DataError> {
+        // The last token is learned, but never fed.
+        let longest = context + 1;
+        let examples = match &self.replies {
+            Some(template) => {
+                let thinking = self.thinking.unwrap_or(false);
+                ReplyExamples::read(file, codec, template, thinking, longest, 0.0, seed)?.examples
+            }
+            None => {
+                let options = ChatOptions::for_answer(self.thinking);
+                ExampleFile::read(file, codec, &options, longest, 0.0, seed)?.examples
+            }
+        };
+        Ok(examples.train)
     }
 }
 

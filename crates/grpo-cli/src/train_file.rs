@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_core::KlController;
-use grpo_data::{MaskingPlan, Prompt};
-use grpo_model::{Frozen, LoraConfig, Policy, WeightPrecision};
+use grpo_data::{Codec, MaskingPlan, Prompt};
+use grpo_model::{Frozen, LanguageModel, LoraConfig, Policy, WeightPrecision};
 use grpo_report::SuccessCriteria;
 use grpo_rewards::{Reward, RewardConfig};
 use grpo_train::{
-    AdvantageSettings, DiversityBonusConfig, EvalConfig, GrpoConfig, GuardConfig, LossSettings,
-    OptimizerConfig, Parts, ReferenceFrom, ReferenceSettings, SamplerCheck, SamplingConfig,
-    ScheduleConfig, TrainConfig,
+    AdvantageSettings, Combined, CombinedConfig, DiversityBonusConfig, EvalConfig, GrpoConfig,
+    GuardConfig, LossSettings, OptimizerConfig, Parts, ReferenceFrom, ReferenceSettings,
+    SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +58,8 @@ pub(crate) struct TrainFile {
     pub(crate) reward: RewardConfig,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) diversity_bonus: Option<DiversityBonusConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) combined: Option<CombinedConfig>,
     #[serde(default)]
     pub(crate) advantage: AdvantageSettings,
     #[serde(default)]
@@ -160,6 +162,7 @@ impl TrainFile {
             sampling: self.sampling(),
             reward: self.reward.clone(),
             diversity_bonus: self.diversity_bonus.clone(),
+            combined: self.combined.clone(),
             advantage: self.advantage,
             loss: self.loss,
             kl_controller: self.kl_controller,
@@ -287,6 +290,8 @@ impl TrainFile {
         };
         let mut files = loaded.files.clone();
         files.extend(of_reward);
+        files.extend(self.embedder_files()?);
+        files.extend(self.combined.iter().map(|combined| ("examples", combined.file.clone())));
         files.extend(prompts.files.iter().map(|file| ("prompts", file.clone())));
         files.extend(self.passages.iter().map(|passages| ("passages", passages.file.clone())));
         let of_evaluation = match (&self.eval.file, &self.data) {
@@ -312,6 +317,17 @@ impl TrainFile {
         })
     }
 
+    /// The files of the embedders that diversity is measured with.
+    fn embedder_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+        let of_bonus = self.diversity_bonus.iter().filter_map(|bonus| bonus.embedder.as_ref());
+        let of_combined = self.combined.iter().filter_map(|combined| combined.embedder.as_ref());
+        let mut files = Vec::new();
+        for embedder in of_bonus.chain(of_combined) {
+            files.extend(embedder.files()?);
+        }
+        Ok(files)
+    }
+
     /// The files of the models that the reward asks, which are what their manifests say.
     fn reward_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
         let files = self.reward.files()?;
@@ -330,6 +346,7 @@ impl TrainFile {
         reward: Arc<dyn Reward>,
     ) -> anyhow::Result<Parts<Policy>> {
         let Loaded { spec, policy, .. } = loaded;
+        let context = policy.context_length();
         let bonus = self.diversity_bonus.as_ref().map(|bonus| bonus.build(&device::device()));
         let bonus = bonus.transpose()?;
         let reference = match (self.reference.from, &policy) {
@@ -354,10 +371,23 @@ impl TrainFile {
             actions: actions(&codec),
             reward,
             bonus,
+            combined: self.combined(&codec, context)?,
             longest_prompt: prompts.longest(),
             epoch: prompts.epoch(),
             decode: decoder(&codec),
         })
+    }
+
+    /// What is learned besides, where something is: its examples are read as those of supervised training are.
+    fn combined(&self, codec: &Codec, context: usize) -> anyhow::Result<Option<Combined>> {
+        let Some(combined) = &self.combined else { return Ok(None) };
+        let data = self.data.as_ref().context(
+            "[combined] goes with prompts, and there are none; add [data], or leave it out",
+        )?;
+        let examples = data.examples(&combined.file, codec, context, self.seed);
+        let examples =
+            examples.with_context(|| format!("combined.file = \"{}\"", combined.file.display()))?;
+        Ok(Some(combined.build(examples, decoder(codec), &device::device())?))
     }
 }
 

@@ -60,7 +60,7 @@ fn histogram(
         .x_label_area_size(40)
         .y_label_area_size(56)
         .build_cartesian_2d(low..high, 0.0..most * 1.05)?;
-    chart.configure_mesh().disable_x_mesh().x_desc(of_what).draw()?;
+    chart.configure_mesh().disable_x_mesh().light_line_style(TRANSPARENT).x_desc(of_what).draw()?;
     let width = (high - low) / BINS as f64;
     let slot = 0.9 * width / samples.len() as f64;
     for (place, (sample, shares)) in samples.iter().zip(&shares).enumerate() {
@@ -75,7 +75,11 @@ fn histogram(
             .label(label)
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], style));
     }
-    chart.configure_series_labels().border_style(TRANSPARENT).draw()?;
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .border_style(TRANSPARENT)
+        .draw()?;
     Ok(())
 }
 
@@ -96,6 +100,7 @@ fn boxes(
     chart
         .configure_mesh()
         .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
         .x_labels(2 * samples.len() + 1)
         .x_label_formatter(&|x| {
             let is_middle = (x.fract() - 0.5).abs() < 1e-9;

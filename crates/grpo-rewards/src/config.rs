@@ -461,6 +461,9 @@ pub enum RewardConfigError {
         /// The key, which is the type as well.
         key: &'static str,
     },
+    /// A sum of nothing.
+    #[error("reward.parts is empty; a composite reward adds up at least one")]
+    NoParts,
     /// The weights of parts are no mean's.
     #[error(
         "the weights of reward.parts must each be at least 0 and sum to 1, or reward.normalize must be true and one of them above 0; they sum to {sum}"

@@ -12,11 +12,12 @@ use burn::tensor::Device;
 use grpo_model::EngagementHead;
 use grpo_text::{EmbedError, Embedder};
 
+use self::description::feature_count;
 use crate::{EmbedderConfig, EmbedderConfigError};
 
 pub use self::description::{
-    EngagementDescription, EngagementFeatures, EngagementGate, EngagementMeasures,
-    EngagementObjective, EngagementReport,
+    EngagementDescription, EngagementGate, EngagementMeasures, EngagementObjective,
+    EngagementReport, engagement_features,
 };
 pub use self::learned::LearnedReward;
 
@@ -92,7 +93,7 @@ impl EngagementModel {
         head: EngagementHead,
         embedder: Arc<dyn Embedder>,
     ) -> Self {
-        let features = description.features.count(description.width);
+        let features = feature_count(description.width);
         assert_eq!(head.features(), features, "the head's features");
         assert_eq!(head.hidden(), description.hidden, "the head's hidden layers");
         assert_eq!(embedder.identity(), description.embedder_identity, "the embedder");
@@ -119,7 +120,7 @@ impl EngagementModel {
                 found,
             });
         }
-        let features = description.features.count(description.width);
+        let features = feature_count(description.width);
         let path = folder.join(WEIGHTS);
         let head = EngagementHead::load(&path, features, description.hidden, device)?;
         Ok(Self { description, head, embedder })
@@ -167,7 +168,7 @@ impl EngagementModel {
     /// A text that no vector can be made of.
     pub fn predict(&self, pairs: &[(&str, &str)]) -> Result<Vec<f64>, EmbedError> {
         use rayon::prelude::*;
-        let features = self.description.features.of_pairs(&*self.embedder, pairs)?;
+        let features = engagement_features(&*self.embedder, pairs)?;
         Ok(features.par_iter().map(|features| self.head.predict(features)).collect())
     }
 }

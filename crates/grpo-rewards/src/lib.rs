@@ -21,8 +21,8 @@ pub use composite::{CompositePart, CompositeReward, Transform};
 pub use config::{RewardConfig, RewardConfigError};
 pub use embedder::{EmbedderConfig, EmbedderConfigError};
 pub use engagement::{
-    EngagementDescription, EngagementError, EngagementFeatures, EngagementGate, EngagementMeasures,
-    EngagementModel, EngagementObjective, EngagementReport, LearnedReward,
+    EngagementDescription, EngagementError, EngagementGate, EngagementMeasures, EngagementModel,
+    EngagementObjective, EngagementReport, LearnedReward, engagement_features,
 };
 pub use heuristic::{DEFAULT_GENERIC_WORDS, GenericWords, HeuristicReward, HeuristicWeights};
 pub use infill::{InfillReward, Judge};

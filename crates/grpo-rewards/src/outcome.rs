@@ -97,13 +97,14 @@ impl Outcome {
         }
     }
 
-    /// The part of this name, where there is one.
+    /// The part of this name, where there is one; or else the first that a part of a composite reward has by it (`qed` finds
+    /// `looks.qed`), so that who knows a reward's parts finds them inside of another as well.
     pub fn part(&self, name: &str) -> Option<f64> {
-        match self {
-            Self::Scored(scored) => {
-                scored.parts.iter().find(|(part, _)| *part == name).map(|(_, value)| *value)
-            }
-            Self::Abstained | Self::Failed { .. } => None,
-        }
+        let Self::Scored(scored) = self else { return None };
+        let of = |is: &dyn Fn(&str) -> bool| {
+            scored.parts.iter().find(|(part, _)| is(part)).map(|(_, value)| *value)
+        };
+        let is_inner = |part: &str| part.rsplit_once('.').is_some_and(|(_, inner)| inner == name);
+        of(&|part| part == name).or_else(|| of(&is_inner))
     }
 }

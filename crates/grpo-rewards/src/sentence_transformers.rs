@@ -294,3 +294,6 @@ pub struct FolderError {
     /// Why.
     pub fault: String,
 }
+
+#[cfg(test)]
+mod tests;

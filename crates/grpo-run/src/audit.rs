@@ -46,6 +46,8 @@ pub struct Plan {
     pub group_size: u32,
     /// Optimizer steps on each rollout (μ).
     pub updates_per_rollout: usize,
+    /// Optimizer steps behind those that have examples, and no completions.
+    pub supervised_updates: usize,
     /// The completions of each so manieth step are written down; 0 for none.
     pub completions_every: u64,
     /// What holds the policy back.

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 use crate::{
-    AboveTolerance, AdvantageSettings, DiversityBonusConfig, EvalConfig, GuardAction, GuardConfig,
-    LossSettings, OptimizerConfig, ReferenceSettings, SamplerCheck, TrainError, WarmupCosine,
-    default_guards,
+    AboveTolerance, AdvantageSettings, CombinedConfig, DiversityBonusConfig, EvalConfig,
+    GuardAction, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings, SamplerCheck,
+    TrainError, WarmupCosine, default_guards,
 };
 
 /// The sections of a configuration that the training itself needs.
@@ -27,6 +27,9 @@ pub struct GrpoConfig {
     /// A bonus for completions that are unlike the others of their group.
     #[serde(default)]
     pub diversity_bonus: Option<DiversityBonusConfig>,
+    /// What is learned besides.
+    #[serde(default)]
+    pub combined: Option<CombinedConfig>,
     /// How rewards become advantages.
     #[serde(default)]
     pub advantage: AdvantageSettings,
@@ -222,6 +225,8 @@ impl GrpoConfig {
                 return Err(TrainError::Horizon { horizon: controller.horizon, completions });
             }
         }
+        let updates = train.updates_per_rollout;
+        self.combined.iter().try_for_each(|combined| combined.check(updates))?;
         self.diversity_bonus.iter().try_for_each(DiversityBonusConfig::check)?;
         self.reference.check()?;
         for (place, guard) in self.guards.iter().flatten().enumerate() {

@@ -19,7 +19,7 @@ use grpo_rewards::{EngagementGate, EngagementMeasures, EngagementObjective};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use self::examples::Half;
+use self::examples::Side;
 use self::preferences::{Preference, bradley_terry, bradley_terry_loss};
 use self::target::Targets;
 use crate::error::{finite_loss, in_range};
@@ -147,47 +147,47 @@ pub fn measure_engagement(
 ) -> Result<EngagementMeasures, TrainError> {
     config.check()?;
     let targets = Targets::new(&config.objective, data.train.iter().map(|reply| reply.score));
-    let test = Half::new(&data.test, &targets, &config.objective);
+    let test = Side::new(&data.test, &targets, &config.objective);
     awake(|| measures_of(&head.valid(), &test, &config.objective))
 }
 
 fn measures_of(
     head: &EngagementHead,
-    half: &Half<'_>,
+    side: &Side<'_>,
     objective: &EngagementObjective,
 ) -> Result<EngagementMeasures, TrainError> {
     // As the reward computes them: each alone.
-    let logits: Vec<f64> = half.replies.par_iter().map(|it| head.logit(&it.features)).collect();
+    let logits: Vec<f64> = side.replies.par_iter().map(|it| head.logit(&it.features)).collect();
     let outputs: Vec<f64> = logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect();
-    let scores: Vec<f64> = half.replies.iter().map(|reply| reply.score).collect();
+    let scores: Vec<f64> = side.replies.iter().map(|reply| reply.score).collect();
     let eval_loss = match objective {
         EngagementObjective::Pairwise { .. } => mean(
-            &half.pairs.iter().map(|pair| bradley_terry_loss(pair, &logits)).collect::<Vec<_>>(),
+            &side.pairs.iter().map(|pair| bradley_terry_loss(pair, &logits)).collect::<Vec<_>>(),
         ),
         EngagementObjective::Log { .. } | EngagementObjective::Rank => {
-            let squares = outputs.iter().zip(&half.targets).map(|(o, t)| (o - t).powi(2));
+            let squares = outputs.iter().zip(&side.targets).map(|(o, t)| (o - t).powi(2));
             mean(&squares.collect::<Vec<_>>())
         }
     };
     if !eval_loss.is_finite() {
         return Err(TrainError::Diverged { what: "validation loss", value: eval_loss });
     }
-    let won = half.pairs.iter().map(|pair| pair.won(&logits)).sum::<f64>();
+    let won = side.pairs.iter().map(|pair| pair.won(&logits)).sum::<f64>();
     Ok(EngagementMeasures {
         eval_loss,
-        pearson: pearson(&outputs, &half.targets).unwrap_or(0.0),
+        pearson: pearson(&outputs, &side.targets).unwrap_or(0.0),
         pearson_score: pearson(&outputs, &scores).unwrap_or(0.0),
         spearman: spearman(&outputs, &scores).unwrap_or(0.0),
-        pair_accuracy: (!half.pairs.is_empty()).then(|| won / half.pairs.len() as f64),
-        replies: half.replies.len(),
-        tweets: half.tweets(),
-        pairs: half.pairs.len(),
+        pair_accuracy: (!side.pairs.is_empty()).then(|| won / side.pairs.len() as f64),
+        replies: side.replies.len(),
+        tweets: side.tweets(),
+        pairs: side.pairs.len(),
     })
 }
 
 struct EngagementLesson<'a> {
-    train: Half<'a>,
-    validation: Half<'a>,
+    train: Side<'a>,
+    validation: Side<'a>,
     /// Which reply or pair each place of each step is, epoch after epoch.
     order: Vec<Vec<usize>>,
     objective: &'a EngagementObjective,
@@ -201,13 +201,13 @@ impl<'a> EngagementLesson<'a> {
     ) -> Result<Self, TrainError> {
         let objective = &config.objective;
         let targets = Targets::new(objective, data.train.iter().map(|reply| reply.score));
-        let half = |replies: &'a [EngagementReply]| Half::new(replies, &targets, objective);
-        let (train, validation) = (half(&data.train), half(&data.validation));
+        let side = |replies: &'a [EngagementReply]| Side::new(replies, &targets, objective);
+        let (train, validation) = (side(&data.train), side(&data.validation));
         let mut lesson = Self { train, validation, order: Vec::new(), objective };
         if lesson.is_pairwise() {
-            for (half, pairs) in [("train", &lesson.train), ("validation", &lesson.validation)] {
+            for (side, pairs) in [("train", &lesson.train), ("validation", &lesson.validation)] {
                 if pairs.pairs.is_empty() {
-                    return Err(TrainError::NoPreferences { half });
+                    return Err(TrainError::NoPreferences { side });
                 }
             }
         }

@@ -36,6 +36,20 @@ pub enum TrainError {
         /// Where in the configuration.
         section: &'static str,
     },
+    /// More than one optimizer step on the completions of a step, of a combined training.
+    #[error(
+        "train.updates_per_rollout = {updates} does not go with [combined]: its diversity term is for what the policy itself sampled, so that each rollout has one update; set it to 1, and use combined.every for more optimizer steps"
+    )]
+    CombinedUpdates {
+        /// What it was.
+        updates: u32,
+    },
+    /// A combined training without anything to supervise by.
+    #[error("combined.file: {} has no example", file.display())]
+    NoExamples {
+        /// The file.
+        file: std::path::PathBuf,
+    },
     /// A text that cannot be compared with others.
     #[error(transparent)]
     Embed(#[from] grpo_text::EmbedError),
@@ -286,11 +300,11 @@ pub enum TrainError {
     Logits(#[from] grpo_logprob::NotFinite),
     /// Too few replies for an engagement model.
     #[error(
-        "the {half} part has {found} replies, and an engagement model needs {needed} there; take a file with more, or change [data]"
+        "the {side} part has {found} replies, and an engagement model needs {needed} there; take a file with more, or change [data]"
     )]
     FewReplies {
         /// Which part.
-        half: &'static str,
+        side: &'static str,
         /// Its replies.
         found: usize,
         /// How many would do.
@@ -306,11 +320,11 @@ pub enum TrainError {
     },
     /// Nothing to compare.
     #[error(
-        "in the {half} part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those; choose \"rank\" or \"log\""
+        "in the {side} part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those; choose \"rank\" or \"log\""
     )]
     NoPreferences {
         /// Which part.
-        half: &'static str,
+        side: &'static str,
     },
     /// Two times at which a reference changes.
     #[error(

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use burn::optim::GradientsParams;
 use burn::tensor::TensorData;
 use grpo_core::{
     AdaptiveKl, Advantages, BatchTotals, EntropyController, HighEntropy, LossConfig,
-    TokenStatistics, accumulate, weighted_group_advantages,
+    TokenStatistics, weighted_group_advantages,
 };
 use grpo_data::{Completion, Group};
 use grpo_model::{Frozen, LanguageModel, StoredTensors, WeightsDigest, weights_digest};
@@ -23,8 +22,9 @@ use crate::ledger::entry;
 use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
 use crate::sampler_check::TRUNCATED;
+use crate::steps::{Cut, GradientSum};
 use crate::token_record::TokenRecord;
-use crate::{GrpoConfig, Optimizer, TrainError};
+use crate::{Combined, CombinedTerms, GrpoConfig, Optimizer, TrainError};
 
 /// A policy in training, its reference, and what the two are trained with.
 pub struct Learner<M> {
@@ -40,6 +40,10 @@ pub struct Learner<M> {
     optimizer: Optimizer,
     config: GrpoConfig,
     loss: LossConfig,
+    /// What is learned besides, where something is.
+    combined: Option<Combined>,
+    /// Of the order of examples.
+    seed: u64,
     /// The coefficient of the KL penalty, where it follows the KL.
     kl: Option<AdaptiveKl>,
     /// The coefficient of the entropy bonus, where there is one.
@@ -78,8 +82,12 @@ pub struct Lesson {
     pub corrected: Option<bool>,
     /// Hash of the reference that the policy was held back by.
     pub reference: WeightsDigest,
-    /// The optimizer steps, μ of them.
+    /// The optimizer steps on the completions, μ of them.
     pub updates: Vec<Update>,
+    /// Those behind them that had examples alone.
+    pub supervised: Vec<SupervisedUpdate>,
+    /// The terms of a combined loss, where it is one.
+    pub combined: Option<CombinedTerms>,
     /// What was computed for the tokens of each completion, where [`Learner::set_recording`] asked for it.
     pub recorded: Option<Vec<TokenRecord>>,
     /// Where the time went.
@@ -117,10 +125,21 @@ pub struct Update {
     pub ledger: LedgerUpdate,
 }
 
+/// An optimizer step that no completion was part of.
+#[derive(Clone, Debug)]
+pub struct SupervisedUpdate {
+    /// Mean cross-entropy of its examples.
+    pub loss: f64,
+    /// Norm of all gradients before clipping.
+    pub grad_norm: f64,
+    /// What it used, and what the policy was after it.
+    pub ledger: LedgerUpdate,
+}
+
 /// What a pass over the micro-batches gave, before the policy moves.
 struct Pass {
     loss: f64,
-    gradients: GradientsParams,
+    gradients: GradientSum,
     entropy_coef: Option<f64>,
     tokens: TokenStatistics,
     /// Whether the sampler was further from the trainer than it may be.
@@ -157,6 +176,8 @@ impl<M: LanguageModel> Learner<M> {
         Ok(Self {
             optimizer: Optimizer::new(&policy, &config.optimizer),
             loss,
+            combined: None,
+            seed: 0,
             kl: config.kl_controller.map(|controller| AdaptiveKl::new(controller, loss.kl.coef)),
             entropy_bonus: loss.entropy_bonus.map(EntropyController::new),
             config: config.clone(),
@@ -168,6 +189,11 @@ impl<M: LanguageModel> Learner<M> {
             reference_moved: false,
             reference_age: 0,
         })
+    }
+
+    /// From now on, what else is learned; the examples' order is a function of `seed`.
+    pub fn combine(&mut self, combined: Combined, seed: u64) {
+        (self.combined, self.seed) = (Some(combined), seed);
     }
 
     /// The policy as it is now.
@@ -327,7 +353,7 @@ impl<M: LanguageModel> Learner<M> {
             high_entropy: None,
         };
         let mut updates: Vec<Update> = Vec::new();
-        let (mut loss, mut is_above) = (self.loss, false);
+        let (mut loss, mut is_above, mut combined) = (self.loss, false, None);
         for _update in 0..self.config.train.updates_per_rollout {
             totals.high_entropy = self.high_entropy(&frames)?;
             let mut pass = self.pass(&mut frames, &loss, &totals)?;
@@ -337,6 +363,11 @@ impl<M: LanguageModel> Learner<M> {
                 loss.mismatch = Some(TRUNCATED);
                 pass = self.pass(&mut frames, &loss, &totals)?;
             }
+            if let Some(companion) = &self.combined {
+                let terms = self.combine_gradients(companion, groups, &mut pass)?;
+                pass.loss = companion.loss(&terms);
+                combined = Some(terms);
+            }
             is_above |= pass.is_above;
             frames.iter_mut().for_each(Frame::keep_record);
             times.forward += pass.forward;
@@ -344,6 +375,13 @@ impl<M: LanguageModel> Learner<M> {
             let started = Instant::now();
             updates.push(self.update(pass, learning_rate)?);
             times.optimizer += started.elapsed();
+        }
+        let started = Instant::now();
+        let supervised = self.supervised_updates(learning_rate)?;
+        times.optimizer += started.elapsed();
+        if let Some(terms) = &mut combined {
+            let all = supervised.iter().map(|update| update.loss).chain([terms.supervised_loss]);
+            terms.supervised_loss = all.sum::<f64>() / (supervised.len() + 1) as f64;
         }
         let corrected = self.config.sampler_check.corrects(&self.loss).then_some(is_above);
         let recorded =
@@ -356,6 +394,8 @@ impl<M: LanguageModel> Learner<M> {
             corrected,
             reference,
             updates,
+            supervised,
+            combined,
             recorded,
             times,
         };
@@ -379,7 +419,8 @@ impl<M: LanguageModel> Learner<M> {
         let terms = Terms { config, totals, entropy_coef: entropy_coef_now, is_recorded };
         let (policy, reference) = (self.policy(), &self.reference);
         let mut tokens = TokenStatistics::default();
-        let mut gradients: Option<GradientsParams> = None;
+        let weight = self.combined.as_ref().map_or(1.0, |combined| combined.config().grpo_weight);
+        let mut gradients = GradientSum::default();
         let mut used = Vec::new();
         let (mut total, mut is_above) = (0.0, false);
         let (mut of_forward, mut of_backward) = (Duration::ZERO, Duration::ZERO);
@@ -391,13 +432,12 @@ impl<M: LanguageModel> Learner<M> {
             total += finite_loss(loss.clone())?;
             of_forward += started.elapsed();
             let started = Instant::now();
-            for part in forward.backward(loss, policy) {
-                gradients = Some(accumulate(policy, gradients, part));
+            for part in forward.backward(loss * weight, policy) {
+                gradients.add(policy, part);
             }
             of_backward += started.elapsed();
             used.extend(frame.completions().iter().map(|completion| entry(completion)));
         }
-        let gradients = gradients.expect("a step has completions");
         let (forward, backward) = (of_forward, of_backward);
         Ok(Pass { loss: total, gradients, entropy_coef, tokens, is_above, used, forward, backward })
     }
@@ -405,22 +445,72 @@ impl<M: LanguageModel> Learner<M> {
     /// One optimizer step.
     fn update(&mut self, pass: Pass, learning_rate: f64) -> Result<Update, TrainError> {
         let Pass { loss: total, gradients, entropy_coef, tokens, used, .. } = pass;
-        let admitted = Optimizer::admit(self.policy(), gradients)?;
-        let grad_norm = admitted.norm;
-        let policy = self.policy.take();
-        self.policy = policy.map(|policy| self.optimizer.apply(policy, admitted, learning_rate));
-        self.version += 1;
+        let (grad_norm, ledger) = self.move_by(gradients, used, learning_rate)?;
         let entropy = tokens.kept_entropy().unwrap_or(0.0);
         if let Some(bonus) = &mut self.entropy_bonus {
             bonus.observe(entropy);
         }
+        Ok(Update { loss: total, grad_norm, entropy_coef, entropy, tokens, ledger })
+    }
+
+    /// Adds to the gradients of the completions, which have their weight, those of the other terms of a combined loss.
+    fn combine_gradients(
+        &self,
+        companion: &Combined,
+        groups: &[Group],
+        pass: &mut Pass,
+    ) -> Result<CombinedTerms, TrainError> {
+        let (policy, cut, gradients) = (self.policy(), self.cut(), &mut pass.gradients);
+        let index = self.version;
+        Ok(CombinedTerms {
+            grpo_loss: pass.loss,
+            supervised_loss: companion.supervise(policy, self.seed, index, cut, gradients)?,
+            diversity: companion.diversify(policy, groups, cut, gradients)?,
+        })
+    }
+
+    /// The optimizer steps that have examples alone.
+    fn supervised_updates(
+        &mut self,
+        learning_rate: f64,
+    ) -> Result<Vec<SupervisedUpdate>, TrainError> {
+        let Some(companion) = self.combined.clone() else { return Ok(Vec::new()) };
+        let mut updates = Vec::new();
+        for _more in 1..companion.config().every {
+            let (cut, mut gradients) = (self.cut(), GradientSum::default());
+            let (policy, index) = (self.policy(), self.version);
+            let loss = companion.supervise(policy, self.seed, index, cut, &mut gradients)?;
+            let (grad_norm, ledger) = self.move_by(gradients, Vec::new(), learning_rate)?;
+            updates.push(SupervisedUpdate { loss, grad_norm, ledger });
+        }
+        Ok(updates)
+    }
+
+    /// One optimizer step: the norm of the gradients before clipping, and what is to be proved of it.
+    fn move_by(
+        &mut self,
+        gradients: GradientSum,
+        used: Vec<LedgerCompletion>,
+        learning_rate: f64,
+    ) -> Result<(f64, LedgerUpdate), TrainError> {
+        let admitted = Optimizer::admit(self.policy(), gradients.finish())?;
+        let grad_norm = admitted.norm;
+        let policy = self.policy.take();
+        self.policy = policy.map(|policy| self.optimizer.apply(policy, admitted, learning_rate));
+        self.version += 1;
         let ledger = LedgerUpdate {
             version: self.version,
             weights: weights_digest(self.policy()).into(),
             learning_rate,
             completions: used,
         };
-        Ok(Update { loss: total, grad_norm, entropy_coef, entropy, tokens, ledger })
+        Ok((grad_norm, ledger))
+    }
+
+    fn cut(&self) -> Cut {
+        let train = &self.config.train;
+        let tokens = Some(train.micro_batch_tokens);
+        Cut { tokens, checkpointing: train.activation_checkpointing }
     }
 
     /// Takes `β · Σ_t KL` off each completion's reward, and gives the mean of the sums.

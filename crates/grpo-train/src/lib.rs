@@ -5,6 +5,7 @@
 
 mod batches;
 mod collate;
+mod combined;
 mod config;
 mod diversity_bonus;
 mod diversity_measure;
@@ -13,6 +14,7 @@ mod error;
 mod evaluation;
 mod fill;
 mod frame;
+mod group_diversity;
 mod guard_config;
 mod guards;
 mod judge;
@@ -37,6 +39,7 @@ mod token_record;
 mod train;
 mod transfer;
 
+pub use combined::{Combined, CombinedConfig, CombinedTerms};
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use diversity_bonus::{DiversityBonus, DiversityBonusConfig};
 pub use engagement::{

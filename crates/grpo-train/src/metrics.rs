@@ -84,6 +84,11 @@ impl Metrics {
         metrics.push_parts(&report.outcomes);
         metrics.push_tokens(report);
         metrics.push("loss", report.loss);
+        if let Some(terms) = report.combined {
+            metrics.push("combined/supervised_loss", terms.supervised_loss);
+            metrics.push("combined/grpo_loss", terms.grpo_loss);
+            metrics.push("combined/diversity", terms.diversity);
+        }
         metrics.push("grad_norm", report.grad_norm);
         metrics.push("learning_rate", report.learning_rate);
         let completions: Vec<&Completion> =

@@ -13,11 +13,13 @@ use grpo_kernels::awake;
 use grpo_model::{Dropout, LanguageModel};
 use serde::Serialize;
 
-use self::batch::{cross_entropy, validation_loss};
+use self::batch::validation_loss;
+pub(crate) use self::batch::{Weights, cross_entropy};
 use self::diversity::DiversityTerm;
 use self::samples::SampledEvaluation;
 use self::watch::Watch;
 use crate::batches::epoch_batches;
+use crate::steps::GradientSum;
 use crate::{Optimizer, TrainError, WarmupCosine};
 
 pub use self::config::{
@@ -205,16 +207,18 @@ impl<'a, M: LanguageModel> Pretraining<'a, M> {
                     config.optimizer.learning_rate * schedule.multiplier(tokens as f64);
                 let mut dropout = Dropout::new(seed, step as u32, config.dropout);
                 let entropy_coef = diversity.as_ref().and_then(DiversityTerm::entropy_coef);
-                let mut taught = awake(|| {
-                    cross_entropy(&model, &batch, targets, config, entropy_coef, &mut dropout)
+                let weights = Weights { loss: 1.0, entropy: entropy_coef };
+                let mut gradients = GradientSum::default();
+                let taught = awake(|| {
+                    let (cut, all) = (config.cut(), &mut gradients);
+                    cross_entropy(&model, &batch, weights, cut, &mut dropout, all)
                 })?;
                 let of_diversity = match &diversity {
-                    Some(term) => term.add(&model, &batch, step, &mut taught)?,
+                    Some(term) => term.add(&model, &batch, step, &taught, &mut gradients)?,
                     None => None,
                 };
                 let grad_norm;
-                (model, grad_norm) =
-                    optimizer.step(model, taught.gradients.finish(), learning_rate)?;
+                (model, grad_norm) = optimizer.step(model, gradients.finish(), learning_rate)?;
                 sum += taught.loss * targets as f64;
                 summed += targets;
                 step += 1;

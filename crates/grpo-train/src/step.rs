@@ -15,7 +15,7 @@ use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 
 use crate::learner::{Learner, Lesson, LessonTimes, Update};
 use crate::ledger::entry;
-use crate::{DiversityBonus, GrpoConfig, TokenRecord, TrainError};
+use crate::{CombinedTerms, DiversityBonus, GrpoConfig, TokenRecord, TrainError};
 
 /// A policy in training, and what samples from it and judges it.
 pub struct Grpo<M> {
@@ -66,6 +66,8 @@ pub struct StepReport {
     pub reference_updated: Option<f64>,
     /// See [`Lesson::corrected`].
     pub corrected: Option<bool>,
+    /// The terms of a combined loss, where it is one.
+    pub combined: Option<CombinedTerms>,
     /// Mean loss of the step's updates.
     pub loss: f64,
     /// Coefficient of the entropy bonus in the last update, and the mean loss without the bonus; `None`
@@ -209,7 +211,11 @@ impl<M: LanguageModel> Grpo<M> {
         LedgerStep {
             step: u64::from(step) + 1,
             rollout,
-            updates: lesson.updates.iter().map(|update| update.ledger.clone()).collect(),
+            updates: {
+                let on_completions = lesson.updates.iter().map(|update| &update.ledger);
+                let supervised = lesson.supervised.iter().map(|update| &update.ledger);
+                on_completions.chain(supervised).cloned().collect()
+            },
             reference: lesson.reference.into(),
             reference_changed: self.reference_due(step).map(|mix| ReferenceChange {
                 mix,
@@ -269,7 +275,8 @@ impl StepReport {
     ) -> Self {
         let Collected { groups, texts, outcomes } = collected;
         let tokens = lesson.tokens();
-        let Lesson { advantages, reward_kl, kl_coef, reference_age, corrected, .. } = lesson;
+        let Lesson { advantages, reward_kl, kl_coef, reference_age, corrected, combined, .. } =
+            lesson;
         let (updates, token_records) = (lesson.updates, lesson.recorded);
         let mean = |of: &dyn Fn(&Update) -> f64| {
             updates.iter().map(of).sum::<f64>() / updates.len() as f64
@@ -289,6 +296,7 @@ impl StepReport {
             reference_age,
             reference_updated: None,
             corrected,
+            combined,
             loss: mean(&|update| update.loss),
             entropy_bonus: coefficient
                 .map(|coefficient| (coefficient, mean(&|update| update.loss_without_bonus()))),

@@ -187,6 +187,15 @@ pub(crate) fn train_in_steps<M: Module, L: Lesson<M>>(
     Ok(model)
 }
 
+/// How a batch is cut into parts that are computed one behind another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut {
+    /// Tokens of a part, at most; all where there is no limit.
+    pub(crate) tokens: Option<usize>,
+    /// Whether what is in a block of the model is computed once more on the way back.
+    pub(crate) checkpointing: bool,
+}
+
 /// Gradients of the parts of a batch, added up.
 #[derive(Default)]
 pub(crate) struct GradientSum(Option<GradientsParams>);

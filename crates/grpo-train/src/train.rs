@@ -12,8 +12,8 @@ use grpo_rollout::{Infilling, InfillingSettings, Rollout, RolloutSettings, Sampl
 use crate::diversity_bonus::PART;
 use crate::evaluation::{Evaluated, Evaluation, Evaluations};
 use crate::{
-    Action, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics, StepReport,
-    TrainError, Trip,
+    Action, Combined, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics,
+    StepReport, TrainError, Trip,
 };
 
 /// Who is told how a training goes.
@@ -119,6 +119,8 @@ pub struct Parts<M> {
     pub reward: Arc<dyn Reward>,
     /// What rewards get on top: the one that [`GrpoConfig::diversity_bonus`] describes.
     pub bonus: Option<DiversityBonus>,
+    /// What is learned besides: what [`GrpoConfig::combined`] describes.
+    pub combined: Option<Combined>,
     /// Tokens of the longest prompt.
     pub longest_prompt: usize,
     /// Prompts of an epoch: those of the file; `None` where there is none.
@@ -151,14 +153,26 @@ impl<M: LanguageModel> Grpo<M> {
     /// Settings that are out of range or do not fit the model.
     pub fn new(parts: Parts<M>, config: GrpoConfig, seed: u64) -> Result<Self, TrainError> {
         config.check()?;
-        let Parts { policy, reference, actions, reward, bonus, longest_prompt, epoch, decode } =
-            parts;
+        let Parts {
+            policy,
+            reference,
+            actions,
+            reward,
+            bonus,
+            combined,
+            longest_prompt,
+            epoch,
+            decode,
+        } = parts;
         let group_size = config.train.group_size;
         let sampler = config.sampler(&policy, &actions, group_size, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(reward, time_limit);
         let base = policy.base_digest();
-        let learner = Learner::new(policy, reference, &config)?;
+        let mut learner = Learner::new(policy, reference, &config)?;
+        if let Some(combined) = combined {
+            learner.combine(combined, seed);
+        }
         let (learning_rate_factor, interrupt) = (1.0, Arc::default());
         Ok(Self {
             learner,

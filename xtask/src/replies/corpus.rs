@@ -360,6 +360,10 @@ mod tests {
                     assert!(!text.contains(bad), "{bad:?} in {text}");
                 }
                 assert_eq!(text.trim(), text);
+                for sentence in text.split_inclusive(". ") {
+                    let small = sentence.starts_with(|c: char| c.is_ascii_lowercase());
+                    assert!(!small || *text == pair.reply && raw, "{text}");
+                }
                 let words: Vec<&str> = text.split(' ').collect();
                 let twice = words.windows(2).find(|two| two[0] == two[1]);
                 assert!(twice.is_none() || *text == pair.reply && raw, "{twice:?} in {text}");

@@ -37,6 +37,17 @@ pub(super) struct Record {
     pub(super) quality: u32,
 }
 
+/// One tweet of so many is held out.
+const HELD_OUT: u64 = 7;
+
+impl Record {
+    /// Whether it is of the first tweet, or of a seventh one behind it: all replies to a tweet, or none.
+    pub(super) fn is_of_seventh_tweet(&self) -> bool {
+        let number: u64 = self.tweet_id[1..].parse().expect("a tweet's id is `t` and a number");
+        (number - 1).is_multiple_of(HELD_OUT)
+    }
+}
+
 /// A record for each reply, in an order that says nothing.
 pub(super) fn records(written: &[Written], seed: u64) -> Vec<Record> {
     let mut records = Vec::new();
@@ -188,7 +199,13 @@ mod tests {
     #[test]
     fn they_are_a_function_of_the_seed() {
         assert_eq!(records(&some(), 1), records(&some(), 1));
-        assert_ne!(records(&some(), 1), records(&some(), 2));
+        let likes = |seed| {
+            let mut made = records(&some(), seed);
+            made.sort_by(|a, b| a.reply_id.cmp(&b.reply_id));
+            (made[0].tweet_likes, made[0].reply_time_diff_seconds)
+        };
+        assert_ne!(likes(1).0, likes(2).0);
+        assert_ne!(likes(1).1, likes(2).1);
     }
 
     #[test]
@@ -199,6 +216,17 @@ mod tests {
         assert_eq!(made.iter().map(|r| &r.tweet_id).collect::<BTreeSet<_>>().len(), 300);
         assert!(made.windows(2).any(|two| two[0].tweet_id > two[1].tweet_id), "not shuffled");
         assert!(made.iter().all(|r| r.tweet_author != r.reply_author));
+    }
+
+    #[test]
+    fn whole_tweets_are_held_out() {
+        let (apart, others): (Vec<Record>, Vec<Record>) =
+            records(&some(), 1).into_iter().partition(Record::is_of_seventh_tweet);
+        let tweets = |records: &[Record]| {
+            records.iter().map(|record| record.tweet_id.clone()).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(tweets(&apart).len(), 43, "of 300");
+        assert!(tweets(&apart).is_disjoint(&tweets(&others)));
     }
 
     #[test]

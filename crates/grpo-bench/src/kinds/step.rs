@@ -32,6 +32,7 @@ impl Step {
             policy,
             actions: Actions::Next { end_ids: Vec::new() },
             bonus: None,
+            combined: None,
             longest_prompt: shape.prompt_tokens,
             epoch: None,
             decode: decode(),

@@ -169,6 +169,10 @@ fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
         prompts_per_step: file.train.prompts_per_step,
         group_size: u32::try_from(file.train.group_size)?,
         updates_per_rollout: file.train.updates_per_rollout as usize,
+        supervised_updates: file
+            .combined
+            .as_ref()
+            .map_or(0, |combined| combined.every as usize - 1),
         completions_every: u64::from(file.save.completions_every),
         reference: reference(file.reference),
     })

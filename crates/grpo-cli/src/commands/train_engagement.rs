@@ -6,8 +6,8 @@ use anyhow::Context;
 use grpo_data::{PairRecord, SplitFractions, read_pairs, split_by_tweet};
 use grpo_model::EngagementHead;
 use grpo_rewards::{
-    EmbedderConfig, EngagementDescription, EngagementFeatures, EngagementGate, EngagementMeasures,
-    EngagementModel, EngagementObjective, EngagementReport,
+    EmbedderConfig, EngagementDescription, EngagementGate, EngagementMeasures, EngagementModel,
+    EngagementObjective, EngagementReport, engagement_features,
 };
 use grpo_run::{DataFile, Existing, write_folder_atomically, write_manifest};
 use grpo_train::{
@@ -29,9 +29,6 @@ struct EngagementFile {
     /// Folder of the run.
     run: PathBuf,
     seed: u64,
-    /// What the head reads of the vectors of a tweet and a reply.
-    #[serde(default)]
-    features: EngagementFeatures,
     /// Sizes of the head's hidden layers.
     #[serde(default = "default_hidden")]
     hidden: [usize; 2],
@@ -100,7 +97,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let split = split_by_tweet(&read.pairs, &SplitFractions { train, validation, test }, file.seed)
         .with_context(|| format!("{}data", origin.place("data")))?;
     let texts: Vec<(&str, &str)> = read.pairs.iter().map(texts).collect();
-    let features = file.features.of_pairs(&*embedder, &texts)?;
+    let features = engagement_features(&*embedder, &texts)?;
     let data = EngagementData::new(&read.pairs, features, &split);
     data.check().map_err(|error| origin.explain(error))?;
     let mut files = Vec::new();
@@ -116,7 +113,6 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         embedder: file.embedder.clone(),
         embedder_identity: embedder.identity(),
         width: embedder.width(),
-        features: file.features,
         hidden: file.hidden,
         objective: file.objective,
         report: None,
@@ -129,8 +125,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         save_model(&target, &description, head)
     };
     let mut observer = StepsFiles::new(&folder.metrics_path(), words, Some(save))?;
-    let inputs = file.features.count(embedder.width());
-    let head = EngagementHead::random(inputs, file.hidden, file.seed, &device);
+    let head = EngagementHead::random(2 * embedder.width(), file.hidden, file.seed, &device);
     let trained = train_engagement(head, &data, &settings, file.seed, &mut observer);
     observer.finish();
     drop(observer);

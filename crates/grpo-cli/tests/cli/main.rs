@@ -17,6 +17,7 @@ mod judges;
 mod logprob;
 mod models;
 mod molecules;
+mod pairs;
 mod polychromic;
 mod preflight;
 mod replay;

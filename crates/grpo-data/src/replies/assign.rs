@@ -111,7 +111,7 @@ struct State<'a> {
 /// A change that makes things better by less is none.
 const LEAST: f64 = 1e-9;
 /// Pairs of kinds that are tried in one round; with more kinds, blocks are only moved, not exchanged.
-const MOST_EXCHANGES: usize = 1 << 20;
+const MOST_EXCHANGES: usize = 1 << 18;
 
 impl<'a> State<'a> {
     fn new(kinds: &'a [Vec<u32>], width: usize, used: &[usize], fractions: &[f64]) -> Self {

@@ -1,11 +1,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use grpo_data::{
     DataError, PairFile, PairRecord, PhaseStatistics, Quartiles, SplitFractions, Spread,
     read_pairs, split_by_tweet, split_phases,
 };
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -103,7 +107,7 @@ fn every_line_that_is_no_pair_is_told_with_its_reason() {
         "9: `reply_likes` is the value -1; expected a whole number of 0 or more".to_owned(),
         "10: `tweet_likes` is the string \"many\"; expected a whole number of 0 or more".to_owned(),
         "11: the key `reply` is there twice".to_owned(),
-        "12: `tweet_id` is the value 1.5e18; expected a text or a whole number".to_owned(),
+        "12: `tweet_id` is the value 1.5e+18; expected a text or a whole number".to_owned(),
         format!("13: the tweet a has another text on line 1 of {file}"),
     ];
     assert_eq!(reasons[2..], expected);
@@ -150,14 +154,51 @@ fn gzip_and_folders_are_read_and_files_without_a_pair_are_refused() {
     assert!(matches!(read_pairs(&other), Err(DataError::UnknownFormat { .. })));
 }
 
+/// A column of texts, some of them null.
+fn texts(values: &[Option<&str>]) -> (Vec<ByteArray>, Vec<i16>) {
+    let there = values.iter().flatten().map(|text| ByteArray::from(*text)).collect();
+    (there, values.iter().map(|value| i16::from(value.is_some())).collect())
+}
+
 #[test]
 fn parquet_is_read_and_its_rows_are_told() {
-    // Written by tests/fixtures/make_parquet.py: `prompt` and others, no pair.
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/prompts-none.parquet");
-    let error = read_pairs(&path).unwrap_err().to_string();
-    assert!(
-        error.contains("6 lines were left out") && error.contains(":1: there is no `tweet_id`")
+    let schema = parse_message_type(
+        "message pairs {
+            optional binary tweet_id (UTF8); optional binary tweet (UTF8); optional binary reply (UTF8);
+            optional double reply_likes;
+        }",
     );
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("pairs.parquet");
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer =
+        SerializedFileWriter::new(file, Arc::new(schema.unwrap()), Arc::default()).unwrap();
+    let mut rows = writer.next_row_group().unwrap();
+    for column in [
+        [Some("a"), Some("b"), Some("b")],
+        [Some("one"), Some("two"), Some("two")],
+        [Some("r"), None, Some("s")],
+    ] {
+        let (values, levels) = texts(&column);
+        let mut column = rows.next_column().unwrap().unwrap();
+        column.typed::<ByteArrayType>().write_batch(&values, Some(&levels), None).unwrap();
+        column.close().unwrap();
+    }
+    let mut column = rows.next_column().unwrap().unwrap();
+    column.typed::<DoubleType>().write_batch(&[4.0, 1.0], Some(&[1, 1, 0]), None).unwrap();
+    column.close().unwrap();
+    rows.close().unwrap();
+    writer.close().unwrap();
+
+    let found = read_pairs(&path).unwrap();
+    assert_eq!(skipped(&found), ["2: there is no `reply`"]);
+    let told: Vec<_> = found.pairs.iter().map(|pair| (pair.line, pair.reply_likes)).collect();
+    assert_eq!(told, [(1, 4), (3, 0)]);
+    // What a split writes of a row is a line that is the same pair.
+    let again = read(&found.texts[0]);
+    assert_eq!(PairRecord { file: path.clone(), ..again.pairs[0].clone() }, found.pairs[0]);
+    std::fs::write(&path, b"PAR1 and nothing else").unwrap();
+    assert!(matches!(read_pairs(&path), Err(DataError::BadParquet { .. })));
 }
 
 #[test]

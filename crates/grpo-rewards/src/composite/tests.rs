@@ -1,1 +1,212 @@
+use burn::tensor::Device;
+use serde_json::json;
 
+use super::*;
+use crate::RewardConfigError;
+
+fn config(settings: serde_json::Value) -> RewardConfig {
+    serde_json::from_value(settings).unwrap()
+}
+
+fn build(settings: serde_json::Value) -> Arc<dyn Reward> {
+    config(settings).build(&Device::flex()).unwrap()
+}
+
+fn pattern(name: &str, weight: f64, pattern: &str) -> serde_json::Value {
+    json!({"name": name, "weight": weight, "reward": {"type": "pattern", "pattern": pattern}})
+}
+
+fn fault(settings: serde_json::Value) -> String {
+    config(settings).check().unwrap_err().to_string()
+}
+
+/// Says what it was made with.
+struct Fixed(Vec<Outcome>);
+
+impl Reward for Fixed {
+    fn score(&self, _samples: &[Sample]) -> Vec<Outcome> {
+        self.0.clone()
+    }
+
+    fn parts(&self) -> Vec<PartName> {
+        vec!["own".into(), "rare".into()]
+    }
+}
+
+fn of_parts(parts: Vec<(&str, f64, Transform, Vec<Outcome>)>) -> CompositeReward {
+    let part = |(name, weight, transform, outcomes): (&str, f64, Transform, Vec<Outcome>)| Part {
+        name: name.to_owned(),
+        weight,
+        transform,
+        reward: Arc::new(Fixed(outcomes)),
+    };
+    CompositeReward::new(parts.into_iter().map(part).collect())
+}
+
+fn scored(total: f64) -> Outcome {
+    Outcome::Scored(Scored::new(vec![(1.0, total)], vec![("own".into(), total / 2.0)]))
+}
+
+#[test]
+fn parts_are_transformed_weighted_and_shown() {
+    let affine = Transform::Affine { scale: 0.1, shift: 0.5 };
+    let reward = of_parts(vec![
+        ("a", 0.75, Transform::Identity, vec![scored(0.4)]),
+        ("b", 0.25, affine, vec![scored(-2.0)]),
+    ]);
+    let outcome = reward.score(&["x".into()]).remove(0);
+    let Outcome::Scored(got) = &outcome else { panic!("{outcome:?}") };
+    assert!((got.total - (0.75 * 0.4 + 0.25 * 0.3)).abs() < 1e-12, "{got:?}");
+    assert_eq!(got.terms.iter().map(|(weight, _)| *weight).collect::<Vec<_>>(), [0.75, 0.25]);
+    for (name, value) in [("a", 0.4), ("a.own", 0.2), ("b", 0.3), ("b.raw", -2.0), ("b.own", -1.0)]
+    {
+        assert!((outcome.part(name).unwrap() - value).abs() < 1e-12, "{name}: {got:?}");
+    }
+    // Names of all that an outcome can have, whether this one has it or not.
+    assert_eq!(reward.parts(), ["a", "a.own", "a.rare", "b", "b.raw", "b.own", "b.rare"]);
+    assert_eq!(reward.term_names(), ["a", "b"]);
+}
+
+/// As found, a part that failed counted as 0.
+#[test]
+fn a_part_that_fails_fails_the_completion_and_no_other() {
+    let failed = || Outcome::Failed { reason: "no network".to_owned() };
+    let reward = of_parts(vec![
+        (
+            "a",
+            0.5,
+            Transform::Identity,
+            vec![scored(1.0), scored(1.0), Outcome::Abstained, scored(1.0)],
+        ),
+        ("b", 0.5, Transform::Log1p, vec![scored(0.0), failed(), scored(1.0), scored(-1.5)]),
+    ]);
+    let outcomes = reward.score(&["w".into(), "x".into(), "y".into(), "z".into()]);
+    assert_eq!(outcomes[0].total(), Some(0.5));
+    assert_eq!(outcomes[1].failure(), Some("part 'b': no network"));
+    assert_eq!(outcomes[2], Outcome::Abstained);
+    assert!(outcomes[3].failure().unwrap().starts_with("part 'b': its score is -1.5"));
+}
+
+#[test]
+fn a_failure_counts_more_than_an_abstention() {
+    let failed = Outcome::Failed { reason: "no network".to_owned() };
+    let reward = of_parts(vec![
+        ("a", 0.5, Transform::Identity, vec![Outcome::Abstained]),
+        ("b", 0.5, Transform::Identity, vec![failed]),
+    ]);
+    assert_eq!(reward.score(&["x".into()])[0].failure(), Some("part 'b': no network"));
+}
+
+#[test]
+fn a_part_that_miscounts_fails_all() {
+    let reward = of_parts(vec![
+        ("a", 0.5, Transform::Identity, vec![scored(1.0), scored(1.0)]),
+        ("b", 0.5, Transform::Identity, vec![scored(1.0)]),
+    ]);
+    for outcome in reward.score(&["x".into(), "y".into()]) {
+        assert_eq!(
+            outcome.failure(),
+            Some("part 'b': the reward gave 1 outcomes for 2 completions")
+        );
+    }
+}
+
+#[test]
+fn molecules_may_be_parts() {
+    let reward = build(json!({"type": "composite", "parts": [
+        {"name": "looks", "weight": 0.7, "reward": {"type": "molecule", "qed": 1.0}},
+        {"name": "ease", "weight": 0.3, "reward": {"type": "molecule", "sa": 1.0}},
+    ]}));
+    let plain = build(json!({"type": "molecule", "qed": 0.7, "sa": 0.3}));
+    for smiles in ["CC(=O)Oc1ccccc1C(=O)O", "CCO", "C("] {
+        let (got, expect) = (reward.score(&[smiles.into()]), plain.score(&[smiles.into()]));
+        let difference = got[0].total().unwrap() - expect[0].total().unwrap();
+        assert!(difference.abs() < 1e-12, "{smiles}: {got:?}");
+        // What the tables of molecules look for.
+        for part in ["valid", "qed", "sa"] {
+            assert_eq!(got[0].part(part), expect[0].part(part), "{smiles}: {part}");
+        }
+    }
+}
+
+#[test]
+fn a_composite_may_be_a_part() {
+    let inner =
+        json!({"type": "composite", "parts": [pattern("x", 0.5, "x"), pattern("y", 0.5, "y")]});
+    let reward = build(json!({"type": "composite", "parts": [
+        {"name": "outer", "weight": 1.0, "transform": {"type": "negate"}, "reward": inner},
+    ]}));
+    let outcome = reward.score(&["x".into()]).remove(0);
+    assert_eq!(outcome.total(), Some(-0.5));
+    assert_eq!(reward.parts(), ["outer", "outer.raw", "outer.x", "outer.y"]);
+    assert_eq!((outcome.part("outer.x"), outcome.part("outer.y")), (Some(1.0), Some(0.0)));
+}
+
+#[test]
+fn weights_sum_to_one_or_are_made_to() {
+    let parts = json!([pattern("a", 3.0, "a"), pattern("b", 1.0, "b")]);
+    let settings = json!({"type": "composite", "parts": parts});
+    assert_eq!(
+        config(settings.clone()).check(),
+        Err(RewardConfigError::CompositeWeights { sum: 4.0 })
+    );
+    assert!(config(settings).build(&Device::flex()).is_err());
+    let reward = build(json!({"type": "composite", "parts": parts, "normalize": true}));
+    assert_eq!(reward.score(&["a".into()])[0].total(), Some(0.75));
+    for weights in [[0.0, 0.0], [-1.0, 3.0]] {
+        let [a, b] = weights;
+        let parts = json!([pattern("a", a, "a"), pattern("b", b, "b")]);
+        let settings = json!({"type": "composite", "parts": parts, "normalize": true});
+        assert!(fault(settings).contains("at least 0"), "{weights:?}");
+    }
+    assert!(fault(json!({"type": "composite", "parts": []})).contains("is empty"));
+}
+
+#[test]
+fn parts_that_cannot_be_meant_are_named() {
+    let composite = |parts: serde_json::Value| fault(json!({"type": "composite", "parts": parts}));
+    assert!(composite(json!([pattern("a.b", 1.0, "a")])).contains("has the name 'a.b'"));
+    assert!(composite(json!([pattern("", 1.0, "a")])).contains("has the name ''"));
+    assert!(
+        composite(json!([pattern("a", 0.5, "a"), pattern("a", 0.5, "b")])).contains("'a' twice")
+    );
+    let wrong = composite(json!([pattern("a", 1.0, "(")]));
+    assert!(wrong.starts_with("part 'a' of the reward: reward.pattern = '('"), "{wrong}");
+    let mut clamped = pattern("a", 1.0, "a");
+    clamped["transform"] = json!({"type": "clamp", "low": 1.0, "high": 0.0});
+    assert!(composite(json!([clamped])).starts_with("part 'a' of the reward: transform clamp"));
+    let infill = json!({"name": "a", "weight": 1.0, "reward": {"type": "infill", "judge": "x"}});
+    assert!(composite(json!([infill])).contains("can be no part"));
+    let unknown = json!({"type": "composite", "parts": [{"name": "a", "weight": 1.0, "reward": {"type": "?"}}]});
+    let unknown = serde_json::from_value::<RewardConfig>(unknown).unwrap_err().to_string();
+    assert!(unknown.contains("unknown variant `?`"), "{unknown}");
+}
+
+/// As found, an unknown type of reward was the heuristic one.
+#[test]
+fn a_hybrid_is_of_one_learned_and_one_heuristic_reward() {
+    let heuristic = json!({"type": "heuristic", "embedder": {"type": "hashed_ngrams"}});
+    let learned = json!({"type": "learned", "model": "nowhere"});
+    let hybrid = |learned: &serde_json::Value, heuristic: &serde_json::Value| json!({"type": "hybrid", "learned": learned, "heuristic": heuristic});
+    assert_eq!(config(hybrid(&learned, &heuristic)).check(), Ok(()));
+    assert!(fault(hybrid(&heuristic, &heuristic)).starts_with("reward.learned must have type"));
+    assert!(fault(hybrid(&learned, &learned)).starts_with("reward.heuristic must have type"));
+    let mut weights = hybrid(&learned, &heuristic);
+    weights["learned_weight"] = json!(0.5);
+    assert!(fault(weights).contains("they sum to 0.9"));
+    let missing = config(hybrid(&learned, &heuristic)).build(&Device::flex());
+    let missing = missing.map(drop).unwrap_err().to_string();
+    assert!(missing.starts_with("part 'learned' of the reward:"), "{missing}");
+}
+
+#[test]
+fn what_a_part_lacks_is_said_before_anything_is_drawn() {
+    let reward = build(json!({"type": "composite", "parts": [
+        pattern("a", 0.5, "a"),
+        {"name": "b", "weight": 0.5, "reward": {"type": "answer"}},
+    ]}));
+    assert_eq!(
+        reward.check(&Map::new()),
+        Err("part 'b': the prompt's record has no field 'answer'".to_owned())
+    );
+}

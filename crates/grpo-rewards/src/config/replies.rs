@@ -80,6 +80,9 @@ pub(super) fn check_composite(
     parts: &[CompositePart],
     normalize: bool,
 ) -> Result<(), RewardConfigError> {
+    if parts.is_empty() {
+        return Err(RewardConfigError::NoParts);
+    }
     let mut names = BTreeSet::new();
     for part in parts {
         let is_usable = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';

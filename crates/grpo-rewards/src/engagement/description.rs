@@ -19,8 +19,6 @@ pub struct EngagementDescription {
     pub embedder_identity: String,
     /// Numbers of a vector.
     pub width: usize,
-    /// What the head reads of two vectors.
-    pub features: EngagementFeatures,
     /// Sizes of the head's hidden layers.
     pub hidden: [usize; 2],
     /// What its output was trained to be.
@@ -28,19 +26,6 @@ pub struct EngagementDescription {
     /// How good it is; not there before the training has come to its end.
     #[serde(default)]
     pub report: Option<EngagementReport>,
-}
-
-/// What the head reads of the vectors of a tweet and a reply. Embedders make vectors of length 1; they are multiplied by the
-/// root of their width, so that features are about 1 in size, which is what the head's first values are made for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EngagementFeatures {
-    /// Both, one behind the other.
-    #[default]
-    Concatenated,
-    /// And the product of each of their numbers, whose sum is the cosine: how near the reply is to the tweet, which a small
-    /// head does not learn from the two vectors alone.
-    WithProduct,
 }
 
 /// What the head's output is trained to be. The *score* of a reply is `min(reply_likes / max(tweet_likes, 1), 1)`; most are
@@ -158,48 +143,38 @@ impl EngagementDescription {
     }
 }
 
-impl EngagementFeatures {
-    /// How many there are of vectors of `width` numbers.
-    pub fn count(self, width: usize) -> usize {
-        match self {
-            Self::Concatenated => 2 * width,
-            Self::WithProduct => 3 * width,
-        }
-    }
+/// How many features there are of vectors of `width` numbers.
+pub(super) fn feature_count(width: usize) -> usize {
+    2 * width
+}
 
-    /// Of the vectors of a tweet and a reply.
-    pub fn of(self, tweet: &[f32], reply: &[f32]) -> Vec<f32> {
-        let scale = (tweet.len() as f32).sqrt();
-        let (tweet, reply) = (tweet.iter().map(|x| scale * x), reply.iter().map(|x| scale * x));
-        let products = tweet.clone().zip(reply.clone()).map(|(tweet, reply)| tweet * reply);
-        let both = tweet.chain(reply);
-        match self {
-            Self::Concatenated => both.collect(),
-            Self::WithProduct => both.chain(products).collect(),
-        }
-    }
+/// What the head reads of the vectors of a tweet and a reply: both, one behind the other. Embedders make vectors of length 1;
+/// they are multiplied by the root of their width, so that features are about 1 in size, which is what the head's first values
+/// are made for.
+fn features_of(tweet: &[f32], reply: &[f32]) -> Vec<f32> {
+    let scale = (tweet.len() as f32).sqrt();
+    tweet.iter().chain(reply).map(|number| scale * number).collect()
+}
 
-    /// Of each (tweet, reply). A text that comes often, as the tweet of a group does, is embedded once.
-    ///
-    /// # Errors
-    /// A text that no vector can be made of.
-    pub fn of_pairs(
-        self,
-        embedder: &dyn Embedder,
-        pairs: &[(&str, &str)],
-    ) -> Result<Vec<Vec<f32>>, EmbedError> {
-        let mut places = BTreeMap::new();
-        let mut texts = Vec::new();
-        for text in pairs.iter().flat_map(|&(tweet, reply)| [tweet, reply]) {
-            places.entry(text).or_insert_with(|| {
-                texts.push(text);
-                texts.len() - 1
-            });
-        }
-        let vectors = embedder.embed(&texts)?;
-        let of = |text: &str| vectors[places[text]].as_slice();
-        Ok(pairs.iter().map(|&(tweet, reply)| self.of(of(tweet), of(reply))).collect())
+/// What the head reads of each (tweet, reply). A text that comes often, as the tweet of a group does, is embedded once.
+///
+/// # Errors
+/// A text that no vector can be made of.
+pub fn engagement_features(
+    embedder: &dyn Embedder,
+    pairs: &[(&str, &str)],
+) -> Result<Vec<Vec<f32>>, EmbedError> {
+    let mut places = BTreeMap::new();
+    let mut texts = Vec::new();
+    for text in pairs.iter().flat_map(|&(tweet, reply)| [tweet, reply]) {
+        places.entry(text).or_insert_with(|| {
+            texts.push(text);
+            texts.len() - 1
+        });
     }
+    let vectors = embedder.embed(&texts)?;
+    let of = |text: &str| vectors[places[text]].as_slice();
+    Ok(pairs.iter().map(|&(tweet, reply)| features_of(of(tweet), of(reply))).collect())
 }
 
 impl EngagementGate {
@@ -262,30 +237,25 @@ mod tests {
     }
 
     #[test]
-    fn features_are_the_vectors_and_their_products() {
+    fn features_are_both_vectors() {
         let (tweet, reply) = ([0.6, -0.8, 0.0, 0.0], [0.0, 0.5, -0.5, 0.5]);
-        let both = [1.2, -1.6, 0.0, 0.0, 0.0, 1.0, -1.0, 1.0];
-        assert_eq!(EngagementFeatures::Concatenated.of(&tweet, &reply), both);
-        let all = EngagementFeatures::WithProduct.of(&tweet, &reply);
-        assert_eq!(all[..8], both);
-        assert_eq!(all[8..], [0.0, -1.6, 0.0, 0.0]);
-        for features in [EngagementFeatures::Concatenated, EngagementFeatures::WithProduct] {
-            assert_eq!(features.of(&tweet, &reply).len(), features.count(4));
-        }
+        let both = features_of(&tweet, &reply);
+        assert_eq!(both, [1.2, -1.6, 0.0, 0.0, 0.0, 1.0, -1.0, 1.0]);
+        assert_eq!(both.len(), feature_count(4));
     }
 
     #[test]
     fn features_of_many_are_those_of_each() {
         let embedder = HashedNgrams::new(16);
         let pairs = [("a red bird", "nice"), ("a red bird", "a bird"), ("nice", "a red bird")];
-        let features = EngagementFeatures::WithProduct;
-        let together = features.of_pairs(&embedder, &pairs).unwrap();
+        let together = engagement_features(&embedder, &pairs).unwrap();
         for (pair, together) in pairs.iter().zip(&together) {
-            assert_eq!(&features.of_pairs(&embedder, &[*pair]).unwrap()[0], together);
+            assert_eq!(&engagement_features(&embedder, &[*pair]).unwrap()[0], together);
             let [tweet, reply] = [pair.0, pair.1].map(|text| embedder.embed(&[text]).unwrap());
-            assert_eq!(&features.of(&tweet[0], &reply[0]), together);
+            assert_eq!(&features_of(&tweet[0], &reply[0]), together);
         }
         assert_ne!(together[0], together[1]);
+        assert_ne!(together[0], together[2]);
     }
 
     #[test]

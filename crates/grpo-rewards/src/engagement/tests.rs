@@ -34,7 +34,6 @@ fn description(report: Option<EngagementReport>) -> EngagementDescription {
         embedder: EmbedderConfig::HashedNgrams { width: WIDTH },
         embedder_identity: HashedNgrams::new(WIDTH).identity(),
         width: WIDTH,
-        features: EngagementFeatures::WithProduct,
         hidden: [8, 4],
         objective: EngagementObjective::Rank,
         report,
@@ -42,7 +41,7 @@ fn description(report: Option<EngagementReport>) -> EngagementDescription {
 }
 
 fn head() -> EngagementHead {
-    EngagementHead::random(3 * WIDTH, [8, 4], 1, &Device::flex())
+    EngagementHead::random(2 * WIDTH, [8, 4], 1, &Device::flex())
 }
 
 fn folder(report: Option<EngagementReport>) -> TempDir {
@@ -83,9 +82,10 @@ fn a_reply_gets_what_the_head_says_of_both_vectors() {
     let embedder = HashedNgrams::new(WIDTH);
     for (sample, outcome) in samples.iter().zip(&together) {
         let tweet = sample.fields["tweet"].as_str().unwrap();
-        let vectors = embedder.embed(&[tweet, &sample.text]).unwrap();
-        let expected =
-            head().predict(&EngagementFeatures::WithProduct.of(&vectors[0], &vectors[1]));
+        let vectors = embedder.embed(&[tweet, &sample.text]).unwrap().concat();
+        let scale = (WIDTH as f32).sqrt();
+        let features: Vec<f32> = vectors.iter().map(|number| scale * number).collect();
+        let expected = head().predict(&features);
         assert_eq!(outcome.total(), Some(expected));
         assert_eq!(outcome.part("learned"), Some(expected));
         assert!((0.0..=1.0).contains(&expected));

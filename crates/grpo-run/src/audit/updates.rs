@@ -53,16 +53,27 @@ pub(super) fn own_completions(evidence: &Evidence) -> Finding {
     for line in &evidence.ledger {
         let mut violated =
             |what: String| violations.push(Violation { step: Some(line.step), what });
-        let (made, planned) = (line.updates.len(), plan.updates_per_rollout);
+        let (made, on_rollout) = (line.updates.len(), plan.updates_per_rollout);
+        let planned = on_rollout + plan.supervised_updates;
         if made != planned {
+            let of_combined = match plan.supervised_updates {
+                0 => String::new(),
+                more => format!(", and combined.every adds {more}"),
+            };
             violated(format!(
-                "has {}; train.updates_per_rollout is {planned}",
+                "has {}; train.updates_per_rollout is {on_rollout}{of_combined}",
                 count(made, "update")
             ));
         }
         for (number, update) in (1..).zip(&line.updates) {
             updates += 1;
             uses += update.completions.len();
+            if number > on_rollout && plan.supervised_updates > 0 {
+                if !update.completions.is_empty() {
+                    violated(format!("update {number}, of examples alone, used completions"));
+                }
+                continue;
+            }
             for difference in differences(line, &update.completions, &steps) {
                 violated(format!("update {number} {difference}"));
             }

@@ -60,6 +60,7 @@ fn evidence(steps: u64, reference: ReferencePlan, changes: &[u64], mix: f64) -> 
             prompts_per_step: 1,
             group_size: 3,
             updates_per_rollout: 2,
+            supervised_updates: 0,
             completions_every: 0,
             reference,
         },

@@ -127,6 +127,7 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
     let k = settings.num_generations;
     Ok(GrpoConfig {
         diversity_bonus: None,
+        combined: None,
         train: TrainConfig {
             steps: 1,
             prompts_per_step: (expected.completions.len() / k) as u32,

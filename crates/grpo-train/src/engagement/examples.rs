@@ -33,7 +33,7 @@ pub struct EngagementData {
     pub test: Vec<EngagementReply>,
 }
 
-/// Of fewer replies a correlation says nothing: of 30 whose outputs are noise, one in 200 is above a half.
+/// Of fewer replies a correlation says nothing: of 30 whose outputs are noise, one in 400 is above a half.
 const FEWEST_HELD_OUT: usize = 30;
 
 impl EngagementData {
@@ -50,11 +50,11 @@ impl EngagementData {
             preference: pairs[place].reply_likes as f64
                 + 2.0 * pairs[place].reply_retweets.unwrap_or(0) as f64,
         };
-        let half = |places: &[usize]| places.iter().map(reply).collect();
+        let side = |places: &[usize]| places.iter().map(reply).collect();
         Self {
-            train: half(&split.train),
-            validation: half(&split.validation),
-            test: half(&split.test),
+            train: side(&split.train),
+            validation: side(&split.validation),
+            test: side(&split.test),
         }
     }
 
@@ -63,12 +63,12 @@ impl EngagementData {
     /// # Errors
     /// A tweet on two sides; too few replies on one.
     pub fn check(&self) -> Result<(), TrainError> {
-        let halves = [("train", &self.train, 2), ("validation", &self.validation, FEWEST_HELD_OUT)];
-        let halves = halves.into_iter().chain([("test", &self.test, FEWEST_HELD_OUT)]);
+        let sides = [("train", &self.train, 2), ("validation", &self.validation, FEWEST_HELD_OUT)];
+        let sides = sides.into_iter().chain([("test", &self.test, FEWEST_HELD_OUT)]);
         let mut seen: BTreeSet<&str> = BTreeSet::new();
-        for (half, replies, needed) in halves {
+        for (side, replies, needed) in sides {
             if replies.len() < needed {
-                return Err(TrainError::FewReplies { half, found: replies.len(), needed });
+                return Err(TrainError::FewReplies { side, found: replies.len(), needed });
             }
             let own: BTreeSet<&str> = replies.iter().map(|reply| reply.tweet.as_str()).collect();
             if let Some(tweet) = own.intersection(&seen).next() {
@@ -81,14 +81,14 @@ impl EngagementData {
 }
 
 /// The replies of one side, and what is learned or measured of them.
-pub(super) struct Half<'a> {
+pub(super) struct Side<'a> {
     pub(super) replies: &'a [EngagementReply],
     /// Of each reply.
     pub(super) targets: Vec<f64>,
     pub(super) pairs: Vec<Preference>,
 }
 
-impl<'a> Half<'a> {
+impl<'a> Side<'a> {
     pub(super) fn new(
         replies: &'a [EngagementReply],
         targets: &Targets,

@@ -7,47 +7,59 @@ use grpo_logprob::{Scores, Targets, score};
 use grpo_model::{Dropout, LanguageModel, TokenBatch};
 
 use crate::error::finite_loss;
-use crate::steps::{GradientSum, by_tokens};
+use crate::steps::{Cut, GradientSum, by_tokens};
 use crate::{PretrainConfig, TrainError};
 
 /// What a step's examples have to say to a model.
-pub(super) struct Taught {
+pub(crate) struct Taught {
     /// Mean cross-entropy over the targets.
-    pub(super) loss: f64,
+    pub(crate) loss: f64,
     /// Mean entropy of the next token over the targets, where it is part of what is minimised.
-    pub(super) entropy: Option<f64>,
-    pub(super) gradients: GradientSum,
+    pub(crate) entropy: Option<f64>,
 }
 
-/// The cross-entropy of a step − `entropy_coef` · its mean entropy, with its gradients, added up over micro-batches.
-pub(super) fn cross_entropy<M: LanguageModel>(
+/// The weights of what is minimised.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weights {
+    /// Of the cross-entropy.
+    pub(crate) loss: f64,
+    /// Of the mean entropy that is taken off; `None` where it is no part of it.
+    pub(crate) entropy: Option<f64>,
+}
+
+/// The mean cross-entropy of a step, less its mean entropy where that has a weight; adds the gradients of both, each times
+/// its weight.
+pub(crate) fn cross_entropy<M: LanguageModel>(
     model: &M,
     batch: &[&Example],
-    targets: usize,
-    config: &PretrainConfig,
-    entropy_coef: Option<f64>,
+    weights: Weights,
+    cut: Cut,
     dropout: &mut Dropout,
+    gradients: &mut GradientSum,
 ) -> Result<Taught, TrainError> {
-    let (mut loss, mut entropy, mut gradients) = (0.0, 0.0, GradientSum::default());
-    for rows in by_tokens(batch, config.micro_batch_tokens, inputs) {
+    let targets = batch.iter().map(|example| example.targets().len()).sum::<usize>();
+    let (mut loss, mut entropy) = (0.0, 0.0);
+    for rows in by_tokens(batch, cut.tokens, inputs) {
         let micro = MicroBatch::new(rows);
-        let forward = model.forward(&micro.inputs, dropout, config.activation_checkpointing);
+        let forward = model.forward(&micro.inputs, dropout, cut.checkpointing);
         let scores = micro.scores(model, &forward.hidden);
         let mut part = mean_loss(scores.logprobs, targets);
         loss += finite_loss(part.clone())?;
-        if let Some(coef) = entropy_coef {
+        // By 1 it is exact.
+        part = part * weights.loss;
+        if let Some(weight) = weights.entropy {
             let of_part = scores.entropies.sum() * (1.0 / targets as f64);
             entropy += finite_loss(of_part.clone())?;
             // With 0 it is the plain training, to the last bit.
-            if coef != 0.0 {
-                part = part - of_part * coef;
+            if weight != 0.0 {
+                part = part - of_part * weight;
             }
         }
         for part in forward.backward(part, model) {
             gradients.add(model, part);
         }
     }
-    Ok(Taught { loss, entropy: entropy_coef.map(|_| entropy), gradients })
+    Ok(Taught { loss, entropy: weights.entropy.map(|_| entropy) })
 }
 
 /// Mean cross-entropy over the targets of `examples`, without dropout.

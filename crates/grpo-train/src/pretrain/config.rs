@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::diversity_measure;
 use crate::error::in_range;
+use crate::steps::Cut;
 use crate::{OptimizerConfig, TrainError};
 
 /// Settings of a pre-training.
@@ -191,6 +192,11 @@ fn default_temperature() -> f32 {
 }
 
 impl PretrainConfig {
+    /// How batches are cut.
+    pub(super) fn cut(&self) -> Cut {
+        Cut { tokens: self.micro_batch_tokens, checkpointing: self.activation_checkpointing }
+    }
+
     /// Checks ranges once; looks at no file.
     ///
     /// # Errors

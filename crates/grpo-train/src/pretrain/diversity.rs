@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use burn::tensor::{Tensor, TensorData};
 use grpo_data::{Codec, Completion, CounterRng, Example, Group, Prompt, Purpose};
 use grpo_kernels::awake;
 use grpo_model::{Frozen, LanguageModel};
@@ -13,10 +12,9 @@ use serde::Serialize;
 use super::batch::Taught;
 use super::config::{DiversityConfig, PretrainConfig, sampling};
 use crate::TrainError;
-use crate::collate::micro_batches;
 use crate::diversity_measure;
-use crate::error::finite_loss;
-use crate::steps::GradientSum;
+use crate::group_diversity::Contributions;
+use crate::steps::{Cut, GradientSum};
 
 const SECTION: &str = "pretrain.diversity";
 
@@ -90,8 +88,7 @@ impl DiversityTerm {
             rollout,
             codec: codec.clone(),
             seed,
-            micro_batch_tokens: config.micro_batch_tokens.unwrap_or(usize::MAX),
-            checkpointing: config.activation_checkpointing,
+            cut: config.cut(),
         })))
     }
 
@@ -109,7 +106,8 @@ impl DiversityTerm {
         model: &M,
         batch: &[&Example],
         step: u64,
-        taught: &mut Taught,
+        taught: &Taught,
+        gradients: &mut GradientSum,
     ) -> Result<Option<DiversityStep>, TrainError> {
         let loss = taught.loss;
         let told = |score: f64, weight: f64| DiversityStep {
@@ -127,12 +125,12 @@ impl DiversityTerm {
                 let started = Instant::now();
                 let sampled = term.sample(model, batch, step)?;
                 let generation_time = started.elapsed().as_secs_f64();
-                awake(|| term.add_gradients(model, &sampled, &mut taught.gradients))?;
+                awake(|| term.add_gradients(model, &sampled, gradients))?;
                 let generation_length = Some(sampled.mean_length());
                 Ok(Some(DiversityStep {
                     generation_time,
                     generation_length,
-                    ..told(sampled.score, term.weight)
+                    ..told(sampled.contributions.score, term.weight)
                 }))
             }
         }
@@ -155,17 +153,13 @@ pub(super) struct ScoreFunction {
     rollout: Rollout,
     codec: Codec,
     seed: u64,
-    micro_batch_tokens: usize,
-    checkpointing: bool,
+    cut: Cut,
 }
 
 /// Completions of some prompts, and what each adds to the diversity of its group.
-pub(super) struct Sampled {
-    pub(super) groups: Vec<Group>,
-    /// `D(Y) − D(Y without y_i)`, completion by completion.
-    pub(super) advantages: Vec<f64>,
-    /// The mean of D over groups.
-    pub(super) score: f64,
+struct Sampled {
+    groups: Vec<Group>,
+    contributions: Contributions,
 }
 
 impl Sampled {
@@ -175,7 +169,7 @@ impl Sampled {
 
     fn mean_length(&self) -> f64 {
         let actions: usize = self.completions().map(Completion::actions).sum();
-        actions as f64 / self.advantages.len() as f64
+        actions as f64 / self.contributions.advantages.len() as f64
     }
 }
 
@@ -204,18 +198,11 @@ impl ScoreFunction {
         self.judged(self.rollout.sample(&Frozen::snapshot(model), &prompts, key)?)
     }
 
-    /// What each completion adds to the diversity of its group. One without a word counts as the empty text it is.
-    pub(super) fn judged(&self, groups: Vec<Group>) -> Result<Sampled, TrainError> {
-        let (mut advantages, mut sum) = (Vec::new(), 0.0);
-        for group in &groups {
-            let texts: Vec<String> =
-                group.completions.iter().map(|c| self.codec.decode(&c.text_ids())).collect();
-            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            sum += self.diversity.of(&texts)?;
-            advantages.extend(self.diversity.leave_one_out(&texts)?);
-        }
-        let score = sum / groups.len() as f64;
-        Ok(Sampled { groups, advantages, score })
+    /// What each completion adds to the diversity of its group.
+    fn judged(&self, groups: Vec<Group>) -> Result<Sampled, TrainError> {
+        let decode = |ids: &[u32]| self.codec.decode(ids);
+        let contributions = Contributions::of(&groups, &self.diversity, &decode)?;
+        Ok(Sampled { groups, contributions })
     }
 
     /// Which examples of a batch are sampled for. Drawn, as a batch may be sorted by length.
@@ -233,43 +220,15 @@ impl ScoreFunction {
         places
     }
 
-    /// Adds the gradient of −λ/P · Σ_i A_i log π(y_i | x), over the completions of P prompts.
-    pub(super) fn add_gradients<M: LanguageModel>(
+    /// Adds the gradient of −λ·D.
+    fn add_gradients<M: LanguageModel>(
         &self,
         model: &M,
         sampled: &Sampled,
         gradients: &mut GradientSum,
     ) -> Result<(), TrainError> {
-        let scale = -self.weight / sampled.groups.len() as f64;
-        let all = sampled.completions().zip(&sampled.advantages);
-        let moving = all.filter(|(_, advantage)| scale * **advantage != 0.0);
-        let (completions, advantages): (Vec<&Completion>, Vec<f64>) = moving.unzip();
-        // All replies alike: nothing would come of it but rounding.
-        if completions.is_empty() {
-            return Ok(());
-        }
-        for micro in micro_batches(&completions, self.micro_batch_tokens, model.vocabulary_size()) {
-            let forward = micro.forward(model, self.checkpointing);
-            let logprobs = micro.score_policy(model, &forward.hidden).logprobs; // [n]
-            let weights: Vec<f32> = micro
-                .completions
-                .iter()
-                .zip(&micro.places)
-                .flat_map(|(completion, &place)| {
-                    let weight = (scale * advantages[place]) as f32;
-                    std::iter::repeat_n(weight, completion.actions())
-                })
-                .collect();
-            let actions = weights.len();
-            let weights: Tensor<1> =
-                Tensor::from_data(TensorData::new(weights, [actions]), &logprobs.device());
-            let loss = (logprobs * weights).sum();
-            finite_loss(loss.clone())?;
-            for part in forward.backward(loss, model) {
-                gradients.add(model, part);
-            }
-        }
-        Ok(())
+        let Sampled { groups, contributions } = sampled;
+        contributions.add_gradients(model, groups, self.weight, self.cut, gradients)
     }
 }
 

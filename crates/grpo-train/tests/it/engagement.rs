@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use grpo_data::{CounterRng, PairRecord, PairSplit, Purpose, SplitFractions, split_by_tweet};
 use grpo_model::EngagementHead;
-use grpo_rewards::{EngagementFeatures, EngagementGate, EngagementMeasures, EngagementObjective};
+use grpo_rewards::{EngagementGate, EngagementMeasures, EngagementObjective, engagement_features};
 use grpo_text::HashedNgrams;
 use grpo_train::{
     EngagementConfig, EngagementData, EngagementTraining, OptimizerConfig, TrainError,
@@ -56,7 +56,7 @@ fn data(pairs: &[PairRecord]) -> EngagementData {
 fn features(pairs: &[PairRecord]) -> Vec<Vec<f32>> {
     let texts: Vec<(&str, &str)> =
         pairs.iter().map(|pair| (pair.tweet.as_str(), pair.reply.as_str())).collect();
-    EngagementFeatures::Concatenated.of_pairs(&HashedNgrams::new(WIDTH), &texts).unwrap()
+    engagement_features(&HashedNgrams::new(WIDTH), &texts).unwrap()
 }
 
 fn config(objective: EngagementObjective) -> EngagementConfig {
@@ -159,8 +159,7 @@ fn threads_change_nothing_of_the_usual_sizes() {
     let (pairs, width) = (pairs(1.0), 384);
     let texts: Vec<(&str, &str)> =
         pairs.iter().map(|pair| (pair.tweet.as_str(), pair.reply.as_str())).collect();
-    let features =
-        EngagementFeatures::WithProduct.of_pairs(&HashedNgrams::new(width), &texts).unwrap();
+    let features = engagement_features(&HashedNgrams::new(width), &texts).unwrap();
     let split = split_by_tweet(&pairs, &SplitFractions::default(), 1).unwrap();
     let data = EngagementData::new(&pairs, features, &split);
     let mut config = config(EngagementObjective::Rank);
@@ -170,7 +169,7 @@ fn threads_change_nothing_of_the_usual_sizes() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
             let device = Device::flex().autodiff();
-            let head = EngagementHead::random(3 * width, EngagementHead::HIDDEN, 1, &device);
+            let head = EngagementHead::random(2 * width, EngagementHead::HIDDEN, 1, &device);
             let mut told = Told::default();
             parameters(&train_engagement(head, &data, &config, 1, &mut told).unwrap())
         })

@@ -102,6 +102,7 @@ fn grpo_of(actions: Actions, decode: Decode, config: GrpoConfig) -> Grpo<Bigram>
         actions,
         reward,
         bonus: None,
+        combined: None,
         longest_prompt: 5,
         epoch: None,
         decode,

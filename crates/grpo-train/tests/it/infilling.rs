@@ -63,6 +63,7 @@ fn begin(
         actions,
         reward,
         bonus: None,
+        combined: None,
         longest_prompt: 16,
         epoch: None,
         decode,

@@ -2,6 +2,7 @@
 
 mod adapted;
 mod choices;
+mod combined;
 mod config;
 mod cuts;
 mod engagement;

@@ -70,6 +70,7 @@ fn a_base_that_follows_an_adapter() {
         actions: Actions::Next { end_ids: vec![vocabulary().boundary()] },
         reward: config().reward.build(&burn::tensor::Device::flex()).unwrap(),
         bonus: None,
+        combined: None,
         longest_prompt: 1,
         epoch: None,
         decode: chains(),

@@ -133,11 +133,11 @@ fn words_of_hashtags(word: &str) -> String {
     let mut text = String::new();
     let mut rest = word;
     while let Some(at) = rest.find('#') {
-        let begins = !rest[..at].chars().next_back().is_some_and(char::is_alphanumeric);
+        text.push_str(&rest[..at]);
+        let begins = !text.chars().next_back().is_some_and(char::is_alphanumeric);
         let name: String =
             rest[at + 1..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
         let words = camel_words(&name);
-        text.push_str(&rest[..at]);
         if begins && words.len() > 1 {
             text.push_str(&words.join(" "));
         } else {

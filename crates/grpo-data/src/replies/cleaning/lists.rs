@@ -1,14 +1,18 @@
 //! Words that rules look for by default.
 
 /// Among the commonest words of English, those that are no common words of its neighbours.
-pub(super) const ENGLISH_WORDS: [&str; 72] = [
+pub(super) const ENGLISH_WORDS: [&str; 117] = [
     "the", "and", "that", "have", "has", "had", "it", "it's", "for", "not", "with", "you",
     "you're", "your", "this", "but", "his", "they", "we", "she", "or", "my", "all", "would",
     "there", "their", "what", "out", "about", "who", "get", "which", "when", "make", "can",
     "can't", "like", "just", "him", "know", "take", "into", "some", "could", "them", "other",
     "than", "then", "now", "look", "only", "its", "over", "think", "also", "back", "after", "use",
     "how", "our", "work", "well", "is", "are", "was", "of", "to", "i", "i'm", "don't", "that's",
-    "been",
+    "been", "those", "these", "did", "does", "do", "doing", "good", "very", "any", "every", "many",
+    "why", "while", "should", "at", "by", "from", "again", "must", "never", "always", "if", "too",
+    "will", "more", "were", "because", "through", "two", "until", "nobody", "everyone", "someone",
+    "here", "there's", "let's", "next", "own", "each", "such", "goes", "great", "best", "nice",
+    "still",
 ];
 
 /// Words of people who sell coins.

@@ -3,16 +3,17 @@
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::{CompletionParts, Finish, SampleKey, SampledUnder, SpecialIds};
 use grpo_model::{Dropout, ModelConfig, MolGptConfig, TokenBatch, Transformer};
 use grpo_rewards::EmbedderConfig;
 use grpo_sampling::TokenSet;
 use grpo_text::DiversityMeasure;
 
-use super::super::batch::cross_entropy;
+use super::super::batch::{Weights, cross_entropy};
 use super::*;
 use crate::OptimizerConfig;
+use crate::collate::micro_batches;
 
 const VOCABULARY: usize = 3;
 const END: u32 = 2;
@@ -284,7 +285,7 @@ fn check_expectation(measure: DiversityMeasure, sampling: [f32; 2], seed: u64) {
     let (mut expected, mut score) = (Vec::new(), 0.0);
     each_group(&outcomes, |of_group, probability| {
         let sampled = term.judged(vec![group(of_group, sampling)]).unwrap();
-        score += probability * sampled.score;
+        score += probability * sampled.contributions.score;
         let mut sum = GradientSum::default();
         term.add_gradients(&model, &sampled, &mut sum).unwrap();
         let gradient = numbers(&model, &sum.finish());
@@ -366,7 +367,7 @@ fn equal_completions_and_no_weight_add_no_gradient() {
         let mut sum = GradientSum::default();
         let sampled = term.judged(vec![group.clone()]).unwrap();
         term.add_gradients(&model, &sampled, &mut sum).unwrap();
-        (sampled.score, sum.finish().len())
+        (sampled.contributions.score, sum.finish().len())
     };
     assert_eq!(count(0.3, &group([&all[1]; 3], sampling)), (0.0, 0));
     let (score, gradients) = count(0.3, &different);
@@ -425,6 +426,19 @@ fn examples_are_drawn_each_once_and_in_every_place() {
     assert_eq!(term.places(1, 0), [0]);
 }
 
+/// The cross-entropy of a batch, with its gradients.
+fn plain_step(
+    model: &Transformer,
+    batch: &[&Example],
+    entropy: Option<f64>,
+    config: &PretrainConfig,
+) -> (Taught, GradientSum) {
+    let (weights, mut gradients) = (Weights { loss: 1.0, entropy }, GradientSum::default());
+    let (mut dropout, cut) = (Dropout::off(), config.cut());
+    let taught = cross_entropy(model, batch, weights, cut, &mut dropout, &mut gradients);
+    (taught.unwrap(), gradients)
+}
+
 #[test]
 fn every_second_step_has_the_term() {
     let model = model(2);
@@ -433,13 +447,13 @@ fn every_second_step_has_the_term() {
     let term = DiversityTerm::ScoreFunction(Box::new(term(&config, &model)));
     let examples = examples();
     let batch: Vec<&Example> = examples.iter().collect();
-    let taught = || cross_entropy(&model, &batch, 7, &config, None, &mut Dropout::off()).unwrap();
+    let taught = || plain_step(&model, &batch, None, &config);
     let of = |step| {
-        let mut taught = taught();
-        let told = term.add(&model, &batch, step, &mut taught).unwrap();
-        (told, taught.loss, numbers(&model, &taught.gradients.finish()))
+        let (taught, mut gradients) = taught();
+        let told = term.add(&model, &batch, step, &taught, &mut gradients).unwrap();
+        (told, taught.loss, numbers(&model, &gradients.finish()))
     };
-    let plain = numbers(&model, &taught().gradients.finish());
+    let plain = numbers(&model, &taught().1.finish());
     let (told, _, gradient) = of(1);
     assert!(told.is_none() && gradient == plain);
     let (told, loss, gradient) = of(4);
@@ -475,7 +489,6 @@ fn the_entropy_term_has_its_gradient() {
     let (model, weight) = (model(3), 0.6);
     let examples = examples();
     let batch: Vec<&Example> = examples.iter().collect();
-    let targets = batch.iter().map(|example| example.targets().len()).sum();
     for micro_batch_tokens in [None, Some(3)] {
         let diversity = DiversityConfig::Entropy { weight };
         let config = PretrainConfig { micro_batch_tokens, ..config(diversity) };
@@ -483,14 +496,13 @@ fn the_entropy_term_has_its_gradient() {
         let diversity = config.diversity.as_ref().unwrap();
         let term = DiversityTerm::new(diversity, &config, &model, &codec(), &examples, 1).unwrap();
         let coef = term.entropy_coef();
-        let mut taught =
-            cross_entropy(&model, &batch, targets, &config, coef, &mut Dropout::off()).unwrap();
-        let told = term.add(&model, &batch, 0, &mut taught).unwrap().unwrap();
+        let (taught, mut gradients) = plain_step(&model, &batch, coef, &config);
+        let told = term.add(&model, &batch, 0, &taught, &mut gradients).unwrap().unwrap();
         let [loss, entropy] = plain_losses(&model, &examples);
         assert!((taught.loss - loss).abs() < 1e-5, "{} {loss}", taught.loss);
         assert!((told.diversity_score - entropy).abs() < 1e-5, "{told:?} {entropy}");
         assert!((told.combined_loss - (loss - weight * entropy)).abs() < 2e-5);
-        let gradient = numbers(&model, &taught.gradients.finish());
+        let gradient = numbers(&model, &gradients.finish());
         check_gradient(&model, &gradient, |model| {
             let [loss, entropy] = plain_losses(model, &examples);
             loss - weight * entropy

@@ -1,0 +1,379 @@
+//! Tweets and replies: `grpo split-data`, `grpo clean-data`, and what the two trainings read of them.
+
+use std::collections::BTreeSet;
+
+use grpo_data::{PairRecord, PhaseStatistics, read_pairs};
+use serde_json::{Value, json};
+
+use crate::support::Place;
+use crate::texts::objects;
+
+/// Pairs of 120 tweets with 2 to 5 replies each, and many equal likes.
+fn pairs() -> Vec<Value> {
+    let mut state = 7_u64;
+    let mut next = |bound: u64| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) % bound
+    };
+    let mut pairs = Vec::new();
+    for tweet in 0..120 {
+        for reply in 0..2 + next(4) {
+            let likes = [0, 5, 5, 10, 10, 20, 60][next(7) as usize];
+            pairs.push(json!({
+                "tweet_id": tweet, "tweet": format!("the fox {tweet}"), "tweet_likes": 100,
+                "reply": format!("two and {tweet} are {reply}"), "reply_likes": likes,
+                "reply_author": format!("a{}", next(9)),
+            }));
+        }
+    }
+    pairs
+}
+
+fn lines(records: &[Value]) -> String {
+    records.iter().map(|record| format!("{record}\n")).collect()
+}
+
+const OUTPUTS: [&str; 4] = [
+    "train_phase1_sft.jsonl",
+    "train_phase2_grpo.jsonl",
+    "phase_split_statistics.json",
+    "phase_split_distributions.svg",
+];
+
+#[test]
+fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
+    let place = Place::new();
+    let text = lines(&pairs());
+    place.write("pairs.jsonl", &text);
+    let ended = place.succeed(&["split-data", "--input", "pairs.jsonl"]);
+    let expected =
+        format!("pairs.jsonl: {} pairs of 120 tweets, 0 lines left out\n", text.lines().count());
+    assert!(ended.stdout.starts_with(&expected), "{}", ended.stdout);
+    assert!(ended.stdout.contains(", within 0.02\n"), "{}", ended.stdout);
+
+    let output = |at: usize| place.read(&format!("data/processed/{}", OUTPUTS[at]));
+    let (one, other) = (output(0), output(1));
+    // Each line of the input is in one of them, as it was and in its order.
+    let (mut of_one, mut of_other) = (one.lines().peekable(), other.lines().peekable());
+    for line in text.lines() {
+        let phase = if of_one.peek() == Some(&line) { &mut of_one } else { &mut of_other };
+        assert_eq!(phase.next(), Some(line));
+    }
+    assert_eq!((of_one.next(), of_other.next()), (None, None));
+
+    let read =
+        |name: &str| read_pairs(&place.path(&format!("data/processed/{name}"))).unwrap().pairs;
+    let (one, other) = (read(OUTPUTS[0]), read(OUTPUTS[1]));
+    let ids = |pairs: &[PairRecord]| -> BTreeSet<String> {
+        pairs.iter().map(|pair| pair.tweet_id.clone()).collect()
+    };
+    assert!(ids(&one).is_disjoint(&ids(&other)));
+
+    let mut file: Value = serde_json::from_str(&output(2)).unwrap();
+    for key in ["count", "engagement", "length"] {
+        assert!(file["phase1"].get(key).is_some() && file["phase2"].get(key).is_some());
+    }
+    let told =
+        ["input", "files", "split_ratio", "seed", "pairs", "tweets", "skipped", "duplicates"];
+    let rest = file.as_object_mut().unwrap();
+    let told: Vec<Value> = told.iter().map(|key| rest.shift_remove(*key).unwrap()).collect();
+    assert_eq!(told[2..6], [json!(0.5), json!(42), json!(one.len() + other.len()), json!(120)]);
+    let refs = |pairs: &'static [PairRecord]| pairs.iter().collect::<Vec<_>>();
+    let again = PhaseStatistics::of(&refs(one.leak()), &refs(other.leak()));
+    assert!(again.quartiles.max_difference <= 0.02);
+    assert_eq!(serde_json::to_value(&again).unwrap(), file);
+    assert!(output(3).starts_with("<svg"));
+
+    // The same again is the same; another seed is another split.
+    place.succeed(&["split-data", "--input", "pairs.jsonl", "--output-dir", "two", "--seed", "42"]);
+    for name in OUTPUTS {
+        assert_eq!(
+            place.read(&format!("two/{name}")),
+            place.read(&format!("data/processed/{name}"))
+        );
+    }
+    place.succeed(&[
+        "split-data",
+        "--input",
+        "pairs.jsonl",
+        "--output-dir",
+        "two",
+        "--seed",
+        "1",
+        "--force",
+    ]);
+    assert_ne!(
+        place.read("two/train_phase1_sft.jsonl"),
+        place.read("data/processed/train_phase1_sft.jsonl")
+    );
+}
+
+#[test]
+fn broken_lines_and_repeated_pairs_are_told_line_by_line() {
+    let place = Place::new();
+    let mut records = pairs();
+    records.insert(1, records[0].clone());
+    let mut text = lines(&records).into_bytes();
+    text.extend(b"not json\n{\"tweet_id\": 1}\n\n{\"tweet_id\": 2, \"tweet\": \"\xff\"}\n");
+    place.write("pairs.jsonl", &text);
+    let ended = place.succeed(&["split-data", "--input", "pairs.jsonl", "--output-dir", "out"]);
+    let first = records.len() + 1;
+    let expected = [
+        format!("{} pairs of 120 tweets, 3 lines left out\n", records.len()),
+        format!(
+            "  left out: pairs.jsonl:{first}: the line is not a JSON object: expected ident at column 2\n"
+        ),
+        format!("  left out: pairs.jsonl:{}: there is no `tweet`\n", first + 1),
+        format!("  left out: pairs.jsonl:{}: the line is not UTF-8 text\n", first + 3),
+        "  kept, though it repeats pairs.jsonl:1: pairs.jsonl:2\n".to_owned(),
+    ];
+    for words in expected {
+        assert!(ended.stdout.contains(&words), "{words}: {}", ended.stdout);
+    }
+    let file: Value = serde_json::from_str(&place.read("out/phase_split_statistics.json")).unwrap();
+    assert_eq!(file["skipped"].as_array().unwrap().len(), 3);
+    let reason = json!({"file": "pairs.jsonl", "line": first + 1, "reason": "there is no `tweet`"});
+    assert_eq!(file["skipped"][1], reason);
+    let duplicate =
+        json!({"file": "pairs.jsonl", "line": 2, "first_file": "pairs.jsonl", "first_line": 1});
+    assert_eq!(file["duplicates"], json!([duplicate]));
+    let counts: u64 =
+        file["quartiles"]["counts"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
+    assert_eq!(counts, records.len() as u64);
+}
+
+#[test]
+fn a_split_that_cannot_be_leaves_nothing_behind() {
+    let place = Place::new();
+    place.write("pairs.jsonl", lines(&pairs()));
+    place.write("none.jsonl", "{}\n");
+    place.write("one.jsonl", lines(&pairs()[..1]));
+    let check = |arguments: &[&str], expected: &str| {
+        place.refuse(&[&["split-data", "--input"], arguments].concat(), expected);
+    };
+    check(
+        &["none.jsonl"],
+        "`none.jsonl` has no pair of a tweet and a reply: 1 lines were left out, the first of them none.jsonl:1: there is no `tweet_id`; write one object a line with `tweet_id`, `tweet` and `reply`",
+    );
+    check(&["missing.jsonl"], "`missing.jsonl` does not exist; check the path");
+    check(
+        &["one.jsonl"],
+        "1 tweets cannot be split into 2 parts, as all replies to a tweet stay together; give at least 2 tweets",
+    );
+    check(
+        &["pairs.jsonl", "--split-ratio", "1"],
+        "`split-ratio` is 1; expected a number between 0 and 1: the part of the supervised phase",
+    );
+    place.write("phase_split_statistics.json", "mine");
+    check(
+        &["pairs.jsonl", "--output-dir", "."],
+        "./phase_split_statistics.json exists already; name another --output-dir, or replace it with --force",
+    );
+    place.write("train_phase2_grpo.jsonl", lines(&pairs()));
+    check(
+        &["train_phase2_grpo.jsonl", "--output-dir", ".", "--force"],
+        "./train_phase2_grpo.jsonl is the input; give -o another file",
+    );
+}
+
+/// A pair that the rules of a cleaning like.
+fn good(tweet: u64, reply: &str, likes: u64) -> Value {
+    json!({
+        "tweet_id": tweet, "tweet": "What is the best thing that you have grown in your garden?",
+        "reply": reply, "reply_likes": likes, "reply_author": "ann", "lang": "en",
+    })
+}
+
+#[test]
+fn a_cleaning_says_of_every_line_that_goes_why() {
+    let place = Place::new();
+    let (tomatoes, coffee) = (
+        "The tomatoes on my balcony survived three storms and one curious neighbour cat",
+        "Quiet mornings with strong coffee while watching small birds steal every single cherry",
+    );
+    let records = [
+        good(1, tomatoes, 5),
+        good(1, &format!("{tomatoes}!!!"), 9),
+        good(2, coffee, 4),
+        good(2, "nice", 1),
+    ];
+    place.write("pairs.jsonl", lines(&records) + "broken\n");
+    let arguments = [
+        "clean-data",
+        "--input",
+        "pairs.jsonl",
+        "-o",
+        "clean.jsonl",
+        "--rejected",
+        "gone.jsonl",
+        "--skip",
+        "filter",
+    ];
+    let ended = place.succeed(&arguments);
+    for words in [
+        "pairs.jsonl: 4 pairs, 1 lines that are none\n",
+        "  left out: pairs.jsonl:5: the line is not a JSON object: ",
+        "kept         2 of 4 (50.0 %)\n",
+        "semantic_duplicate   1 pairs went\n",
+        "toxicity             4 pairs were not judged",
+    ] {
+        assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
+    }
+    let clean = objects(&place.read("clean.jsonl"));
+    let replies: Vec<&Value> = clean.iter().map(|pair| &pair["reply"]).collect();
+    assert_eq!(replies, [&json!(format!("{tomatoes}!!")), &json!(coffee)]);
+    assert_eq!(clean[0]["validation"], json!({"valid": true, "reasons": []}));
+    let gone = objects(&place.read("gone.jsonl"));
+    let told: Vec<_> = gone.iter().map(|line| (line["line"].as_u64(), &line["step"])).collect();
+    let steps = ["cleaning", "validation", "reading"].map(Value::from);
+    assert_eq!(told, [(Some(1), &steps[0]), (Some(4), &steps[1]), (Some(5), &steps[2])]);
+    let reasons = gone[1]["validation"]["reasons"].as_array().unwrap();
+    let rules: Vec<&Value> = reasons.iter().map(|reason| &reason["rule"]).collect();
+    assert_eq!(rules, ["length", "content_words", "likes"]);
+    assert_eq!(gone[1]["record"]["reply"], "nice");
+    // What is clean is a file of pairs again.
+    assert_eq!(read_pairs(&place.path("clean.jsonl")).unwrap().pairs.len(), 2);
+
+    place.refuse(
+        &arguments,
+        "clean.jsonl exists already; name another file, or replace it with --force",
+    );
+    place.write("rules.toml", "[validation]\nmin_likes = 100\n");
+    let mut with_rules = vec!["--config", "rules.toml", "--force"];
+    with_rules.splice(0..0, arguments);
+    let ended = place.succeed(&with_rules);
+    assert!(ended.stdout.contains("kept         0 of 4"), "{}", ended.stdout);
+    place.write("rules.toml", "[validation]\nmin_like = 1\n");
+    let ended = place.run(&with_rules);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("min_like"), "{}", ended.stderr);
+}
+
+const PRETRAIN: &str = r#"run = "run"
+seed = 1
+start = "m"
+
+[lora]
+rank = 2
+alpha = 4
+
+[data]
+file = "pairs.jsonl"
+validation_fraction = 0.25
+
+[data.replies]
+instruction = "the user asks"
+
+[pretrain]
+epochs = 1
+batch_size = 4
+
+[pretrain.optimizer]
+learning_rate = 3e-2
+"#;
+
+/// Few pairs with short prompts, for a model that sees 48 tokens.
+fn short_pairs() -> Vec<Value> {
+    let pair = |place: u64| {
+        json!({
+            "tweet_id": place / 2, "tweet": format!("fox {}", place / 2),
+            "reply": if place % 2 == 0 { "two" } else { "the dog" },
+            "reply_likes": place, "reply_author": format!("a{}", place % 3),
+        })
+    };
+    (0..16).map(pair).collect()
+}
+
+#[test]
+fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
+    let place = Place::new();
+    place.model_of_texts("m", "qwen3");
+    place.write("pretrain.toml", PRETRAIN);
+    let mut long = short_pairs()[0].clone();
+    long["reply"] = "the dog ".repeat(1250).into();
+    place.write(
+        "pairs.jsonl",
+        lines(&short_pairs())
+            + &long.to_string()
+            + "\n{\"tweet_id\":9,\"tweet\":\"fox\",\"reply\":\"\"}\n",
+    );
+    let ended = place.succeed(&["pretrain", "pretrain.toml"]);
+    for words in [
+        "pairs.jsonl: 17 pairs of 8 tweets, 1 lines left out (pairs.jsonl:18: `reply` is empty); 1 left out with more than 49 tokens (pairs.jsonl:17: ",
+        "  training: 12 examples of 6 tweets by 3 authors; likes: mean ",
+        "  validation: 4 examples of 2 tweets by ",
+    ] {
+        assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
+    }
+    let info: Value = serde_json::from_str(&place.read("run/run.json")).unwrap();
+    assert!(info.to_string().contains("pairs.jsonl"), "{info}");
+    // From the record of the run, and a folder of files.
+    std::fs::create_dir(place.path("folder")).unwrap();
+    place.write("folder/a.jsonl", lines(&short_pairs()[..8]));
+    place.write("folder/b.jsonl", lines(&short_pairs()[8..]));
+    let ended = place.succeed(&[
+        "pretrain",
+        "run/config.toml",
+        "--run",
+        "two",
+        "--set",
+        "data.file=folder",
+    ]);
+    assert!(ended.stdout.starts_with("folder: 16 pairs of 8 tweets\n"), "{}", ended.stdout);
+
+    place.refuse(
+        &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.replies.instruction="],
+        "`data.replies.instruction` is empty; expected a sentence that says what to write",
+    );
+    place.refuse(
+        &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.vocabulary=v.json"],
+        "start = \"m\" brings its own vocabulary; leave data.vocabulary out",
+    );
+    let ended =
+        place.run(&["pretrain", "pretrain.toml", "--run", "new", "--set", "data.max_tokens=3"]);
+    let expected = "error: no pair of `pairs.jsonl` can be used: 17 pairs of 8 tweets";
+    assert!(ended.stderr.starts_with(expected), "{}", ended.stderr);
+    assert!(ended.stderr.contains("17 left out with more than 3 tokens"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_grpo_phase_has_a_prompt_for_each_tweet() {
+    let place = crate::training_texts::place("qwen3");
+    place.write("pairs.jsonl", lines(&short_pairs()));
+    let sets = [
+        "data.file=pairs.jsonl",
+        "data.replies.instruction=the user asks",
+        "train.prompts_per_step=8",
+        "train.steps=1",
+    ];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let ended = place.succeed(&[&["train", "train.toml"], sets.as_slice()].concat());
+    assert!(
+        ended.stdout.contains("prompts      pairs.jsonl: 16 pairs of 8 tweets\n"),
+        "{}",
+        ended.stdout
+    );
+    assert!(
+        ended.stdout.contains("used: 16 examples of 8 tweets by 3 authors"),
+        "{}",
+        ended.stdout
+    );
+    let prompts: BTreeSet<String> =
+        place.completions("run").into_iter().filter_map(|record| record.prompt_text).collect();
+    let expected = (0..8).map(|tweet| {
+        format!("user\nthe user asks\n\nfox {tweet}\n\nReply:\nassistant\n<think></think>")
+    });
+    assert_eq!(prompts, expected.collect());
+
+    // A reward that needs what the pairs have: the best liked reply.
+    let ended = place.run(
+        &[
+            &["train", "train.toml", "--run", "new", "--check"],
+            sets.as_slice(),
+            &["--set", "data.replies.words=1"],
+        ]
+        .concat(),
+    );
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("words"), "{}", ended.stderr);
+}

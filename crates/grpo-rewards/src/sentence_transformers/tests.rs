@@ -1,0 +1,121 @@
+use std::fs;
+
+use super::*;
+use crate::EmbedderConfig;
+
+/// A tiny encoder of random weights, as version 6 of sentence-transformers writes it; its vectors are compared by the
+/// selftest.
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../grpo-selftest/fixtures/models/sentence-new")
+}
+
+fn load(folder: &Path) -> Result<SentenceTransformers, FolderError> {
+    SentenceTransformers::load(folder, &Device::flex())
+}
+
+/// A copy of the fixture that one may spoil.
+fn copy() -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    for path in SentenceTransformers::files(&fixture()).unwrap() {
+        let place = copy.path().join(path.strip_prefix(fixture()).unwrap());
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        fs::copy(path, place).unwrap();
+    }
+    copy
+}
+
+#[track_caller]
+fn fault(file: &str, change: impl Fn(&str) -> Option<String>, expect: &str) {
+    let copy = copy();
+    let path = copy.path().join(file);
+    match change(&fs::read_to_string(&path).unwrap_or_default()) {
+        Some(text) => fs::write(path, text).unwrap(),
+        None => fs::remove_file(path).unwrap(),
+    }
+    let fault = load(copy.path()).unwrap_err().to_string();
+    assert!(fault.contains(expect), "{fault}");
+    assert!(fault.starts_with(&copy.path().display().to_string()), "{fault}");
+}
+
+#[test]
+fn a_folder_says_all_that_is_read() {
+    let encoder = load(&fixture()).unwrap();
+    assert_eq!((encoder.width(), encoder.longest, encoder.lower_case), (24, 16, false));
+    let copy = copy();
+    assert_eq!(load(copy.path()).unwrap().identity(), encoder.identity());
+    fs::write(copy.path().join(LENGTH), r#"{"max_seq_length": 9}"#).unwrap();
+    assert_ne!(load(copy.path()).unwrap().identity(), encoder.identity());
+}
+
+#[test]
+fn a_missing_folder_says_what_belongs_there() {
+    let config = EmbedderConfig::SentenceTransformers { folder: "no/such".into() };
+    let missing = config.build(&Device::flex()).map(drop).unwrap_err().to_string();
+    assert_eq!(
+        missing,
+        "embedder.folder: no/such cannot be used as a sentence encoder: there is no such folder; a folder of sentence-transformers holds modules.json, config.json, tokenizer.json, model.safetensors, 1_Pooling/config.json and mostly sentence_bert_config.json"
+    );
+    assert_eq!(config.files().unwrap_err().to_string(), missing);
+}
+
+#[test]
+fn what_is_not_computed_is_refused() {
+    let text = |text: &str| {
+        let text = text.to_owned();
+        move |_: &str| Some(text.clone())
+    };
+    fault(MODULES, |_| None, "it has no modules.json");
+    fault(MODULES, text("[]"), "what can be run is a Transformer");
+    fault(MODULES, text("{"), "modules.json cannot be read");
+    fault(
+        MODULES,
+        |all| Some(all.replace("pooling.Pooling", "dense.Dense")),
+        "lists Transformer, Dense",
+    );
+    fault("1_Pooling/config.json", |_| None, "it has no 1_Pooling/config.json");
+    fault(
+        "1_Pooling/config.json",
+        text(r#"{"pooling_mode": "cls"}"#),
+        r#"pooling_mode = "cls"; what can be run is the mean"#,
+    );
+    fault(
+        "1_Pooling/config.json",
+        text(r#"{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true}"#),
+        "pooling_mode_cls_token = true",
+    );
+    fault("1_Pooling/config.json", text("{}"), "no pooling_mode");
+    fault(PROMPTS, text(r#"{"default_prompt_name": "query"}"#), "the prompt 'query'");
+    fault(LENGTH, text(r#"{"max_seq_length": 2}"#), "max_seq_length = 2");
+    fault(TOKENIZER, |_| None, TOKENIZER);
+    fault(WEIGHTS, |_| None, WEIGHTS);
+    fault(
+        CONFIG,
+        |all| Some(all.replace(r#""model_type": "bert""#, r#""model_type": "gpt2""#)),
+        "config.json",
+    );
+}
+
+#[test]
+fn a_text_has_a_vector_of_its_own() {
+    let encoder = load(&fixture()).unwrap();
+    let texts = ["The garden", " ", "The garden ", "the train", "", "The garden"];
+    let vectors = encoder.embed(&texts).unwrap();
+    assert_eq!(vectors[1], vec![0.0; 24]);
+    assert_eq!(vectors[4], vec![0.0; 24]);
+    assert_eq!(vectors[0], vectors[2]);
+    assert_eq!(vectors[0], vectors[5]);
+    assert_ne!(vectors[0], vectors[3]);
+    for (text, vector) in texts.iter().zip(&vectors) {
+        assert_eq!(encoder.embed(&[text]).unwrap(), [vector.clone()]);
+    }
+}
+
+#[test]
+fn a_long_text_keeps_its_beginning_and_the_marks() {
+    let encoder = load(&fixture()).unwrap();
+    let ids = |text: &str| encoder.ids(text).unwrap().unwrap();
+    let (short, long) = (ids("the garden"), ids(&"the garden ".repeat(5_000)));
+    assert_eq!((short.len(), long.len()), (4, 16));
+    assert_eq!((short[0], short[3]), (long[0], long[15]));
+    assert_eq!(short[1..3], long[13..15]);
+}

@@ -1,0 +1,177 @@
+//! What a GRPO step learns besides: examples, and to keep the completions of a prompt diverse.
+
+use std::path::PathBuf;
+
+use burn::tensor::Device;
+use grpo_data::{EpochOrder, Example, Group, OrderPosition};
+use grpo_model::{Dropout, LanguageModel};
+use grpo_rewards::EmbedderConfig;
+use grpo_text::{Diversity, DiversityMeasure};
+use serde::{Deserialize, Serialize};
+
+use crate::error::in_range;
+use crate::group_diversity::Contributions;
+use crate::pretrain::{Weights, cross_entropy};
+use crate::steps::{Cut, GradientSum};
+use crate::{Decode, TrainError, diversity_measure};
+
+/// The section `[combined]`: what is minimised is `α · cross-entropy + β · L_GRPO − λ · D`.
+///
+/// The cross-entropy is of a batch of examples; D is the mean diversity of a prompt's completions, and its gradient is
+/// estimated from those that the step sampled, as in polychromic supervised training.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CombinedConfig {
+    /// The examples, in a file as supervised training reads them.
+    pub file: PathBuf,
+    /// α.
+    #[serde(default = "default_supervised")]
+    pub supervised_weight: f64,
+    /// β.
+    #[serde(default = "default_grpo")]
+    pub grpo_weight: f64,
+    /// λ.
+    #[serde(default = "default_diversity")]
+    pub diversity_weight: f64,
+    /// What diversity is.
+    #[serde(default = "default_measure")]
+    pub measure: DiversityMeasure,
+    /// What makes vectors of texts, for the measure `semantic`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedder: Option<EmbedderConfig>,
+    /// Examples of an optimizer step.
+    #[serde(default = "default_batch_size")]
+    pub batch_size: usize,
+    /// One of so many optimizer steps has all three terms; the others behind it have the cross-entropy alone, and cost
+    /// no completions.
+    #[serde(default = "default_every")]
+    pub every: u32,
+}
+
+fn default_supervised() -> f64 {
+    0.3
+}
+fn default_grpo() -> f64 {
+    0.5
+}
+fn default_diversity() -> f64 {
+    0.2
+}
+fn default_measure() -> DiversityMeasure {
+    DiversityMeasure::Semantic
+}
+fn default_batch_size() -> usize {
+    16
+}
+fn default_every() -> u32 {
+    1
+}
+
+const SECTION: &str = "combined";
+
+impl CombinedConfig {
+    pub(crate) fn check(&self, updates_per_rollout: u32) -> Result<(), TrainError> {
+        in_range("combined.supervised_weight", self.supervised_weight, 0.0..=1e6)?;
+        in_range("combined.grpo_weight", self.grpo_weight, 0.0..=1e6)?;
+        in_range("combined.diversity_weight", self.diversity_weight, 0.0..=1e6)?;
+        in_range("combined.batch_size", self.batch_size as f64, 1.0..=1e6)?;
+        in_range("combined.every", f64::from(self.every), 1.0..=1e4)?;
+        // The estimate of D's gradient is for what the policy itself sampled, and after an update it is another one.
+        if updates_per_rollout != 1 {
+            return Err(TrainError::CombinedUpdates { updates: updates_per_rollout });
+        }
+        diversity_measure::check(SECTION, self.measure, self.embedder.as_ref())
+    }
+
+    /// What it needs to be part of a training; the model of an embedder is read, and lives on `device`.
+    ///
+    /// # Errors
+    /// No examples; an embedder that cannot be built.
+    pub fn build(
+        &self,
+        examples: Vec<Example>,
+        decode: Decode,
+        device: &Device,
+    ) -> Result<Combined, TrainError> {
+        if examples.is_empty() {
+            return Err(TrainError::NoExamples { file: self.file.clone() });
+        }
+        let diversity =
+            diversity_measure::build(SECTION, self.measure, self.embedder.as_ref(), device)?;
+        Ok(Combined { config: self.clone(), examples, diversity, decode })
+    }
+}
+
+/// See [`CombinedConfig`].
+#[derive(Clone)]
+pub struct Combined {
+    config: CombinedConfig,
+    examples: Vec<Example>,
+    diversity: Diversity,
+    decode: Decode,
+}
+
+/// What the terms of a step were.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CombinedTerms {
+    /// Mean cross-entropy of the examples, over all optimizer steps, in nats a token.
+    pub supervised_loss: f64,
+    /// The loss of GRPO.
+    pub grpo_loss: f64,
+    /// D of the step's completions.
+    pub diversity: f64,
+}
+
+impl Combined {
+    pub(crate) fn config(&self) -> &CombinedConfig {
+        &self.config
+    }
+
+    /// `α · cross-entropy + β · L_GRPO − λ · D`.
+    pub(crate) fn loss(&self, terms: &CombinedTerms) -> f64 {
+        let CombinedConfig { supervised_weight, grpo_weight, diversity_weight, .. } = &self.config;
+        supervised_weight * terms.supervised_loss + grpo_weight * terms.grpo_loss
+            - diversity_weight * terms.diversity
+    }
+
+    /// The cross-entropy of batch `index` of the run; adds the gradient of α times it.
+    pub(crate) fn supervise<M: LanguageModel>(
+        &self,
+        policy: &M,
+        seed: u64,
+        index: u64,
+        cut: Cut,
+        gradients: &mut GradientSum,
+    ) -> Result<f64, TrainError> {
+        let batch = self.batch(seed, index);
+        let weights = Weights { loss: self.config.supervised_weight, entropy: None };
+        // Without dropout, as all that GRPO learns.
+        let taught = cross_entropy(policy, &batch, weights, cut, &mut Dropout::off(), gradients)?;
+        Ok(taught.loss)
+    }
+
+    /// D of the step's completions; adds the gradient of −λ·D.
+    pub(crate) fn diversify<M: LanguageModel>(
+        &self,
+        policy: &M,
+        groups: &[Group],
+        cut: Cut,
+        gradients: &mut GradientSum,
+    ) -> Result<f64, TrainError> {
+        let contributions = Contributions::of(groups, &self.diversity, &*self.decode)?;
+        let weight = self.config.diversity_weight;
+        contributions.add_gradients(policy, groups, weight, cut, gradients)?;
+        Ok(contributions.score)
+    }
+
+    /// Batch `index` of the run: the examples in the shuffled order of one epoch behind another.
+    fn batch(&self, seed: u64, index: u64) -> Vec<&Example> {
+        let (size, length) = (self.config.batch_size as u64, self.examples.len() as u64);
+        let before = index * size;
+        let position =
+            OrderPosition { epoch: (before / length) as u32, index: (before % length) as u32 };
+        let mut order = EpochOrder::resume(seed, self.examples.len(), position)
+            .expect("a remainder is below the number of examples");
+        (0..size).map(|_| &self.examples[order.next_item()]).collect()
+    }
+}

@@ -1,0 +1,193 @@
+//! A GRPO step that also learns from examples, and to keep completions diverse.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use grpo_data::Example;
+use grpo_model::{Frozen, LanguageModel, Transformer};
+use grpo_rewards::RewardConfig;
+use grpo_text::DiversityMeasure;
+use grpo_train::{
+    Actions, CombinedConfig, Decode, DiversityBonusConfig, Grpo, GrpoConfig, Metrics, Parts,
+    StepReport, TrainError,
+};
+
+use crate::support::{SEED, config, model, parameters, take_step, vocabulary};
+
+/// Each id is a word.
+fn words() -> Decode {
+    Arc::new(|ids| ids.iter().map(|id| format!("w{id} ")).collect())
+}
+
+fn settings(weights: [f64; 3], every: u32) -> GrpoConfig {
+    let [supervised_weight, grpo_weight, diversity_weight] = weights;
+    let combined = CombinedConfig {
+        file: PathBuf::from("pairs.jsonl"),
+        supervised_weight,
+        grpo_weight,
+        diversity_weight,
+        measure: DiversityMeasure::Distinct,
+        embedder: None,
+        batch_size: 2,
+        every,
+    };
+    GrpoConfig { combined: Some(combined), ..plain() }
+}
+
+fn plain() -> GrpoConfig {
+    let pattern = "w3".to_owned();
+    GrpoConfig { reward: RewardConfig::Pattern { pattern }, ..config() }
+}
+
+fn examples() -> Vec<Example> {
+    let boundary = vocabulary().boundary();
+    [[1, 2, 3], [2, 2, 1], [3, 1, 1]]
+        .map(|ids| Example::of_all([&[boundary], ids.as_slice(), &[boundary]].concat()))
+        .to_vec()
+}
+
+fn begin(config: GrpoConfig) -> Grpo<Transformer> {
+    let policy = model(vocabulary().len(), 2.0);
+    let device = policy.device().inner();
+    let build = |combined: &CombinedConfig| combined.build(examples(), words(), &device).unwrap();
+    let parts = Parts {
+        reference: Frozen::snapshot(&policy),
+        policy,
+        actions: Actions::Next { end_ids: vec![vocabulary().boundary()] },
+        reward: config.reward.build(&Device::flex()).unwrap(),
+        bonus: config.diversity_bonus.as_ref().map(|bonus| bonus.build(&device).unwrap()),
+        combined: config.combined.as_ref().map(build),
+        longest_prompt: 1,
+        epoch: None,
+        decode: words(),
+    };
+    Grpo::new(parts, config, SEED).unwrap()
+}
+
+/// The reports of so many steps, and the weights after them.
+fn run(config: GrpoConfig, steps: u32) -> (Vec<StepReport>, Vec<f32>) {
+    let mut grpo = begin(config);
+    let reports = (0..steps).map(|step| take_step(&mut grpo, step)).collect();
+    (reports, parameters(grpo.policy()))
+}
+
+/// The norm of a step's gradients is the part of them that can be seen from outside before AdamW scales it away.
+fn norm(weights: [f64; 3]) -> f64 {
+    run(settings(weights, 1), 1).0[0].grad_norm
+}
+
+#[test]
+fn with_the_weight_of_grpo_alone_it_is_grpo() {
+    let (plain, combined) = (run(plain(), 3), run(settings([0.0, 1.0, 0.0], 1), 3));
+    assert_eq!(plain.1, combined.1);
+    let losses = |reports: &[StepReport]| reports.iter().map(|r| r.loss).collect::<Vec<_>>();
+    assert_eq!(losses(&plain.0), losses(&combined.0));
+}
+
+#[test]
+fn every_term_has_its_weight_and_moves_the_policy() {
+    let alone = [norm([1.0, 0.0, 0.0]), norm([0.0, 1.0, 0.0]), norm([0.0, 0.0, 1.0])];
+    assert!(alone.iter().all(|norm| *norm > 1e-3), "{alone:?}");
+    for term in 0..3 {
+        let mut weights = [0.0; 3];
+        weights[term] = 0.25;
+        let scaled = norm(weights);
+        assert!((scaled - 0.25 * alone[term]).abs() < 1e-5 * alone[term], "{term}: {scaled}");
+    }
+    // Gradients are added: |a + b|² + |a − b|² = 2 |a|² + 2 |b|², and a weight cannot be negative, but two sums can be
+    // held against one another. With |a + b| and |2a + b| known, |a|² follows.
+    let squares = |weights| norm(weights) * norm(weights);
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        let of = |first: f64, second: f64| {
+            let mut weights = [0.0; 3];
+            (weights[one], weights[other]) = (first, second);
+            squares(weights)
+        };
+        // |ta + b|² is a parabola in t: t²|a|² + 2t a·b + |b|².
+        let second_difference = of(2.0, 1.0) - 2.0 * of(1.0, 1.0) + of(0.0, 1.0);
+        let expected = 2.0 * alone[one] * alone[one];
+        let tolerance = 1e-3 * (expected + of(2.0, 1.0));
+        assert!((second_difference - expected).abs() < tolerance, "{one}, {other}");
+    }
+}
+
+#[test]
+fn the_loss_is_the_weighted_sum_of_its_terms() {
+    let (reports, _) = run(settings([0.3, 0.5, 0.2], 1), 2);
+    for report in &reports {
+        let terms = report.combined.unwrap();
+        let sum = 0.3 * terms.supervised_loss + 0.5 * terms.grpo_loss - 0.2 * terms.diversity;
+        assert!((report.loss - sum).abs() < 1e-12, "{report:?}");
+        assert!(terms.supervised_loss > 0.1 && (0.0..=1.0).contains(&terms.diversity));
+        let metrics = Metrics::of(report, 0);
+        assert_eq!(metrics.get("combined/diversity"), Some(terms.diversity));
+        assert_eq!(metrics.get("combined/supervised_loss"), Some(terms.supervised_loss));
+        assert_eq!(metrics.get("combined/grpo_loss"), Some(terms.grpo_loss));
+    }
+    assert_eq!(Metrics::of(&run(plain(), 1).0[0], 0).get("combined/diversity"), None);
+}
+
+/// Two of three optimizer steps cost no completions, and learn from the next examples.
+#[test]
+fn steps_of_examples_alone_follow_each_rollout() {
+    let (reports, _) = run(settings([0.5, 0.5, 0.0], 3), 12);
+    for (step, report) in reports.iter().enumerate() {
+        let versions: Vec<u64> = report.ledger.updates.iter().map(|u| u.version).collect();
+        let first = 3 * step as u64 + 1;
+        assert_eq!(versions, [first, first + 1, first + 2]);
+        assert_eq!(report.ledger.rollout.policy_version, first - 1);
+        let used: Vec<usize> =
+            report.ledger.updates.iter().map(|update| update.completions.len()).collect();
+        assert_eq!(used, [24, 0, 0]);
+    }
+    let loss = |report: &StepReport| report.combined.unwrap().supervised_loss;
+    let (first, last) = (loss(&reports[0]), loss(&reports[11]));
+    assert!(last < 0.7 * first, "{last} of {first}");
+}
+
+#[test]
+fn diversity_can_be_held_up() {
+    let after = |weight| {
+        let (reports, _) = run(settings([0.0, 1.0, weight], 1), 25);
+        let last = reports[20..].iter().map(|report| report.combined.unwrap().diversity);
+        last.sum::<f64>() / 5.0
+    };
+    let (without, with) = (after(0.0), after(1.0));
+    assert!(with > without + 0.1, "{with} against {without}");
+}
+
+#[test]
+fn a_bonus_is_in_the_rewards_and_in_no_evaluation() {
+    let bonus =
+        DiversityBonusConfig { weight: 0.5, measure: DiversityMeasure::Bleu, embedder: None };
+    let config = GrpoConfig { diversity_bonus: Some(bonus), ..plain() };
+    let mut grpo = begin(config);
+    assert_eq!(
+        grpo.part_names().last().map(ToString::to_string).as_deref(),
+        Some("diversity_bonus")
+    );
+    let report = take_step(&mut grpo, 0);
+    let metrics = Metrics::of(&report, 0);
+    let mean = metrics.get("rewards/diversity_bonus/mean").unwrap();
+    let correct = metrics.get("rewards/correct/mean").unwrap();
+    assert!(mean > 0.01, "{mean}");
+    assert!((metrics.get("reward").unwrap() - correct - 0.5 * mean).abs() < 1e-12);
+    assert!(metrics.get("reward_share/diversity_bonus").is_some());
+    assert!(metrics.get("reward_share/reward").is_some());
+}
+
+#[test]
+fn what_cannot_be_combined_is_refused() {
+    let mut twice = settings([0.3, 0.5, 0.2], 1);
+    twice.train.updates_per_rollout = 2;
+    assert_eq!(
+        twice.check().unwrap_err().to_string(),
+        "train.updates_per_rollout = 2 does not go with [combined]: its diversity term is for what the policy itself sampled, so that each rollout has one update; set it to 1, and use combined.every for more optimizer steps"
+    );
+    let none = settings([0.3, 0.5, 0.2], 1).combined.unwrap();
+    let built = none.build(Vec::new(), words(), &Device::flex());
+    assert!(matches!(built.err(), Some(TrainError::NoExamples { .. })));
+    assert!(settings([0.3, -0.5, 0.2], 1).check().is_err());
+    assert!(settings([0.3, 0.5, 0.2], 0).check().is_err());
+}
