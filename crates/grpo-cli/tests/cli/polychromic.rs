@@ -88,7 +88,16 @@ fn a_weight_of_diversity_is_a_layer_on_a_plain_training() {
     assert!(stdout.ends_with("adapter      polychromic/adapter\n"), "{stdout}");
     assert_eq!(
         entries(&place.path("polychromic")),
-        ["adapter", "config.toml", "events.jsonl", "metrics.jsonl", "run.json", "samples.jsonl"]
+        [
+            "adapter",
+            "checkpoints",
+            "completions",
+            "config.toml",
+            "events.jsonl",
+            "metrics.jsonl",
+            "run.json",
+            "samples.jsonl"
+        ]
     );
     assert_eq!(last_event(&place, "polychromic"), ("finished".to_owned(), None));
 
@@ -190,7 +199,7 @@ fn what_cannot_be_meant_is_refused_with_its_place() {
     );
     check(
         "pretrain.diversity.max_new_tokens=100",
-        "--set pretrain.diversity.max_new_tokens=100: pretrain.diversity: a prompt of 13 tokens and max_new_tokens = 100 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 36",
+        "--set pretrain.diversity.max_new_tokens=100: pretrain.diversity: a prompt of 7 tokens and max_new_tokens = 100 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 42",
     );
     check(
         "pretrain.diversity.measure=bleu",
