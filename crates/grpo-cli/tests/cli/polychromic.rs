@@ -148,7 +148,7 @@ fn a_training_that_gains_nothing_ends_early_and_keeps_its_best() {
     assert!(said.contains(&reason.unwrap()[..40]));
     let lines = objects(&place.read("run/metrics.jsonl"));
     assert_eq!(lines.iter().filter(|line| line.contains_key("grad_norm")).count(), 3);
-    let best = lines.iter().filter(|line| line.get("best") == Some(&Value::Bool(true))).last();
+    let best = lines.iter().rfind(|line| line.get("best") == Some(&Value::Bool(true)));
     let best = best.unwrap()["train_step"].as_u64().unwrap();
     assert!(stdout.contains(&format!("\nbest         step {best}, validation loss ")), "{stdout}");
     assert!(place.path("run/adapter/manifest.json").exists());
