@@ -2,10 +2,11 @@
 //! what the reward says of them.
 
 use comfy_table::{CellAlignment, Table, presets};
-use grpo_data::Codec;
+use grpo_data::{Codec, Prompt};
 use grpo_eval::{Change, MoleculeSummary, RewardChange, RewardSummary};
 use grpo_rewards::Outcome;
 use grpo_train::{Evaluated, GroupDiversity};
+use serde_json::Value;
 
 /// What was seen.
 pub(crate) enum Seen {
@@ -99,6 +100,46 @@ fn of_completions(before: &Completions, after: &Completions) -> String {
     )
 }
 
+/// So many prompts are shown with a completion before and after.
+const SHOWN: usize = 4;
+/// Characters of a prompt or a completion that are shown.
+const SHOWN_CHARACTERS: usize = 240;
+
+/// Some prompts, spread over all of the evaluation's, with the first completion of each before and after.
+pub(crate) fn examples(
+    codec: &Codec,
+    prompts: &[Prompt],
+    before: &Evaluated,
+    after: &Evaluated,
+) -> Vec<String> {
+    let shown = SHOWN.min(prompts.len());
+    (0..shown)
+        .flat_map(|number| {
+            let place = number * prompts.len() / shown;
+            let completion = |seen: &Evaluated| seen.texts[place * seen.group_size].clone();
+            let prompt = &prompts[place];
+            let (name, text) = match prompt.fields.get("tweet").and_then(Value::as_str) {
+                Some(tweet) => ("tweet", tweet.to_owned()),
+                None => ("prompt", codec.decode(&prompt.ids)),
+            };
+            let rows =
+                [(name, text), ("  before", completion(before)), ("  after", completion(after))];
+            rows.map(|(name, text)| format!("{name:<12} {}", one_line(&text)))
+        })
+        .collect()
+}
+
+/// The text's end, where it is long, without line ends.
+fn one_line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = words.join(" ");
+    let cut = line.chars().count().saturating_sub(SHOWN_CHARACTERS);
+    match cut {
+        0 => line,
+        _ => format!("…{}", line.chars().skip(cut).collect::<String>()),
+    }
+}
+
 /// How different the completions of a prompt are, as a mean over prompts.
 const DIVERSITY: [(&str, fn(&GroupDiversity) -> f64); 2] = [
     ("self-BLEU of a prompt's", |group| group.self_bleu),
@@ -116,4 +157,19 @@ fn table(header: [&str; 4], rows: impl IntoIterator<Item = [String; 4]>) -> Stri
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_at_its_beginning() {
+        assert_eq!(one_line(" a\n b "), "a b");
+        let long = format!("{}end", "ä".repeat(SHOWN_CHARACTERS));
+        let line = one_line(&long);
+        assert_eq!(line.chars().count(), SHOWN_CHARACTERS + 1);
+        assert!(line.starts_with("…ä") && line.ends_with("end"));
+        assert_eq!(one_line(&"x".repeat(SHOWN_CHARACTERS)), "x".repeat(SHOWN_CHARACTERS));
+    }
 }
