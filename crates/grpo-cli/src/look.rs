@@ -8,6 +8,8 @@ use grpo_rewards::Outcome;
 use grpo_train::{Evaluated, GroupDiversity};
 use serde_json::Value;
 
+use crate::output::labelled;
+
 /// What was seen.
 pub(crate) enum Seen {
     /// There was nothing to draw.
@@ -102,8 +104,6 @@ fn of_completions(before: &Completions, after: &Completions) -> String {
 
 /// So many prompts are shown with a completion before and after.
 const SHOWN: usize = 4;
-/// Characters of a prompt or a completion that are shown.
-const SHOWN_CHARACTERS: usize = 240;
 
 /// Some prompts, spread over all of the evaluation's, with the first completion of each before and after.
 pub(crate) fn examples(
@@ -124,20 +124,9 @@ pub(crate) fn examples(
             };
             let rows =
                 [(name, text), ("  before", completion(before)), ("  after", completion(after))];
-            rows.map(|(name, text)| format!("{name:<12} {}", one_line(&text)))
+            rows.map(|(name, text)| labelled(name, &text))
         })
         .collect()
-}
-
-/// The text's end, where it is long, without line ends.
-fn one_line(text: &str) -> String {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let line = words.join(" ");
-    let cut = line.chars().count().saturating_sub(SHOWN_CHARACTERS);
-    match cut {
-        0 => line,
-        _ => format!("…{}", line.chars().skip(cut).collect::<String>()),
-    }
 }
 
 /// How different the completions of a prompt are, as a mean over prompts.
@@ -157,19 +146,4 @@ fn table(header: [&str; 4], rows: impl IntoIterator<Item = [String; 4]>) -> Stri
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_text_is_cut_at_its_beginning() {
-        assert_eq!(one_line(" a\n b "), "a b");
-        let long = format!("{}end", "ä".repeat(SHOWN_CHARACTERS));
-        let line = one_line(&long);
-        assert_eq!(line.chars().count(), SHOWN_CHARACTERS + 1);
-        assert!(line.starts_with("…ä") && line.ends_with("end"));
-        assert_eq!(one_line(&"x".repeat(SHOWN_CHARACTERS)), "x".repeat(SHOWN_CHARACTERS));
-    }
 }
