@@ -73,7 +73,7 @@ pub(crate) fn make_replies(root: &Path, make: &MakeReplies) -> Result<()> {
     Ok(())
 }
 
-fn write_records(path: &Path, records: &Vec<Record>) -> Result<()> {
+fn write_records(path: &Path, records: &[Record]) -> Result<()> {
     write_lines(path, records)?;
     println!("{}: {}", path.display(), records::summary(records));
     Ok(())

@@ -4,6 +4,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use crate::case::Measured;
+use crate::kinds::encoder::Encoder;
 use crate::kinds::learning::Learning;
 use crate::kinds::lengths::Lengths;
 use crate::kinds::matmul::Matmul;
@@ -42,6 +43,8 @@ enum Kind {
     Learning { model: Model, lengths: Lengths },
     Step { model: Model, shape: Shape, steps: u32 },
     Rewards,
+    ReplyRewards,
+    Encoder { texts: usize, tokens: usize },
     Resident { steps: u32 },
 }
 
@@ -128,6 +131,8 @@ pub(crate) const CASES: &[Case] = &[
         Kind::Step { model: MEDIUM, shape: groups(2, 256), steps: 1 },
     ),
     ours("rewards", "molecules", true, Kind::Rewards),
+    ours("rewards-replies", "replies", true, Kind::ReplyRewards),
+    ours("encoder", "texts", true, Kind::Encoder { texts: 256, tokens: 24 }),
     ours("prefill-alone", "prompts", true, Kind::Prefill { model: small(256), group: 1 }),
     ours("prefill-shared", "prompts", true, Kind::Prefill { model: small(256), group: 8 }),
     ours(
@@ -201,7 +206,9 @@ impl Case {
             }
             Kind::Learning { model, lengths } => Box::new(Learning::new(model, 8, 8, lengths)?),
             Kind::Step { model, shape, steps } => Box::new(Step::new(model, shape, steps)?),
-            Kind::Rewards => Box::new(Rewards::new()?),
+            Kind::Rewards => Box::new(Rewards::molecules()?),
+            Kind::ReplyRewards => Box::new(Rewards::replies()?),
+            Kind::Encoder { texts, tokens } => Box::new(Encoder::new(texts, tokens)?),
             Kind::Resident { steps } => Box::new(Resident::new(steps)?),
         })
     }

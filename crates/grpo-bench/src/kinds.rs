@@ -1,5 +1,6 @@
 //! The kinds of work that are measured, a file each.
 
+pub(crate) mod encoder;
 pub(crate) mod learning;
 pub(crate) mod lengths;
 pub(crate) mod matmul;

@@ -2,10 +2,13 @@
 //! what the reward says of them.
 
 use comfy_table::{CellAlignment, Table, presets};
-use grpo_data::Codec;
+use grpo_data::{Codec, Prompt};
 use grpo_eval::{Change, MoleculeSummary, RewardChange, RewardSummary};
 use grpo_rewards::Outcome;
 use grpo_train::{Evaluated, GroupDiversity};
+use serde_json::Value;
+
+use crate::output::labelled;
 
 /// What was seen.
 pub(crate) enum Seen {
@@ -97,6 +100,33 @@ fn of_completions(before: &Completions, after: &Completions) -> String {
         [&format!("{} completions", before.samples), "before", "after", "change ± its error"],
         rows,
     )
+}
+
+/// So many prompts are shown with a completion before and after.
+const SHOWN: usize = 4;
+
+/// Some prompts, spread over all of the evaluation's, with the first completion of each before and after.
+pub(crate) fn examples(
+    codec: &Codec,
+    prompts: &[Prompt],
+    before: &Evaluated,
+    after: &Evaluated,
+) -> Vec<String> {
+    let shown = SHOWN.min(prompts.len());
+    (0..shown)
+        .flat_map(|number| {
+            let place = number * prompts.len() / shown;
+            let completion = |seen: &Evaluated| seen.texts[place * seen.group_size].clone();
+            let prompt = &prompts[place];
+            let (name, text) = match prompt.fields.get("tweet").and_then(Value::as_str) {
+                Some(tweet) => ("tweet", tweet.to_owned()),
+                None => ("prompt", codec.decode(&prompt.ids)),
+            };
+            let rows =
+                [(name, text), ("  before", completion(before)), ("  after", completion(after))];
+            rows.map(|(name, text)| labelled(name, &text))
+        })
+        .collect()
 }
 
 /// How different the completions of a prompt are, as a mean over prompts.

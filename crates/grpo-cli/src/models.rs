@@ -29,6 +29,8 @@ pub(crate) enum Trained<'a> {
     Whole,
     /// The adapter in this folder.
     Adapter(&'a Path),
+    /// The adapter in this folder, of a model that somebody else holds against the one that it was trained on.
+    AdapterOfAnyBase(&'a Path),
     /// A new adapter, with first values of this seed.
     NewAdapter(&'a LoraConfig, u64),
 }
@@ -132,21 +134,26 @@ pub(crate) fn read(
     // A base that nobody trains lives off the tape.
     let base_device = match trained {
         Trained::Whole => device.clone(),
-        Trained::Adapter(_) | Trained::NewAdapter(..) => device.clone().inner(),
+        Trained::Adapter(_) | Trained::AdapterOfAnyBase(_) | Trained::NewAdapter(..) => {
+            device.clone().inner()
+        }
     };
     let ModelFolder { spec, model: base, digest } =
         ModelFolder::load_in(model, precision, &base_device)?;
     check_codec(&spec, model)?;
     let (policy, adapter) = match trained {
         Trained::Whole => (Policy::Whole(base), None),
-        Trained::Adapter(path) => {
+        Trained::Adapter(path) | Trained::AdapterOfAnyBase(path) => {
             files.extend(check_folder(
                 path,
                 "adapter",
                 "adapter_config.json and adapter_model.safetensors",
             )?);
             let AdapterFolder { adapter, config } = AdapterFolder::load(path, &base, device)?;
-            let config = config.on_base(&digest, path, model)?;
+            let config = match trained {
+                Trained::AdapterOfAnyBase(_) => config,
+                _ => config.on_base(&digest, path, model)?,
+            };
             (Policy::Adapted(Adapted::new(&base, adapter)), Some(config))
         }
         Trained::NewAdapter(lora, seed) => {

@@ -41,6 +41,25 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _unread = writeln!(io::stdout(), "{line}");
 }
 
+/// A text behind its name: one line, and only the end of a long one.
+pub(crate) fn labelled(name: &str, text: &str) -> String {
+    format!("{name:<12} {}", one_line(text))
+}
+
+/// Characters of a text that are shown.
+const SHOWN_CHARACTERS: usize = 240;
+
+/// The text's end, where it is long, without line ends.
+fn one_line(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let line = words.join(" ");
+    let cut = line.chars().count().saturating_sub(SHOWN_CHARACTERS);
+    match cut {
+        0 => line,
+        _ => format!("…{}", line.chars().skip(cut).collect::<String>()),
+    }
+}
+
 /// How far a training has come: a bar where standard error is a terminal, a line now and then where it is not.
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -171,5 +190,20 @@ impl Write for FileInPlace {
             Sink::Plain(file) => file.flush(),
             Sink::Gzip(file) => file.flush(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_at_its_beginning() {
+        assert_eq!(one_line(" a\n b "), "a b");
+        let long = format!("{}end", "ä".repeat(SHOWN_CHARACTERS));
+        let line = one_line(&long);
+        assert_eq!(line.chars().count(), SHOWN_CHARACTERS + 1);
+        assert!(line.starts_with("…ä") && line.ends_with("end"));
+        assert_eq!(one_line(&"x".repeat(SHOWN_CHARACTERS)), "x".repeat(SHOWN_CHARACTERS));
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct Parameters {
 #[derive(Debug)]
 enum Source {
     Random { rng: CounterRng, tensors: u32, deviation: f64, residual_deviation: f64 },
-    Checkpoint { checkpoint: Checkpoint, names: Names, prefix: &'static str, read: Digester },
+    Checkpoint { checkpoint: Checkpoint, names: Names, prefix: &'static str, read: Box<Digester> },
 }
 
 impl Parameters {
@@ -45,7 +45,7 @@ impl Parameters {
     ) -> Self {
         let prefixed = checkpoint.names().any(|name| name.starts_with(names.prefix));
         let prefix = if prefixed { "" } else { names.prefix };
-        let read = Digester::default();
+        let read = Box::<Digester>::default();
         let source = Source::Checkpoint { checkpoint, names, prefix, read };
         Self { source, device: device.clone(), precision, linears: 0 }
     }

@@ -108,6 +108,11 @@ impl Evaluation {
         })
     }
 
+    /// What is completed.
+    pub fn prompts(&self) -> &[Prompt] {
+        &self.prompts
+    }
+
     /// Completions of an evaluation.
     pub fn count(&self) -> usize {
         self.prompts.len() * self.group_size

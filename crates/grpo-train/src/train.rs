@@ -400,6 +400,11 @@ impl<M: LanguageModel> Training<M> {
         self.evaluation.as_ref().map(|evaluation| evaluation.of(self.policy())).transpose()
     }
 
+    /// What evaluations complete.
+    pub fn evaluated_prompts(&self) -> &[Prompt] {
+        self.evaluation.as_ref().map_or(&[], Evaluation::prompts)
+    }
+
     /// Completions of an evaluation.
     pub fn evaluated_count(&self) -> usize {
         self.evaluation.as_ref().map_or(0, Evaluation::count)

@@ -1,51 +1,69 @@
-//! The reward of molecules, as training asks for it: a batch at a time, on the runner's thread.
+//! Rewards of molecules and of replies, as training asks for them: a batch at a time, on the runner's thread.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{MoleculeReader, ReadOptions};
+use grpo_data::{MoleculeReader, ReadOptions, read_pairs};
 use grpo_rewards::{RewardConfig, RewardRunner, Sample};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::case::{Measured, Repetition};
 
 pub(crate) struct Rewards {
     runner: RewardRunner,
-    molecules: Vec<Sample>,
+    samples: Vec<Sample>,
     /// Where the next batch begins.
     next: usize,
 }
 
-/// Molecules of a step of training, and steps of a repetition.
+/// Completions of a step of training, and steps of a repetition.
 const BATCH: usize = 256;
 const BATCHES: usize = 8;
 
 impl Rewards {
     /// Of the bundled molecules.
-    pub(crate) fn new() -> anyhow::Result<Self> {
-        let path =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/molecules/molecules.smi.gz");
-        let reader = MoleculeReader::open(&path, &ReadOptions::default())?;
+    pub(crate) fn molecules() -> anyhow::Result<Self> {
+        let reader =
+            MoleculeReader::open(&data("molecules/molecules.smi.gz"), &ReadOptions::default())?;
         let molecules: Vec<Sample> = reader
             .map(|record| record.map(|record| record.smiles.as_str().into()))
             .collect::<Result<_, _>>()?;
-        anyhow::ensure!(molecules.len() >= BATCH, "{} has too few molecules", path.display());
-        let reward = json!({"type": "molecule", "qed": 0.7, "sa": 0.3});
+        Self::new(molecules, json!({"type": "molecule", "qed": 0.7, "sa": 0.3}))
+    }
+
+    /// Of the bundled replies to their tweets, by the heuristic reward without a model.
+    pub(crate) fn replies() -> anyhow::Result<Self> {
+        let pairs = read_pairs(&data("replies/replies.jsonl"))?.pairs;
+        let sample = |pair: grpo_data::PairRecord| Sample {
+            text: pair.reply,
+            fields: [("tweet".to_owned(), Value::from(pair.tweet))].into_iter().collect(),
+        };
+        let reward = json!({"type": "heuristic", "embedder": {"type": "hashed_ngrams"}});
+        Self::new(pairs.into_iter().map(sample).collect(), reward)
+    }
+
+    fn new(samples: Vec<Sample>, reward: Value) -> anyhow::Result<Self> {
+        anyhow::ensure!(samples.len() >= BATCH, "the bundled file has too few records");
         let reward: RewardConfig = serde_json::from_value(reward).context("the reward")?;
         let runner = RewardRunner::new(reward.build(&Device::flex())?, Duration::from_secs(600));
-        Ok(Self { runner, molecules, next: 0 })
+        Ok(Self { runner, samples, next: 0 })
     }
+}
+
+/// A bundled file.
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data").join(name)
 }
 
 impl Measured for Rewards {
     fn run(&mut self) -> anyhow::Result<Repetition> {
         let batches: Vec<Vec<Sample>> = (0..BATCHES)
             .map(|_| {
-                let all = self.molecules.iter().cycle();
+                let all = self.samples.iter().cycle();
                 let batch = all.skip(self.next).take(BATCH).cloned().collect();
-                self.next = (self.next + BATCH) % self.molecules.len();
+                self.next = (self.next + BATCH) % self.samples.len();
                 batch
             })
             .collect();
@@ -67,8 +85,9 @@ mod tests {
 
     #[test]
     fn a_repetition_goes_on_where_the_last_one_ended() {
-        let mut rewards = Rewards::new().unwrap();
-        assert_eq!(rewards.run().unwrap().work, 2048.0);
-        assert_eq!(rewards.next, 2048 % rewards.molecules.len());
+        for mut rewards in [Rewards::molecules().unwrap(), Rewards::replies().unwrap()] {
+            assert_eq!(rewards.run().unwrap().work, 2048.0);
+            assert_eq!(rewards.next, 2048 % rewards.samples.len());
+        }
     }
 }

@@ -131,7 +131,8 @@ fn stored(path: &Path, file: &TrainFile, is_adapter: bool) -> StoredWeights {
         return StoredWeights::Unknown(reason);
     }
     let (model, trained) = match is_adapter {
-        true => (file.model.as_path(), Trained::Adapter(path)),
+        // Its base is a finding of its own.
+        true => (file.model.as_path(), Trained::AdapterOfAnyBase(path)),
         false => (path, Trained::Whole),
     };
     hash(read(model, trained, file.base_precision, &device::device()).map(|loaded| loaded.policy))

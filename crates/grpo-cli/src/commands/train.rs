@@ -17,7 +17,7 @@ use crate::args::TrainArguments;
 use crate::dashboard::Monitor;
 use crate::earlier::Earlier;
 use crate::interrupt::Interrupted;
-use crate::look::{Seen, comparison};
+use crate::look::{Seen, comparison, examples};
 use crate::models::Writer;
 use crate::output::{say, sentence};
 use crate::recorded::records;
@@ -148,6 +148,10 @@ fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow
     let after = training.evaluate()?;
     let seen = |evaluated| Seen::of(session.codec(), evaluated);
     say(format_args!("{}", comparison(&seen(before.as_ref()), &seen(after.as_ref()))));
+    if let (Some(before), Some(after), true) = (before, &after, session.codec().is_text()) {
+        let examples = examples(session.codec(), training.evaluated_prompts(), before, after);
+        examples.iter().for_each(|line| say(format_args!("{line}")));
+    }
     if let Some((step, reward)) = training.state().numbers.evaluations.best {
         say(format_args!("best         step {step}, mean reward {reward:.4}"));
     }

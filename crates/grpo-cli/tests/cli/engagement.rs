@@ -40,7 +40,7 @@ fn pairs(likes: impl Fn(usize, u64) -> u64) -> String {
     ];
     let line = |index: usize| {
         let (tweet, kind) = (index / 4, index % 4);
-        let chance = (index as u64 * 2_654_435_761 >> 7) % 40;
+        let chance = ((index as u64 * 2_654_435_761) >> 7) % 40;
         let pair = json!({
             "tweet_id": format!("t{tweet}"),
             "tweet": format!("today i read about subject {tweet}"),

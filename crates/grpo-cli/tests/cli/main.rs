@@ -21,6 +21,7 @@ mod pairs;
 mod polychromic;
 mod preflight;
 mod replay;
+mod reply_rewards;
 mod report;
 mod resume;
 mod sample;

@@ -88,7 +88,16 @@ fn a_weight_of_diversity_is_a_layer_on_a_plain_training() {
     assert!(stdout.ends_with("adapter      polychromic/adapter\n"), "{stdout}");
     assert_eq!(
         entries(&place.path("polychromic")),
-        ["adapter", "config.toml", "events.jsonl", "metrics.jsonl", "run.json", "samples.jsonl"]
+        [
+            "adapter",
+            "checkpoints",
+            "completions",
+            "config.toml",
+            "events.jsonl",
+            "metrics.jsonl",
+            "run.json",
+            "samples.jsonl"
+        ]
     );
     assert_eq!(last_event(&place, "polychromic"), ("finished".to_owned(), None));
 
@@ -139,7 +148,7 @@ fn a_training_that_gains_nothing_ends_early_and_keeps_its_best() {
     assert!(said.contains(&reason.unwrap()[..40]));
     let lines = objects(&place.read("run/metrics.jsonl"));
     assert_eq!(lines.iter().filter(|line| line.contains_key("grad_norm")).count(), 3);
-    let best = lines.iter().filter(|line| line.get("best") == Some(&Value::Bool(true))).last();
+    let best = lines.iter().rfind(|line| line.get("best") == Some(&Value::Bool(true)));
     let best = best.unwrap()["train_step"].as_u64().unwrap();
     assert!(stdout.contains(&format!("\nbest         step {best}, validation loss ")), "{stdout}");
     assert!(place.path("run/adapter/manifest.json").exists());
@@ -190,7 +199,7 @@ fn what_cannot_be_meant_is_refused_with_its_place() {
     );
     check(
         "pretrain.diversity.max_new_tokens=100",
-        "--set pretrain.diversity.max_new_tokens=100: pretrain.diversity: a prompt of 13 tokens and max_new_tokens = 100 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 36",
+        "--set pretrain.diversity.max_new_tokens=100: pretrain.diversity: a prompt of 7 tokens and max_new_tokens = 100 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 42",
     );
     check(
         "pretrain.diversity.measure=bleu",

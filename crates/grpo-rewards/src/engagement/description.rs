@@ -30,7 +30,7 @@ pub struct EngagementDescription {
 
 /// What the head's output is trained to be. The *score* of a reply is `min(reply_likes / max(tweet_likes, 1), 1)`; most are
 /// near 0 and few are large, so that the error of the score itself would be that of a few replies.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum EngagementObjective {
     /// `ln(1 + scale · score) / ln(1 + scale)`, by squared error.
@@ -40,6 +40,7 @@ pub enum EngagementObjective {
         scale: f64,
     },
     /// The part of the training replies with a lower score, those with the same one counted half, by squared error.
+    #[default]
     Rank,
     /// The better of two replies to one tweet, as `reply_likes + 2 · reply_retweets` says it (Bradley & Terry 1952).
     Pairwise {
@@ -54,12 +55,6 @@ fn default_scale() -> f64 {
 }
 fn default_margin() -> f64 {
     0.1
-}
-
-impl Default for EngagementObjective {
-    fn default() -> Self {
-        Self::Rank
-    }
 }
 
 /// What a model says of held-out replies.

@@ -43,7 +43,7 @@ pub(super) fn bradley_terry(logits: Tensor<1>, pairs: &[&Preference]) -> Tensor<
     let n = pairs.len();
     let margins: Vec<f32> = pairs.iter().map(|pair| pair.margin as f32).collect();
     let margins = Tensor::from_data(TensorData::new(margins, [n]), &logits.device());
-    let (better, worse) = (logits.clone().slice([0..n]), logits.slice([n..2 * n]));
+    let (better, worse) = (logits.clone().narrow(0, 0, n), logits.narrow(0, n, n));
     log_sigmoid(better - worse - margins).mean().neg()
 }
 

@@ -168,7 +168,7 @@ mod tests {
             assert_eq!(seen.ending, None);
             seen.warnings
         };
-        assert_eq!(warned(1.5, 1.8), Vec::<String>::new());
+        assert_eq!(warned(1.5, 1.75), Vec::<String>::new());
         assert_eq!(warned(2.0, 2.0), Vec::<String>::new());
         let [gap] = &warned(1.5, 1.81)[..] else { panic!("one warning") };
         let expected = "after step 7 the validation loss 1.8100 is 0.3100 above the training loss 1.5000, more than pretrain.limits.max_gap = 0.3: ";

@@ -183,7 +183,7 @@ fn a_training_without_gain_ends_early() {
     let (told, _, ending) = run(&config);
     let PretrainEnding::NoGain { step, best: (best, loss) } = ending else { panic!("{ending:?}") };
     assert!(step < 40 && told.steps.len() as u64 == step);
-    let lowest = told.evaluations.iter().filter(|e| e.best).next_back().unwrap();
+    let lowest = told.evaluations.iter().rfind(|e| e.best).unwrap();
     assert_eq!((lowest.train_step, lowest.eval_loss), (best, loss));
     assert!(told.evaluations.iter().rev().take(3).all(|evaluation| !evaluation.best));
     // With more patience it goes on.
@@ -201,7 +201,6 @@ fn prompts_too_long_to_sample_behind_are_refused_at_the_beginning() {
         assert!(told.steps.is_empty());
         error.err().unwrap().to_string()
     };
-    let DiversityConfig::ScoreFunction { .. } = score_function(0.1) else { unreachable!() };
     let mut long = score_function(0.1);
     if let DiversityConfig::ScoreFunction { max_new_tokens, .. } = &mut long {
         *max_new_tokens = context;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, Table, presets};
 use grpo_model::Policy;
 use grpo_run::{Event, EventKind, JsonLinesWriter, RunFolder};
 use grpo_train::{
@@ -12,7 +12,7 @@ use grpo_train::{
 
 use crate::config;
 use crate::models::Writer;
-use crate::output::{Progress, say};
+use crate::output::{Progress, labelled, say};
 use crate::run_files::observer_error;
 
 /// Writes metrics and the best model, and moves the bar.
@@ -70,18 +70,28 @@ impl Observer {
                     "up to step {step} no validation loss was lower by enough (pretrain.patience, pretrain.min_gain); the lowest is {loss:.4}, after step {best}"
                 );
                 say(format_args!("stopped      {reason}"));
-                EventKind::Stopped { reason }
+                // Nothing is left to do: it is finished as well.
+                self.event(self.steps_done(), EventKind::Stopped { reason })?;
+                EventKind::Finished {}
             }
         };
-        let step = self.last.as_ref().map_or(0, |last| last.train_step);
-        self.event(step, what)
+        self.event(self.steps_done(), what)
+    }
+
+    /// Steps that are done.
+    fn steps_done(&self) -> u64 {
+        self.last.as_ref().map_or(0, |last| last.train_step)
     }
 
     /// The tables of what was sampled, and which model was kept.
     pub(super) fn summary(&self) {
         let Some(best) = &self.best else { return };
         if !best.rows.is_empty() {
-            say(format_args!("{}", samples_table(&best.rows)));
+            for SampleRow { prompt, generated, ground_truth, .. } in &best.rows {
+                let rows =
+                    [("prompt", prompt), ("  generated", generated), ("  truth", ground_truth)];
+                rows.iter().for_each(|(name, text)| say(format_args!("{}", labelled(name, text))));
+            }
         }
         if let (Some(first), Some(last)) = (&self.first, &self.last)
             && best.sampled.is_some()
@@ -162,17 +172,6 @@ impl PretrainObserver<Policy> for Observer {
         self.last = Some(evaluation.clone());
         Ok(())
     }
-}
-
-fn samples_table(rows: &[SampleRow]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["prompt", "generated", "ground truth"]);
-    for row in rows {
-        table.add_row([&row.prompt, &row.generated, &row.ground_truth]);
-    }
-    table
 }
 
 /// How a measure is called, and what it was.

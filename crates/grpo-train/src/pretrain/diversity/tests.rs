@@ -177,6 +177,24 @@ fn each_group<'a>(outcomes: &'a [Outcome], mut with: impl FnMut([&'a Outcome; 3]
     }
 }
 
+/// The group of the largest diversity, with or without two equal completions.
+fn most_diverse<'a>(
+    outcomes: &'a [Outcome],
+    diversity: &Diversity,
+    has_twins: bool,
+) -> [&'a Outcome; 3] {
+    let (mut most, mut found) = (0.0, None);
+    each_group(outcomes, |group, _| {
+        let texts = texts(group);
+        let score = diversity.of(&texts.each_ref().map(String::as_str)).unwrap();
+        let [a, b, c] = group.map(|outcome| &outcome.ids);
+        if (a == b || b == c || a == c) == has_twins && score > most {
+            (most, found) = (score, Some(group));
+        }
+    });
+    found.expect("some groups are diverse")
+}
+
 /// `E[D(Y)]`, in plain loops.
 fn expected_diversity(model: &Transformer, diversity: &Diversity, sampling: [f32; 2]) -> f64 {
     let outcomes = outcomes(model, sampling);
@@ -340,7 +358,9 @@ fn the_estimator_has_no_bias_to_rounding() {
 fn equal_completions_and_no_weight_add_no_gradient() {
     let (model, sampling) = (model(2), [0.9, 0.9]);
     let all = outcomes(&model, sampling);
-    let different = group([&all[0], &all[1], &all[2]], sampling);
+    let settings = score_function(0.3, DiversityMeasure::Semantic, sampling);
+    let diversity = term(&config(settings), &model).diversity;
+    let different = group(most_diverse(&all, &diversity, true), sampling);
     let count = |weight, group: &Group| {
         let settings = score_function(weight, DiversityMeasure::Semantic, sampling);
         let term = term(&config(settings), &model);
@@ -360,8 +380,9 @@ fn equal_completions_and_no_weight_add_no_gradient() {
 fn the_gradient_is_a_mean_over_prompts() {
     let (model, sampling) = (model(2), [0.9, 1.0]);
     let all = outcomes(&model, sampling);
-    let groups =
-        [[&all[0], &all[1], &all[2]], [&all[3], &all[3], &all[5]]].map(|o| group(o, sampling));
+    let settings = score_function(0.5, DiversityMeasure::Semantic, sampling);
+    let diversity = term(&config(settings), &model).diversity;
+    let groups = [true, false].map(|twins| group(most_diverse(&all, &diversity, twins), sampling));
     let of = |groups: &[Group], micro_batch_tokens, activation_checkpointing| {
         let settings = score_function(0.5, DiversityMeasure::Semantic, sampling);
         let config =
@@ -420,8 +441,9 @@ fn plain_step(
 
 #[test]
 fn every_second_step_has_the_term() {
-    let model = model(1);
-    let config = config(score_function(0.3, DiversityMeasure::Semantic, [0.9, 0.9]));
+    let model = model(2);
+    // Hot, so that no two completions of a prompt need be alike.
+    let config = config(score_function(0.3, DiversityMeasure::Semantic, [3.0, 1.0]));
     let term = DiversityTerm::ScoreFunction(Box::new(term(&config, &model)));
     let examples = examples();
     let batch: Vec<&Example> = examples.iter().collect();
