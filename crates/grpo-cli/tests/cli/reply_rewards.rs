@@ -86,7 +86,7 @@ fn what_is_no_reward_of_replies() {
     check("reward.uniqueness_weight=0.1", "unknown key 'reward.uniqueness_weight'");
     check("reward.type=heuristics", "reward.type: unknown variant `heuristics`, expected one of");
     check("reward.embedder.width=0", "embedder.width = 0 must be from 1 to 1048576");
-    check("reward.embedder.type=minilm", "reward.embedder.type: unknown variant `minilm`");
+    check("reward.embedder.type=minilm", "reward: unknown variant `minilm`");
     let set = "reward.embedder={ type = \"sentence_transformers\", folder = \"absent\" }";
     refused(
         &["--set", set],
