@@ -129,8 +129,11 @@ pub(crate) fn examples(
         .collect()
 }
 
+/// A row of the table: its name, and which number of a prompt's completions it shows.
+type OfGroup = (&'static str, fn(&GroupDiversity) -> f64);
+
 /// How different the completions of a prompt are, as a mean over prompts.
-const DIVERSITY: [(&str, fn(&GroupDiversity) -> f64); 2] = [
+const DIVERSITY: [OfGroup; 2] = [
     ("self-BLEU of a prompt's", |group| group.self_bleu),
     ("distinct-2 of a prompt's", |group| group.distinct_2),
 ];

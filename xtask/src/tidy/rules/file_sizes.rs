@@ -2,7 +2,7 @@
 
 use crate::tidy::tree::{Tree, Violation};
 
-const MOST: u64 = 4 << 20;
+const MOST: u64 = 8 << 20;
 
 pub(in crate::tidy) fn are_small(tree: &Tree) -> Vec<Violation> {
     tree.files()
@@ -10,7 +10,7 @@ pub(in crate::tidy) fn are_small(tree: &Tree) -> Vec<Violation> {
         .map(|file| {
             let mebibytes = file.bytes as f64 / f64::from(1 << 20);
             let what = format!(
-                "{mebibytes:.1} MiB, at most 4: make it smaller, or have a command make it"
+                "{mebibytes:.1} MiB, at most 8: make it smaller, or have a command make it"
             );
             file.violation(1, what)
         })
@@ -34,7 +34,7 @@ mod tests {
         check(MOST, "");
         check(
             MOST * 3 / 2,
-            "data/prior.safetensors:1: 6.0 MiB, at most 4: make it smaller, or have a command make it",
+            "data/prior.safetensors:1: 12.0 MiB, at most 8: make it smaller, or have a command make it",
         );
     }
 }
