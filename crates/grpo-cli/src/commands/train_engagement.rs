@@ -93,6 +93,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let embedder = file.embedder.build(&device.clone().inner())?;
     let read = read_pairs(&file.data.file)?;
     say(format_args!("{}: {read}", file.data.file.display()));
+    read.unsaid().into_iter().for_each(|unsaid| say(format_args!("  {unsaid}")));
     let PairSection { train, validation, test, .. } = file.data;
     let split = split_by_tweet(&read.pairs, &SplitFractions { train, validation, test }, file.seed)
         .with_context(|| format!("{}data", origin.place("data")))?;
