@@ -143,9 +143,9 @@ impl TrainPath {
     fn plans(&self, root: &Path, asked: &Asked) -> Result<Vec<Plan>> {
         let mut anew = asked.force;
         let mut plans = Vec::new();
-        for stage in self.stages {
+        for (place, stage) in (1..).zip(self.stages) {
             let there = root.join(stage.run).exists();
-            let is_last = matches!(stage.end, End::Event(_));
+            let is_last = place == self.stages.len();
             let own: &[String] = if is_last { &asked.of_grpo } else { &[] };
             let has_settings = own.iter().any(|word| word.starts_with("--set"));
             if !anew && there && stage.is_finished(root)? {
@@ -382,6 +382,42 @@ mod tests {
             INFILL.asked(&words("--set")).unwrap_err().to_string(),
             "--set needs KEY=VALUE behind it"
         );
+    }
+
+    /// The supervised stage ends as GRPO does, and neither goes on with a run nor takes GRPO's settings.
+    #[test]
+    fn the_last_stage_of_replies_alone_has_settings() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join("runs/replies").join(name);
+        let finish = |run: &str, event: &str| {
+            std::fs::create_dir_all(path(run).join("adapter")).unwrap();
+            std::fs::write(path(run).join("adapter/manifest.json"), "{}").unwrap();
+            let line = format!("{{\"step\": 3, \"event\": \"{event}\"}}\n");
+            std::fs::write(path(run).join("events.jsonl"), line).unwrap();
+        };
+        let check = |typed: &str, expect: [&str; 3]| {
+            let plans = REPLIES.plans(root.path(), &REPLIES.asked(&words(typed)).unwrap()).unwrap();
+            let said = plans.iter().map(|plan| match plan {
+                Plan::Taken => "taken".to_owned(),
+                Plan::Run(words) => words.join(" "),
+            });
+            assert_eq!(said.collect::<Vec<_>>(), expect, "{typed}");
+        };
+        let split = "--input data/replies/replies.jsonl --output-dir runs/replies/data";
+        let [baseline, grpo] = ["configs/replies/baseline.toml", "configs/replies/grpo.toml"];
+        let with = format!("{grpo} --set=seed=7 --plain");
+        check("--set seed=7 --plain", [split, baseline, &with]);
+        std::fs::create_dir_all(path("data")).unwrap();
+        std::fs::write(path("data/phase_split_statistics.json"), "{}").unwrap();
+        finish("baseline", "finished");
+        check("--set seed=7 --plain", ["taken", "taken", &with]);
+        finish("grpo", "interrupted");
+        check("", ["taken", "taken", "--resume=runs/replies/grpo"]);
+        finish("baseline", "interrupted");
+        let anew = [format!("{baseline} --force"), format!("{grpo} --force")];
+        check("", ["taken", &anew[0], &anew[1]]);
+        std::fs::remove_file(path("data/phase_split_statistics.json")).unwrap();
+        check("", [&format!("{split} --force"), &anew[0], &anew[1]]);
     }
 
     #[test]
