@@ -39,7 +39,7 @@ enum End {
     Steps(&'static str),
     /// The same of a judge, which passed its gate.
     Judge,
-    /// The file of this name, which is written last.
+    /// The file of this name, which is written last, and is newer than what the arguments name.
     File(&'static str),
     /// The last event is that all steps are done, and there is what was trained, in the folder of this name.
     Event(&'static str),
@@ -208,6 +208,20 @@ impl Stage {
         Ok(first_difference(&file, &read(&root.join(self.run).join("config.toml"))?, ""))
     }
 
+    /// Whether a file is there, and was written after the files that it is made from.
+    fn is_newer(&self, root: &Path, made: &Path) -> Result<bool> {
+        let written = |path: &Path| {
+            let time = path.metadata().and_then(|metadata| metadata.modified());
+            time.with_context(|| format!("{} cannot be looked at", path.display()))
+        };
+        if !made.is_file() {
+            return Ok(false);
+        }
+        let made = written(made)?;
+        let mut from = self.arguments.iter().map(|word| root.join(word));
+        from.try_fold(true, |newer, path| Ok(newer && (!path.is_file() || written(&path)? <= made)))
+    }
+
     /// Whether its run came to its end.
     fn is_finished(&self, root: &Path) -> Result<bool> {
         let run = root.join(self.run);
@@ -229,7 +243,7 @@ impl Stage {
         };
         match self.end {
             End::Steps(section) => steps(section),
-            End::File(name) => Ok(run.join(name).is_file()),
+            End::File(name) => self.is_newer(root, &run.join(name)),
             End::Judge => {
                 let report = std::fs::read_to_string(run.join("model/judge.json"));
                 let report = report.ok().and_then(|text| serde_json::from_str(&text).ok());
@@ -415,6 +429,15 @@ mod tests {
         check("", ["taken", "taken", "--resume=runs/replies/grpo"]);
         finish("baseline", "interrupted");
         let anew = [format!("{baseline} --force"), format!("{grpo} --force")];
+        check("", ["taken", &anew[0], &anew[1]]);
+        // Another file of pairs: what was split is old.
+        let pairs = root.path().join("data/replies");
+        std::fs::create_dir_all(&pairs).unwrap();
+        let pairs = std::fs::File::create(pairs.join("replies.jsonl")).unwrap();
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
+        pairs.set_modified(later).unwrap();
+        check("", [&format!("{split} --force"), &anew[0], &anew[1]]);
+        pairs.set_modified(std::time::UNIX_EPOCH).unwrap();
         check("", ["taken", &anew[0], &anew[1]]);
         std::fs::remove_file(path("data/phase_split_statistics.json")).unwrap();
         check("", [&format!("{split} --force"), &anew[0], &anew[1]]);
