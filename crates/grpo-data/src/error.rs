@@ -466,7 +466,7 @@ pub enum DataError {
     },
     /// Fewer tweets than parts to put them in.
     #[error(
-        "{found} tweets cannot be split into {parts} parts, as all replies to a tweet stay together; give at least {parts} tweets"
+        "{found} tweets with different texts cannot be split into {parts} parts, as all replies to a tweet stay together; give at least {parts} tweets"
     )]
     FewTweets {
         /// Tweets.

@@ -91,6 +91,14 @@ pub enum PairFault {
         /// What stands there, in words.
         found: String,
     },
+    /// A token of the tokenizer that is a sign to the model, written out in a text: it would end a turn, or begin one.
+    #[error("`{key}` has the special token {token:?}")]
+    SpecialToken {
+        /// The key.
+        key: &'static str,
+        /// The token.
+        token: String,
+    },
     /// One id for two tweets.
     #[error("the tweet {tweet_id} has another text on line {line} of {file}", file = .file.display())]
     OtherTweet {

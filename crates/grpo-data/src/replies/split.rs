@@ -75,7 +75,7 @@ pub fn split_by_tweet(
         let parts = fractions.iter().filter(|fraction| **fraction > 0.0).count();
         return Err(DataError::FewTweets { found: 0, parts });
     }
-    let likes = |pair: &PairRecord| pair.reply_likes as f64;
+    let likes = |pair: &PairRecord| pair.reply_likes() as f64;
     let quartiles = Quartiles::merged(pairs.iter().map(likes).collect());
     let strata: Vec<usize> = pairs.iter().map(|pair| quartiles.stratum(likes(pair))).collect();
     let parts = assign(pairs, &strata, &fractions, seed)?;
