@@ -123,6 +123,7 @@ impl Metrics {
             };
             seen.push("self_bleu", mean(|group| group.self_bleu));
             seen.push("distinct_2", mean(|group| group.distinct_2));
+            seen.push("empty", evaluated.empty());
         }
         let named = seen.values.into_iter().map(|(name, value)| (format!("eval_{name}"), value));
         let mut metrics = Self { values: named.collect(), possible: Vec::new() };
