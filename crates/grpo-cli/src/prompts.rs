@@ -123,7 +123,7 @@ impl Prompts {
         let read = Read::new(data, codec, longest);
         let too_long = match &read {
             Err(DataError::NoRecords { report, .. }) => report.too_long_count > 0,
-            Err(DataError::NoUsablePairs { .. }) => true,
+            Err(DataError::NoUsablePairs { too_long, .. }) => *too_long > 0,
             _ => false,
         };
         let read = match too_long && data.max_prompt_tokens.is_none() {
@@ -263,7 +263,7 @@ struct Read {
 impl Read {
     fn new(data: &PromptSection, codec: &Codec, longest: usize) -> Result<Self, DataError> {
         if let Some(template) = &data.replies {
-            template.check()?;
+            template.check(data.thinking)?;
             let thinking = data.thinking.unwrap_or(false);
             let read = ReplyPrompts::read(&data.file, codec, template, thinking, longest)?;
             let ReplyPrompts { prompts, places, report, files } = read;

@@ -243,7 +243,7 @@ fn examples(file: &PretrainFile, loaded: &Loaded) -> anyhow::Result<Source> {
     let fraction = data.validation_fraction;
     let files = vec![data.file.clone()];
     if let Some(template) = &data.replies {
-        template.check()?;
+        template.check(data.thinking)?;
         let thinking = data.thinking.unwrap_or(false);
         let read = ReplyExamples::read(
             &data.file, codec, template, thinking, longest, fraction, file.seed,

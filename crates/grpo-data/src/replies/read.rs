@@ -1,6 +1,6 @@
 //! Reading pairs: every line that is one, and of every other line why it is none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -211,7 +211,7 @@ impl PairFile {
 
     /// Different tweets.
     pub fn tweets(&self) -> usize {
-        super::split::tweets(&self.pairs)
+        self.pairs.iter().map(|pair| &pair.tweet_id).collect::<BTreeSet<_>>().len()
     }
 
     /// Pairs whose tweet and reply stand in front of them already, each with the place of the first, as places in

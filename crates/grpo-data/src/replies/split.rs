@@ -82,9 +82,3 @@ pub fn split_by_tweet(
     let of = |part: usize| (0..pairs.len()).filter(|place| parts[*place] == part).collect();
     Ok(PairSplit { train: of(0), validation: of(1), test: of(2) })
 }
-
-/// How many tweets there are.
-pub(super) fn tweets(pairs: &[PairRecord]) -> usize {
-    let ids: std::collections::BTreeSet<_> = pairs.iter().map(|pair| &pair.tweet_id).collect();
-    ids.len()
-}

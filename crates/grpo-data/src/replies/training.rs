@@ -83,6 +83,12 @@ impl PairReport {
         tokens <= self.longest
     }
 
+    /// The error where nothing can be used.
+    fn nothing_left(&self, path: &Path) -> DataError {
+        let (path, too_long) = (path.to_owned(), self.too_long.len());
+        DataError::NoUsablePairs { path, too_long, report: self.to_string() }
+    }
+
     /// What to say of it, line by line.
     pub fn lines(&self) -> Vec<String> {
         let mut first = self.read.clone();
@@ -145,8 +151,7 @@ impl ReplyPrompts {
             }
         }
         if prompts.is_empty() {
-            let report = report.to_string();
-            return Err(DataError::NoUsablePairs { path: path.to_owned(), report });
+            return Err(report.nothing_left(path));
         }
         report.parts = vec![("used", PairSummary::of(used))];
         Ok(Self { prompts, places, report, files: file.files })
@@ -171,22 +176,23 @@ impl ReplyExamples {
     ) -> Result<Self, DataError> {
         let file = read_pairs(path)?;
         let mut report = PairReport::of(&file, longest);
+        // A large corpus is not kept twice: the lines go, and each pair is moved.
+        let PairFile { pairs: read, files, .. } = file;
         let (mut pairs, mut all) = (Vec::new(), Vec::new());
-        for pair in &file.pairs {
-            if !report.takes_text(pair, "tweet", &pair.tweet, codec)?
-                || !report.takes_text(pair, "reply", &pair.reply, codec)?
+        for pair in read {
+            if !report.takes_text(&pair, "tweet", &pair.tweet, codec)?
+                || !report.takes_text(&pair, "reply", &pair.reply, codec)?
             {
                 continue;
             }
-            let example = example(pair, codec, template, thinking)?;
-            if report.takes(pair, example.ids.len()) {
-                pairs.push(pair.clone());
-                all.push(example);
+            let example = example(&pair, codec, template, thinking)?;
+            if report.takes(&pair, example.ids.len()) {
+                pairs.push(pair);
+                all.push(Some(example));
             }
         }
         if all.is_empty() {
-            let report = report.to_string();
-            return Err(DataError::NoUsablePairs { path: path.to_owned(), report });
+            return Err(report.nothing_left(path));
         }
         let train = 1.0 - validation_fraction;
         let fractions = SplitFractions { train, validation: validation_fraction, test: 0.0 };
@@ -194,9 +200,9 @@ impl ReplyExamples {
         let summary = |places: &[usize]| PairSummary::of(places.iter().map(|at| &pairs[*at]));
         report.parts =
             vec![("training", summary(&split.train)), ("validation", summary(&split.validation))];
-        let take = |places: &[usize]| places.iter().map(|at| all[*at].clone()).collect();
+        let mut take = |places: &[usize]| places.iter().filter_map(|at| all[*at].take()).collect();
         let examples = Examples { train: take(&split.train), validation: take(&split.validation) };
-        Ok(Self { examples, report, files: file.files })
+        Ok(Self { examples, report, files })
     }
 }
 

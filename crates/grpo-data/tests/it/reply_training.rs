@@ -135,7 +135,7 @@ fn what_is_too_long_is_left_out_and_named_and_never_cut() {
     let error = place.examples(5, 0.5).unwrap_err();
     assert!(matches!(&error, DataError::NoUsablePairs { .. }), "{error}");
     assert!(error.to_string().contains("4 left out with more than 5 tokens"), "{error}");
-    assert!(matches!(place.prompts(5), Err(DataError::NoUsablePairs { .. })));
+    assert!(matches!(place.prompts(5), Err(DataError::NoUsablePairs { too_long: 4, .. })));
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn special_tokens_of_texts_are_no_signs_to_the_model() {
     assert_eq!(read.report.lines()[0], expected);
 
     let error = Place::new(&records[..2]).examples(10_000, 0.5).unwrap_err();
-    assert!(matches!(&error, DataError::NoUsablePairs { .. }), "{error}");
+    assert!(matches!(&error, DataError::NoUsablePairs { too_long: 0, .. }), "{error}");
     assert!(error.to_string().contains("2 left out with special tokens"), "{error}");
 }
 
@@ -212,9 +212,13 @@ fn a_model_without_a_template_is_refused() {
 
 #[test]
 fn an_instruction_says_something() {
-    let error = ReplyTemplate { instruction: " ".into() }.check().unwrap_err().to_string();
+    let error = ReplyTemplate { instruction: " ".into() }.check(None).unwrap_err().to_string();
     let expected =
         "`data.replies.instruction` is empty; expected a sentence that says what to write";
     assert_eq!(error, expected);
-    ReplyTemplate::default().check().unwrap();
+    let template = ReplyTemplate::default();
+    let error = template.check(Some(true)).unwrap_err().to_string();
+    let expected = "`data.thinking` is true; expected false, or nothing, with data.replies: replies have no thoughts";
+    assert_eq!(error, expected);
+    [None, Some(false)].map(|thinking| template.check(thinking).unwrap());
 }
