@@ -86,6 +86,7 @@ impl Metrics {
         metrics.push("loss", report.loss);
         if let Some(terms) = report.combined {
             metrics.push("combined/supervised_loss", terms.supervised_loss);
+            metrics.push("combined/mean_supervised_loss", terms.mean_supervised_loss);
             metrics.push("combined/grpo_loss", terms.grpo_loss);
             metrics.push("combined/diversity", terms.diversity);
         }
