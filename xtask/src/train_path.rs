@@ -39,7 +39,7 @@ enum End {
     Steps(&'static str),
     /// The same of a judge, which passed its gate.
     Judge,
-    /// The file of this name, which is written last.
+    /// The file of this name, which is written last, and is newer than what the arguments name.
     File(&'static str),
     /// The last event is that all steps are done, and there is what was trained, in the folder of this name.
     Event(&'static str),
@@ -143,9 +143,9 @@ impl TrainPath {
     fn plans(&self, root: &Path, asked: &Asked) -> Result<Vec<Plan>> {
         let mut anew = asked.force;
         let mut plans = Vec::new();
-        for stage in self.stages {
+        for (place, stage) in (1..).zip(self.stages) {
             let there = root.join(stage.run).exists();
-            let is_last = matches!(stage.end, End::Event(_));
+            let is_last = place == self.stages.len();
             let own: &[String] = if is_last { &asked.of_grpo } else { &[] };
             let has_settings = own.iter().any(|word| word.starts_with("--set"));
             if !anew && there && stage.is_finished(root)? {
@@ -208,6 +208,20 @@ impl Stage {
         Ok(first_difference(&file, &read(&root.join(self.run).join("config.toml"))?, ""))
     }
 
+    /// Whether a file is there, and was written after the files that it is made from.
+    fn is_newer(&self, root: &Path, made: &Path) -> Result<bool> {
+        let written = |path: &Path| {
+            let time = path.metadata().and_then(|metadata| metadata.modified());
+            time.with_context(|| format!("{} cannot be looked at", path.display()))
+        };
+        if !made.is_file() {
+            return Ok(false);
+        }
+        let made = written(made)?;
+        let mut from = self.arguments.iter().map(|word| root.join(word));
+        from.try_fold(true, |newer, path| Ok(newer && (!path.is_file() || written(&path)? <= made)))
+    }
+
     /// Whether its run came to its end.
     fn is_finished(&self, root: &Path) -> Result<bool> {
         let run = root.join(self.run);
@@ -229,7 +243,7 @@ impl Stage {
         };
         match self.end {
             End::Steps(section) => steps(section),
-            End::File(name) => Ok(run.join(name).is_file()),
+            End::File(name) => self.is_newer(root, &run.join(name)),
             End::Judge => {
                 let report = std::fs::read_to_string(run.join("model/judge.json"));
                 let report = report.ok().and_then(|text| serde_json::from_str(&text).ok());
@@ -382,6 +396,51 @@ mod tests {
             INFILL.asked(&words("--set")).unwrap_err().to_string(),
             "--set needs KEY=VALUE behind it"
         );
+    }
+
+    /// The supervised stage ends as GRPO does, and neither goes on with a run nor takes GRPO's settings.
+    #[test]
+    fn the_last_stage_of_replies_alone_has_settings() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join("runs/replies").join(name);
+        let finish = |run: &str, event: &str| {
+            std::fs::create_dir_all(path(run).join("adapter")).unwrap();
+            std::fs::write(path(run).join("adapter/manifest.json"), "{}").unwrap();
+            let line = format!("{{\"step\": 3, \"event\": \"{event}\"}}\n");
+            std::fs::write(path(run).join("events.jsonl"), line).unwrap();
+        };
+        let check = |typed: &str, expect: [&str; 3]| {
+            let plans = REPLIES.plans(root.path(), &REPLIES.asked(&words(typed)).unwrap()).unwrap();
+            let said = plans.iter().map(|plan| match plan {
+                Plan::Taken => "taken".to_owned(),
+                Plan::Run(words) => words.join(" "),
+            });
+            assert_eq!(said.collect::<Vec<_>>(), expect, "{typed}");
+        };
+        let split = "--input data/replies/replies.jsonl --output-dir runs/replies/data";
+        let [baseline, grpo] = ["configs/replies/baseline.toml", "configs/replies/grpo.toml"];
+        let with = format!("{grpo} --set=seed=7 --plain");
+        check("--set seed=7 --plain", [split, baseline, &with]);
+        std::fs::create_dir_all(path("data")).unwrap();
+        std::fs::write(path("data/phase_split_statistics.json"), "{}").unwrap();
+        finish("baseline", "finished");
+        check("--set seed=7 --plain", ["taken", "taken", &with]);
+        finish("grpo", "interrupted");
+        check("", ["taken", "taken", "--resume=runs/replies/grpo"]);
+        finish("baseline", "interrupted");
+        let anew = [format!("{baseline} --force"), format!("{grpo} --force")];
+        check("", ["taken", &anew[0], &anew[1]]);
+        // Another file of pairs: what was split is old.
+        let pairs = root.path().join("data/replies");
+        std::fs::create_dir_all(&pairs).unwrap();
+        let pairs = std::fs::File::create(pairs.join("replies.jsonl")).unwrap();
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
+        pairs.set_modified(later).unwrap();
+        check("", [&format!("{split} --force"), &anew[0], &anew[1]]);
+        pairs.set_modified(std::time::UNIX_EPOCH).unwrap();
+        check("", ["taken", &anew[0], &anew[1]]);
+        std::fs::remove_file(path("data/phase_split_statistics.json")).unwrap();
+        check("", [&format!("{split} --force"), &anew[0], &anew[1]]);
     }
 
     #[test]

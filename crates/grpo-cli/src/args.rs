@@ -187,6 +187,9 @@ pub(crate) struct RunArguments {
     /// Where the run folder exists, rename it (nothing is deleted) and begin anew
     #[arg(long)]
     pub(crate) force: bool,
+    /// Look for unknown keys and values out of range, and end: no model and no data is read, and nothing is written
+    #[arg(long)]
+    pub(crate) check: bool,
 }
 
 #[derive(Debug, Args)]

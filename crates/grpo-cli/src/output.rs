@@ -47,6 +47,11 @@ pub(crate) fn say_aside(line: fmt::Arguments<'_>) {
     let _unread = writeln!(io::stderr(), "{line}");
 }
 
+/// That a configuration was looked through, and nothing was found.
+pub(crate) fn say_checked(configuration: &Path) {
+    say(format_args!("{}: keys and values are good ones", configuration.display()));
+}
+
 /// A text behind its name: one line, and only the end of a long one.
 pub(crate) fn labelled(name: &str, text: &str) -> String {
     format!("{name:<12} {}", one_line(text))

@@ -15,6 +15,7 @@ use grpo_train::unconditional_prompts;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::config::Origin;
 use crate::infill::{PassageSection, checked};
 use crate::models::Loaded;
 
@@ -36,6 +37,11 @@ pub(crate) struct PromptSection {
 }
 
 impl PromptSection {
+    /// Looks at what can be wrong before anything is read.
+    pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
+        check_replies(self.replies.as_ref(), self.thinking, origin)
+    }
+
     /// The same of another file.
     pub(crate) fn with_file(&self, file: &Path) -> Self {
         Self { file: file.to_owned(), ..self.clone() }
@@ -48,21 +54,51 @@ impl PromptSection {
         codec: &Codec,
         context: usize,
         seed: u64,
-    ) -> Result<Vec<Example>, DataError> {
+    ) -> Result<ReadExamples, DataError> {
         // The last token is learned, but never fed.
         let longest = context + 1;
-        let examples = match &self.replies {
+        let (examples, report, files) = match &self.replies {
             Some(template) => {
                 let thinking = self.thinking.unwrap_or(false);
-                ReplyExamples::read(file, codec, template, thinking, longest, 0.0, seed)?.examples
+                let read =
+                    ReplyExamples::read(file, codec, template, thinking, longest, 0.0, seed)?;
+                (read.examples, read.report.to_string(), read.files)
             }
             None => {
                 let options = ChatOptions::for_answer(self.thinking);
-                ExampleFile::read(file, codec, &options, longest, 0.0, seed)?.examples
+                let read = ExampleFile::read(file, codec, &options, longest, 0.0, seed)?;
+                (read.examples, read.report.to_string(), vec![file.to_owned()])
             }
         };
-        Ok(examples.train)
+        let report = format!("{}: {report}", file.display());
+        Ok(ReadExamples { examples: examples.train, report, files })
     }
+}
+
+/// Looks at what can be wrong with the section `[data]` of tweets and replies.
+pub(crate) fn check_replies(
+    replies: Option<&ReplyTemplate>,
+    thinking: Option<bool>,
+    origin: &Origin,
+) -> anyhow::Result<()> {
+    let Some(template) = replies else { return Ok(()) };
+    // The replies of the data have no thoughts in front of them: a training on them would unlearn to think where it is
+    // asked for, and rewards would judge the thoughts.
+    anyhow::ensure!(
+        thinking != Some(true),
+        "{}data.thinking = true asks for thoughts in front of a reply, and those of [data.replies] have none; leave it out",
+        origin.place("data.thinking")
+    );
+    Ok(template.check(thinking)?)
+}
+
+/// The examples that go with prompts.
+pub(crate) struct ReadExamples {
+    pub(crate) examples: Vec<Example>,
+    /// What was read and left out.
+    pub(crate) report: String,
+    /// The files that they are of.
+    pub(crate) files: Vec<PathBuf>,
 }
 
 /// The prompts of a training, each once an epoch in a shuffled order.
@@ -263,7 +299,6 @@ struct Read {
 impl Read {
     fn new(data: &PromptSection, codec: &Codec, longest: usize) -> Result<Self, DataError> {
         if let Some(template) = &data.replies {
-            template.check(data.thinking)?;
             let thinking = data.thinking.unwrap_or(false);
             let read = ReplyPrompts::read(&data.file, codec, template, thinking, longest)?;
             let ReplyPrompts { prompts, places, report, files } = read;

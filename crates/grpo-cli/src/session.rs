@@ -217,13 +217,15 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
 struct Begun {
     training: Training<Policy>,
     prompts: Prompts,
+    /// See [`Start::reports`].
+    reports: Vec<(&'static str, String)>,
     writer: Writer,
     kind: &'static str,
 }
 
 impl Begun {
     fn of(file: &TrainFile, start: Start, interrupt: Arc<AtomicBool>) -> anyhow::Result<Self> {
-        let Start { parts, prompts, of_evaluation, writer, kind, .. } = start;
+        let Start { parts, prompts, of_evaluation, writer, kind, reports, .. } = start;
         let config = file.grpo();
         let evaluation = (!of_evaluation.is_empty())
             .then(|| {
@@ -235,7 +237,7 @@ impl Begun {
             .transpose()?;
         let mut grpo = Grpo::new(parts, config, file.seed)?;
         grpo.interrupted_by(interrupt);
-        Ok(Self { training: Training::new(grpo, evaluation), prompts, writer, kind })
+        Ok(Self { training: Training::new(grpo, evaluation), prompts, reports, writer, kind })
     }
 
     /// Says what the run is, and looks at the policy that it begins with.
@@ -246,8 +248,8 @@ impl Begun {
         outlook: &[String],
     ) -> anyhow::Result<Option<Evaluated>> {
         say(format_args!("run folder   {}", folder.path().display()));
-        if let Some(report) = &self.prompts.report {
-            say(format_args!("prompts      {report}"));
+        for (role, report) in &self.reports {
+            say(format_args!("{role:<12} {report}"));
         }
         if file.trains_on_evaluation() {
             say(format_args!(
@@ -273,7 +275,7 @@ impl Begun {
         before: Option<Evaluated>,
         earlier: Earlier,
     ) -> Session {
-        let Self { training, prompts, writer, kind } = self;
+        let Self { training, prompts, writer, kind, .. } = self;
         Session {
             file,
             folder,

@@ -24,7 +24,7 @@ use crate::infill::{PassageSection, check_judges};
 use crate::models::{Loaded, Trained, Writer, load, load_infiller};
 use crate::output::say;
 use crate::preflight::PreflightSection;
-use crate::prompts::{PromptSection, Prompts};
+use crate::prompts::{PromptSection, Prompts, ReadExamples};
 
 /// Configuration of `grpo train`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -237,6 +237,7 @@ impl TrainFile {
             "{}reference.every_epochs counts passes over a file of prompts, and there is none; use reference.every_steps, or add [data]",
             origin.place("reference.every_epochs")
         );
+        self.data.as_ref().map_or(Ok(()), |data| data.check(origin))?;
         self.preflight.check(origin)?;
         let reward = self.reward.check();
         reward.map_err(|error| anyhow::anyhow!("{}{error}", origin.place("reward")))?;
@@ -291,9 +292,14 @@ impl TrainFile {
         let mut files = loaded.files.clone();
         files.extend(of_reward);
         files.extend(self.embedder_files()?);
-        files.extend(self.combined.iter().map(|combined| ("examples", combined.file.clone())));
+        let examples = self.examples(&loaded)?;
+        let of_examples = examples.iter().flat_map(|read| &read.files);
+        files.extend(of_examples.map(|file| ("examples", file.clone())));
         files.extend(prompts.files.iter().map(|file| ("prompts", file.clone())));
         files.extend(self.passages.iter().map(|passages| ("passages", passages.file.clone())));
+        let mut reports = Vec::new();
+        reports.extend(prompts.report.clone().map(|report| ("prompts", report)));
+        reports.extend(examples.iter().map(|read| ("examples", read.report.clone())));
         let of_evaluation = match (&self.eval.file, &self.data) {
             (None, _) => prompts.of_evaluation(self.eval.prompts())?,
             (Some(file), Some(data)) => {
@@ -301,6 +307,7 @@ impl TrainFile {
                 let held_out =
                     Prompts::new(Some(&held_out), &loaded, longest, &*reward, self.seed)?;
                 files.extend(held_out.files.iter().map(|file| ("evaluation", file.clone())));
+                reports.extend(held_out.report.clone().map(|report| ("held out", report)));
                 held_out.of_evaluation(self.eval.prompts())?
             }
             (Some(_), None) => anyhow::bail!(
@@ -310,10 +317,11 @@ impl TrainFile {
         Ok(Start {
             kind: loaded.kind(),
             writer: Writer { spec: loaded.spec.clone(), adapter: loaded.adapter.clone() },
-            parts: self.parts(loaded, &prompts, reward)?,
+            parts: self.parts(loaded, &prompts, reward, examples)?,
             prompts,
             of_evaluation,
             files,
+            reports,
         })
     }
 
@@ -344,9 +352,9 @@ impl TrainFile {
         loaded: Loaded,
         prompts: &Prompts,
         reward: Arc<dyn Reward>,
+        examples: Option<ReadExamples>,
     ) -> anyhow::Result<Parts<Policy>> {
         let Loaded { spec, policy, .. } = loaded;
-        let context = policy.context_length();
         let bonus = self.diversity_bonus.as_ref().map(|bonus| bonus.build(&device::device()));
         let bonus = bonus.transpose()?;
         let reference = match (self.reference.from, &policy) {
@@ -371,23 +379,37 @@ impl TrainFile {
             actions: actions(&codec),
             reward,
             bonus,
-            combined: self.combined(&codec, context)?,
+            combined: self.combined(&codec, examples)?,
             longest_prompt: prompts.longest(),
             epoch: prompts.epoch(),
             decode: decoder(&codec),
         })
     }
 
-    /// What is learned besides, where something is: its examples are read as those of supervised training are.
-    fn combined(&self, codec: &Codec, context: usize) -> anyhow::Result<Option<Combined>> {
+    /// The examples of what is learned besides, where something is: read as those of supervised training are.
+    fn examples(&self, loaded: &Loaded) -> anyhow::Result<Option<ReadExamples>> {
         let Some(combined) = &self.combined else { return Ok(None) };
+        let (codec, context) = (&loaded.spec.codec, loaded.policy.context_length());
         let data = self.data.as_ref().context(
             "[combined] goes with prompts, and there are none; add [data], or leave it out",
         )?;
         let examples = data.examples(&combined.file, codec, context, self.seed);
-        let examples =
-            examples.with_context(|| format!("combined.file = \"{}\"", combined.file.display()))?;
-        Ok(Some(combined.build(examples, decoder(codec), &device::device())?))
+        examples
+            .map(Some)
+            .with_context(|| format!("combined.file = \"{}\"", combined.file.display()))
+    }
+
+    /// What is learned besides, where something is.
+    fn combined(
+        &self,
+        codec: &Codec,
+        read: Option<ReadExamples>,
+    ) -> anyhow::Result<Option<Combined>> {
+        let both = self.combined.as_ref().zip(read);
+        let build = |(combined, read): (&CombinedConfig, ReadExamples)| {
+            combined.build(read.examples, decoder(codec), &device::device())
+        };
+        Ok(both.map(build).transpose()?)
     }
 }
 
@@ -403,6 +425,8 @@ pub(crate) struct Start {
     pub(crate) kind: &'static str,
     /// The files that were read, and what each is.
     pub(crate) files: Vec<(&'static str, PathBuf)>,
+    /// What was read and left out of the files of prompts and examples, and what each is for.
+    pub(crate) reports: Vec<(&'static str, String)>,
 }
 
 /// Molecules of the table before and after, at most: more would only take time.

@@ -480,6 +480,16 @@ pub enum RewardConfigError {
         /// What it was.
         name: String,
     },
+    /// A name that is said of something else already.
+    #[error(
+        "reward.parts has the name '{name}', under which metrics have {whose}; give the part another name"
+    )]
+    PartNameTaken {
+        /// The name.
+        name: String,
+        /// What has it.
+        whose: &'static str,
+    },
     /// Two parts of one name.
     #[error("reward.parts has the name '{name}' twice; metrics could not tell them apart")]
     PartTwice {

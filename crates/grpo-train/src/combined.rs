@@ -114,8 +114,10 @@ pub struct Combined {
 /// What the terms of a step were.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CombinedTerms {
-    /// Mean cross-entropy of the examples, over all optimizer steps, in nats a token.
+    /// Mean cross-entropy of the examples beside the completions, in nats a token.
     pub supervised_loss: f64,
+    /// The same over all optimizer steps of the step, those among them that have examples alone.
+    pub mean_supervised_loss: f64,
     /// The loss of GRPO.
     pub grpo_loss: f64,
     /// D of the step's completions.

@@ -13,6 +13,10 @@ use crate::error::in_range;
 /// group ([`Diversity::of_each`]).
 ///
 /// It is reward shaping, before rewards become advantages: what is added to the loss as a number has no gradient.
+///
+/// Where no vector can be made of a completion, the run ends, and it is not that completion alone that has no score: the
+/// distances of all of its group are not known then. Only an encoder whose numbers are not finite comes to that, so that
+/// the next completion would be no better. No program of the user's is asked, so that there is no time limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiversityBonusConfig {

@@ -88,6 +88,7 @@ impl EngagementConfig {
         training.optimizer.check("training.optimizer")?;
         for (key, wanted, least) in [
             ("gate.min_pearson", self.gate.min_pearson, -1.0),
+            ("gate.min_pearson_score", self.gate.min_pearson_score, -1.0),
             ("gate.min_spearman", self.gate.min_spearman, -1.0),
             ("gate.min_pair_accuracy", self.gate.min_pair_accuracy, 0.0),
         ] {

@@ -7,7 +7,7 @@ use grpo_data::{Completion, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Outcome, Reward, RewardRunner, Sample};
 use grpo_rollout::{Sampler, StepKey};
-use grpo_text::{distinct, self_bleu};
+use grpo_text::{distinct, self_bleu, words};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
@@ -168,6 +168,12 @@ impl Evaluated {
             GroupDiversity { self_bleu: self_bleu(&texts, 4), distinct_2: distinct(&texts, 2) }
         };
         (self.group_size > 1).then(|| self.texts.chunks(self.group_size).map(of).collect())
+    }
+
+    /// Part of the completions that have no word: what is empty is unlike nothing, and so looks diverse.
+    pub fn empty(&self) -> f64 {
+        let empty = self.texts.iter().filter(|text| words(text).next().is_none()).count();
+        empty as f64 / self.texts.len() as f64
     }
 
     /// The metrics of a step's completions, with `eval_` in front.

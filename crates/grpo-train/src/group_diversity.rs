@@ -80,9 +80,7 @@ impl Contributions {
                 Tensor::from_data(TensorData::new(weights, [actions]), &logprobs.device());
             let loss = (logprobs * weights).sum();
             finite_loss(loss.clone())?;
-            for part in forward.backward(loss, model) {
-                gradients.add(model, part);
-            }
+            gradients.add_of(forward, loss, model);
         }
         Ok(())
     }

@@ -111,8 +111,10 @@ pub struct LessonTimes {
 /// What came of one optimizer step.
 #[derive(Clone, Debug)]
 pub struct Update {
-    /// The loss, over all micro-batches.
+    /// What was minimised, over all micro-batches.
     pub loss: f64,
+    /// The part of it that is GRPO's, without its weight in a combined loss; all of it where nothing else is learned.
+    pub grpo_loss: f64,
     /// Norm of all gradients before clipping.
     pub grad_norm: f64,
     /// Coefficient of the entropy bonus, where there is one.
@@ -138,6 +140,7 @@ pub struct SupervisedUpdate {
 
 /// What a pass over the micro-batches gave, before the policy moves.
 struct Pass {
+    /// That of GRPO.
     loss: f64,
     gradients: GradientSum,
     entropy_coef: Option<f64>,
@@ -150,6 +153,14 @@ struct Pass {
     backward: Duration,
 }
 
+impl LessonTimes {
+    /// Of what took `all`, `backward` was for gradients.
+    fn book(&mut self, all: Duration, backward: Duration) {
+        self.forward += all.saturating_sub(backward);
+        self.backward += backward;
+    }
+}
+
 impl Lesson {
     /// Sums over tokens of all updates.
     pub(crate) fn tokens(&self) -> TokenStatistics {
@@ -157,12 +168,20 @@ impl Lesson {
         self.updates.iter().for_each(|update| tokens.merge(&update.tokens));
         tokens
     }
+
+    /// Mean norm of the gradients, over all optimizer steps.
+    pub(crate) fn grad_norm(&self) -> f64 {
+        let on_completions = self.updates.iter().map(|update| update.grad_norm);
+        let supervised = self.supervised.iter().map(|update| update.grad_norm);
+        let count = self.updates.len() + self.supervised.len();
+        on_completions.chain(supervised).sum::<f64>() / count as f64
+    }
 }
 
 impl Update {
-    /// The loss without the entropy bonus.
+    /// The loss of GRPO without the entropy bonus.
     pub(crate) fn loss_without_bonus(&self) -> f64 {
-        self.loss + self.entropy_coef.unwrap_or(0.0) * self.entropy
+        self.grpo_loss + self.entropy_coef.unwrap_or(0.0) * self.entropy
     }
 }
 
@@ -363,9 +382,10 @@ impl<M: LanguageModel> Learner<M> {
                 loss.mismatch = Some(TRUNCATED);
                 pass = self.pass(&mut frames, &loss, &totals)?;
             }
+            let mut loss_of_all = pass.loss;
             if let Some(companion) = &self.combined {
-                let terms = self.combine_gradients(companion, groups, &mut pass)?;
-                pass.loss = companion.loss(&terms);
+                let terms = self.combine_gradients(companion, groups, &mut pass, &mut times)?;
+                loss_of_all = companion.loss(&terms);
                 combined = Some(terms);
             }
             is_above |= pass.is_above;
@@ -373,15 +393,13 @@ impl<M: LanguageModel> Learner<M> {
             times.forward += pass.forward;
             times.backward += pass.backward;
             let started = Instant::now();
-            updates.push(self.update(pass, learning_rate)?);
+            updates.push(self.update(pass, loss_of_all, learning_rate)?);
             times.optimizer += started.elapsed();
         }
-        let started = Instant::now();
-        let supervised = self.supervised_updates(learning_rate)?;
-        times.optimizer += started.elapsed();
+        let supervised = self.supervised_updates(learning_rate, &mut times)?;
         if let Some(terms) = &mut combined {
             let all = supervised.iter().map(|update| update.loss).chain([terms.supervised_loss]);
-            terms.supervised_loss = all.sum::<f64>() / (supervised.len() + 1) as f64;
+            terms.mean_supervised_loss = all.sum::<f64>() / (supervised.len() + 1) as f64;
         }
         let corrected = self.config.sampler_check.corrects(&self.loss).then_some(is_above);
         let recorded =
@@ -423,7 +441,7 @@ impl<M: LanguageModel> Learner<M> {
         let mut gradients = GradientSum::default();
         let mut used = Vec::new();
         let (mut total, mut is_above) = (0.0, false);
-        let (mut of_forward, mut of_backward) = (Duration::ZERO, Duration::ZERO);
+        let mut of_forward = Duration::ZERO;
         for frame in frames {
             let started = Instant::now();
             let forward = frame.forward(policy, self.config.train.activation_checkpointing);
@@ -431,26 +449,22 @@ impl<M: LanguageModel> Learner<M> {
             is_above |= frame.is_above(&self.config.sampler_check, config)?;
             total += finite_loss(loss.clone())?;
             of_forward += started.elapsed();
-            let started = Instant::now();
-            for part in forward.backward(loss * weight, policy) {
-                gradients.add(policy, part);
-            }
-            of_backward += started.elapsed();
+            gradients.add_of(forward, loss * weight, policy);
             used.extend(frame.completions().iter().map(|completion| entry(completion)));
         }
-        let (forward, backward) = (of_forward, of_backward);
+        let (forward, backward) = (of_forward, gradients.backward());
         Ok(Pass { loss: total, gradients, entropy_coef, tokens, is_above, used, forward, backward })
     }
 
-    /// One optimizer step.
-    fn update(&mut self, pass: Pass, learning_rate: f64) -> Result<Update, TrainError> {
-        let Pass { loss: total, gradients, entropy_coef, tokens, used, .. } = pass;
+    /// One optimizer step, of what all terms together make `loss`.
+    fn update(&mut self, pass: Pass, loss: f64, learning_rate: f64) -> Result<Update, TrainError> {
+        let Pass { loss: grpo_loss, gradients, entropy_coef, tokens, used, .. } = pass;
         let (grad_norm, ledger) = self.move_by(gradients, used, learning_rate)?;
         let entropy = tokens.kept_entropy().unwrap_or(0.0);
         if let Some(bonus) = &mut self.entropy_bonus {
             bonus.observe(entropy);
         }
-        Ok(Update { loss: total, grad_norm, entropy_coef, entropy, tokens, ledger })
+        Ok(Update { loss, grpo_loss, grad_norm, entropy_coef, entropy, tokens, ledger })
     }
 
     /// Adds to the gradients of the completions, which have their weight, those of the other terms of a combined loss.
@@ -459,13 +473,19 @@ impl<M: LanguageModel> Learner<M> {
         companion: &Combined,
         groups: &[Group],
         pass: &mut Pass,
+        times: &mut LessonTimes,
     ) -> Result<CombinedTerms, TrainError> {
         let (policy, cut, gradients) = (self.policy(), self.cut(), &mut pass.gradients);
-        let index = self.version;
+        let (started, before) = (Instant::now(), gradients.backward());
+        let supervised_loss =
+            companion.supervise(policy, self.seed, self.version, cut, gradients)?;
+        let diversity = companion.diversify(policy, groups, cut, gradients)?;
+        times.book(started.elapsed(), gradients.backward() - before);
         Ok(CombinedTerms {
+            supervised_loss,
+            mean_supervised_loss: supervised_loss,
             grpo_loss: pass.loss,
-            supervised_loss: companion.supervise(policy, self.seed, index, cut, gradients)?,
-            diversity: companion.diversify(policy, groups, cut, gradients)?,
+            diversity,
         })
     }
 
@@ -473,14 +493,19 @@ impl<M: LanguageModel> Learner<M> {
     fn supervised_updates(
         &mut self,
         learning_rate: f64,
+        times: &mut LessonTimes,
     ) -> Result<Vec<SupervisedUpdate>, TrainError> {
         let Some(companion) = self.combined.clone() else { return Ok(Vec::new()) };
         let mut updates = Vec::new();
         for _more in 1..companion.config().every {
             let (cut, mut gradients) = (self.cut(), GradientSum::default());
             let (policy, index) = (self.policy(), self.version);
+            let started = Instant::now();
             let loss = companion.supervise(policy, self.seed, index, cut, &mut gradients)?;
+            times.book(started.elapsed(), gradients.backward());
+            let started = Instant::now();
             let (grad_norm, ledger) = self.move_by(gradients, Vec::new(), learning_rate)?;
+            times.optimizer += started.elapsed();
             updates.push(SupervisedUpdate { loss, grad_norm, ledger });
         }
         Ok(updates)

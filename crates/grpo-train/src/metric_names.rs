@@ -48,6 +48,7 @@ const KNOWN: &[&str] = &[
     "loss",
     "policy_loss",
     "combined/supervised_loss",
+    "combined/mean_supervised_loss",
     "combined/grpo_loss",
     "combined/diversity",
     "grad_norm",

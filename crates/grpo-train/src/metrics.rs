@@ -86,6 +86,7 @@ impl Metrics {
         metrics.push("loss", report.loss);
         if let Some(terms) = report.combined {
             metrics.push("combined/supervised_loss", terms.supervised_loss);
+            metrics.push("combined/mean_supervised_loss", terms.mean_supervised_loss);
             metrics.push("combined/grpo_loss", terms.grpo_loss);
             metrics.push("combined/diversity", terms.diversity);
         }
@@ -123,6 +124,7 @@ impl Metrics {
             };
             seen.push("self_bleu", mean(|group| group.self_bleu));
             seen.push("distinct_2", mean(|group| group.distinct_2));
+            seen.push("empty", evaluated.empty());
         }
         let named = seen.values.into_iter().map(|(name, value)| (format!("eval_{name}"), value));
         let mut metrics = Self { values: named.collect(), possible: Vec::new() };

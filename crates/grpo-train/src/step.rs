@@ -70,10 +70,11 @@ pub struct StepReport {
     pub combined: Option<CombinedTerms>,
     /// Mean loss of the step's updates.
     pub loss: f64,
-    /// Coefficient of the entropy bonus in the last update, and the mean loss without the bonus; `None`
+    /// Coefficient of the entropy bonus in the last update, and the mean loss of GRPO without the bonus; `None`
     /// where there is none.
     pub entropy_bonus: Option<(f64, f64)>,
-    /// Mean gradient norm of the step's updates, before clipping.
+    /// Mean gradient norm before clipping, over the optimizer steps of the step, those among them that have examples
+    /// alone.
     pub grad_norm: f64,
     /// What the updates used.
     pub learning_rate: f64,
@@ -274,7 +275,7 @@ impl StepReport {
         ledger: LedgerStep,
     ) -> Self {
         let Collected { groups, texts, outcomes } = collected;
-        let tokens = lesson.tokens();
+        let (tokens, grad_norm) = (lesson.tokens(), lesson.grad_norm());
         let Lesson { advantages, reward_kl, kl_coef, reference_age, corrected, combined, .. } =
             lesson;
         let (updates, token_records) = (lesson.updates, lesson.recorded);
@@ -300,7 +301,7 @@ impl StepReport {
             loss: mean(&|update| update.loss),
             entropy_bonus: coefficient
                 .map(|coefficient| (coefficient, mean(&|update| update.loss_without_bonus()))),
-            grad_norm: mean(&|update| update.grad_norm),
+            grad_norm,
             learning_rate,
             token_records,
             times,

@@ -1,13 +1,14 @@
 //! Supervised training in a number of steps: what a masked language model and a judge share.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
 use grpo_core::accumulate;
 use grpo_kernels::awake;
-use grpo_model::Dropout;
+use grpo_model::{Dropout, Forward, LanguageModel};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
@@ -198,16 +199,39 @@ pub(crate) struct Cut {
 
 /// Gradients of the parts of a batch, added up.
 #[derive(Default)]
-pub(crate) struct GradientSum(Option<GradientsParams>);
+pub(crate) struct GradientSum {
+    sum: Option<GradientsParams>,
+    /// Time that [`Self::add_of`] took.
+    backward: Duration,
+}
 
 impl GradientSum {
     pub(crate) fn add<M: Module>(&mut self, model: &M, part: GradientsParams) {
-        self.0 = Some(accumulate(model, self.0.take(), part));
+        self.sum = Some(accumulate(model, self.sum.take(), part));
+    }
+
+    /// Adds the gradients of a loss that was made of what `forward` gave.
+    pub(crate) fn add_of<M: LanguageModel>(
+        &mut self,
+        forward: Forward<M>,
+        loss: Tensor<1>,
+        model: &M,
+    ) {
+        let started = Instant::now();
+        for part in forward.backward(loss, model) {
+            self.add(model, part);
+        }
+        self.backward += started.elapsed();
+    }
+
+    /// Time that the gradients took so far, which [`Self::add_of`] added.
+    pub(crate) fn backward(&self) -> Duration {
+        self.backward
     }
 
     /// None at all where nothing was added.
     pub(crate) fn finish(self) -> GradientsParams {
-        self.0.unwrap_or_default()
+        self.sum.unwrap_or_default()
     }
 }
 

@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use self::observer::Observer;
 use crate::args::RunArguments;
 use crate::models::{Loaded, Trained, Writer, load};
-use crate::output::say;
+use crate::output::{say, say_checked};
+use crate::prompts::check_replies;
 use crate::run_files::create_run;
 use crate::{config, device};
 
@@ -122,6 +123,11 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         origin.place("data.validation_fraction"),
         file.data.validation_fraction
     );
+    check_replies(file.data.replies.as_ref(), file.data.thinking, &origin)?;
+    if arguments.check {
+        say_checked(&arguments.config);
+        return Ok(());
+    }
     let device = device::device().autodiff();
     let loaded = starting_point(&file, &device)?;
     let Source { examples, report, files } = examples(&file, &loaded)?;
@@ -243,7 +249,6 @@ fn examples(file: &PretrainFile, loaded: &Loaded) -> anyhow::Result<Source> {
     let fraction = data.validation_fraction;
     let files = vec![data.file.clone()];
     if let Some(template) = &data.replies {
-        template.check(data.thinking)?;
         let thinking = data.thinking.unwrap_or(false);
         let read = ReplyExamples::read(
             &data.file, codec, template, thinking, longest, fraction, file.seed,

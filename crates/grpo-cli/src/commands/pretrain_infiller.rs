@@ -17,7 +17,7 @@ use crate::args::RunArguments;
 use crate::infill::{
     LoadedInfiller, PassageSection, StepsFiles, checked, infiller_words, passed, save_model,
 };
-use crate::output::say;
+use crate::output::{say, say_checked};
 use crate::run_files::create_run;
 use crate::{config, device};
 
@@ -86,6 +86,10 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         transfer: file.transfer,
     };
     settings.check().map_err(|error| origin.explain(error))?;
+    if arguments.check {
+        say_checked(&arguments.config);
+        return Ok(());
+    }
     let device = device::device().autodiff();
     let mut beginning = Beginning::of(&file, &device)?;
     let judge = file.modifiers.judge.as_ref().map(|weighting| {

@@ -19,7 +19,7 @@ use crate::earlier::Earlier;
 use crate::interrupt::Interrupted;
 use crate::look::{Seen, comparison, examples};
 use crate::models::Writer;
-use crate::output::{say, sentence};
+use crate::output::{say, say_checked, sentence};
 use crate::recorded::records;
 use crate::run_files::observer_error;
 use crate::session::Session;
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
     if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
         let loaded = config::load::<TrainFile>(configuration, &arguments.set)?;
         loaded.value.check(&loaded.origin)?;
-        say(format_args!("{}: keys and values are good ones", configuration.display()));
+        say_checked(configuration);
         return Ok(());
     }
     let flag = interrupt::flag()?;

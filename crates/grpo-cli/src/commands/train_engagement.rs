@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::args::RunArguments;
 use crate::infill::StepsFiles;
-use crate::output::say;
+use crate::output::{say, say_checked};
 use crate::run_files::create_run;
 use crate::{config, device};
 
@@ -83,19 +83,33 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     file.embedder
         .check()
         .map_err(|error| anyhow::anyhow!("{}{error}", origin.place("embedder")))?;
-    anyhow::ensure!(
-        file.hidden.iter().all(|size| (1..=65_536).contains(size)),
-        "{}hidden = {:?} is out of range; expected two sizes of 1 to 65536",
-        origin.place("hidden"),
-        file.hidden
-    );
+    // What could be trained, but not be read again, is not begun.
+    let check_sizes = |width| {
+        let place = origin.place(if width > EngagementDescription::MOST_NUMBERS {
+            "embedder.width"
+        } else {
+            "hidden"
+        });
+        let checked = EngagementDescription::check_sizes(width, file.hidden);
+        checked.map_err(|fault| anyhow::anyhow!("{place}{fault}"))
+    };
+    if let EmbedderConfig::HashedNgrams { width } = file.embedder {
+        check_sizes(width)?;
+    }
+    let PairSection { train, validation, test, .. } = file.data;
+    let fractions = SplitFractions { train, validation, test };
+    fractions.check().with_context(|| format!("{}data", origin.place("data")))?;
+    if arguments.check {
+        say_checked(&arguments.config);
+        return Ok(());
+    }
     let device = device::device().autodiff();
     let embedder = file.embedder.build(&device.clone().inner())?;
+    check_sizes(embedder.width())?;
     let read = read_pairs(&file.data.file)?;
     say(format_args!("{}: {read}", file.data.file.display()));
     read.unsaid().into_iter().for_each(|unsaid| say(format_args!("  {unsaid}")));
-    let PairSection { train, validation, test, .. } = file.data;
-    let split = split_by_tweet(&read.pairs, &SplitFractions { train, validation, test }, file.seed)
+    let split = split_by_tweet(&read.pairs, &fractions, file.seed)
         .with_context(|| format!("{}data", origin.place("data")))?;
     let texts: Vec<(&str, &str)> = read.pairs.iter().map(texts).collect();
     let features = engagement_features(&*embedder, &texts)?;

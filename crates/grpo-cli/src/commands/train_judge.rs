@@ -20,7 +20,7 @@ use crate::infill::{
     LoadedInfiller, PassageSection, StepsFiles, against, checked as stream_checked, infiller_words,
     save_model,
 };
-use crate::output::say;
+use crate::output::{say, say_checked};
 use crate::run_files::create_run;
 use crate::{config, device};
 
@@ -106,6 +106,10 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         "{}a judge learns from blanks that the infiller fills, and masking.corruption = \"bert\" leaves random characters beside them; leave it out",
         origin.place("masking.corruption")
     );
+    if arguments.check {
+        say_checked(&arguments.config);
+        return Ok(());
+    }
     let device = device::device().autodiff();
     let infiller = LoadedInfiller::load(&file.infiller, &device)
         .with_context(|| format!("infiller = \"{}\"", file.infiller.display()))?;

@@ -69,9 +69,11 @@ fn description(place: &Place, run: &str) -> Value {
 fn a_model_of_replies_is_trained_measured_and_kept() {
     let place = place();
     let ended = place.succeed(&["--threads", "1", "train-engagement", "engagement.toml"]);
-    for said in
-        ["pairs.jsonl: 240 pairs", "engagement   engagement/model\n", "passed       Pearson = "]
-    {
+    for said in [
+        "pairs.jsonl: 240 pairs",
+        "engagement   engagement/model\n",
+        "passed       Pearson with the targets = ",
+    ] {
         assert!(ended.stdout.contains(said), "{said}: {}", ended.stdout);
     }
     let json = description(&place, "engagement");
@@ -114,7 +116,7 @@ fn a_model_of_noise_is_no_reward_unless_it_is_asked_for() {
     let ended =
         place.run(&["train-engagement", "engagement.toml", "--set", "data.file=noise.jsonl"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    let said = "\nerror: the engagement model did not pass, so it is no reward: Pearson = ";
+    let said = "\nerror: the engagement model did not pass, so it is no reward: Pearson with the targets = ";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
     assert_eq!(description(&place, "engagement")["report"]["passed"], false);
 
@@ -127,7 +129,7 @@ fn a_model_of_noise_is_no_reward_unless_it_is_asked_for() {
     place.write("train.toml", learned);
     let ended = place.run(&["train", "train.toml", "--plain"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
-    let said = "error: reward.model: engagement/model: the engagement model did not pass its gate: Pearson = ";
+    let said = "error: reward.model: engagement/model: the engagement model did not pass its gate: Pearson with the targets = ";
     assert!(ended.stderr.starts_with(said), "{}", ended.stderr);
     assert!(!place.path("run").exists());
     let accepted = ["--set", "reward.accept_failed_gate=true"];
@@ -180,7 +182,16 @@ fn what_no_model_can_be_trained_of() {
     );
     check(
         "hidden=[0, 4]",
-        "--set hidden=[0, 4]: hidden = [0, 4] is out of range; expected two sizes of 1 to 65536",
+        "--set hidden=[0, 4]: the vectors have 48 numbers and the hidden layers 0 and 4; expected each to be between 1 and 65536",
+    );
+    // What a reward could not read again is not trained.
+    check(
+        "embedder.width=70000",
+        "--set embedder.width=70000: the vectors have 70000 numbers and the hidden layers 16 and 8; expected each to be between 1 and 65536",
+    );
+    check(
+        "hidden=[65536, 65536]",
+        "--set hidden=[65536, 65536]: vectors of 48 numbers and hidden layers of 65536 and 65536 make a layer of 4294967296 weights; expected at most 268435456",
     );
     check(
         "embedder.width=0",

@@ -21,6 +21,7 @@ mod pairs;
 mod polychromic;
 mod preflight;
 mod replay;
+mod replies;
 mod reply_rewards;
 mod report;
 mod resume;

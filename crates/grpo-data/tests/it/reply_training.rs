@@ -77,6 +77,23 @@ fn the_prompt_is_seen_and_the_reply_and_its_end_are_learned() {
     }
 }
 
+/// The original trained with the chat template and sampled without it.
+#[test]
+fn both_phases_have_the_same_prompts() {
+    let place = Place::new(&[record(1, "two and two", 3), record(2, "the dog", 1)]);
+    let seen: Vec<Vec<u32>> = place
+        .examples(10_000, 0.0)
+        .unwrap()
+        .examples
+        .train
+        .iter()
+        .map(|example| example.ids[..example.first_target].to_vec())
+        .collect();
+    let sampled: Vec<Vec<u32>> =
+        place.prompts(10_000).unwrap().prompts.into_iter().map(|prompt| prompt.ids).collect();
+    assert_eq!(seen, sampled);
+}
+
 /// The original filled validation from the training rows: its loss said nothing.
 #[test]
 fn validation_is_of_other_tweets() {

@@ -170,6 +170,14 @@ fn parts_that_cannot_be_meant_are_named() {
     assert!(
         composite(json!([pattern("a", 0.5, "a"), pattern("a", 0.5, "b")])).contains("'a' twice")
     );
+    // Two numbers would be one metric: `a.raw` of a part with a transform, and the bonus beside the reward.
+    for (name, whose) in
+        [("raw", "what a part was before its transform"), ("diversity_bonus", "[diversity_bonus]")]
+    {
+        let taken = composite(json!([pattern(name, 1.0, "a")]));
+        assert!(taken.contains(&format!("has the name '{name}', under which")), "{taken}");
+        assert!(taken.contains(whose), "{taken}");
+    }
     let wrong = composite(json!([pattern("a", 1.0, "(")]));
     assert!(wrong.starts_with("part 'a' of the reward: reward.pattern = '('"), "{wrong}");
     let mut clamped = pattern("a", 1.0, "a");

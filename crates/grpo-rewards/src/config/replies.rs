@@ -75,6 +75,12 @@ pub(super) fn hybrid(
     ])
 }
 
+/// What metrics say besides the parts of a reward, at any depth.
+const TAKEN: [(&str, &str); 2] = [
+    ("raw", "what a part was before its transform"),
+    ("diversity_bonus", "the part of [diversity_bonus]"),
+];
+
 /// Names are usable and differ, weights are a mean's or can be made one's, and each part is right by itself.
 pub(super) fn check_composite(
     parts: &[CompositePart],
@@ -88,6 +94,9 @@ pub(super) fn check_composite(
         let is_usable = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if part.name.is_empty() || !part.name.chars().all(is_usable) {
             return Err(RewardConfigError::PartName { name: part.name.clone() });
+        }
+        if let Some((name, whose)) = TAKEN.into_iter().find(|(name, _)| *name == part.name) {
+            return Err(RewardConfigError::PartNameTaken { name: name.to_owned(), whose });
         }
         if !names.insert(&part.name) {
             return Err(RewardConfigError::PartTwice { name: part.name.clone() });

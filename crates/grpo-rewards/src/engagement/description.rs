@@ -85,9 +85,12 @@ pub struct EngagementMeasures {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngagementGate {
-    /// `pearson` is above this.
+    /// `pearson` is above this: that with the targets, which are what the objective makes of the scores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_pearson: Option<f64>,
+    /// `pearson_score` is above this: that with the scores themselves, whatever the objective is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_pearson_score: Option<f64>,
     /// `spearman` is above this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_spearman: Option<f64>,
@@ -128,15 +131,39 @@ impl EngagementDescription {
         })?;
         let description: Self = serde_json::from_str(&text)
             .map_err(|error| fault(format!("it describes no engagement model: {error}")))?;
-        let [first, second] = description.hidden;
-        match [description.width, first, second].iter().all(|size| (1..=1 << 16).contains(size)) {
-            true => Ok(description),
-            false => {
-                Err(fault("its width and hidden sizes are not between 1 and 65536".to_owned()))
-            }
+        match Self::check_sizes(description.width, description.hidden) {
+            Ok(()) => Ok(description),
+            Err(reason) => Err(fault(reason)),
+        }
+    }
+
+    /// Numbers of a vector, or of a hidden layer, at most.
+    pub const MOST_NUMBERS: usize = 1 << 16;
+
+    /// Looks whether there can be a model of vectors of `width` numbers with these hidden layers.
+    ///
+    /// # Errors
+    /// In words, what is wrong.
+    pub fn check_sizes(width: usize, hidden: [usize; 2]) -> Result<(), String> {
+        let [first, second] = hidden;
+        if ![width, first, second].iter().all(|size| (1..=Self::MOST_NUMBERS).contains(size)) {
+            return Err(format!(
+                "the vectors have {width} numbers and the hidden layers {first} and {second}; expected each to be between 1 and {}",
+                Self::MOST_NUMBERS
+            ));
+        }
+        let layers = [feature_count(width) * first, first * second];
+        match layers.iter().find(|weights| **weights > MOST_WEIGHTS) {
+            None => Ok(()),
+            Some(weights) => Err(format!(
+                "vectors of {width} numbers and hidden layers of {first} and {second} make a layer of {weights} weights; expected at most {MOST_WEIGHTS}"
+            )),
         }
     }
 }
+
+/// Weights of a layer at most: 1 GiB.
+const MOST_WEIGHTS: usize = 1 << 28;
 
 /// How many features there are of vectors of `width` numbers.
 pub(super) fn feature_count(width: usize) -> usize {
@@ -205,7 +232,8 @@ impl EngagementGate {
 
     fn wanted(&self, measures: &EngagementMeasures) -> Vec<(&'static str, f64, Option<f64>)> {
         let all = [
-            ("Pearson", self.min_pearson, Some(measures.pearson)),
+            ("Pearson with the targets", self.min_pearson, Some(measures.pearson)),
+            ("Pearson with the scores", self.min_pearson_score, Some(measures.pearson_score)),
             ("Spearman", self.min_spearman, Some(measures.spearman)),
             ("pair accuracy", self.min_pair_accuracy, measures.pair_accuracy),
         ];
@@ -257,6 +285,7 @@ mod tests {
     fn a_gate_asks_for_all_that_is_given_and_for_what_is_usual_else() {
         let gate = |pearson, spearman, pair_accuracy| EngagementGate {
             min_pearson: pearson,
+            min_pearson_score: None,
             min_spearman: spearman,
             min_pair_accuracy: pair_accuracy,
         };
@@ -274,11 +303,19 @@ mod tests {
         assert!(!gate(Some(0.5), None, Some(0.7)).passes(&measures()));
         let without = EngagementMeasures { pair_accuracy: None, ..measures() };
         assert!(!pairwise.passes(&without) && rank.passes(&without));
+        // The other correlation is another figure.
+        let of_scores = EngagementGate { min_pearson_score: Some(0.5), ..none };
+        assert_eq!(of_scores.or_default(&EngagementObjective::Rank), of_scores);
+        assert!(!of_scores.passes(&measures()));
+        assert_eq!(
+            of_scores.against(&measures()),
+            "Pearson with the scores = 0.300 (above 0.500) on 50 held-out replies"
+        );
         let nan = EngagementMeasures { pearson: f64::NAN, ..measures() };
         assert!(!rank.passes(&nan));
         assert_eq!(
             gate(Some(0.5), None, Some(0.75)).against(&without),
-            "Pearson = 0.600 (above 0.500), pair accuracy = not known (above 0.750) on 50 held-out replies"
+            "Pearson with the targets = 0.600 (above 0.500), pair accuracy = not known (above 0.750) on 50 held-out replies"
         );
     }
 }

@@ -169,7 +169,10 @@ fn models_that_cannot_be_a_reward_are_refused() {
 
     // The gate.
     for (made, found) in [
-        (Some(report(false)), "Pearson = 0.200 (above 0.500) on 40 held-out replies"),
+        (
+            Some(report(false)),
+            "Pearson with the targets = 0.200 (above 0.500) on 40 held-out replies",
+        ),
         (None, "its training did not come to an end"),
     ] {
         let folder = folder(made);
@@ -241,7 +244,7 @@ fn damaged_folders_are_refused_with_a_sentence() {
     );
     check(
         &edit("hidden", json!([0, 4])),
-        "reward.model: FOLDER/engagement.json: its width and hidden sizes are not between 1 and 65536",
+        "reward.model: FOLDER/engagement.json: the vectors have 16 numbers and the hidden layers 0 and 4; expected each to be between 1 and 65536",
     );
     check(
         &edit("hidden", json!([8, 5])),

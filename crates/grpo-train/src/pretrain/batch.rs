@@ -55,9 +55,7 @@ pub(crate) fn cross_entropy<M: LanguageModel>(
                 part = part - of_part * weight;
             }
         }
-        for part in forward.backward(part, model) {
-            gradients.add(model, part);
-        }
+        gradients.add_of(forward, part, model);
     }
     Ok(Taught { loss, entropy: weights.entropy.map(|_| entropy) })
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use grpo_core::EntropyBonus;
 use grpo_data::Example;
 use grpo_model::{Frozen, LanguageModel, Transformer};
 use grpo_rewards::RewardConfig;
@@ -114,8 +115,8 @@ fn every_term_has_its_weight_and_moves_the_policy() {
 
 #[test]
 fn the_loss_is_the_weighted_sum_of_its_terms() {
-    let (reports, _) = run(settings([0.3, 0.5, 0.2], 1), 2);
-    for report in &reports {
+    let reports = [1, 3].map(|every| run(settings([0.3, 0.5, 0.2], every), 2).0);
+    for report in reports.iter().flatten() {
         let terms = report.combined.unwrap();
         let sum = 0.3 * terms.supervised_loss + 0.5 * terms.grpo_loss - 0.2 * terms.diversity;
         assert!((report.loss - sum).abs() < 1e-12, "{report:?}");
@@ -124,7 +125,17 @@ fn the_loss_is_the_weighted_sum_of_its_terms() {
         assert_eq!(metrics.get("combined/diversity"), Some(terms.diversity));
         assert_eq!(metrics.get("combined/supervised_loss"), Some(terms.supervised_loss));
         assert_eq!(metrics.get("combined/grpo_loss"), Some(terms.grpo_loss));
+        let mean = Some(terms.mean_supervised_loss);
+        assert_eq!(metrics.get("combined/mean_supervised_loss"), mean);
     }
+    // The steps behind the first one have other examples, and a policy that has learned from those before.
+    let means = reports.each_ref().map(|reports| {
+        let terms = reports[0].combined.unwrap();
+        (terms.supervised_loss, terms.mean_supervised_loss)
+    });
+    assert_eq!(means[0].0, means[0].1);
+    assert_eq!(means[0].0, means[1].0);
+    assert!((means[1].0 - means[1].1).abs() > 1e-6, "{means:?}");
     assert_eq!(Metrics::of(&run(plain(), 1).0[0], 0).get("combined/diversity"), None);
 }
 
@@ -141,9 +152,40 @@ fn steps_of_examples_alone_follow_each_rollout() {
             report.ledger.updates.iter().map(|update| update.completions.len()).collect();
         assert_eq!(used, [24, 0, 0]);
     }
-    let loss = |report: &StepReport| report.combined.unwrap().supervised_loss;
+    let loss = |report: &StepReport| report.combined.unwrap().mean_supervised_loss;
     let (first, last) = (loss(&reports[0]), loss(&reports[11]));
     assert!(last < 0.7 * first, "{last} of {first}");
+}
+
+/// The bonus is a part of GRPO's loss, and of nothing else.
+#[test]
+fn the_loss_without_the_entropy_bonus_is_that_of_grpo() {
+    let coef = 0.05;
+    let with_bonus = |mut config: GrpoConfig| {
+        config.loss.entropy_bonus = Some(EntropyBonus::Static { coef });
+        run(config, 1).0.remove(0)
+    };
+    let (alone, combined) = (with_bonus(plain()), with_bonus(settings([0.3, 0.5, 0.2], 1)));
+    // The same policy has sampled the same completions.
+    let without = |report: &StepReport| report.entropy_bonus.unwrap().1;
+    assert_eq!(without(&alone), without(&combined));
+    let entropy = combined.tokens.kept_entropy().unwrap();
+    let grpo_loss = combined.combined.unwrap().grpo_loss;
+    assert!(coef * entropy > 1e-3);
+    assert!((without(&combined) - coef * entropy - grpo_loss).abs() < 1e-12);
+}
+
+/// A guard that watches the norm of the gradients sees those of examples too.
+#[test]
+fn every_optimizer_step_is_in_the_norm_of_the_gradients() {
+    let every = |every| run(settings([1.0, 0.0, 0.0], every), 1).0[0].grad_norm;
+    // With cross-entropy alone, an optimizer step is one of supervised training whatever comes with it: the second step of
+    // two is the first of the next rollout.
+    let (reports, _) = run(settings([1.0, 0.0, 0.0], 1), 3);
+    let norms: Vec<f64> = reports.iter().map(|report| report.grad_norm).collect();
+    assert!((norms[0] - norms[1]).abs() > 1e-4, "{norms:?}");
+    assert!((every(2) - (norms[0] + norms[1]) / 2.0).abs() < 1e-6, "{norms:?}");
+    assert!((every(3) - norms.iter().sum::<f64>() / 3.0).abs() < 1e-6, "{norms:?}");
 }
 
 #[test]

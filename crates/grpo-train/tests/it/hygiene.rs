@@ -7,13 +7,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_core::KlEstimator;
-use grpo_data::{Prompt, SampleKey};
+use grpo_data::{Codec, Example, Examples, Prompt, SampleKey};
 use grpo_logprob::Head;
 use grpo_model::{CacheSlot, Dropout, Forward, Frozen, KvCache, LanguageModel, TokenBatch};
-use grpo_train::{Actions, Decode, Grpo, GrpoConfig, Parts};
+use grpo_train::{
+    Actions, Decode, Grpo, GrpoConfig, Parts, PretrainConfig, PretrainEvaluation, PretrainObserver,
+    PretrainStep, TrainError, pretrain,
+};
+use serde_json::json;
 
 use crate::oracle::completions;
-use crate::support::{SEED, config};
+use crate::support::{SEED, config, vocabulary};
 
 const TOKENS: usize = 8;
 /// The end mark, which is never fed.
@@ -132,6 +136,52 @@ fn only_actions_have_a_gradient() {
     };
     assert!((1..5).all(|first| moved(BEGIN, first)));
     assert!((1..5).all(|last| moved(last, END)));
+}
+
+/// The same of supervised training: prompts are seen, and nothing is learned of them, however examples are packed.
+#[test]
+fn only_what_follows_a_prompt_is_learned_from_examples() {
+    let example = |prompt: &[u32], reply: &[u32]| Example {
+        ids: [prompt, reply, &[END]].concat(),
+        first_target: prompt.len(),
+    };
+    let train = vec![
+        example(&[5, 6, BEGIN], &[1, 2, 3]),
+        example(&[6, BEGIN], &[4]),
+        example(&[6, 5, BEGIN], &[2, 1]),
+    ];
+    let examples = Examples { validation: train.clone(), train };
+    for micro_batch_tokens in [None, Some(6), Some(1)] {
+        let config = PretrainConfig {
+            micro_batch_tokens,
+            ..serde_json::from_value(json!({
+                "epochs": 2, "batch_size": 3, "optimizer": {"learning_rate": 0.1, "weight_decay": 0.0}
+            }))
+            .unwrap()
+        };
+        let codec = Codec::of_vocabulary(vocabulary());
+        let policy = Bigram::new();
+        let before = policy.rows();
+        let trained = pretrain(policy, &codec, &examples, &config, SEED, &mut Unheard).unwrap();
+        let after = trained.model.rows();
+        for token in [END, PROMPT[0], PROMPT[1]] {
+            assert_eq!(after[token as usize], before[token as usize], "after token {token}");
+        }
+        let moved = |row: u32| after[row as usize] != before[row as usize];
+        assert!((1..5).chain([BEGIN]).all(moved));
+    }
+}
+
+struct Unheard;
+
+impl PretrainObserver<Bigram> for Unheard {
+    fn step(&mut self, _: &PretrainStep, _: u64) -> Result<(), TrainError> {
+        Ok(())
+    }
+
+    fn evaluated(&mut self, _: &PretrainEvaluation, _: &Bigram) -> Result<(), TrainError> {
+        Ok(())
+    }
 }
 
 /// The same of blanks, all of which have the logits after MASK: a text is read with its blanks, so that the gradient at

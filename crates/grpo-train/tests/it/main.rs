@@ -20,6 +20,7 @@ mod passages;
 mod polychromic;
 mod pretrain;
 mod references;
+mod replies;
 mod sampler_check;
 mod step;
 mod supervised;

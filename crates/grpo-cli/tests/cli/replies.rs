@@ -1,0 +1,301 @@
+//! Both phases on tweets and replies, and the configurations of configs/replies.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::support::{Ended, Place};
+use crate::texts::objects;
+
+/// Few pairs with short prompts, for a model that sees 48 tokens.
+fn pairs(tweets: u64) -> String {
+    let pair = |place: u64| {
+        json!({
+            "tweet_id": place / 2, "tweet": format!("fox {}", place / 2),
+            "reply": if place.is_multiple_of(2) { "two" } else { "the dog" }, "reply_likes": place,
+        })
+    };
+    (0..2 * tweets).map(|place| format!("{}\n", pair(place))).collect()
+}
+
+const SUPERVISED: &str = r#"run = "supervised"
+seed = 1
+start = "m"
+
+[lora]
+rank = 2
+alpha = 4
+
+[data]
+file = "pairs.jsonl"
+validation_fraction = 0.25
+
+[data.replies]
+instruction = "the user asks"
+
+[pretrain]
+epochs = 1
+batch_size = 4
+
+[pretrain.optimizer]
+learning_rate = 3e-2
+
+[pretrain.eval]
+prompts = 8
+rows = 8
+generations = 2
+max_new_tokens = 6
+"#;
+
+const GRPO: &str = r#"run = "grpo"
+model = "m"
+adapter = "supervised/adapter"
+seed = 1
+
+[data]
+file = "pairs.jsonl"
+
+[data.replies]
+instruction = "the user asks"
+
+[train]
+steps = 2
+prompts_per_step = 8
+group_size = 4
+
+[sampling]
+max_new_tokens = 6
+
+[reward]
+type = "heuristic"
+embedder = { type = "hashed_ngrams", width = 64 }
+
+[optimizer]
+learning_rate = 2e-2
+
+[eval]
+samples = 4
+file = "held-out.jsonl"
+
+[save]
+completions_every = 1
+"#;
+
+/// A place with a model, pairs, and the configurations of both phases.
+fn place() -> Place {
+    let place = Place::new();
+    place.model_of_texts("m", "qwen3");
+    place.write("pairs.jsonl", pairs(8));
+    place.write("held-out.jsonl", pairs(2));
+    place.write("supervised.toml", SUPERVISED);
+    place.write("grpo.toml", GRPO);
+    place
+}
+
+fn adapter(place: &Place, run: &str) -> Vec<u8> {
+    fs::read(place.path(&format!("{run}/adapter/adapter_model.safetensors"))).unwrap()
+}
+
+#[test]
+fn the_grpo_phase_goes_on_from_the_adapter_of_the_supervised_one() {
+    let place = place();
+    let base = fs::read(place.path("m/model.safetensors")).unwrap();
+    place.succeed(&["pretrain", "supervised.toml"]);
+    let Ended { stdout, .. } = place.succeed(&["train", "grpo.toml", "--plain"]);
+    assert!(stdout.contains("\nheld out     held-out.jsonl: 4 pairs of 2 tweets\n"), "{stdout}");
+    let lines = objects(&place.read("grpo/metrics.jsonl"));
+    let number = |line: usize, name: &str| lines[line][name].as_f64().unwrap();
+    // Held back by the adapter as it was, and moved away from it.
+    assert_eq!(number(0, "kl"), 0.0);
+    assert!(number(0, "grad_norm") > 0.0 && number(1, "kl") > 0.0);
+    assert!((0.0..=1.0).contains(&number(0, "rewards/relevance/mean")));
+    assert!(adapter(&place, "grpo") != adapter(&place, "supervised"));
+    assert!(base == fs::read(place.path("m/model.safetensors")).unwrap());
+    // What is sampled is what is judged, empty or not.
+    for record in place.completions("grpo") {
+        let is_empty = record.text.trim().chars().count() < 3;
+        assert_eq!(record.reward == Some(0.0), is_empty, "{record:?}");
+        assert_eq!(record.completion_ids.len(), record.actions as usize);
+    }
+
+    // Both phases see the prompts alike, and thinking is off where nothing is said of it.
+    let sampled: BTreeSet<String> =
+        place.completions("grpo").into_iter().filter_map(|record| record.prompt_text).collect();
+    assert_eq!(sampled.len(), 8);
+    let shown = objects(&place.read("supervised/samples.jsonl"));
+    let shown: BTreeSet<&str> = shown.iter().filter_map(|row| row["prompt"].as_str()).collect();
+    assert_eq!(shown.len(), 2);
+    assert!(shown.iter().all(|prompt| sampled.contains(*prompt)), "{shown:?}, {sampled:?}");
+    let off = ["--set", "data.thinking=false", "--run", "off"];
+    place.succeed(&[&["pretrain", "supervised.toml"], &off[..]].concat());
+    assert!(adapter(&place, "off") == adapter(&place, "supervised"));
+    let off = ["--set", "data.thinking=false", "--run", "off-too", "--plain"];
+    place.succeed(&[&["train", "grpo.toml"], &off[..]].concat());
+    assert_eq!(place.completions("off-too"), place.completions("grpo"));
+    for (command, file) in [("pretrain", "supervised.toml"), ("train", "grpo.toml")] {
+        place.refuse(
+            &[command, file, "--run", "new", "--set", "data.thinking=true"],
+            "--set data.thinking=true: data.thinking = true asks for thoughts in front of a reply, and those of [data.replies] have none; leave it out",
+        );
+    }
+}
+
+#[test]
+fn no_example_of_a_combined_loss_is_left_out_silently() {
+    let place = place();
+    let long = json!({"tweet_id": "long", "tweet": "fox", "reply": "the dog ".repeat(99)});
+    fs::create_dir(place.path("more")).unwrap();
+    place.write("more/a.jsonl", pairs(2) + "{broken\n");
+    place.write("more/b.jsonl", format!("{long}\n"));
+    let combined = "combined = { file = \"more\", measure = \"distinct\", batch_size = 2 }\n";
+    place.write(
+        "combined.toml",
+        combined.to_owned()
+            + &GRPO.replace("adapter = \"supervised/adapter\"", "lora = { rank = 2, alpha = 4 }"),
+    );
+    let Ended { stdout, .. } = place.succeed(&["train", "combined.toml", "--plain"]);
+    for said in [
+        "\nexamples     more: 5 pairs of 3 tweets, 1 lines left out (more/a.jsonl:5: the line is not a JSON object",
+        "1 left out with more than 49 tokens (more/b.jsonl:1: ",
+        "training: 4 examples of 2 tweets",
+    ] {
+        assert!(stdout.contains(said), "{said}: {stdout}");
+    }
+    // A folder is the files in it: a run is taken up again where they are what they were.
+    let info: Value = serde_json::from_str(&place.read("grpo/run.json")).unwrap();
+    let of_examples = info["data"].as_array().unwrap().iter().filter(|it| it["role"] == "examples");
+    let paths: Vec<&str> = of_examples.map(|file| file["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["more/a.jsonl", "more/b.jsonl"]);
+    place.succeed(&["train", "--resume", "grpo", "--plain"]);
+    place.write("more/b.jsonl", pairs(1));
+    assert_eq!(place.run(&["train", "--resume", "grpo"]).code, Some(1));
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The names of the files of configs/replies.
+fn configurations() -> BTreeSet<String> {
+    let entries = fs::read_dir(root().join("configs/replies")).unwrap();
+    let stem = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    entries.map(|entry| stem(entry.unwrap().path())).collect()
+}
+
+/// A configuration, and before it those that it extends.
+fn layers(name: &str) -> Vec<toml::Table> {
+    let text = fs::read_to_string(root().join(format!("configs/replies/{name}.toml"))).unwrap();
+    let table: toml::Table = text.parse().unwrap();
+    let base = table.get("extends").and_then(toml::Value::as_str);
+    let mut all = base.map_or_else(Vec::new, |base| layers(base.trim_end_matches(".toml")));
+    all.push(table);
+    all
+}
+
+/// What a configuration is for.
+fn command(name: &str) -> &'static str {
+    let layers = layers(name);
+    let has = |section: &str| layers.iter().any(|layer| layer.contains_key(section));
+    match (has("pretrain"), has("objective")) {
+        (true, _) => "pretrain",
+        (false, true) => "train-engagement",
+        (false, false) => "train",
+    }
+}
+
+/// The original's configurations had sections and keys that its loader did not know.
+#[test]
+fn the_bundled_configurations_of_replies_are_good_ones() {
+    let mut of_command = BTreeMap::<_, u32>::new();
+    for name in configurations() {
+        let command = command(&name);
+        *of_command.entry(command).or_default() += 1;
+        let file = format!("configs/replies/{name}.toml");
+        let checked = |more: &[&str]| {
+            let arguments = [&[command, &file, "--check"], more].concat();
+            let mut command = Place::new().command(&arguments);
+            Ended::of(command.current_dir(root()).output().unwrap())
+        };
+        let good = checked(&[]);
+        let said = format!("{file}: keys and values are good ones\n");
+        assert_eq!((good.stdout, good.code), (said, Some(0)), "{name}: {}", good.stderr);
+        assert_eq!(checked(&["--set", "data.fil=x"]).code, Some(1), "{name}");
+    }
+    // Six paradigms at least, and the engagement model.
+    assert!(of_command["pretrain"] >= 4 && of_command["train"] >= 2, "{of_command:?}");
+    assert_eq!(of_command["train-engagement"], 1);
+}
+
+/// All paths of a configuration and those that it extends.
+fn paths(name: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let keys = [
+        &["run"][..],
+        &["model"],
+        &["start"],
+        &["adapter"],
+        &["data", "file"],
+        &["eval", "file"],
+        &["combined", "file"],
+        &["reward", "learned", "model"],
+    ];
+    let layers = layers(name);
+    for (layer, key) in layers.iter().flat_map(|layer| keys.map(|key| (layer, key))) {
+        let whole = toml::Value::Table(layer.clone());
+        let value = key.iter().try_fold(&whole, |value, part| value.get(part));
+        if let Some(value) = value {
+            found.insert(key.join("."), value.as_str().unwrap().to_owned());
+        }
+    }
+    found
+}
+
+/// The original's configurations looked for files that its split did not write.
+#[test]
+fn the_bundled_configurations_of_replies_name_what_the_steps_before_write() {
+    let place = Place::new();
+    let input = root().join("data/replies/replies.jsonl");
+    let input = input.to_str().unwrap();
+    place.succeed(&["split-data", "--input", input, "--output-dir", "runs/replies/data"]);
+    let mut of_split = BTreeSet::new();
+    let names = configurations();
+    for name in &names {
+        let paths = paths(name);
+        for key in ["data.file", "eval.file", "combined.file"] {
+            let Some(file) = paths.get(key) else { continue };
+            let is_there = match file.starts_with("runs/") {
+                true => place.path(file).is_file(),
+                false => root().join(file).is_file(),
+            };
+            assert!(is_there, "{name}: {key} = {file}");
+            if let Some(file) = file.strip_prefix("runs/replies/data/") {
+                of_split.insert((key, file.to_owned()));
+            }
+        }
+        for key in ["model", "start"] {
+            let Some(folder) = paths.get(key) else { continue };
+            assert!(root().join(folder).join("config.json").is_file(), "{name}: {key} = {folder}");
+        }
+    }
+    let expected = [
+        ("combined.file", "train_phase1_sft.jsonl"),
+        ("data.file", "train_phase1_sft.jsonl"),
+        ("data.file", "train_phase2_grpo.jsonl"),
+    ];
+    assert_eq!(of_split, expected.map(|(key, file)| (key, file.to_owned())).into());
+
+    let run = |name: &str| PathBuf::from(&paths(name)["run"]);
+    for (later, key, before, what) in [
+        ("grpo", "adapter", "baseline", "adapter"),
+        ("combined", "adapter", "baseline", "adapter"),
+        ("grpo-from-polychromic", "adapter", "polychromic", "adapter"),
+        ("grpo-hybrid", "reward.learned.model", "engagement", "model"),
+    ] {
+        assert_eq!(Path::new(&paths(later)[key]), run(before).join(what), "{later}");
+    }
+    assert_eq!(paths("grpo")["model"], paths("supervised")["start"]);
+    let runs: BTreeSet<PathBuf> = names.iter().map(|name| run(name)).collect();
+    assert_eq!(runs.len(), names.len());
+}
