@@ -165,7 +165,12 @@ impl Evaluated {
     pub fn diversity(&self) -> Option<Vec<GroupDiversity>> {
         let of = |texts: &[String]| {
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            GroupDiversity { self_bleu: self_bleu(&texts, 4), distinct_2: distinct(&texts, 2) }
+            let empty = texts.iter().filter(|text| text.trim().is_empty()).count();
+            GroupDiversity {
+                empty: empty as f64 / texts.len() as f64,
+                self_bleu: self_bleu(&texts, 4),
+                distinct_2: distinct(&texts, 2),
+            }
         };
         (self.group_size > 1).then(|| self.texts.chunks(self.group_size).map(of).collect())
     }
@@ -179,6 +184,9 @@ impl Evaluated {
 /// How different completions of one prompt are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupDiversity {
+    /// Share of completions of nothing but space: self-BLEU counts them as unlike all others, and so says something only
+    /// beside this.
+    pub empty: f64,
     /// Mean BLEU of each against the others, with up to four words in a row ([`self_bleu`]): 1 where all are alike.
     pub self_bleu: f64,
     /// Pairs of words that are distinct, of all ([`distinct`]).
@@ -217,6 +225,28 @@ impl Evaluations {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A policy that says nothing has the self-BLEU of the most diverse one.
+    #[test]
+    fn empty_completions_are_counted_beside_their_diversity() {
+        let texts = ["so it goes on", "so it goes on", "", " "].map(str::to_owned).to_vec();
+        let evaluated = Evaluated {
+            outcomes: vec![Outcome::Abstained; texts.len()],
+            lengths: vec![1; texts.len()],
+            texts,
+            group_size: 2,
+            time: Duration::ZERO,
+        };
+        let [alike, empty] = evaluated.diversity().unwrap()[..] else { panic!("two groups") };
+        assert!((alike.self_bleu - 1.0).abs() < 1e-12);
+        assert_eq!((alike.empty, alike.distinct_2), (0.0, 0.5));
+        assert_eq!((empty.empty, empty.self_bleu), (1.0, 0.0));
+        let metrics = evaluated.metrics();
+        assert_eq!(metrics.get("eval_empty"), Some(0.5));
+        assert_eq!(metrics.get("eval_self_bleu"), Some(alike.self_bleu / 2.0));
+        let alone = Evaluated { group_size: 1, ..evaluated };
+        assert_eq!(alone.metrics().get("eval_empty"), None);
+    }
 
     #[test]
     fn the_best_is_remembered_and_patience_ends() {

@@ -122,6 +122,7 @@ impl Metrics {
             let mean = |of: fn(&GroupDiversity) -> f64| {
                 groups.iter().map(of).sum::<f64>() / groups.len() as f64
             };
+            seen.push("empty", mean(|group| group.empty));
             seen.push("self_bleu", mean(|group| group.self_bleu));
             seen.push("distinct_2", mean(|group| group.distinct_2));
         }
