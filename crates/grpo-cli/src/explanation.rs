@@ -103,17 +103,23 @@ pub(crate) struct Unrecorded {
     /// A KL penalty over the whole vocabulary.
     pub(crate) exact_kl: bool,
     pub(crate) entropy_bonus: bool,
+    /// The examples of a combined loss.
+    pub(crate) examples: bool,
+    /// The diversity of a combined loss.
+    pub(crate) diversity: bool,
 }
 
 impl Unrecorded {
     fn is_none(self) -> bool {
-        !self.exact_kl && !self.entropy_bonus
+        self.sentences().next().is_none()
     }
 
     fn sentences(self) -> impl Iterator<Item = String> {
         let pulls = [
             (self.exact_kl, "exact KL penalty (loss.kl_estimator = \"exact\")"),
             (self.entropy_bonus, "entropy bonus (loss.entropy_bonus)"),
+            (self.examples, "cross-entropy of examples (combined.supervised_weight)"),
+            (self.diversity, "diversity of completions (combined.diversity_weight)"),
         ];
         pulls.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| {
             format!("The {name} pulls at the policy too: its pull is not in these numbers.")

@@ -133,8 +133,7 @@ pub(crate) fn examples(
 type OfGroup = (&'static str, fn(&GroupDiversity) -> f64);
 
 /// How different the completions of a prompt are, as a mean over prompts.
-const DIVERSITY: [OfGroup; 3] = [
-    ("empty ones of a prompt's", |group| group.empty),
+const DIVERSITY: [OfGroup; 2] = [
     ("self-BLEU of a prompt's", |group| group.self_bleu),
     ("distinct-2 of a prompt's", |group| group.distinct_2),
 ];

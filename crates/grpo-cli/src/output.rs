@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use flate2::Compression;
@@ -127,10 +128,15 @@ enum Sink {
 impl FileInPlace {
     /// A file that is none of `inputs`, which it would replace.
     pub(crate) fn create_beside(path: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
-        let is_same = |input: &&&Path| matches!((input.canonicalize(), path.canonicalize()), (Ok(a), Ok(b)) if a == b);
+        Self::create_for("-o another file", path, inputs)
+    }
+
+    /// As [`Self::create_beside`], for a file that another option of the command line says; `other` is what to give
+    /// instead, such as `--rejected another file`.
+    pub(crate) fn create_for(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
         anyhow::ensure!(
-            inputs.iter().find(is_same).is_none(),
-            "{} is the input; give -o another file",
+            !inputs.iter().any(|input| is_same_place(input, path)),
+            "{} is the input; give {other}",
             path.display()
         );
         Self::create(path)
@@ -140,11 +146,12 @@ impl FileInPlace {
         let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
         anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
         let is_device = std::fs::metadata(path).is_ok_and(|data| !data.is_file());
-        let temporary = (!is_device).then(|| {
-            path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()))
-        });
-        let file = File::create(temporary.as_deref().unwrap_or(path))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        let (temporary, file) = match is_device {
+            true => File::create(path).map(|file| (None, file)),
+            false => temporary(path, &name.to_string_lossy())
+                .map(|(temporary, file)| (Some(temporary), file)),
+        }
+        .with_context(|| format!("cannot write {}", path.display()))?;
         let file = BufWriter::new(file);
         let sink = if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz")) {
             Sink::Gzip(Box::new(GzEncoder::new(file, Compression::best())))
@@ -175,6 +182,35 @@ impl FileInPlace {
     }
 }
 
+/// A new file beside `path`: no two of them are one, not even of one path.
+fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let temporary = path.with_file_name(format!(".{name}.{}-{number}", std::process::id()));
+        match File::create_new(&temporary) {
+            // Of a process that was killed.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            file => return file.map(|file| (temporary, file)),
+        }
+    }
+}
+
+/// Whether two paths lead to one place, whether or not there is something.
+pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        path.canonicalize().ok().or_else(|| {
+            let path = std::path::absolute(path).ok()?;
+            let folder = path.parent()?.canonicalize().ok()?;
+            Some(folder.join(path.file_name()?))
+        })
+    };
+    match (place(one), place(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => one == other,
+    }
+}
+
 impl Drop for FileInPlace {
     fn drop(&mut self) {
         // After `finish` there is no such file any more; before it, half a file is worth nothing.
@@ -201,6 +237,37 @@ impl Write for FileInPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// They would write into one another, and the second would have no file to give the name to.
+    #[test]
+    fn two_files_of_one_path_are_two_until_they_are_finished() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jsonl");
+        let mut files = [(); 2].map(|()| FileInPlace::create(&path).unwrap());
+        for (file, text) in files.iter_mut().zip(["the first\n", "2\n"]) {
+            file.write_all(text.as_bytes()).unwrap();
+        }
+        for (file, text) in files.into_iter().zip(["the first\n", "2\n"]) {
+            file.finish().unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn paths_lead_to_one_place_however_they_are_spelled() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir(at("a")).unwrap();
+        std::os::unix::fs::symlink(at("a"), at("b")).unwrap();
+        assert!(is_same_place(&at("a/x"), &at("./a/../b/x")));
+        assert!(!is_same_place(&at("a/x"), &at("x")) && !is_same_place(&at("a/x"), &at("a/y")));
+        std::fs::write(at("x"), "").unwrap();
+        std::os::unix::fs::symlink(at("x"), at("y")).unwrap();
+        assert!(is_same_place(&at("x"), &at("y")));
+        // Nowhere.
+        assert!(is_same_place(&at("none/x"), &at("none/x")));
+    }
 
     #[test]
     fn a_long_text_is_cut_at_its_beginning() {

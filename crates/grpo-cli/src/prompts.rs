@@ -15,7 +15,6 @@ use grpo_train::unconditional_prompts;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::config::Origin;
 use crate::infill::{PassageSection, checked};
 use crate::models::Loaded;
 
@@ -38,8 +37,8 @@ pub(crate) struct PromptSection {
 
 impl PromptSection {
     /// Looks at what can be wrong before anything is read.
-    pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
-        check_replies(self.replies.as_ref(), self.thinking, origin)
+    pub(crate) fn check(&self) -> Result<(), DataError> {
+        self.replies.as_ref().map_or(Ok(()), |template| template.check(self.thinking))
     }
 
     /// The same of another file.
@@ -73,23 +72,6 @@ impl PromptSection {
         let report = format!("{}: {report}", file.display());
         Ok(ReadExamples { examples: examples.train, report, files })
     }
-}
-
-/// Looks at what can be wrong with the section `[data]` of tweets and replies.
-pub(crate) fn check_replies(
-    replies: Option<&ReplyTemplate>,
-    thinking: Option<bool>,
-    origin: &Origin,
-) -> anyhow::Result<()> {
-    let Some(template) = replies else { return Ok(()) };
-    // The replies of the data have no thoughts in front of them: a training on them would unlearn to think where it is
-    // asked for, and rewards would judge the thoughts.
-    anyhow::ensure!(
-        thinking != Some(true),
-        "{}data.thinking = true asks for thoughts in front of a reply, and those of [data.replies] have none; leave it out",
-        origin.place("data.thinking")
-    );
-    Ok(template.check()?)
 }
 
 /// The examples that go with prompts.
@@ -159,7 +141,7 @@ impl Prompts {
         let read = Read::new(data, codec, longest);
         let too_long = match &read {
             Err(DataError::NoRecords { report, .. }) => report.too_long_count > 0,
-            Err(DataError::NoUsablePairs { .. }) => true,
+            Err(DataError::NoUsablePairs { too_long, .. }) => *too_long > 0,
             _ => false,
         };
         let read = match too_long && data.max_prompt_tokens.is_none() {

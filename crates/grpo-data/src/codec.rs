@@ -286,6 +286,22 @@ impl Codec {
         self.known(ids)
     }
 
+    /// The first special token of the tokenizer that is written in `text`, or mark that begins, ends or pads one; see
+    /// [`TextTokenizer::special_token_in`]. Other codecs have none that can be written.
+    ///
+    /// # Errors
+    /// What the tokenizer refuses.
+    pub fn special_token_in(&self, text: &str) -> Result<Option<&str>, DataError> {
+        match &self.tokens {
+            Tokens::Text { tokenizer, .. } => {
+                let SpecialIds { bos, eos, pad, .. } = &self.special;
+                let marks: Vec<u32> = eos.iter().chain(bos).chain(pad).copied().collect();
+                tokenizer.special_token_in(text, &marks)
+            }
+            Tokens::Smiles(_) | Tokens::Characters(_) | Tokens::Ids => Ok(None),
+        }
+    }
+
     /// The text of ids, without marks at its ends; the ids with spaces between them where no file says what they
     /// are.
     pub fn decode(&self, ids: &[u32]) -> String {

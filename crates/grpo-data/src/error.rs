@@ -466,7 +466,7 @@ pub enum DataError {
     },
     /// Fewer tweets than parts to put them in.
     #[error(
-        "{found} tweets cannot be split into {parts} parts, as all replies to a tweet stay together; give at least {parts} tweets"
+        "{found} tweets with different texts cannot be split into {parts} parts, as all replies to a tweet stay together; give at least {parts} tweets"
     )]
     FewTweets {
         /// Tweets.
@@ -477,11 +477,13 @@ pub enum DataError {
     /// A text that cannot be compared with others.
     #[error(transparent)]
     NoVector(EmbedError),
-    /// Pairs of a file, and none of them short enough.
+    /// Pairs of a file, and none of them short enough and of text alone.
     #[error("no pair of `{path}` can be used: {report}")]
     NoUsablePairs {
         /// The path as it was given.
         path: PathBuf,
+        /// How many were too long.
+        too_long: usize,
         /// What was read and left out.
         report: String,
     },

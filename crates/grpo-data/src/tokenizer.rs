@@ -20,7 +20,14 @@ pub struct TextTokenizer {
     len: usize,
     /// The beginning of a text is a token of its own kind (`▁` of Llama 2), which a text behind another has not.
     marks_beginning: bool,
+    /// The tokens that were added to those of the vocabulary.
+    added: Vec<AddedToken>,
+    /// Ids of what the tokenizer has no token for: `<unk>`, where it has one.
+    unknown: Vec<u32>,
 }
+
+/// A character without a meaning, which no tokenizer has a token for.
+const UNKNOWN: &str = "\u{e000}";
 
 /// What a text stands behind where its own beginning is not to be marked.
 const ANCHOR: &str = "\n";
@@ -47,9 +54,9 @@ impl TextTokenizer {
             // The same text would have other ids each time, from a generator that is not ours.
             return Err(bad(format!("its `model.dropout` is {dropout}, which must be null")));
         }
-        for AddedToken { id, content } in added_tokens {
+        for AddedToken { id, content, .. } in &added_tokens {
             // The crate numbers added tokens on from the vocabulary and only logs where the file differs.
-            if let Some(read) = inner.token_to_id(&content).filter(|read| *read != id) {
+            if let Some(read) = inner.token_to_id(content).filter(|read| read != id) {
                 let fault =
                     format!("it gives `{content}` the id {id}, which would be read as {read}");
                 return Err(bad(fault));
@@ -58,7 +65,9 @@ impl TextTokenizer {
         let largest = inner.get_vocab(true).into_values().max();
         let largest = largest.ok_or_else(|| bad("it has no tokens".to_owned()))?;
         let (len, path) = (largest as usize + 1, path.into());
-        let mut tokenizer = Self { inner, path, len, marks_beginning: false };
+        let (added, unknown) = (added_tokens, Vec::new());
+        let mut tokenizer = Self { inner, path, len, marks_beginning: false, added, unknown };
+        tokenizer.unknown = tokenizer.encode(UNKNOWN).unwrap_or_default();
         let [alone, behind] = [tokenizer.encode("x"), tokenizer.behind_anchor("x")];
         tokenizer.marks_beginning = matches!((alone, behind), (Ok(a), Ok(b)) if a != b);
         Ok(tokenizer)
@@ -107,6 +116,23 @@ impl TextTokenizer {
                     .to_owned(),
             }),
         }
+    }
+
+    /// The first special token that `text` becomes when it is encoded, or that is written in it: in a text of somebody
+    /// else it would be a sign to the model, such as the end of a turn. The token for what the tokenizer does not know is
+    /// one only where it is written out. An added token among `marks` counts as special, whatever `tokenizer.json` says.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn special_token_in(&self, text: &str, marks: &[u32]) -> Result<Option<&str>, DataError> {
+        let ids = self.encode(text)?;
+        let is_in = |token: &AddedToken| match self.unknown.contains(&token.id) {
+            true => text.contains(&token.content),
+            false => ids.contains(&token.id),
+        };
+        let mut special =
+            self.added.iter().filter(|token| token.special || marks.contains(&token.id));
+        Ok(special.find(|token| is_in(token)).map(|token| token.content.as_str()))
     }
 
     /// The text of `ids` without special tokens. Ids that the tokenizer lacks are skipped, and bytes
@@ -158,10 +184,12 @@ struct AddedTokens {
     added_tokens: Vec<AddedToken>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 struct AddedToken {
     id: u32,
     content: String,
+    #[serde(default)]
+    special: bool,
 }
 
 fn added_tokens(text: &str) -> Result<Vec<AddedToken>, serde_json::Error> {

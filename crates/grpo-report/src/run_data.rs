@@ -48,8 +48,14 @@ impl RunData {
             folder.read_config()?.parse().map_err(|error: toml::de::Error| {
                 ReportError::Config { path: config_path.clone(), reason: one_line(error.message()) }
             })?;
-        if config.contains_key("pretrain") {
-            return Err(ReportError::NotATraining { path: path.to_owned() });
+        let of_others = [
+            ("pretrain", "pretrain"),
+            ("masked_lm", "pretrain"),
+            ("judge", "train-judge"),
+            ("training", "train-engagement"),
+        ];
+        if let Some((_, command)) = of_others.iter().find(|(key, _)| config.contains_key(*key)) {
+            return Err(ReportError::NotATraining { path: path.to_owned(), command });
         }
         let criteria = match config.get("success") {
             None => SuccessCriteria::default(),

@@ -7,7 +7,7 @@ use grpo_data::{Completion, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Outcome, Reward, RewardRunner, Sample};
 use grpo_rollout::{Sampler, StepKey};
-use grpo_text::{distinct, self_bleu};
+use grpo_text::{distinct, self_bleu, words};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
@@ -165,14 +165,15 @@ impl Evaluated {
     pub fn diversity(&self) -> Option<Vec<GroupDiversity>> {
         let of = |texts: &[String]| {
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            let empty = texts.iter().filter(|text| text.trim().is_empty()).count();
-            GroupDiversity {
-                empty: empty as f64 / texts.len() as f64,
-                self_bleu: self_bleu(&texts, 4),
-                distinct_2: distinct(&texts, 2),
-            }
+            GroupDiversity { self_bleu: self_bleu(&texts, 4), distinct_2: distinct(&texts, 2) }
         };
         (self.group_size > 1).then(|| self.texts.chunks(self.group_size).map(of).collect())
+    }
+
+    /// Part of the completions that have no word: what is empty is unlike nothing, and so looks diverse.
+    pub fn empty(&self) -> f64 {
+        let empty = self.texts.iter().filter(|text| words(text).next().is_none()).count();
+        empty as f64 / self.texts.len() as f64
     }
 
     /// The metrics of a step's completions, with `eval_` in front.
@@ -184,9 +185,6 @@ impl Evaluated {
 /// How different completions of one prompt are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupDiversity {
-    /// Share of completions of nothing but space: self-BLEU counts them as unlike all others, and so says something only
-    /// beside this.
-    pub empty: f64,
     /// Mean BLEU of each against the others, with up to four words in a row ([`self_bleu`]): 1 where all are alike.
     pub self_bleu: f64,
     /// Pairs of words that are distinct, of all ([`distinct`]).
@@ -239,8 +237,7 @@ mod tests {
         };
         let [alike, empty] = evaluated.diversity().unwrap()[..] else { panic!("two groups") };
         assert!((alike.self_bleu - 1.0).abs() < 1e-12);
-        assert_eq!((alike.empty, alike.distinct_2), (0.0, 0.5));
-        assert_eq!((empty.empty, empty.self_bleu), (1.0, 0.0));
+        assert_eq!((alike.distinct_2, empty.self_bleu), (0.5, 0.0));
         let metrics = evaluated.metrics();
         assert_eq!(metrics.get("eval_empty"), Some(0.5));
         assert_eq!(metrics.get("eval_self_bleu"), Some(alike.self_bleu / 2.0));

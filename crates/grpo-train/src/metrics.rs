@@ -122,9 +122,9 @@ impl Metrics {
             let mean = |of: fn(&GroupDiversity) -> f64| {
                 groups.iter().map(of).sum::<f64>() / groups.len() as f64
             };
-            seen.push("empty", mean(|group| group.empty));
             seen.push("self_bleu", mean(|group| group.self_bleu));
             seen.push("distinct_2", mean(|group| group.distinct_2));
+            seen.push("empty", evaluated.empty());
         }
         let named = seen.values.into_iter().map(|(name, value)| (format!("eval_{name}"), value));
         let mut metrics = Self { values: named.collect(), possible: Vec::new() };

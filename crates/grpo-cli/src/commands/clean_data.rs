@@ -14,7 +14,7 @@ use grpo_rewards::EmbedderConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::output::{FileInPlace, say};
+use crate::output::{FileInPlace, is_same_place, say};
 use crate::{config, device};
 
 #[derive(Debug, Args)]
@@ -76,8 +76,9 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
             path.display()
         );
     }
+    let rejected_path = arguments.rejected.as_deref();
     anyhow::ensure!(
-        arguments.rejected.as_ref() != Some(&arguments.output),
+        !rejected_path.is_some_and(|rejected| is_same_place(rejected, &arguments.output)),
         "--output and --rejected are both {}; name two files",
         arguments.output.display()
     );
@@ -97,29 +98,50 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     let embedder = file.embedder.build(&device::device())?;
     let pairs = std::mem::take(&mut read.pairs);
     let lines = pairs.len();
+    // Many pairs take a while.
+    tell_read(arguments, &read, lines);
     let cleaned = plan.run(pairs, &*embedder)?;
+    anyhow::ensure!(
+        !cleaned.pairs.is_empty(),
+        "no pair of {} is left: {lines} went, by {}; change these rules with --config, or leave steps out with --skip",
+        arguments.input.display(),
+        commonest(&cleaned)
+    );
 
     let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
     let kept = cleaned.pairs.iter().map(|pair| {
         let mut object = pair.object();
-        object.insert("validation".to_owned(), json!({ "valid": true, "reasons": [] }));
+        // Nothing is called valid that nobody looked at.
+        if plan.validation.is_some() {
+            object.insert("validation".to_owned(), json!({ "valid": true, "reasons": [] }));
+        }
         Value::Object(object)
     });
-    let mut files = vec![written(&arguments.output, &inputs, kept)?];
+    let mut files = vec![written("-o another file", &arguments.output, &inputs, kept)?];
     if let Some(path) = &arguments.rejected {
-        files.push(written(path, &inputs, rejected(&read, &cleaned).into_iter())?);
+        let rejected = rejected(&read, &cleaned).into_iter();
+        files.push(written("--rejected another file", path, &inputs, rejected)?);
     }
     files.into_iter().try_for_each(FileInPlace::finish)?;
-    tell(arguments, &read, &cleaned, lines);
+    tell(arguments, &cleaned);
     Ok(())
 }
 
+/// Rules by which pairs went, the commonest first.
+fn commonest(cleaned: &CleanedPairs) -> String {
+    let mut reasons: Vec<(String, u64)> = cleaned.report().rejection_reasons.into_iter().collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let named = reasons.iter().take(3).map(|(rule, count)| format!("{rule} ({count})"));
+    named.collect::<Vec<_>>().join(", ")
+}
+
 fn written(
+    other: &str,
     path: &Path,
     inputs: &[&Path],
     objects: impl Iterator<Item = Value>,
 ) -> anyhow::Result<FileInPlace> {
-    let mut file = FileInPlace::create_beside(path, inputs)?;
+    let mut file = FileInPlace::create_for(other, path, inputs)?;
     for object in objects {
         writeln!(file, "{object}").with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -156,8 +178,7 @@ fn rejected(read: &PairFile, cleaned: &CleanedPairs) -> Vec<Value> {
     lines.into_values().collect()
 }
 
-fn tell(arguments: &CleanDataArguments, read: &PairFile, cleaned: &CleanedPairs, pairs: usize) {
-    let report = cleaned.report();
+fn tell_read(arguments: &CleanDataArguments, read: &PairFile, pairs: usize) {
     let path = arguments.input.display();
     say(format_args!("{path}: {pairs} pairs, {} lines that are none", read.skipped.len()));
     for line in read.skipped.iter().take(MOST_LINES) {
@@ -167,6 +188,10 @@ fn tell(arguments: &CleanDataArguments, read: &PairFile, cleaned: &CleanedPairs,
         let more = read.skipped.len() - MOST_LINES;
         say(format_args!("  and {more} more (--rejected writes all of them)"));
     }
+}
+
+fn tell(arguments: &CleanDataArguments, cleaned: &CleanedPairs) {
+    let report = cleaned.report();
     say(format_args!(
         "kept         {} of {} ({:.1} %)",
         report.valid, report.total, report.valid_percentage

@@ -47,7 +47,10 @@ pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
 /// What the loss has that no record shows.
 fn unrecorded(file: &TrainFile) -> anyhow::Result<Unrecorded> {
     let loss = file.loss.resolve()?;
+    let combined = file.combined.as_ref();
     Ok(Unrecorded {
+        examples: combined.is_some_and(|combined| combined.supervised_weight > 0.0),
+        diversity: combined.is_some_and(|combined| combined.diversity_weight > 0.0),
         exact_kl: loss.kl.in_loss() && loss.kl.estimator == KlEstimator::Exact,
         entropy_bonus: loss.entropy_bonus.is_some(),
     })

@@ -1,6 +1,6 @@
 //! `grpo split-data`: tweets and replies for the supervised phase and for the GRPO phase.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -10,9 +10,10 @@ use grpo_data::{
     read_pairs, split_phases,
 };
 use grpo_report::{Scores, distributions};
+use grpo_run::DataFile;
 use serde::Serialize;
 
-use crate::output::{FileInPlace, say};
+use crate::output::{FileInPlace, is_same_place, say};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
@@ -49,7 +50,8 @@ struct StatisticsFile<'a> {
     #[serde(flatten)]
     statistics: &'a PhaseStatistics,
     input: &'a Path,
-    files: &'a [PathBuf],
+    /// What was read, with its bytes and SHA-256.
+    files: Vec<InputFile>,
     split_ratio: f64,
     seed: u64,
     pairs: usize,
@@ -58,6 +60,13 @@ struct StatisticsFile<'a> {
     skipped: &'a [SkippedLine],
     /// Pairs that stand in the input before; they are kept, in the phase of the first.
     duplicates: Vec<Duplicate>,
+}
+
+#[derive(Serialize)]
+struct InputFile {
+    path: PathBuf,
+    bytes: u64,
+    sha256: String,
 }
 
 #[derive(Serialize)]
@@ -70,6 +79,12 @@ struct Duplicate {
 
 pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     let folder = &arguments.output_dir;
+    // Read as a folder again, it would have each pair twice.
+    anyhow::ensure!(
+        !(arguments.input.is_dir() && is_same_place(&arguments.input, folder)),
+        "{} is the input; give --output-dir another folder",
+        folder.display()
+    );
     for name in [PHASE1, PHASE2, STATISTICS, DRAWING] {
         let path = folder.join(name);
         anyhow::ensure!(
@@ -88,7 +103,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     let file = StatisticsFile {
         statistics: &statistics,
         input: &arguments.input,
-        files: &read.files,
+        files: read.files.iter().map(|path| input_file(path)).collect::<Result<_, _>>()?,
         split_ratio: arguments.split_ratio,
         seed: arguments.seed,
         pairs: read.pairs.len(),
@@ -113,23 +128,45 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         (DRAWING, drawing),
         (STATISTICS, json),
     ];
-    write(folder, &contents, &read.files)?;
+    let files = complete(folder, &contents, &read.files)?;
+    name_all(&folder.join(STATISTICS), files)?;
     tell(&statistics);
     say(format_args!("written      {}", folder.display()));
     Ok(())
 }
 
-/// All of the files, or none: they take their names when the last of them is complete.
-fn write(folder: &Path, contents: &[(&str, String)], inputs: &[PathBuf]) -> anyhow::Result<()> {
+fn input_file(path: &Path) -> anyhow::Result<InputFile> {
+    let DataFile { path, bytes, sha256, .. } = DataFile::measure("pairs", path)?;
+    Ok(InputFile { path, bytes, sha256 })
+}
+
+/// All of the files, complete but without their names.
+fn complete(
+    folder: &Path,
+    contents: &[(&str, String)],
+    inputs: &[PathBuf],
+) -> anyhow::Result<Vec<FileInPlace>> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
     let mut files = Vec::new();
     for (name, content) in contents {
         let path = folder.join(name);
-        let mut file = FileInPlace::create_beside(&path, &inputs)?;
+        let mut file = FileInPlace::create_for("--output-dir another folder", &path, &inputs)?;
         let written = file.write_all(content.as_bytes()).and_then(|()| file.flush());
         written.with_context(|| format!("cannot write {}", path.display()))?;
         files.push(file);
+    }
+    Ok(files)
+}
+
+/// Gives all of the files their names, after the statistics of an earlier split are gone: where one cannot be named,
+/// nothing vouches for those of two splits side by side.
+fn name_all(statistics: &Path, files: Vec<FileInPlace>) -> anyhow::Result<()> {
+    match std::fs::remove_file(statistics) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot replace {}", statistics.display()));
+        }
+        _ => {}
     }
     files.into_iter().try_for_each(FileInPlace::finish)
 }
@@ -201,4 +238,29 @@ fn tell(statistics: &PhaseStatistics) {
         Some(format!("{name} {statistic:.4} (p = {p_value:.3})"))
     });
     say(format_args!("alike?       {}", said.collect::<Vec<_>>().join(", ")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Under --force the statistics of the earlier split would say of a mixture that it is one.
+    #[test]
+    fn a_split_that_is_not_named_whole_has_no_statistics() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in [PHASE1, PHASE2, STATISTICS] {
+            std::fs::write(at(name), "old").unwrap();
+        }
+        let contents = [PHASE1, PHASE2, STATISTICS].map(|name| (name, "new".to_owned()));
+        let files = complete(folder.path(), &contents, &[]).unwrap();
+        std::fs::remove_file(at(PHASE2)).unwrap();
+        std::fs::create_dir(at(PHASE2)).unwrap();
+        let error = name_all(&at(STATISTICS), files).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write "), "{error}");
+        assert!(!at(STATISTICS).exists());
+        std::fs::remove_dir(at(PHASE2)).unwrap();
+        name_all(&at(STATISTICS), complete(folder.path(), &contents, &[]).unwrap()).unwrap();
+        assert_eq!(std::fs::read_to_string(at(STATISTICS)).unwrap(), "new");
+    }
 }

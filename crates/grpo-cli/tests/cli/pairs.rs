@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use grpo_data::{PairRecord, PhaseStatistics, read_pairs};
+use grpo_run::sha256_of_file;
 use serde_json::{Value, json};
 
 use crate::support::Place;
@@ -77,6 +78,10 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
         ["input", "files", "split_ratio", "seed", "pairs", "tweets", "skipped", "duplicates"];
     let rest = file.as_object_mut().unwrap();
     let told: Vec<Value> = told.iter().map(|key| rest.shift_remove(*key).unwrap()).collect();
+    let bytes = text.len();
+    assert_eq!((&told[1][0]["path"], &told[1][0]["bytes"]), (&json!("pairs.jsonl"), &json!(bytes)));
+    let sha256 = sha256_of_file(&place.path("pairs.jsonl")).unwrap();
+    assert_eq!(told[1][0]["sha256"], json!(sha256));
     assert_eq!(told[2..6], [json!(0.5), json!(42), json!(one.len() + other.len()), json!(120)]);
     let refs = |pairs: &'static [PairRecord]| pairs.iter().collect::<Vec<_>>();
     let again = PhaseStatistics::of(&refs(one.leak()), &refs(other.leak()));
@@ -158,7 +163,7 @@ fn a_split_that_cannot_be_leaves_nothing_behind() {
     check(&["missing.jsonl"], "`missing.jsonl` does not exist; check the path");
     check(
         &["one.jsonl"],
-        "1 tweets cannot be split into 2 parts, as all replies to a tweet stay together; give at least 2 tweets",
+        "1 tweets with different texts cannot be split into 2 parts, as all replies to a tweet stay together; give at least 2 tweets",
     );
     check(
         &["pairs.jsonl", "--split-ratio", "1"],
@@ -172,8 +177,13 @@ fn a_split_that_cannot_be_leaves_nothing_behind() {
     place.write("train_phase2_grpo.jsonl", lines(&pairs()));
     check(
         &["train_phase2_grpo.jsonl", "--output-dir", ".", "--force"],
-        "./train_phase2_grpo.jsonl is the input; give -o another file",
+        "./train_phase2_grpo.jsonl is the input; give --output-dir another folder",
     );
+    // A folder of pairs that a split is written into has each pair twice.
+    std::fs::create_dir(place.path("in")).unwrap();
+    place.write("in/pairs.jsonl", lines(&pairs()));
+    check(&["in", "--output-dir", "./in/"], "./in/ is the input; give --output-dir another folder");
+    assert_eq!(std::fs::read_dir(place.path("in")).unwrap().count(), 1);
 }
 
 /// A pair that the rules of a cleaning like.
@@ -241,12 +251,78 @@ fn a_cleaning_says_of_every_line_that_goes_why() {
     place.write("rules.toml", "[validation]\nmin_likes = 100\n");
     let mut with_rules = vec!["--config", "rules.toml", "--force"];
     with_rules.splice(0..0, arguments);
-    let ended = place.succeed(&with_rules);
-    assert!(ended.stdout.contains("kept         0 of 4"), "{}", ended.stdout);
+    // An empty file would be an error of the next command; what was there stays.
+    place.refuse(
+        &with_rules,
+        "no pair of pairs.jsonl is left: 4 went, by likes (4), content_words (1), length (1); change these rules with --config, or leave steps out with --skip",
+    );
+    assert_eq!(objects(&place.read("clean.jsonl")).len(), 2);
     place.write("rules.toml", "[validation]\nmin_like = 1\n");
     let ended = place.run(&with_rules);
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("min_like"), "{}", ended.stderr);
+}
+
+/// Both files had one temporary name, and one was written into the other.
+#[test]
+fn a_cleaning_writes_two_files_or_none() {
+    let place = Place::new();
+    place.write("pairs.jsonl", lines(&[good(1, "yes", 5)]));
+    std::fs::create_dir(place.path("a")).unwrap();
+    std::os::unix::fs::symlink("a", place.path("b")).unwrap();
+    for (output, rejected) in [("same", "./same"), ("a/same", "b/same"), ("a/../same", "same")] {
+        let words = format!("--output and --rejected are both {output}; name two files");
+        place.refuse(
+            &["clean-data", "--input", "pairs.jsonl", "-o", output, "--rejected", rejected],
+            &words,
+        );
+    }
+    place.refuse(
+        &[
+            "clean-data",
+            "--input",
+            "pairs.jsonl",
+            "-o",
+            "out",
+            "--rejected",
+            "b/../pairs.jsonl",
+            "--force",
+            "--skip",
+            "filter",
+            "--skip",
+            "validation",
+        ],
+        "b/../pairs.jsonl is the input; give --rejected another file",
+    );
+    assert_eq!(std::fs::read_dir(place.path("a")).unwrap().count(), 0);
+    let names = std::fs::read_dir(place.path(".")).unwrap();
+    let names: BTreeSet<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["a", "b", "pairs.jsonl"].map(Into::into).into());
+}
+
+#[test]
+fn a_cleaning_says_no_more_than_it_looked_at() {
+    let place = Place::new();
+    let mut own = good(1, "A reply that nobody looked at, as it stands here.", 5);
+    own["validation"] = json!("mine");
+    let mut bare = good(2, "Another reply that nobody looked at, and of nobody.", 5);
+    for key in ["reply_likes", "reply_author"] {
+        bare.as_object_mut().unwrap().remove(key);
+    }
+    place.write("pairs.jsonl", lines(&[own.clone(), bare.clone()]));
+    let arguments = ["clean-data", "--input", "pairs.jsonl", "--skip", "cleaning"];
+    let to = |name: &'static str, more: &[&'static str]| {
+        place.succeed(&[&arguments[..], &["-o", name], more].concat());
+        objects(&place.read(name))
+    };
+    // Likes of the tweet are in none of them.
+    let kept = to("kept.jsonl", &["--skip", "validation"]);
+    for (kept, mut given) in kept.iter().zip([own, bare]) {
+        let id = given["tweet_id"].to_string();
+        given["tweet_id"] = json!(id);
+        assert_eq!(json!(kept), given);
+    }
+    assert_eq!(kept.len(), 2);
 }
 
 const PRETRAIN: &str = r#"run = "run"

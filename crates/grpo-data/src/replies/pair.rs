@@ -7,6 +7,9 @@ use serde_json::{Map, Number, Value};
 use super::PairFault;
 use crate::error::described;
 
+/// Who replied, where nobody says.
+const UNKNOWN: &str = "unknown";
+
 /// A tweet and one reply to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PairRecord {
@@ -16,14 +19,14 @@ pub struct PairRecord {
     pub tweet: String,
     /// The reply's text.
     pub reply: String,
-    /// Likes of the reply; 0 where the record does not say.
-    pub reply_likes: u64,
-    /// Who replied; `unknown` where the record does not say.
-    pub reply_author: String,
+    /// Likes of the reply; [`PairRecord::reply_likes`] has the number to use where the record does not say.
+    pub reply_likes: Option<u64>,
+    /// Who replied; see [`PairRecord::reply_author`].
+    pub reply_author: Option<String>,
     /// Who wrote the tweet.
     pub tweet_author: Option<String>,
-    /// Likes of the tweet; 1 where the record does not say.
-    pub tweet_likes: u64,
+    /// Likes of the tweet; see [`PairRecord::tweet_likes`].
+    pub tweet_likes: Option<u64>,
     /// How often the tweet was passed on.
     pub tweet_retweets: Option<u64>,
     /// When the tweet was written, as the record says it.
@@ -49,7 +52,27 @@ pub struct PairRecord {
 impl PairRecord {
     /// The engagement score: likes of the reply for each like of the tweet.
     pub fn engagement(&self) -> f64 {
-        self.reply_likes as f64 / self.tweet_likes.max(1) as f64
+        self.reply_likes() as f64 / self.tweet_likes().max(1) as f64
+    }
+
+    /// Likes of the reply; 0 where the record does not say.
+    pub fn reply_likes(&self) -> u64 {
+        self.reply_likes.unwrap_or(0)
+    }
+
+    /// Likes of the tweet; 1 where the record does not say.
+    pub fn tweet_likes(&self) -> u64 {
+        self.tweet_likes.unwrap_or(1)
+    }
+
+    /// Who replied; `unknown` where the record does not say.
+    pub fn reply_author(&self) -> &str {
+        self.reply_author.as_deref().unwrap_or(UNKNOWN)
+    }
+
+    /// Who replied, where that is known: a record may say `unknown` too.
+    pub(super) fn known_author(&self) -> Option<&str> {
+        self.reply_author.as_deref().filter(|author| *author != UNKNOWN)
     }
 
     /// The record of the keys of a line or row.
@@ -63,10 +86,10 @@ impl PairRecord {
             tweet_id: keys.needed("tweet_id", Keys::word)?,
             tweet: keys.needed("tweet", Keys::text)?,
             reply: keys.needed("reply", Keys::text)?,
-            reply_likes: keys.count("reply_likes")?.unwrap_or(0),
-            reply_author: keys.word("reply_author")?.unwrap_or_else(|| "unknown".to_owned()),
+            reply_likes: keys.count("reply_likes")?,
+            reply_author: keys.word("reply_author")?,
             tweet_author: keys.word("tweet_author")?,
-            tweet_likes: keys.count("tweet_likes")?.unwrap_or(1),
+            tweet_likes: keys.count("tweet_likes")?,
             tweet_retweets: keys.count("tweet_retweets")?,
             tweet_created_at: keys.word("tweet_created_at")?,
             reply_id: keys.word("reply_id")?,
@@ -88,16 +111,17 @@ impl PairRecord {
         Ok(record)
     }
 
-    /// The record as an object of one line: the keys of [`PairRecord`] that it has, then the others.
+    /// The record as an object of one line: the keys of [`PairRecord`] that it has, then the others. What the record did
+    /// not say is not in it.
     pub fn object(&self) -> Map<String, Value> {
         let known: [(&str, Option<Value>); 14] = [
             ("tweet_id", Some(self.tweet_id.as_str().into())),
             ("tweet", Some(self.tweet.as_str().into())),
             ("reply", Some(self.reply.as_str().into())),
-            ("reply_likes", Some(self.reply_likes.into())),
-            ("reply_author", Some(self.reply_author.as_str().into())),
+            ("reply_likes", self.reply_likes.map(Value::from)),
+            ("reply_author", self.reply_author.as_deref().map(Value::from)),
             ("tweet_author", self.tweet_author.as_deref().map(Value::from)),
-            ("tweet_likes", Some(self.tweet_likes.into())),
+            ("tweet_likes", self.tweet_likes.map(Value::from)),
             ("tweet_retweets", self.tweet_retweets.map(Value::from)),
             ("tweet_created_at", self.tweet_created_at.as_deref().map(Value::from)),
             ("reply_id", self.reply_id.as_deref().map(Value::from)),

@@ -1,6 +1,6 @@
 //! Reading pairs: every line that is one, and of every other line why it is none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -90,6 +90,14 @@ pub enum PairFault {
         expected: &'static str,
         /// What stands there, in words.
         found: String,
+    },
+    /// A token of the tokenizer that is a sign to the model, written out in a text: it would end a turn, or begin one.
+    #[error("`{key}` has the special token {token:?}")]
+    SpecialToken {
+        /// The key.
+        key: &'static str,
+        /// The token.
+        token: String,
     },
     /// One id for two tweets.
     #[error("the tweet {tweet_id} has another text on line {line} of {file}", file = .file.display())]
@@ -203,7 +211,7 @@ impl PairFile {
 
     /// Different tweets.
     pub fn tweets(&self) -> usize {
-        super::split::tweets(&self.pairs)
+        self.pairs.iter().map(|pair| &pair.tweet_id).collect::<BTreeSet<_>>().len()
     }
 
     /// Pairs whose tweet and reply stand in front of them already, each with the place of the first, as places in

@@ -75,16 +75,10 @@ pub fn split_by_tweet(
         let parts = fractions.iter().filter(|fraction| **fraction > 0.0).count();
         return Err(DataError::FewTweets { found: 0, parts });
     }
-    let likes = |pair: &PairRecord| pair.reply_likes as f64;
+    let likes = |pair: &PairRecord| pair.reply_likes() as f64;
     let quartiles = Quartiles::merged(pairs.iter().map(likes).collect());
     let strata: Vec<usize> = pairs.iter().map(|pair| quartiles.stratum(likes(pair))).collect();
     let parts = assign(pairs, &strata, &fractions, seed)?;
     let of = |part: usize| (0..pairs.len()).filter(|place| parts[*place] == part).collect();
     Ok(PairSplit { train: of(0), validation: of(1), test: of(2) })
-}
-
-/// How many tweets there are.
-pub(super) fn tweets(pairs: &[PairRecord]) -> usize {
-    let ids: std::collections::BTreeSet<_> = pairs.iter().map(|pair| &pair.tweet_id).collect();
-    ids.len()
 }

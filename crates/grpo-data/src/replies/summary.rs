@@ -70,8 +70,8 @@ impl PairSummary {
         Self {
             examples: pairs.len(),
             tweets: pairs.iter().map(|pair| &pair.tweet_id).collect::<BTreeSet<_>>().len(),
-            authors: pairs.iter().map(|pair| &pair.reply_author).collect::<BTreeSet<_>>().len(),
-            likes: Spread::of(pairs.iter().map(|pair| pair.reply_likes as f64).collect()),
+            authors: pairs.iter().map(|pair| pair.reply_author()).collect::<BTreeSet<_>>().len(),
+            likes: Spread::of(pairs.iter().map(|pair| pair.reply_likes() as f64).collect()),
             tweet_characters: mean(|pair| pair.tweet.chars().count()),
             reply_characters: mean(|pair| pair.reply.chars().count()),
         }

@@ -19,19 +19,24 @@ impl Default for ReplyTemplate {
 }
 
 impl ReplyTemplate {
-    /// Looks for an instruction that says nothing.
+    /// Looks for an instruction that says nothing, and at the chat template's switch for thinking: no reply of a file has
+    /// thoughts in front of it, so that behind a prompt that asks for them a model would learn not to think.
     ///
     /// # Errors
-    /// The instruction is empty.
-    pub fn check(&self) -> Result<(), DataError> {
-        match self.instruction.trim().is_empty() {
-            true => Err(DataError::Setting {
-                key: "data.replies.instruction".to_owned(),
-                found: "empty".to_owned(),
-                expected: "a sentence that says what to write",
-            }),
-            false => Ok(()),
+    /// The instruction is empty, or `thinking` is on.
+    pub fn check(&self, thinking: Option<bool>) -> Result<(), DataError> {
+        let setting = |key: &str, found: &str, expected| {
+            Err(DataError::Setting { key: key.to_owned(), found: found.to_owned(), expected })
+        };
+        if self.instruction.trim().is_empty() {
+            let expected = "a sentence that says what to write";
+            return setting("data.replies.instruction", "empty", expected);
         }
+        if thinking == Some(true) {
+            let expected = "false, or nothing, with data.replies: replies have no thoughts";
+            return setting("data.thinking", "true", expected);
+        }
+        Ok(())
     }
 
     /// What a reply to `tweet` follows, for the model's chat template.

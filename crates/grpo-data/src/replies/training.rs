@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::{
-    PairFile, PairRecord, PairSummary, ReplyTemplate, SplitFractions, read_pairs, split_by_tweet,
+    PairFault, PairFile, PairRecord, PairSummary, ReplyTemplate, SkippedLine, SplitFractions,
+    read_pairs, split_by_tweet,
 };
 use crate::{ChatOptions, Codec, CompletionSource, DataError, Example, Examples, Prompt};
 
@@ -41,6 +42,8 @@ pub struct ReplyExamples {
 pub struct PairReport {
     /// Pairs and tweets that were read, and lines that are none.
     pub read: String,
+    /// What was left out because a special token of the tokenizer is written in it.
+    pub special: Vec<SkippedLine>,
     /// What was left out because of its length, as `file:line: tokens`.
     pub too_long: Vec<String>,
     /// The most tokens that were allowed.
@@ -54,6 +57,24 @@ impl PairReport {
         Self { read: read.to_string(), longest, ..Self::default() }
     }
 
+    /// Counts a text with a special token; says whether it has none. Encoded it would be a sign to the model: a tweet could
+    /// end the user's turn and forge the assistant's.
+    fn takes_text(
+        &mut self,
+        pair: &PairRecord,
+        key: &'static str,
+        text: &str,
+        codec: &Codec,
+    ) -> Result<bool, DataError> {
+        let token = codec.special_token_in(text).map_err(at(pair))?;
+        if let Some(token) = token {
+            let (file, line, token) = (pair.file.clone(), pair.line, token.to_owned());
+            let reason = PairFault::SpecialToken { key, token };
+            self.special.push(SkippedLine { file, line, reason });
+        }
+        Ok(token.is_none())
+    }
+
     /// Counts a sequence; says whether it is short enough.
     fn takes(&mut self, pair: &PairRecord, tokens: usize) -> bool {
         if tokens > self.longest {
@@ -62,15 +83,28 @@ impl PairReport {
         tokens <= self.longest
     }
 
+    /// The error where nothing can be used.
+    fn nothing_left(&self, path: &Path) -> DataError {
+        let (path, too_long) = (path.to_owned(), self.too_long.len());
+        DataError::NoUsablePairs { path, too_long, report: self.to_string() }
+    }
+
     /// What to say of it, line by line.
     pub fn lines(&self) -> Vec<String> {
         let mut first = self.read.clone();
+        let listed = |all: &[String]| {
+            let more = if all.len() > NAMED { ", …" } else { "" };
+            format!("({}{more})", all[..all.len().min(NAMED)].join(", "))
+        };
+        if !self.special.is_empty() {
+            let named: Vec<String> = self.special.iter().map(ToString::to_string).collect();
+            let (count, named) = (named.len(), listed(&named));
+            first += &format!("; {count} left out with special tokens {named}");
+        }
         if !self.too_long.is_empty() {
-            let named = &self.too_long[..self.too_long.len().min(NAMED)];
-            let more = if self.too_long.len() > NAMED { ", …" } else { "" };
             let (count, longest) = (self.too_long.len(), self.longest);
-            let named = named.join(", ");
-            first += &format!("; {count} left out with more than {longest} tokens ({named}{more})");
+            let named = listed(&self.too_long);
+            first += &format!("; {count} left out with more than {longest} tokens {named}");
         }
         let parts = self.parts.iter().map(|(name, summary)| format!("{name}: {summary}"));
         std::iter::once(first).chain(parts).collect()
@@ -87,8 +121,8 @@ impl fmt::Display for PairReport {
 const NAMED: usize = 3;
 
 impl ReplyPrompts {
-    /// Reads a file or folder whole; tweets whose prompts have more than `longest` tokens are left out and counted.
-    /// `thinking` is the chat template's switch.
+    /// Reads a file or folder whole; tweets whose prompts have more than `longest` tokens, or in which a special token of
+    /// the tokenizer is written, are left out and counted. `thinking` is the chat template's switch.
     ///
     /// # Errors
     /// What [`read_pairs`] and [`Codec::prompt`] say, or no tweet that is short enough.
@@ -105,6 +139,9 @@ impl ReplyPrompts {
         let mut used = Vec::new();
         for replies in replies_of_tweets(&file.pairs) {
             let first = replies[0];
+            if !report.takes_text(first, "tweet", &first.tweet, codec)? {
+                continue;
+            }
             let ids = prompt_ids(first, codec, template, thinking)?;
             if report.takes(first, ids.len()) {
                 let prompt = Prompt::of_ids(prompts.len() as u32, ids);
@@ -114,8 +151,7 @@ impl ReplyPrompts {
             }
         }
         if prompts.is_empty() {
-            let report = report.to_string();
-            return Err(DataError::NoUsablePairs { path: path.to_owned(), report });
+            return Err(report.nothing_left(path));
         }
         report.parts = vec![("used", PairSummary::of(used))];
         Ok(Self { prompts, places, report, files: file.files })
@@ -123,8 +159,8 @@ impl ReplyPrompts {
 }
 
 impl ReplyExamples {
-    /// Reads a file or folder whole; pairs of more than `longest` tokens, prompt and reply together, are left out and
-    /// counted. `validation_fraction` of the others is held out, tweet by tweet, chosen by `seed`; none with 0. `thinking`
+    /// Reads a file or folder whole; pairs of more than `longest` tokens, prompt and reply together, or with a special
+    /// token of the tokenizer in either text, are left out and counted. `validation_fraction` of the others is held out, tweet by tweet, chosen by `seed`; none with 0. `thinking`
     /// is the chat template's switch.
     ///
     /// # Errors
@@ -140,17 +176,23 @@ impl ReplyExamples {
     ) -> Result<Self, DataError> {
         let file = read_pairs(path)?;
         let mut report = PairReport::of(&file, longest);
+        // A large corpus is not kept twice: the lines go, and each pair is moved.
+        let PairFile { pairs: read, files, .. } = file;
         let (mut pairs, mut all) = (Vec::new(), Vec::new());
-        for pair in &file.pairs {
-            let example = example(pair, codec, template, thinking)?;
-            if report.takes(pair, example.ids.len()) {
-                pairs.push(pair.clone());
-                all.push(example);
+        for pair in read {
+            if !report.takes_text(&pair, "tweet", &pair.tweet, codec)?
+                || !report.takes_text(&pair, "reply", &pair.reply, codec)?
+            {
+                continue;
+            }
+            let example = example(&pair, codec, template, thinking)?;
+            if report.takes(&pair, example.ids.len()) {
+                pairs.push(pair);
+                all.push(Some(example));
             }
         }
         if all.is_empty() {
-            let report = report.to_string();
-            return Err(DataError::NoUsablePairs { path: path.to_owned(), report });
+            return Err(report.nothing_left(path));
         }
         let train = 1.0 - validation_fraction;
         let fractions = SplitFractions { train, validation: validation_fraction, test: 0.0 };
@@ -158,9 +200,9 @@ impl ReplyExamples {
         let summary = |places: &[usize]| PairSummary::of(places.iter().map(|at| &pairs[*at]));
         report.parts =
             vec![("training", summary(&split.train)), ("validation", summary(&split.validation))];
-        let take = |places: &[usize]| places.iter().map(|at| all[*at].clone()).collect();
+        let mut take = |places: &[usize]| places.iter().filter_map(|at| all[*at].take()).collect();
         let examples = Examples { train: take(&split.train), validation: take(&split.validation) };
-        Ok(Self { examples, report, files: file.files })
+        Ok(Self { examples, report, files })
     }
 }
 
@@ -181,8 +223,8 @@ fn replies_of_tweets(pairs: &[PairRecord]) -> Vec<Vec<&PairRecord>> {
 /// What a reward may want to know.
 fn fields(replies: &[&PairRecord]) -> Map<String, Value> {
     let first = replies[0];
-    let most = replies.iter().map(|pair| pair.reply_likes).max();
-    let best = replies.iter().find(|pair| Some(pair.reply_likes) == most).unwrap_or(&first);
+    let most = replies.iter().map(|pair| pair.reply_likes()).max();
+    let best = replies.iter().find(|pair| Some(pair.reply_likes()) == most).unwrap_or(&first);
     let fields = [("tweet", &first.tweet), ("tweet_id", &first.tweet_id), ("reply", &best.reply)];
     fields.map(|(key, text)| (key.to_owned(), text.as_str().into())).into_iter().collect()
 }

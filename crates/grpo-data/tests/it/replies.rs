@@ -45,10 +45,10 @@ fn a_record_has_its_fields_and_keeps_the_others() {
         tweet_id: "1234567890123456789".into(),
         tweet: "Rain again".into(),
         reply: "Same here".into(),
-        reply_likes: 12,
-        reply_author: "ann".into(),
+        reply_likes: Some(12),
+        reply_author: Some("ann".into()),
         tweet_author: Some("bob".into()),
-        tweet_likes: 48,
+        tweet_likes: Some(48),
         tweet_retweets: Some(3),
         tweet_created_at: Some("2024-01-02".into()),
         reply_id: Some("77".into()),
@@ -69,8 +69,10 @@ fn a_record_has_its_fields_and_keeps_the_others() {
 #[test]
 fn what_a_record_does_not_say_has_a_default() {
     let pair = &read(r#"{"tweet_id":"a","tweet":"t","reply":"r","reply_likes":null}"#).pairs[0];
-    assert_eq!((pair.reply_likes, pair.tweet_likes, pair.reply_author.as_str()), (0, 1, "unknown"));
-    let liked = PairRecord { reply_likes: 3, tweet_likes: 0, ..PairRecord::default() };
+    assert_eq!((pair.reply_likes(), pair.tweet_likes(), pair.reply_author()), (0, 1, "unknown"));
+    // It is not written as if the record had said it.
+    assert_eq!(Value::Object(pair.object()), json!({"tweet_id": "a", "tweet": "t", "reply": "r"}));
+    let liked = PairRecord { reply_likes: Some(3), tweet_likes: Some(0), ..PairRecord::default() };
     assert_eq!(liked.engagement(), 3.0);
 }
 
@@ -192,7 +194,7 @@ fn parquet_is_read_and_its_rows_are_told() {
 
     let found = read_pairs(&path).unwrap();
     assert_eq!(skipped(&found), ["2: there is no `reply`"]);
-    let told: Vec<_> = found.pairs.iter().map(|pair| (pair.line, pair.reply_likes)).collect();
+    let told: Vec<_> = found.pairs.iter().map(|pair| (pair.line, pair.reply_likes())).collect();
     assert_eq!(told, [(1, 4), (3, 0)]);
     // What a split writes of a row is a line that is the same pair.
     let again = read(&found.texts[0]);
@@ -242,9 +244,9 @@ fn pairs(tweets: usize, seed: u64) -> Vec<PairRecord> {
                 tweet_id: format!("t{tweet}"),
                 tweet: format!("tweet {tweet}"),
                 reply: format!("{tweet} {reply}{}", ".".repeat(next(80) as usize)),
-                reply_likes: [0, 0, 5, 5, 5, 10, 20, 20, 50, 400][next(10) as usize],
-                reply_author: format!("a{}", next(50)),
-                tweet_likes,
+                reply_likes: Some([0, 0, 5, 5, 5, 10, 20, 20, 50, 400][next(10) as usize]),
+                reply_author: Some(format!("a{}", next(50))),
+                tweet_likes: Some(tweet_likes),
                 line: pairs.len() as u64 + 1,
                 ..PairRecord::default()
             });
@@ -337,7 +339,7 @@ fn a_split_that_cannot_be_is_refused() {
     // Two ids and one text are one tweet.
     let mut one = pairs(2, 1);
     one.iter_mut().for_each(|pair| pair.tweet = "the same".to_owned());
-    let expected = "1 tweets cannot be split into 2 parts, as all replies to a tweet stay together; give at least 2 tweets";
+    let expected = "1 tweets with different texts cannot be split into 2 parts, as all replies to a tweet stay together; give at least 2 tweets";
     assert_eq!(split_phases(&one, 0.5, 1).unwrap_err().to_string(), expected);
     assert!(matches!(split_phases(&[], 0.5, 1), Err(DataError::FewTweets { found: 0, parts: 2 })));
     let none = split_by_tweet(&[], &SplitFractions::default(), 1);
@@ -374,8 +376,8 @@ fn statistics_are_those_of_plain_loops() {
     let pair = |likes, reply: &str| PairRecord {
         tweet_id: format!("t{likes}"),
         reply: reply.to_owned(),
-        reply_likes: likes,
-        tweet_likes: 10,
+        reply_likes: Some(likes),
+        tweet_likes: Some(10),
         ..PairRecord::default()
     };
     let (one, other) = ([pair(1, "é!"), pair(2, "abc"), pair(6, "abcdef")], [pair(2, "x")]);
@@ -400,33 +402,31 @@ fn statistics_are_those_of_plain_loops() {
     assert!(boundaries.into_iter().all(|(found, expected)| (found - expected).abs() < 1e-12));
 }
 
-/// Most replies have no likes at all, so that "a quarter each" is not what there is: the sizes that there are, are told.
+/// Of replies that nobody liked all scores are one: they are one quartile, and nothing is said of chances.
 #[test]
-fn tied_scores_are_in_one_quartile_and_its_size_is_told() {
-    let statistics = |liked: u64| {
-        let record = |place: u64| {
-            let likes = if place < liked { 1 + place } else { 0 };
-            json!({"tweet_id": place, "tweet": format!("x{place}"), "reply": "y", "tweet_likes": 1000, "reply_likes": likes})
-        };
-        let lines: String = (0..100).map(|place| format!("{}\n", record(place))).collect();
-        let PairFile { pairs, .. } = read(lines);
-        let split = split_phases(&pairs, 0.5, 1).unwrap();
-        let of = |places: &[usize]| places.iter().map(|place| &pairs[*place]).collect::<Vec<_>>();
-        PhaseStatistics::of(&of(&split.phase1), &of(&split.phase2))
-    };
-    let most = statistics(20);
-    assert_eq!(most.quartiles.boundaries, [0.0; 3]);
-    assert_eq!(most.quartiles.counts, [80, 0, 0, 20]);
-    assert_eq!(most.phase1.quartiles, [40, 0, 0, 10]);
-    assert_eq!(most.phase2.quartiles, [40, 0, 0, 10]);
-    assert!(most.chi_square.is_some() && most.quartiles.alike);
+fn scores_that_are_all_equal_are_one_quartile() {
+    let mut pairs = pairs(60, 9);
+    pairs.iter_mut().for_each(|pair| pair.reply_likes = Some(0));
+    let split = split_phases(&pairs, 0.5, 1).unwrap();
+    let of = |places: &[usize]| places.iter().map(|at| &pairs[*at]).collect::<Vec<_>>();
+    let found = PhaseStatistics::of(&of(&split.phase1), &of(&split.phase2));
+    let all = pairs.len() as u64;
+    assert_eq!(found.quartiles.boundaries, [0.0; 3]);
+    assert_eq!(found.quartiles.counts, [all, 0, 0, 0]);
+    assert!(found.quartiles.alike && found.chi_square.is_none());
+    assert!((split.phase1.len() as f64 / all as f64 - 0.5).abs() < 0.02);
+    assert!(tweets(&pairs, &split.phase1).is_disjoint(&tweets(&pairs, &split.phase2)));
 
-    let all = statistics(0);
-    assert_eq!(all.quartiles.counts, [100, 0, 0, 0]);
-    assert_eq!((all.phase1.count, all.phase2.count), (50, 50));
-    // With one class, there is nothing to compare.
-    assert_eq!(all.chi_square, None);
-    assert!(all.quartiles.alike);
+    // Nearly all: 3 of 4 boundaries are the same, and the liked replies are on both sides.
+    for pair in pairs.iter_mut().step_by(8) {
+        pair.reply_likes = Some(100);
+    }
+    let liked = pairs.iter().filter(|pair| pair.reply_likes() > 0).count() as u64;
+    let split = split_phases(&pairs, 0.5, 1).unwrap();
+    let of = |places: &[usize]| places.iter().map(|at| &pairs[*at]).collect::<Vec<_>>();
+    let found = PhaseStatistics::of(&of(&split.phase1), &of(&split.phase2));
+    assert_eq!(found.quartiles.counts, [all - liked, 0, 0, liked]);
+    assert!(found.quartiles.alike && found.chi_square.is_some());
 }
 
 #[test]
@@ -440,7 +440,7 @@ fn three_parts_share_no_tweet_and_are_alike() {
     }
     let all: BTreeSet<usize> = parts.iter().flat_map(|places| places.iter().copied()).collect();
     assert_eq!(all.len(), pairs.len());
-    let likes: Vec<f64> = pairs.iter().map(|pair| pair.reply_likes as f64).collect();
+    let likes: Vec<f64> = pairs.iter().map(|pair| pair.reply_likes() as f64).collect();
     let classes = classes(&likes);
     for (places, fraction) in parts.into_iter().zip([0.8, 0.1, 0.1]) {
         assert!((places.len() as f64 / pairs.len() as f64 - fraction).abs() < 0.01);
@@ -480,7 +480,7 @@ proptest! {
             tweet_id: tweet.to_string(),
             tweet: format!("tweet {tweet}"),
             reply: place.to_string(),
-            reply_likes: *likes,
+            reply_likes: Some(*likes),
             ..PairRecord::default()
         };
         let pairs: Vec<PairRecord> = tweets.iter().enumerate().map(pair).collect();

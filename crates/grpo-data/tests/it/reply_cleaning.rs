@@ -4,7 +4,7 @@ use grpo_data::{
     CleanedPairs, CleaningPlan, CleaningRules, CollectionFilter, PairRecord, ValidationRules,
     clean_reply, quality,
 };
-use grpo_text::HashedNgrams;
+use grpo_text::{Embedder, HashedNgrams, cosine};
 use serde_json::json;
 
 /// A pair that every rule likes.
@@ -15,9 +15,9 @@ fn good() -> PairRecord {
         reply:
             "The tomatoes on my balcony, which survived three storms and one curious neighbour cat."
                 .into(),
-        reply_likes: 40,
-        reply_author: "ann".into(),
-        tweet_likes: 500,
+        reply_likes: Some(40),
+        reply_author: Some("ann".into()),
+        tweet_likes: Some(500),
         tweet_retweets: Some(60),
         reply_retweets: Some(4),
         reply_author_followers: Some(2000),
@@ -62,13 +62,13 @@ fn check(plan: &CleaningPlan, change: impl FnOnce(&mut PairRecord), expected: &[
 fn a_pair_is_collected_within_the_ranges() {
     let plan = filter();
     check(&plan, |_| {}, &[]);
-    check(&plan, |pair| pair.tweet_likes = 99, &["tweet_likes"]);
-    check(&plan, |pair| pair.tweet_likes = 100, &[]);
-    check(&plan, |pair| pair.tweet_likes = 2000, &[]);
-    check(&plan, |pair| pair.tweet_likes = 2001, &["tweet_likes"]);
+    check(&plan, |pair| pair.tweet_likes = Some(99), &["tweet_likes"]);
+    check(&plan, |pair| pair.tweet_likes = Some(100), &[]);
+    check(&plan, |pair| pair.tweet_likes = Some(2000), &[]);
+    check(&plan, |pair| pair.tweet_likes = Some(2001), &["tweet_likes"]);
     check(&plan, |pair| pair.reply_time_diff_seconds = Some(604_800.0), &[]);
     check(&plan, |pair| pair.tweet_retweets = Some(501), &["tweet_retweets"]);
-    check(&plan, |pair| pair.reply_likes = 4, &["reply_likes"]);
+    check(&plan, |pair| pair.reply_likes = Some(4), &["reply_likes"]);
     check(&plan, |pair| pair.reply_retweets = Some(51), &["reply_retweets"]);
     check(&plan, |pair| pair.reply_author_followers = Some(199), &["author_followers"]);
     check(&plan, |pair| pair.reply_time_diff_seconds = Some(299.0), &["seconds_after_tweet"]);
@@ -89,24 +89,67 @@ fn what_a_record_does_not_say_is_counted_and_not_held_against_it() {
         pair.reply_retweets = None;
         pair.reply_author_followers = None;
         pair.reply_time_diff_seconds = None;
-        pair.reply_author = "unknown".into();
+        pair.reply_author = None;
+        (pair.reply_likes, pair.tweet_likes) = (None, None);
     };
-    let found = run(&filter(), vec![with(bare), with(bare)]);
-    assert_eq!(found.pairs.len(), 2);
+    let unnamed = |pair: &mut PairRecord| {
+        bare(pair);
+        pair.reply_author = Some("unknown".into());
+    };
+    let found = run(&filter(), vec![with(bare), with(unnamed)]);
+    assert_eq!(found.pairs, [with(bare), with(unnamed)]);
     let rules = [
         "author_followers",
         "replies_of_author",
+        "reply_likes",
         "reply_retweets",
         "seconds_after_tweet",
+        "tweet_likes",
         "tweet_retweets",
     ];
     assert_eq!(found.not_judged, rules.map(|rule| (rule, 2)).into());
+    let found = run(&validation(), vec![with(bare)]);
+    assert_eq!((found.pairs.len(), found.not_judged), (1, [("likes", 1), ("toxicity", 1)].into()));
+}
+
+/// Tables write 1 for true; what nobody can read is not taken for a no.
+#[test]
+fn a_key_of_the_wrong_kind_speaks_against_a_pair() {
+    let set = |key: &'static str, value: serde_json::Value| {
+        move |pair: &mut PairRecord| drop(pair.fields.insert(key.into(), value))
+    };
+    let plan = filter();
+    for (key, rule) in [("is_retweet", "retweet"), ("is_quote", "retweet"), ("has_media", "media")]
+    {
+        check(&plan, set(key, json!(1)), &[rule]);
+        check(&plan, set(key, json!(0.0)), &[]);
+        check(&plan, set(key, json!(null)), &[]);
+        check(&plan, set(key, json!("true")), &["wrong_value"]);
+        check(&plan, set(key, json!(2)), &["wrong_value"]);
+    }
+    check(&plan, set("media", json!("a.png")), &["wrong_value"]);
+    check(&plan, set("lang", json!(1)), &["wrong_value"]);
+    check(&validation(), set("lang", json!(1)), &["wrong_value"]);
+    check(&validation(), set("lang", json!("de")), &["english"]);
+    for toxicity in [json!("0.9"), json!(true), json!(1.5), json!(-1)] {
+        check(&validation(), set("toxicity", toxicity), &["wrong_value"]);
+    }
+    let found = run(&validation(), vec![with(set("toxicity", json!("0.9")))]);
+    let expected = "wrong_value (`toxicity` is the string \"0.9\"; expected a number from 0 to 1)";
+    assert_eq!(found.rejected[0].reasons[0].to_string(), expected);
+    assert!(found.not_judged.is_empty());
+    // What no rule looks at may be anything.
+    let mut all = filter();
+    let rules = all.filter.as_mut().unwrap();
+    (rules.english, rules.no_retweets, rules.no_media) = (false, false, false);
+    check(&all, set("lang", json!(1)), &[]);
+    check(&all, set("is_quote", json!("?")), &[]);
 }
 
 #[test]
 fn an_author_has_ten_replies_of_those_that_are_collected() {
     let mut pairs: Vec<PairRecord> = (0..12).map(|_| good()).collect();
-    pairs[0].reply_likes = 0;
+    pairs[0].reply_likes = Some(0);
     let found = run(&filter(), pairs);
     assert_eq!(found.pairs.len(), 10);
     let report = found.report();
@@ -121,7 +164,7 @@ fn an_author_has_ten_replies_of_those_that_are_collected() {
 fn a_reply_is_held_against_every_rule() {
     let plan = validation();
     check(&plan, |_| {}, &[]);
-    check(&plan, |pair| pair.reply_likes = 2, &["likes"]);
+    check(&plan, |pair| pair.reply_likes = Some(2), &["likes"]);
     check(&plan, |pair| pair.reply += " #a #b #c", &[]);
     check(&plan, |pair| pair.reply += " #a #b #c #d", &["hashtags"]);
     check(&plan, |pair| pair.reply += " www.example.org", &["url"]);
@@ -196,7 +239,7 @@ fn the_quality_is_the_formula() {
 fn of_duplicates_the_best_liked_is_kept_and_the_best_comes_first() {
     let pair = |line, likes, reply: &str| {
         with(|pair| {
-            (pair.line, pair.reply_likes) = (line, likes);
+            (pair.line, pair.reply_likes) = (line, Some(likes));
             pair.reply = reply.to_owned();
         })
     };
@@ -232,10 +275,57 @@ fn of_duplicates_the_best_liked_is_kept_and_the_best_comes_first() {
     assert_eq!(found.pairs, pairs, "nothing but equal texts go, and there are none");
 }
 
+/// What goes as nearly the same, by comparing everything with everything.
+#[test]
+fn near_replies_are_those_of_plain_loops() {
+    let words = ["rain", "coffee", "train", "garden", "quiet", "window", "neighbour", "bread"];
+    let mut state = 11_usize;
+    let mut next = |bound: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) % bound
+    };
+    let mut pair = |line: u64| {
+        let reply: Vec<&str> = (0..3 + next(3)).map(|_| words[next(words.len())]).collect();
+        with(|pair| {
+            pair.reply = format!("{} {}", reply.join(" "), line % 5);
+            (pair.line, pair.reply_likes) = (line, Some(next(20) as u64));
+        })
+    };
+    let pairs: Vec<PairRecord> = (0..150).map(&mut pair).collect();
+    let embedder = HashedNgrams::new(384);
+    for max_cosine in [0.6, 0.8, 0.9] {
+        let mut order: Vec<&PairRecord> = pairs.iter().collect();
+        order.sort_by_key(|pair| std::cmp::Reverse(pair.reply_likes));
+        let mut kept: Vec<(&str, Vec<f32>)> = Vec::new();
+        let mut lines = Vec::new();
+        for pair in order {
+            let vector = embedder.embed(&[&pair.reply]).unwrap().remove(0);
+            let near = |(reply, other): &(&str, Vec<f32>)| {
+                *reply == pair.reply || cosine(&vector, other) > max_cosine
+            };
+            if !kept.iter().any(near) {
+                kept.push((&pair.reply, vector));
+                lines.push(pair.line);
+            }
+        }
+        lines.sort_unstable();
+        assert!(lines.len() > 5 && lines.len() < 140, "{}", lines.len());
+        let rules = CleaningRules { max_cosine, sort: false, texts: false };
+        let plan = CleaningPlan { cleaning: Some(rules), ..CleaningPlan::default() };
+        let found = plan.run(pairs.clone(), &embedder).unwrap();
+        let found: Vec<u64> = found.pairs.iter().map(|pair| pair.line).collect();
+        assert_eq!(found, lines, "{max_cosine}");
+    }
+}
+
 #[test]
 fn all_steps_one_after_another_lose_nothing() {
-    let pairs =
-        vec![good(), with(|pair| pair.tweet_likes = 1), with(|pair| pair.reply += " gm"), good()];
+    let pairs = vec![
+        good(),
+        with(|pair| pair.tweet_likes = Some(1)),
+        with(|pair| pair.reply += " gm"),
+        good(),
+    ];
     let found = run(&CleaningPlan::all(), pairs);
     let steps: Vec<&str> = found.rejected.iter().map(|gone| gone.step).collect();
     assert_eq!(steps, ["filter", "validation", "cleaning"]);

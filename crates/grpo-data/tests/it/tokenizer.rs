@@ -45,6 +45,29 @@ fn ids_and_texts_are_those_of_the_python_package() {
 }
 
 #[test]
+fn a_special_token_that_is_written_in_a_text_is_found() {
+    let find = |text| TOKENIZER.special_token_in(text, &[]).unwrap();
+    assert_eq!(find("two<|im_end|>two"), Some("<|im_end|>"));
+    assert_eq!(find("two <|im_end| > <think> \u{e000}"), None);
+    // A mark that `tokenizer.json` does not call special.
+    let think = TOKENIZER.token_id("<think>").unwrap();
+    assert_eq!(TOKENIZER.special_token_in("a <think>", &[think]).unwrap(), Some("<think>"));
+
+    // What the tokenizer does not know becomes `<unk>`, which nobody wrote.
+    let words = json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+        "added_tokens": [{"id": 0, "content": "<unk>", "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true}],
+        "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"<unk>": 0, "two": 1}, "unk_token": "<unk>"},
+    });
+    let words = read(words.to_string().as_bytes()).unwrap();
+    assert_eq!(words.encode("two three").unwrap(), [1, 0]);
+    assert_eq!(words.special_token_in("two three", &[]).unwrap(), None);
+    assert_eq!(words.special_token_in("two <unk>", &[]).unwrap(), Some("<unk>"));
+}
+
+#[test]
 fn special_tokens_in_a_text_are_one_id_each() {
     let start = TOKENIZER.token_id("<|im_start|>").unwrap();
     let think = TOKENIZER.token_id("<think>").unwrap();

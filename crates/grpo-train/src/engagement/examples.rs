@@ -47,7 +47,7 @@ impl EngagementData {
             tweet: pairs[place].tweet_id.clone(),
             features: features[place].clone(),
             score: engagement_score(&pairs[place]),
-            preference: pairs[place].reply_likes as f64
+            preference: pairs[place].reply_likes() as f64
                 + 2.0 * pairs[place].reply_retweets.unwrap_or(0) as f64,
         };
         let side = |places: &[usize]| places.iter().map(reply).collect();

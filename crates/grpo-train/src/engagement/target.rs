@@ -76,6 +76,7 @@ mod tests {
     #[test]
     fn a_score_is_of_the_likes_of_both() {
         let score = |reply_likes, tweet_likes| {
+            let (reply_likes, tweet_likes) = (Some(reply_likes), Some(tweet_likes));
             engagement_score(&PairRecord { reply_likes, tweet_likes, ..PairRecord::default() })
         };
         assert_eq!(score(3, 12), 0.25);

@@ -38,9 +38,9 @@ fn pairs(signal: f64) -> Vec<PairRecord> {
             tweet_id: format!("t{tweet}"),
             tweet: format!("today i read about {topic} number {tweet}"),
             reply: format!("{} ({topic} {place})", KINDS[kind].0),
-            reply_likes: likes as u64,
+            reply_likes: Some(likes as u64),
             reply_retweets: Some(likes as u64 / 10),
-            tweet_likes: 2000,
+            tweet_likes: Some(2000),
             ..PairRecord::default()
         }
     };

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::looks::{has_url, is_english};
-use super::{PairRecord, Reason, Unknown, check_range};
+use super::{PairRecord, Reason, Unknown, check_range, keys};
 use crate::DataError;
 
 /// Which pairs are collected. Ranges hold both of their ends. What a record does not say is not held against it, and is
@@ -80,9 +79,9 @@ impl CollectionFilter {
         let mut faults = Vec::new();
         let most = [0, self.max_reply_retweets];
         let counts = [
-            ("tweet_likes", Some(pair.tweet_likes), self.tweet_likes),
+            ("tweet_likes", pair.tweet_likes, self.tweet_likes),
             ("tweet_retweets", pair.tweet_retweets, self.tweet_retweets),
-            ("reply_likes", Some(pair.reply_likes), self.reply_likes),
+            ("reply_likes", pair.reply_likes, self.reply_likes),
             ("reply_retweets", pair.reply_retweets, most),
             ("author_followers", pair.reply_author_followers, self.author_followers),
         ];
@@ -106,33 +105,51 @@ impl CollectionFilter {
         }
         faults.extend(length(&pair.reply, self.characters));
         faults.extend(self.of_texts(pair));
-        if pair.reply_author == "unknown" {
-            unknown("replies_of_author");
-        } else if faults.is_empty() {
-            let of_author = of_author.entry(pair.reply_author.clone()).or_insert(0);
-            *of_author += 1;
-            if *of_author > self.max_replies_of_author {
-                let most = self.max_replies_of_author;
-                let found = format_args!("{} has {most} already", pair.reply_author);
-                faults.push(Reason::new("replies_of_author", found));
+        match pair.known_author() {
+            None => unknown("replies_of_author"),
+            Some(author) if faults.is_empty() => {
+                let of_author = of_author.entry(author.to_owned()).or_insert(0);
+                *of_author += 1;
+                if *of_author > self.max_replies_of_author {
+                    let most = self.max_replies_of_author;
+                    let found = format_args!("{author} has {most} already");
+                    faults.push(Reason::new("replies_of_author", found));
+                }
             }
+            Some(_) => {}
         }
         faults
     }
 
     fn of_texts(&self, pair: &PairRecord) -> Vec<Reason> {
         let mut faults = Vec::new();
-        let is_true = |key: &str| pair.fields.get(key) == Some(&Value::Bool(true));
-        if self.english && !(is_english(pair, &pair.tweet) && is_english(pair, &pair.reply)) {
-            faults.push(Reason::new("english", "another language, or no words"));
+        // A key of the wrong kind speaks against the pair; what is behind it is not known.
+        fn read(found: Result<bool, Reason>, faults: &mut Vec<Reason>) -> bool {
+            found.unwrap_or_else(|fault| {
+                faults.push(fault);
+                false
+            })
         }
-        let passed_on = pair.tweet.trim_start().starts_with("RT @");
-        if self.no_retweets && (passed_on || is_true("is_retweet") || is_true("is_quote")) {
-            faults.push(Reason::new("retweet", "a tweet passed on or quoted"));
+        if self.english {
+            match keys::lang(pair) {
+                Err(fault) => faults.push(fault),
+                Ok(lang) if is_english(lang, &pair.tweet) && is_english(lang, &pair.reply) => {}
+                Ok(_) => faults.push(Reason::new("english", "another language, or no words")),
+            }
         }
-        let media = pair.fields.get("media").and_then(Value::as_array);
-        if self.no_media && (is_true("has_media") || media.is_some_and(|media| !media.is_empty())) {
-            faults.push(Reason::new("media", "a reply with media"));
+        if self.no_retweets {
+            let passed_on = pair.tweet.trim_start().starts_with("RT @");
+            let is_retweet = read(keys::flag(pair, "is_retweet"), &mut faults);
+            let is_quote = read(keys::flag(pair, "is_quote"), &mut faults);
+            if passed_on || is_retweet || is_quote {
+                faults.push(Reason::new("retweet", "a tweet passed on or quoted"));
+            }
+        }
+        if self.no_media {
+            let has_media = read(keys::flag(pair, "has_media"), &mut faults);
+            if read(keys::is_listed(pair, "media"), &mut faults) || has_media {
+                faults.push(Reason::new("media", "a reply with media"));
+            }
         }
         if self.no_urls && has_url(&pair.reply) {
             faults.push(Reason::new("url", "an address in the reply"));

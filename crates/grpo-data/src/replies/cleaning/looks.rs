@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use grpo_text::words;
 
-use super::PairRecord;
 use super::lists::ENGLISH_WORDS;
 
 /// Whether a text has an address of the web.
@@ -63,14 +62,14 @@ pub(super) fn is_all_capitals(text: &str) -> bool {
     text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)
 }
 
-/// Whether a text is English: as the record's `lang` says, or else by its look: 9 of 10 letters are of the Latin alphabet
+/// Whether a text is English: as `lang` says, or else by its look: 9 of 10 letters are of the Latin alphabet
 /// without accents, and one word of 8, at least one, is among the commonest English ones. This is a rule of thumb, which
 /// short texts and those of names mislead.
-pub(super) fn is_english(pair: &PairRecord, text: &str) -> bool {
-    if let Some(lang) = pair.fields.get("lang").and_then(|lang| lang.as_str()) {
-        return lang == "en" || lang.starts_with("en-") || lang.starts_with("en_");
+pub(super) fn is_english(lang: Option<&str>, text: &str) -> bool {
+    match lang {
+        Some(lang) => lang == "en" || lang.starts_with("en-") || lang.starts_with("en_"),
+        None => looks_english(text),
     }
-    looks_english(text)
 }
 
 pub(super) fn looks_english(text: &str) -> bool {
@@ -134,9 +133,8 @@ mod tests {
         ] {
             assert!(!looks_english(text), "{text}");
         }
-        let mut pair = PairRecord::default();
-        pair.fields.insert("lang".to_owned(), "de".into());
-        assert!(!is_english(&pair, "The garden is finally green."));
+        assert!(!is_english(Some("de"), "The garden is finally green."));
+        assert!(is_english(Some("en-GB"), "Der Garten") && !is_english(Some("eng"), "the"));
     }
 
     #[test]

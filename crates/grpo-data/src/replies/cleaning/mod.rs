@@ -2,6 +2,7 @@
 
 mod clean;
 mod filter;
+mod keys;
 mod lists;
 mod looks;
 mod validate;

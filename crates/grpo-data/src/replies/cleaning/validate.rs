@@ -8,7 +8,7 @@ use super::lists::{CRYPTO_WORDS, GENERIC_PHRASES, STOP_WORDS};
 use super::looks::{
     content_words, emoji, has_phrase, has_url, hashtags, is_all_capitals, is_english, longest_run,
 };
-use super::{PairRecord, Reason, Unknown, check_range};
+use super::{PairRecord, Reason, Unknown, check_range, keys};
 use crate::DataError;
 
 /// What a reply must be like.
@@ -43,7 +43,7 @@ pub struct ValidationRules {
     pub max_generic: f64,
     /// The most of the record's `toxicity`. A record without one is not judged: there is no model for it here.
     pub max_toxicity: f64,
-    /// Likes, at least.
+    /// Likes, at least; a record that does not say them is not judged.
     pub min_likes: u64,
 }
 
@@ -96,13 +96,16 @@ impl ValidationRules {
         let reply = &pair.reply;
         let words: Vec<String> = words(reply).collect();
         let mut faults: Vec<Reason> = length(reply, self.characters).into_iter().collect();
+        let (lang, toxicity) = (keys::lang(pair), keys::toxicity(pair));
+        let lang_fault = lang.as_ref().err().filter(|_| self.english);
+        faults.extend(lang_fault.into_iter().chain(toxicity.as_ref().err()).cloned());
         let mut broken = |is_broken: bool, rule, found: String| {
             if is_broken {
                 faults.push(Reason::new(rule, found));
             }
         };
-        let english = !self.english || is_english(pair, reply);
-        broken(!english, "english", "another language, or no words".to_owned());
+        let english = lang.map_or(true, |lang| is_english(lang, reply));
+        broken(self.english && !english, "english", "another language, or no words".to_owned());
         broken(self.no_urls && has_url(reply), "url", "an address".to_owned());
         let found = hashtags(reply);
         broken(found > self.max_hashtags, "hashtags", format!("{found}"));
@@ -115,12 +118,15 @@ impl ValidationRules {
         broken(found < self.min_content_words, "content_words", format!("{found}"));
         let found = self.generic(reply, &words);
         broken(found > self.max_generic, "generic", format!("{found:.2}"));
-        match pair.fields.get("toxicity").and_then(|value| value.as_f64()) {
-            Some(found) => broken(found > self.max_toxicity, "toxicity", format!("{found}")),
-            None => unknown("toxicity"),
+        match toxicity {
+            Ok(Some(found)) => broken(found > self.max_toxicity, "toxicity", format!("{found}")),
+            Ok(None) => unknown("toxicity"),
+            Err(_) => {}
         }
-        let likes = pair.reply_likes;
-        broken(likes < self.min_likes, "likes", format!("{likes}"));
+        match pair.reply_likes {
+            Some(likes) => broken(likes < self.min_likes, "likes", format!("{likes}")),
+            None => unknown("likes"),
+        }
         faults
     }
 
