@@ -15,6 +15,7 @@ use grpo_train::unconditional_prompts;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::config::Origin;
 use crate::infill::{PassageSection, checked};
 use crate::models::Loaded;
 
@@ -37,8 +38,8 @@ pub(crate) struct PromptSection {
 
 impl PromptSection {
     /// Looks at what can be wrong before anything is read.
-    pub(crate) fn check(&self) -> Result<(), DataError> {
-        self.replies.as_ref().map_or(Ok(()), |template| template.check(self.thinking))
+    pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
+        check_replies(self.replies.as_ref(), self.thinking, origin)
     }
 
     /// The same of another file.
@@ -72,6 +73,23 @@ impl PromptSection {
         let report = format!("{}: {report}", file.display());
         Ok(ReadExamples { examples: examples.train, report, files })
     }
+}
+
+/// Looks at what can be wrong with the section `[data]` of tweets and replies.
+pub(crate) fn check_replies(
+    replies: Option<&ReplyTemplate>,
+    thinking: Option<bool>,
+    origin: &Origin,
+) -> anyhow::Result<()> {
+    let Some(template) = replies else { return Ok(()) };
+    // The replies of the data have no thoughts in front of them: a training on them would unlearn to think where it is
+    // asked for, and rewards would judge the thoughts.
+    anyhow::ensure!(
+        thinking != Some(true),
+        "{}data.thinking = true asks for thoughts in front of a reply, and those of [data.replies] have none; leave it out",
+        origin.place("data.thinking")
+    );
+    Ok(template.check(thinking)?)
 }
 
 /// The examples that go with prompts.

@@ -237,7 +237,7 @@ impl TrainFile {
             "{}reference.every_epochs counts passes over a file of prompts, and there is none; use reference.every_steps, or add [data]",
             origin.place("reference.every_epochs")
         );
-        self.data.as_ref().map_or(Ok(()), PromptSection::check)?;
+        self.data.as_ref().map_or(Ok(()), |data| data.check(origin))?;
         self.preflight.check(origin)?;
         let reward = self.reward.check();
         reward.map_err(|error| anyhow::anyhow!("{}{error}", origin.place("reward")))?;

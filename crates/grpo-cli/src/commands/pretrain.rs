@@ -22,6 +22,7 @@ use self::observer::Observer;
 use crate::args::RunArguments;
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::{say, say_checked};
+use crate::prompts::check_replies;
 use crate::run_files::create_run;
 use crate::{config, device};
 
@@ -122,8 +123,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         origin.place("data.validation_fraction"),
         file.data.validation_fraction
     );
-    let thinking = file.data.thinking;
-    file.data.replies.as_ref().map_or(Ok(()), |template| template.check(thinking))?;
+    check_replies(file.data.replies.as_ref(), file.data.thinking, &origin)?;
     if arguments.check {
         say_checked(&arguments.config);
         return Ok(());

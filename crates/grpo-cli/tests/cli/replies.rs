@@ -137,7 +137,7 @@ fn the_grpo_phase_goes_on_from_the_adapter_of_the_supervised_one() {
     for (command, file) in [("pretrain", "supervised.toml"), ("train", "grpo.toml")] {
         place.refuse(
             &[command, file, "--run", "new", "--set", "data.thinking=true"],
-            "`data.thinking` is true; expected false, or nothing, with data.replies: replies have no thoughts",
+            "--set data.thinking=true: data.thinking = true asks for thoughts in front of a reply, and those of [data.replies] have none; leave it out",
         );
     }
 }

@@ -429,6 +429,35 @@ fn scores_that_are_all_equal_are_one_quartile() {
     assert!(found.quartiles.alike && found.chi_square.is_some());
 }
 
+/// Most replies have no likes at all, so that "a quarter each" is not what there is: the sizes that there are, are told.
+#[test]
+fn tied_scores_are_in_one_quartile_and_its_size_is_told() {
+    let statistics = |liked: u64| {
+        let record = |place: u64| {
+            let likes = if place < liked { 1 + place } else { 0 };
+            json!({"tweet_id": place, "tweet": format!("x{place}"), "reply": "y", "tweet_likes": 1000, "reply_likes": likes})
+        };
+        let lines: String = (0..100).map(|place| format!("{}\n", record(place))).collect();
+        let PairFile { pairs, .. } = read(lines);
+        let split = split_phases(&pairs, 0.5, 1).unwrap();
+        let of = |places: &[usize]| places.iter().map(|place| &pairs[*place]).collect::<Vec<_>>();
+        PhaseStatistics::of(&of(&split.phase1), &of(&split.phase2))
+    };
+    let most = statistics(20);
+    assert_eq!(most.quartiles.boundaries, [0.0; 3]);
+    assert_eq!(most.quartiles.counts, [80, 0, 0, 20]);
+    assert_eq!(most.phase1.quartiles, [40, 0, 0, 10]);
+    assert_eq!(most.phase2.quartiles, [40, 0, 0, 10]);
+    assert!(most.chi_square.is_some() && most.quartiles.alike);
+
+    let all = statistics(0);
+    assert_eq!(all.quartiles.counts, [100, 0, 0, 0]);
+    assert_eq!((all.phase1.count, all.phase2.count), (50, 50));
+    // With one class, there is nothing to compare.
+    assert_eq!(all.chi_square, None);
+    assert!(all.quartiles.alike);
+}
+
 #[test]
 fn three_parts_share_no_tweet_and_are_alike() {
     let pairs = pairs(420, 8);
