@@ -76,6 +76,13 @@ impl CombinedConfig {
         in_range("combined.diversity_weight", self.diversity_weight, 0.0..=1e6)?;
         in_range("combined.batch_size", self.batch_size as f64, 1.0..=1e6)?;
         in_range("combined.every", f64::from(self.every), 1.0..=1e4)?;
+        let weights = [self.supervised_weight, self.grpo_weight, self.diversity_weight];
+        if weights == [0.0; 3] {
+            return Err(TrainError::NothingCombined);
+        }
+        if self.every > 1 && self.supervised_weight == 0.0 {
+            return Err(TrainError::NothingSupervised { every: self.every });
+        }
         // The estimate of D's gradient is for what the policy itself sampled, and after an update it is another one.
         if updates_per_rollout != 1 {
             return Err(TrainError::CombinedUpdates { updates: updates_per_rollout });

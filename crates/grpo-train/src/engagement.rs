@@ -131,7 +131,7 @@ pub fn train_engagement(
     observer: &mut dyn StepsObserver<EngagementHead, EngagementMeasures>,
 ) -> Result<EngagementHead, TrainError> {
     config.check()?;
-    data.check()?;
+    data.check(&config.objective)?;
     let lesson = EngagementLesson::new(data, config, seed)?;
     let steps = config.steps(lesson.items());
     train_in_steps(head, &lesson, &steps, &TransferConfig::default(), seed, observer)
@@ -205,13 +205,6 @@ impl<'a> EngagementLesson<'a> {
         let side = |replies: &'a [EngagementReply]| Side::new(replies, &targets, objective);
         let (train, validation) = (side(&data.train), side(&data.validation));
         let mut lesson = Self { train, validation, order: Vec::new(), objective };
-        if lesson.is_pairwise() {
-            for (side, pairs) in [("train", &lesson.train), ("validation", &lesson.validation)] {
-                if pairs.pairs.is_empty() {
-                    return Err(TrainError::NoPreferences { side });
-                }
-            }
-        }
         let items = lesson.items();
         let mut order = EpochOrder::new(seed, items);
         for _ in 0..config.training.epochs {

@@ -224,6 +224,27 @@ impl Evaluations {
 mod tests {
     use super::*;
 
+    /// A policy that says nothing has the self-BLEU of the most diverse one.
+    #[test]
+    fn empty_completions_are_counted_beside_their_diversity() {
+        let texts = ["so it goes on", "so it goes on", "", " "].map(str::to_owned).to_vec();
+        let evaluated = Evaluated {
+            outcomes: vec![Outcome::Abstained; texts.len()],
+            lengths: vec![1; texts.len()],
+            texts,
+            group_size: 2,
+            time: Duration::ZERO,
+        };
+        let [alike, empty] = evaluated.diversity().unwrap()[..] else { panic!("two groups") };
+        assert!((alike.self_bleu - 1.0).abs() < 1e-12);
+        assert_eq!((alike.distinct_2, empty.self_bleu), (0.5, 0.0));
+        let metrics = evaluated.metrics();
+        assert_eq!(metrics.get("eval_empty"), Some(0.5));
+        assert_eq!(metrics.get("eval_self_bleu"), Some(alike.self_bleu / 2.0));
+        let alone = Evaluated { group_size: 1, ..evaluated };
+        assert_eq!(alone.metrics().get("eval_empty"), None);
+    }
+
     #[test]
     fn the_best_is_remembered_and_patience_ends() {
         let config = EvalConfig { every: 5, patience: 2, min_gain: 0.1, group_size: 1 };

@@ -114,7 +114,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let texts: Vec<(&str, &str)> = read.pairs.iter().map(texts).collect();
     let features = engagement_features(&*embedder, &texts)?;
     let data = EngagementData::new(&read.pairs, features, &split);
-    data.check().map_err(|error| origin.explain(error))?;
+    data.check(&settings.objective).map_err(|error| origin.explain(error))?;
     let mut files = Vec::new();
     for path in &read.files {
         files.push(DataFile::measure("pairs", path)?);

@@ -261,7 +261,8 @@ fn the_bundled_configurations_of_replies_name_what_the_steps_before_write() {
     place.succeed(&["split-data", "--input", input, "--output-dir", "runs/replies/data"]);
     let mut of_split = BTreeSet::new();
     let names = configurations();
-    for name in &names {
+    // The bundled model itself is of files that data/README.md tells how to make.
+    for name in names.iter().filter(|name| *name != "base-model") {
         let paths = paths(name);
         for key in ["data.file", "eval.file", "combined.file"] {
             let Some(file) = paths.get(key) else { continue };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::EngagementModel;
+use crate::fields::text_field;
 use crate::{Outcome, PartName, Reward, Sample, Scored};
 
 /// What an engagement model says of a reply (the completion) to a tweet (the field `tweet` of the prompt's record), 0..1; 0
@@ -33,7 +34,8 @@ impl Reward for LearnedReward {
         let pairs: Vec<Result<(&str, &str), Outcome>> = samples
             .iter()
             .map(|sample| {
-                let tweet = tweet(&sample.fields).map_err(|reason| Outcome::Failed { reason })?;
+                let tweet = text_field(&sample.fields, TWEET)
+                    .map_err(|reason| Outcome::Failed { reason })?;
                 match sample.text.trim() {
                     "" => Err(scored(0.0)),
                     _ => Ok((tweet, sample.text.as_str())),
@@ -57,7 +59,7 @@ impl Reward for LearnedReward {
     }
 
     fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
-        tweet(fields).map(drop)
+        text_field(fields, TWEET).map(drop)
     }
 }
 
@@ -88,13 +90,5 @@ fn scored_or_failed(value: f64) -> Outcome {
                 "the engagement model says {value}, which is no number between 0 and 1"
             ),
         },
-    }
-}
-
-fn tweet(fields: &Map<String, Value>) -> Result<&str, String> {
-    match fields.get(TWEET) {
-        Some(Value::String(tweet)) => Ok(tweet),
-        Some(_) => Err(format!("the field '{TWEET}' of the prompt's record is no text")),
-        None => Err(format!("the prompt's record has no field '{TWEET}'")),
     }
 }

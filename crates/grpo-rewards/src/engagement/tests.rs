@@ -244,7 +244,7 @@ fn damaged_folders_are_refused_with_a_sentence() {
     );
     check(
         &edit("hidden", json!([0, 4])),
-        "reward.model: FOLDER/engagement.json: the vectors have 16 numbers and the hidden layers 0 and 4; expected each to be between 1 and 65536",
+        "reward.model: FOLDER/engagement.json: the vectors have 32 numbers and the hidden layers 0 and 4; expected each to be between 1 and 65536",
     );
     check(
         &edit("hidden", json!([8, 5])),

@@ -61,8 +61,8 @@ impl EngagementData {
     /// Refuses what no figure could be believed of.
     ///
     /// # Errors
-    /// A tweet on two sides; too few replies on one.
-    pub fn check(&self) -> Result<(), TrainError> {
+    /// A tweet on two sides; too few replies on one, or no two of them that `objective` could compare.
+    pub fn check(&self, objective: &EngagementObjective) -> Result<(), TrainError> {
         let sides = [("train", &self.train, 2), ("validation", &self.validation, FEWEST_HELD_OUT)];
         let sides = sides.into_iter().chain([("test", &self.test, FEWEST_HELD_OUT)]);
         let mut seen: BTreeSet<&str> = BTreeSet::new();
@@ -75,6 +75,10 @@ impl EngagementData {
                 return Err(TrainError::TweetOnTwoSides { tweet: (*tweet).to_owned() });
             }
             seen.extend(own);
+            let is_compared = matches!(objective, EngagementObjective::Pairwise { .. });
+            if is_compared && neighbours(replies, 0.0).is_empty() {
+                return Err(TrainError::NoPreferences { side });
+            }
         }
         Ok(())
     }

@@ -231,5 +231,10 @@ fn what_cannot_be_combined_is_refused() {
     let built = none.build(Vec::new(), words(), &Device::flex());
     assert!(matches!(built.err(), Some(TrainError::NoExamples { .. })));
     assert!(settings([0.3, -0.5, 0.2], 1).check().is_err());
+    let refused = |weights, every| settings(weights, every).check().unwrap_err();
+    assert!(matches!(refused([0.0; 3], 1), TrainError::NothingCombined));
+    let nothing = refused([0.0, 0.5, 0.2], 2);
+    assert!(matches!(nothing, TrainError::NothingSupervised { every: 2 }), "{nothing}");
+    settings([0.0, 0.5, 0.2], 1).check().unwrap();
     assert!(settings([0.3, 0.5, 0.2], 0).check().is_err());
 }

@@ -217,6 +217,13 @@ fn too_little_to_learn_from_is_refused() {
         refused(&few, &rank),
         "the test part has 29 replies, and an engagement model needs 30 there; take a file with more, or change [data]"
     );
+    // Neither is there anything to measure where the test part has none.
+    let mut unmeasured = whole.clone();
+    unmeasured.test.iter_mut().for_each(|reply| reply.preference = 1.0);
+    let pairwise = EngagementObjective::Pairwise { margin: 0.1 };
+    let refused_by = unmeasured.check(&pairwise).unwrap_err();
+    assert!(matches!(refused_by, TrainError::NoPreferences { side: "test" }), "{refused_by}");
+    unmeasured.check(&EngagementObjective::Rank).unwrap();
     let mut equal = whole.clone();
     equal.train.iter_mut().for_each(|reply| reply.preference = 1.0);
     assert_eq!(

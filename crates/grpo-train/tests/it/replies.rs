@@ -10,11 +10,13 @@ use serde_json::json;
 use crate::oracle::completions;
 use crate::support::{SEED, begin, config, distance, model, parameters, vocabulary};
 
-/// Each id is a word, some of them with a mark.
+/// Each id but the end mark is a word, some of them with a mark.
 fn words() -> Decode {
     const WORDS: [&str; 7] = ["garden", "great!", "rain", "why?", "lovely", "tomatoes", "today."];
     Arc::new(|ids| {
-        let words: Vec<&str> = ids.iter().map(|id| WORDS[*id as usize % WORDS.len()]).collect();
+        let end = vocabulary().boundary();
+        let ids = ids.iter().filter(|id| **id != end);
+        let words: Vec<&str> = ids.map(|id| WORDS[*id as usize % WORDS.len()]).collect();
         words.join(" ")
     })
 }
