@@ -278,6 +278,9 @@ pub(crate) struct SampleArguments {
     /// Prompts to continue, as JSON lines or Parquet: `prompt` (text, ids or messages) or `prompt_ids`
     #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
     pub(crate) prompts: Option<PathBuf>,
+    /// Tweet to reply to, put to the model as the section [data.replies] puts it; may be repeated
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["prompt", "prompts", "thinking"])]
+    pub(crate) tweet: Vec<String>,
     /// Send each --prompt through the model's chat template, as what the user says
     #[arg(long, requires = "prompt")]
     pub(crate) chat: bool,

@@ -89,8 +89,7 @@ impl Session {
         let folder = RunFolder::open(run)?;
         let lock = folder.lock()?;
         let info = folder.read_info()?;
-        let loaded = config::load::<TrainFile>(&folder.config_path(), &[])
-            .with_context(|| format!("`{}` is no run of `grpo train`", run.display()))?;
+        let loaded = TrainFile::of_run(&folder)?;
         let file = loaded.value;
         file.check(&loaded.origin)?;
         unchanged(&info.data)?;

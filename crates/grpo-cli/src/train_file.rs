@@ -9,6 +9,7 @@ use grpo_core::KlController;
 use grpo_data::{Codec, MaskingPlan, Prompt};
 use grpo_model::{Frozen, LanguageModel, LoraConfig, Policy, WeightPrecision};
 use grpo_report::SuccessCriteria;
+use grpo_run::RunFolder;
 use grpo_rewards::{Reward, RewardConfig};
 use grpo_train::{
     AdvantageSettings, Combined, CombinedConfig, DiversityBonusConfig, EvalConfig, GrpoConfig,
@@ -17,7 +18,7 @@ use grpo_train::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::config::Origin;
+use crate::config::{self, Origin};
 use crate::device;
 use crate::generate::{actions, decoder};
 use crate::infill::{PassageSection, check_judges};
@@ -142,6 +143,26 @@ impl Default for SaveSection {
 }
 
 impl TrainFile {
+    /// The configuration of a run.
+    ///
+    /// # Errors
+    /// It is a run of another command, or its file is not what `grpo train` wrote.
+    pub(crate) fn of_run(folder: &RunFolder) -> anyhow::Result<config::Loaded<Self>> {
+        let run = folder.path().display();
+        let keys = config::load::<toml::Table>(&folder.config_path(), &[])?.value;
+        let other = [
+            ("pretrain", "pretrain"),
+            ("masked_lm", "pretrain"),
+            ("judge", "train-judge"),
+            ("training", "train-engagement"),
+        ];
+        if let Some((_, command)) = other.iter().find(|(key, _)| keys.contains_key(*key)) {
+            anyhow::bail!("`{run}` is a run of `grpo {command}`, and this is for runs of `grpo train`");
+        }
+        config::load(&folder.config_path(), &[])
+            .with_context(|| format!("`{run}` is no run of `grpo train`"))
+    }
+
     /// With what the preset stands for written out.
     pub(crate) fn resolved(&self) -> anyhow::Result<Self> {
         let (advantage, loss) = (self.advantage.resolved(self.loss.preset), self.loss.resolved()?);

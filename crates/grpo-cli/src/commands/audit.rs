@@ -42,8 +42,7 @@ pub(crate) fn run(arguments: &AuditArguments) -> anyhow::Result<()> {
 /// What the files of a run prove, and steps in its ledger.
 pub(crate) fn findings(run: &Path) -> anyhow::Result<(usize, Vec<Finding>)> {
     let folder = RunFolder::open(run)?;
-    let loaded = config::load::<TrainFile>(&folder.config_path(), &[])
-        .with_context(|| format!("`{}` is no run of `grpo train`", run.display()))?;
+    let loaded = TrainFile::of_run(&folder)?;
     let evidence = evidence(&folder, &loaded.value)?;
     Ok((evidence.ledger.len(), audit(&evidence)))
 }

@@ -102,14 +102,24 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     // Many pairs take a while.
     tell_read(arguments, &read, lines);
     let cleaned = plan.run(pairs, &*embedder)?;
-    anyhow::ensure!(
-        !cleaned.pairs.is_empty(),
+    let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
+    let gone = match &arguments.rejected {
+        Some(path) => {
+            let rejected = rejected(&read, &cleaned).into_iter();
+            Some(written("--rejected another file", path, &inputs, rejected)?)
+        }
+        None => None,
+    };
+    if cleaned.pairs.is_empty() {
+        // Most wanted where nothing is left.
+        gone.into_iter().try_for_each(FileInPlace::finish)?;
+        anyhow::bail!(
         "no pair of {} is left: {lines} went, by {}; change these rules with --config, or leave steps out with --skip",
         arguments.input.display(),
         commonest(&cleaned)
-    );
+        );
+    }
 
-    let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
     let kept = cleaned.pairs.iter().map(|pair| {
         let mut object = pair.object();
         // Nothing is called valid that nobody looked at.
@@ -118,12 +128,8 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
         }
         Value::Object(object)
     });
-    let mut files = vec![written("-o another file", &arguments.output, &inputs, kept)?];
-    if let Some(path) = &arguments.rejected {
-        let rejected = rejected(&read, &cleaned).into_iter();
-        files.push(written("--rejected another file", path, &inputs, rejected)?);
-    }
-    files.into_iter().try_for_each(FileInPlace::finish)?;
+    let kept = written("-o another file", &arguments.output, &inputs, kept)?;
+    [Some(kept), gone].into_iter().flatten().try_for_each(FileInPlace::finish)?;
     tell(arguments, &cleaned);
     Ok(())
 }

@@ -18,9 +18,7 @@ use crate::train_file::TrainFile;
 
 pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
-    let file = config::load::<TrainFile>(&folder.config_path(), &[])
-        .with_context(|| format!("`{}` is no run of `grpo train`", arguments.run.display()))?
-        .value;
+    let file = TrainFile::of_run(&folder)?.value;
     let step = u64::from(arguments.step);
     let records = of_step(&folder, &file, step)?;
     let lines = folder.read_metrics()?;

@@ -20,8 +20,7 @@ use crate::train_file::{Start, TrainFile};
 pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
     let info = folder.read_info()?;
-    let loaded = config::load::<TrainFile>(&folder.config_path(), &[])
-        .with_context(|| format!("`{}` is no run of `grpo train`", arguments.run.display()))?;
+    let loaded = TrainFile::of_run(&folder)?;
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
     check_place(arguments, &file)?;

@@ -27,7 +27,9 @@ pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
         "--stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own beside its weights",
         arguments.model.display()
     );
-    let is_prompted = !arguments.prompt.is_empty() || arguments.prompts.is_some();
+    let is_prompted = !arguments.prompt.is_empty()
+        || arguments.prompts.is_some()
+        || !arguments.tweet.is_empty();
     if loaded.spec.codec.vocabulary().is_some() && !is_prompted {
         return molecules::run(arguments, &loaded);
     }
@@ -43,7 +45,9 @@ pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
         !arguments.chat || !arguments.prompt.is_empty(),
         "--chat is for --prompt; give the prompts of a file as `messages`"
     );
-    let options = loaded.chat_options(arguments.thinking, &arguments.model)?;
+    // Replies have no thoughts.
+    let thinking = if arguments.tweet.is_empty() { arguments.thinking } else { Some(false) };
+    let options = loaded.chat_options(thinking, &arguments.model)?;
     completions::run(arguments, &loaded, &options)
 }
 

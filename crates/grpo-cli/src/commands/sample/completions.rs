@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::{
-    ChatOptions, Codec, Finish, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource,
+    ChatOptions, Codec, Finish, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource, ReplyTemplate,
 };
 use serde::Serialize;
 
@@ -84,6 +84,11 @@ fn prompts(
         let ids = codec.prompt(&source, options).with_context(|| format!("--prompt {text}"))?;
         push(Some(source), ids);
     }
+    for tweet in &arguments.tweet {
+        let source = ReplyTemplate::default().prompt(tweet);
+        let ids = codec.prompt(&source, options).with_context(|| format!("--tweet {tweet}"))?;
+        push(Some(source), ids);
+    }
     if let Some(path) = &arguments.prompts {
         for record in PromptReader::open(path)? {
             let PromptRecord { line, prompt, .. } = record?;
@@ -93,7 +98,7 @@ fn prompts(
             push(Some(prompt), ids);
         }
         anyhow::ensure!(!prompts.is_empty(), "{} has no prompts", path.display());
-    } else if arguments.prompt.is_empty() {
+    } else if prompts.is_empty() {
         let begin = codec.begin_id().context(
             "the model has no id that begins a text, so it needs a prompt: --prompt TEXT, or --prompts FILE",
         )?;
