@@ -134,8 +134,8 @@ type OfGroup = (&'static str, fn(&GroupDiversity) -> f64);
 
 /// How different the completions of a prompt are, as a mean over prompts.
 const DIVERSITY: [OfGroup; 2] = [
-    ("self-BLEU of a prompt's", |group| group.self_bleu),
-    ("distinct-2 of a prompt's", |group| group.distinct_2),
+    ("self-BLEU within a prompt", |group| group.self_bleu),
+    ("distinct-2 within a prompt", |group| group.distinct_2),
 ];
 
 fn table(header: [&str; 4], rows: impl IntoIterator<Item = [String; 4]>) -> String {

@@ -42,6 +42,11 @@ pub(crate) fn say(line: fmt::Arguments<'_>) {
     let _unread = writeln!(io::stdout(), "{line}");
 }
 
+/// A line on standard error, where standard output has something else.
+pub(crate) fn say_aside(line: fmt::Arguments<'_>) {
+    let _unread = writeln!(io::stderr(), "{line}");
+}
+
 /// That a configuration was looked through, and nothing was found.
 pub(crate) fn say_checked(configuration: &Path) {
     say(format_args!("{}: keys and values are good ones", configuration.display()));
@@ -145,7 +150,7 @@ impl FileInPlace {
     pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
         let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
         anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
-        let is_device = std::fs::metadata(path).is_ok_and(|data| !data.is_file());
+        let is_device = is_device(path);
         let (temporary, file) = match is_device {
             true => File::create(path).map(|file| (None, file)),
             false => temporary(path, &name.to_string_lossy())
@@ -180,6 +185,11 @@ impl FileInPlace {
         })();
         finished.with_context(|| format!("cannot write {}", self.path.display()))
     }
+}
+
+/// Whether a path is a device or pipe, such as `/dev/stdout`.
+pub(crate) fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|data| !data.is_file())
 }
 
 /// A new file beside `path`: no two of them are one, not even of one path.

@@ -72,14 +72,11 @@ const SECTION: &str = "combined";
 impl CombinedConfig {
     pub(crate) fn check(&self, updates_per_rollout: u32) -> Result<(), TrainError> {
         in_range("combined.supervised_weight", self.supervised_weight, 0.0..=1e6)?;
-        in_range("combined.grpo_weight", self.grpo_weight, 0.0..=1e6)?;
+        // Without GRPO there would be nothing to sample for: that is supervised training.
+        in_range("combined.grpo_weight", self.grpo_weight, 1e-6..=1e6)?;
         in_range("combined.diversity_weight", self.diversity_weight, 0.0..=1e6)?;
         in_range("combined.batch_size", self.batch_size as f64, 1.0..=1e6)?;
         in_range("combined.every", f64::from(self.every), 1.0..=1e4)?;
-        let weights = [self.supervised_weight, self.grpo_weight, self.diversity_weight];
-        if weights == [0.0; 3] {
-            return Err(TrainError::NothingCombined);
-        }
         if self.every > 1 && self.supervised_weight == 0.0 {
             return Err(TrainError::NothingSupervised { every: self.every });
         }

@@ -44,11 +44,6 @@ pub enum TrainError {
         /// What it was.
         updates: u32,
     },
-    /// A combined loss that is 0.
-    #[error(
-        "combined.supervised_weight, combined.grpo_weight and combined.diversity_weight are all 0, so that nothing would be learned; give one of them a weight"
-    )]
-    NothingCombined,
     /// Optimizer steps of nothing.
     #[error(
         "combined.every = {every} asks for optimizer steps of examples alone, and combined.supervised_weight = 0 leaves nothing to learn in them; set combined.every to 1, or give the examples a weight"

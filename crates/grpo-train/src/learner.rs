@@ -402,8 +402,10 @@ impl<M: LanguageModel> Learner<M> {
             terms.mean_supervised_loss = all.sum::<f64>() / (supervised.len() + 1) as f64;
         }
         let corrected = self.config.sampler_check.corrects(&self.loss).then_some(is_above);
+        let weight = self.grpo_weight();
+        let records = || frames.iter().flat_map(Frame::token_records);
         let recorded =
-            self.is_recording.then(|| frames.iter().flat_map(Frame::token_records).collect());
+            self.is_recording.then(|| records().map(|record| record.weighted(weight)).collect());
         let lesson = Lesson {
             advantages,
             reward_kl,
@@ -437,7 +439,7 @@ impl<M: LanguageModel> Learner<M> {
         let terms = Terms { config, totals, entropy_coef: entropy_coef_now, is_recorded };
         let (policy, reference) = (self.policy(), &self.reference);
         let mut tokens = TokenStatistics::default();
-        let weight = self.combined.as_ref().map_or(1.0, |combined| combined.config().grpo_weight);
+        let weight = self.grpo_weight();
         let mut gradients = GradientSum::default();
         let mut used = Vec::new();
         let (mut total, mut is_above) = (0.0, false);
@@ -530,6 +532,11 @@ impl<M: LanguageModel> Learner<M> {
             completions: used,
         };
         Ok((grad_norm, ledger))
+    }
+
+    /// What the loss of GRPO is multiplied by.
+    fn grpo_weight(&self) -> f64 {
+        self.combined.as_ref().map_or(1.0, |combined| combined.config().grpo_weight)
     }
 
     fn cut(&self) -> Cut {

@@ -23,6 +23,15 @@ pub struct TokenRecord {
     pub fates: Vec<Vec<TokenFate>>,
 }
 
+impl TokenRecord {
+    /// The same of a loss that has this weight.
+    pub(crate) fn weighted(mut self, weight: f64) -> Self {
+        let gradients = self.gradients.iter_mut().chain(&mut self.surrogate_gradients);
+        gradients.for_each(|gradient| *gradient *= weight);
+        self
+    }
+}
+
 /// What one update computed for the actions of a micro-batch, `[n]`.
 pub(crate) struct UpdateRecord {
     logprobs: Vec<f64>,

@@ -1,6 +1,7 @@
 //! `grpo clean-data`: pairs that are worth training on.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use grpo_rewards::EmbedderConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::output::{FileInPlace, is_same_place, say};
+use crate::output::{FileInPlace, is_device, is_same_place, say, say_aside};
 use crate::{config, device};
 
 #[derive(Debug, Args)]
@@ -178,7 +179,19 @@ fn rejected(read: &PairFile, cleaned: &CleanedPairs) -> Vec<Value> {
     lines.into_values().collect()
 }
 
+impl CleanDataArguments {
+    /// Where to say things: pairs that go to standard output are not mixed with words.
+    fn say(&self) -> fn(fmt::Arguments<'_>) {
+        let files = [Some(&self.output), self.rejected.as_ref()];
+        match files.into_iter().flatten().any(|path| is_device(path)) {
+            true => say_aside,
+            false => say,
+        }
+    }
+}
+
 fn tell_read(arguments: &CleanDataArguments, read: &PairFile, pairs: usize) {
+    let say = arguments.say();
     let path = arguments.input.display();
     say(format_args!("{path}: {pairs} pairs, {} lines that are none", read.skipped.len()));
     for line in read.skipped.iter().take(MOST_LINES) {
@@ -191,7 +204,7 @@ fn tell_read(arguments: &CleanDataArguments, read: &PairFile, pairs: usize) {
 }
 
 fn tell(arguments: &CleanDataArguments, cleaned: &CleanedPairs) {
-    let report = cleaned.report();
+    let (report, say) = (cleaned.report(), arguments.say());
     say(format_args!(
         "kept         {} of {} ({:.1} %)",
         report.valid, report.total, report.valid_percentage

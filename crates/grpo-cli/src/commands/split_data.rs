@@ -182,6 +182,7 @@ fn report(read: &PairFile) {
         read.tweets(),
         read.skipped.len()
     ));
+    read.unsaid().into_iter().for_each(|unsaid| say(format_args!("  {unsaid}")));
     let skipped = read.skipped.iter().map(|line| format!("left out: {line}"));
     let repeated = duplicates(read).into_iter().map(|pair| {
         format!(
@@ -227,8 +228,13 @@ fn tell(statistics: &PhaseStatistics) {
         "quartiles    {} pairs; a phase's share is at most {:.4} off, {} {MOST_DIFFERENCE}",
         counts.join(", "),
         quartiles.max_difference,
-        if quartiles.alike { "within" } else { "WARNING: more than" }
+        if quartiles.alike { "within" } else { "more than" }
     ));
+    if !quartiles.alike {
+        say(format_args!(
+            "WARNING: the phases are not alike; there may be too few tweets, or one with most of the replies"
+        ));
+    }
     let tests = [
         ("chi-square", &statistics.chi_square),
         ("Kolmogorov–Smirnov", &statistics.kolmogorov_smirnov),

@@ -108,6 +108,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     check_sizes(embedder.width())?;
     let read = read_pairs(&file.data.file)?;
     say(format_args!("{}: {read}", file.data.file.display()));
+    read.unsaid().into_iter().for_each(|unsaid| say(format_args!("  {unsaid}")));
     let split = split_by_tweet(&read.pairs, &fractions, file.seed)
         .with_context(|| format!("{}data", origin.place("data")))?;
     let texts: Vec<(&str, &str)> = read.pairs.iter().map(texts).collect();

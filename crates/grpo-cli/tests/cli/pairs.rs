@@ -301,6 +301,31 @@ fn a_cleaning_writes_two_files_or_none() {
 }
 
 #[test]
+fn pairs_on_standard_output_are_not_mixed_with_words() {
+    let place = Place::new();
+    place.write("pairs.jsonl", lines(&[good(1, "yes", 5)]));
+    let arguments = ["--input", "pairs.jsonl", "--skip", "filter", "--skip", "validation"];
+    let ended = place.succeed(&[&["clean-data", "-o", "/dev/stdout"], &arguments[..]].concat());
+    assert_eq!(objects(&ended.stdout).len(), 1);
+    assert!(ended.stderr.contains("kept         1 of 1"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_split_that_is_uneven_says_so() {
+    let place = Place::new();
+    let mut pairs = pairs();
+    pairs.truncate(3);
+    (pairs[0]["tweet_id"], pairs[0]["tweet"]) = (json!("a"), json!("another"));
+    pairs[0].as_object_mut().unwrap().remove("tweet_likes");
+    pairs[0]["reply_likes"] = json!(50);
+    place.write("pairs.jsonl", lines(&pairs));
+    let ended = place.succeed(&["split-data", "--input", "pairs.jsonl"]);
+    assert!(ended.stdout.contains("\nWARNING: the phases are not alike; "), "{}", ended.stdout);
+    let unsaid = "\n  1 pairs do not say `tweet_likes`, for which 1 stands in\n";
+    assert!(ended.stdout.contains(unsaid), "{}", ended.stdout);
+}
+
+#[test]
 fn a_cleaning_says_no_more_than_it_looked_at() {
     let place = Place::new();
     let mut own = good(1, "A reply that nobody looked at, as it stands here.", 5);

@@ -59,10 +59,9 @@ fn json_of(field: &Field) -> Value {
         Field::UShort(value) => (*value).into(),
         Field::UInt(value) => (*value).into(),
         Field::ULong(value) => (*value).into(),
-        // JSON has no NaN and no infinity: null.
-        Field::Float16(value) => value.to_f64().into(),
-        Field::Float(value) => f64::from(*value).into(),
-        Field::Double(value) => (*value).into(),
+        Field::Float16(value) => number(value.to_f64()),
+        Field::Float(value) => number(f64::from(*value)),
+        Field::Double(value) => number(*value),
         Field::Str(text) => text.as_str().into(),
         Field::Bytes(bytes) => match str::from_utf8(bytes.data()) {
             // Some writers do not mark text as such.
@@ -85,6 +84,12 @@ fn json_of(field: &Field) -> Value {
         | Field::TimestampMillis(_)
         | Field::TimestampMicros(_) => field.to_string().into(),
     }
+}
+
+/// JSON has no NaN, which tables write where nothing is known: null. Nor has it an infinity, which is not nothing: a text,
+/// that where a number is expected it is refused.
+fn number(value: f64) -> Value {
+    if value.is_infinite() { value.to_string().into() } else { value.into() }
 }
 
 /// The key of a map's entry as a name in JSON.

@@ -195,5 +195,10 @@ fn whole(number: &Number) -> Option<u64> {
 }
 
 fn wrong(key: &'static str, expected: &'static str, found: &Value) -> PairFault {
-    PairFault::WrongValue { key, expected, found: described(found) }
+    // So a column of a Parquet file is read that holds other bytes than text.
+    let is_bytes = found.as_object().is_some_and(|object| {
+        object.len() == 1 && object.get("bytes").is_some_and(Value::is_string)
+    });
+    let found = if is_bytes { "bytes that are not UTF-8".to_owned() } else { described(found) };
+    PairFault::WrongValue { key, expected, found }
 }

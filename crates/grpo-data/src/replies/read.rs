@@ -193,7 +193,7 @@ impl PairFile {
             self.pairs.get(first)
         };
         let pair = pair.and_then(|(pair, text)| match first(&pair) {
-            Some(first) if first.tweet != pair.tweet => Err(PairFault::OtherTweet {
+            Some(first) if first.tweet.trim() != pair.tweet.trim() => Err(PairFault::OtherTweet {
                 tweet_id: pair.tweet_id,
                 file: first.file.clone(),
                 line: first.line,
@@ -212,6 +212,21 @@ impl PairFile {
     /// Different tweets.
     pub fn tweets(&self) -> usize {
         self.pairs.iter().map(|pair| &pair.tweet_id).collect::<BTreeSet<_>>().len()
+    }
+
+    /// How many pairs do not say a key that an engagement score is of, and what stands in for it; nothing where all do.
+    pub fn unsaid(&self) -> Option<String> {
+        let count = |is_unsaid: fn(&PairRecord) -> bool| {
+            self.pairs.iter().filter(|pair| is_unsaid(pair)).count()
+        };
+        let keys = [
+            (count(|pair| pair.tweet_likes.is_none()), "`tweet_likes`, for which 1 stands in"),
+            (count(|pair| pair.reply_likes.is_none()), "`reply_likes`, for which 0 stands in"),
+        ];
+        let said = keys.into_iter().filter(|(count, _)| *count > 0);
+        let said: Vec<String> =
+            said.map(|(count, key)| format!("{count} pairs do not say {key}")).collect();
+        (!said.is_empty()).then(|| said.join("; "))
     }
 
     /// Pairs whose tweet and reply stand in front of them already, each with the place of the first, as places in

@@ -61,7 +61,7 @@ fn a_record_has_its_fields_and_keeps_the_others() {
         fields: json!({"lang": "en", "empty": null}).as_object().unwrap().clone(),
     };
     assert_eq!(*pair, expected);
-    assert_eq!(pair.engagement(), 0.25);
+    assert_eq!((pair.engagement(), found.unsaid()), (0.25, None));
     let again = read(Value::Object(pair.object()).to_string());
     assert_eq!(PairRecord { file: pair.file.clone(), line: 2, ..again.pairs[0].clone() }, expected);
 }
@@ -166,7 +166,7 @@ fn texts(values: &[Option<&str>]) -> (Vec<ByteArray>, Vec<i16>) {
 fn parquet_is_read_and_its_rows_are_told() {
     let schema = parse_message_type(
         "message pairs {
-            optional binary tweet_id (UTF8); optional binary tweet (UTF8); optional binary reply (UTF8);
+            optional binary tweet_id (UTF8); optional binary tweet (UTF8); optional binary reply;
             optional double reply_likes;
         }",
     );
@@ -177,25 +177,37 @@ fn parquet_is_read_and_its_rows_are_told() {
         SerializedFileWriter::new(file, Arc::new(schema.unwrap()), Arc::default()).unwrap();
     let mut rows = writer.next_row_group().unwrap();
     for column in [
-        [Some("a"), Some("b"), Some("b")],
-        [Some("one"), Some("two"), Some("two")],
-        [Some("r"), None, Some("s")],
+        [Some("a"), Some("b"), Some("b"), Some("b"), Some("b"), Some("b")],
+        [Some("one"), Some("two"), Some("two"), Some("two "), Some("two"), Some("two")],
+        [Some("r"), None, Some("s"), Some("t"), Some("u"), Some("no text")],
     ] {
-        let (values, levels) = texts(&column);
+        let (mut values, levels) = texts(&column);
+        if column[5] == Some("no text") {
+            *values.last_mut().unwrap() = ByteArray::from(vec![0xff, 0]);
+        }
         let mut column = rows.next_column().unwrap().unwrap();
         column.typed::<ByteArrayType>().write_batch(&values, Some(&levels), None).unwrap();
         column.close().unwrap();
     }
     let mut column = rows.next_column().unwrap().unwrap();
-    column.typed::<DoubleType>().write_batch(&[4.0, 1.0], Some(&[1, 1, 0]), None).unwrap();
+    let likes = [4.0, 1.0, f64::NAN, f64::INFINITY, 3.0];
+    column.typed::<DoubleType>().write_batch(&likes, Some(&[1, 1, 0, 1, 1, 1]), None).unwrap();
     column.close().unwrap();
     rows.close().unwrap();
     writer.close().unwrap();
 
     let found = read_pairs(&path).unwrap();
-    assert_eq!(skipped(&found), ["2: there is no `reply`"]);
+    let expected = [
+        "2: there is no `reply`",
+        "5: `reply_likes` is the string \"inf\"; expected a whole number of 0 or more",
+        "6: `reply` is bytes that are not UTF-8; expected a text",
+    ];
+    assert_eq!(skipped(&found), expected);
+    // Blanks around a tweet make no other one of it.
     let told: Vec<_> = found.pairs.iter().map(|pair| (pair.line, pair.reply_likes())).collect();
-    assert_eq!(told, [(1, 4), (3, 0)]);
+    assert_eq!(told, [(1, 4), (3, 0), (4, 0)]);
+    let unsaid = "3 pairs do not say `tweet_likes`, for which 1 stands in; 2 pairs do not say `reply_likes`, for which 0 stands in";
+    assert_eq!(found.unsaid().unwrap(), unsaid);
     // What a split writes of a row is a line that is the same pair.
     let again = read(&found.texts[0]);
     assert_eq!(PairRecord { file: path.clone(), ..again.pairs[0].clone() }, found.pairs[0]);

@@ -237,5 +237,7 @@ fn an_instruction_says_something() {
     let error = template.check(Some(true)).unwrap_err().to_string();
     let expected = "`data.thinking` is true; expected false, or nothing, with data.replies: replies have no thoughts";
     assert_eq!(error, expected);
-    [None, Some(false)].iter().for_each(|thinking| template.check(*thinking).unwrap());
+    for thinking in [None, Some(false)] {
+        template.check(thinking).unwrap();
+    }
 }

@@ -74,7 +74,9 @@ fn run(config: GrpoConfig, steps: u32) -> (Vec<StepReport>, Vec<f32>) {
 }
 
 /// The norm of a step's gradients is the part of them that can be seen from outside before AdamW scales it away.
-fn norm(weights: [f64; 3]) -> f64 {
+/// GRPO has a weight, if only one that does not show.
+fn norm([supervised, grpo, diversity]: [f64; 3]) -> f64 {
+    let weights = [supervised, grpo.max(1e-6), diversity];
     run(settings(weights, 1), 1).0[0].grad_norm
 }
 
@@ -137,6 +139,20 @@ fn the_loss_is_the_weighted_sum_of_its_terms() {
     assert_eq!(means[0].0, means[1].0);
     assert!((means[1].0 - means[1].1).abs() > 1e-6, "{means:?}");
     assert_eq!(Metrics::of(&run(plain(), 1).0[0], 0).get("combined/diversity"), None);
+}
+
+#[test]
+fn what_is_recorded_of_tokens_has_the_weight_of_grpo() {
+    let gradients = |config| {
+        let mut grpo = begin(config);
+        grpo.set_recording(true);
+        let records = take_step(&mut grpo, 0).token_records.unwrap();
+        let all = records.iter().flat_map(|r| r.gradients.iter().chain(&r.surrogate_gradients));
+        all.copied().collect::<Vec<f64>>()
+    };
+    let (plain, combined) = (gradients(plain()), gradients(settings([0.3, 0.5, 0.2], 1)));
+    assert!(plain.iter().any(|gradient| gradient.abs() > 1e-4));
+    assert!(plain.iter().zip(&combined).all(|(plain, half)| *half == 0.5 * plain));
 }
 
 /// Two of three optimizer steps cost no completions, and learn from the next examples.
@@ -232,7 +248,7 @@ fn what_cannot_be_combined_is_refused() {
     assert!(matches!(built.err(), Some(TrainError::NoExamples { .. })));
     assert!(settings([0.3, -0.5, 0.2], 1).check().is_err());
     let refused = |weights, every| settings(weights, every).check().unwrap_err();
-    assert!(matches!(refused([0.0; 3], 1), TrainError::NothingCombined));
+    assert!(refused([0.3, 0.0, 0.2], 1).to_string().starts_with("combined.grpo_weight = 0 "));
     let nothing = refused([0.0, 0.5, 0.2], 2);
     assert!(matches!(nothing, TrainError::NothingSupervised { every: 2 }), "{nothing}");
     settings([0.0, 0.5, 0.2], 1).check().unwrap();
