@@ -149,7 +149,7 @@ fn no_example_of_a_combined_loss_is_left_out_silently() {
     fs::create_dir(place.path("more")).unwrap();
     place.write("more/a.jsonl", pairs(2) + "{broken\n");
     place.write("more/b.jsonl", format!("{long}\n"));
-    let combined = "combined = { file = \"more\", measure = \"distinct\", batch_size = 2 }\n";
+    let combined = "combined = { file = \"more\", measure = \"distinct\", batch_size = 2, every = 2 }\ndiversity_bonus = { weight = 0.1, measure = \"bleu\" }\n";
     place.write(
         "combined.toml",
         combined.to_owned()
@@ -169,6 +169,15 @@ fn no_example_of_a_combined_loss_is_left_out_silently() {
     let paths: Vec<&str> = of_examples.map(|file| file["path"].as_str().unwrap()).collect();
     assert_eq!(paths, ["more/a.jsonl", "more/b.jsonl"]);
     place.succeed(&["train", "--resume", "grpo", "--plain"]);
+    // The steps that have examples alone are no fault, and the bonus is a part of the reward.
+    place.succeed(&["audit", "grpo"]);
+    let lines = objects(&place.read("grpo/metrics.jsonl"));
+    let number = |name: &str| lines[1][name].as_f64().unwrap();
+    let terms = 0.3 * number("combined/supervised_loss") + 0.5 * number("combined/grpo_loss")
+        - 0.2 * number("combined/diversity");
+    assert!((number("loss") - terms).abs() < 1e-9, "{lines:?}");
+    assert_ne!(number("combined/supervised_loss"), number("combined/mean_supervised_loss"));
+    assert!(number("rewards/diversity_bonus/mean") > 0.0);
     place.write("more/b.jsonl", pairs(1));
     assert_eq!(place.run(&["train", "--resume", "grpo"]).code, Some(1));
 }
