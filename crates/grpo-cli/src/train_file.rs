@@ -9,8 +9,8 @@ use grpo_core::KlController;
 use grpo_data::{Codec, MaskingPlan, Prompt};
 use grpo_model::{Frozen, LanguageModel, LoraConfig, Policy, WeightPrecision};
 use grpo_report::SuccessCriteria;
-use grpo_run::RunFolder;
 use grpo_rewards::{Reward, RewardConfig};
+use grpo_run::RunFolder;
 use grpo_train::{
     AdvantageSettings, Combined, CombinedConfig, DiversityBonusConfig, EvalConfig, GrpoConfig,
     GuardConfig, LossSettings, OptimizerConfig, Parts, ReferenceFrom, ReferenceSettings,
@@ -157,7 +157,9 @@ impl TrainFile {
             ("training", "train-engagement"),
         ];
         if let Some((_, command)) = other.iter().find(|(key, _)| keys.contains_key(*key)) {
-            anyhow::bail!("`{run}` is a run of `grpo {command}`, and this is for runs of `grpo train`");
+            anyhow::bail!(
+                "`{run}` is a run of `grpo {command}`, and this is for runs of `grpo train`"
+            );
         }
         config::load(&folder.config_path(), &[])
             .with_context(|| format!("`{run}` is no run of `grpo train`"))

@@ -14,10 +14,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::AuditArguments;
+use crate::device;
 use crate::models::{Trained, read};
 use crate::output::{say, sentence};
 use crate::train_file::TrainFile;
-use crate::{config, device};
 
 pub(crate) fn run(arguments: &AuditArguments) -> anyhow::Result<()> {
     let run = arguments.run.display();

@@ -114,9 +114,9 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
         // Most wanted where nothing is left.
         gone.into_iter().try_for_each(FileInPlace::finish)?;
         anyhow::bail!(
-        "no pair of {} is left: {lines} went, by {}; change these rules with --config, or leave steps out with --skip",
-        arguments.input.display(),
-        commonest(&cleaned)
+            "no pair of {} is left: {lines} went, by {}; change these rules with --config, or leave steps out with --skip",
+            arguments.input.display(),
+            commonest(&cleaned)
         );
     }
 

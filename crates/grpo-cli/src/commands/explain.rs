@@ -10,7 +10,6 @@ use grpo_run::RunFolder;
 use serde_json::Value;
 
 use crate::args::ExplainArguments;
-use crate::config;
 use crate::explanation::{Explained, Explanation, Token, Unrecorded, Wanted, meaning_of};
 use crate::output::say;
 use crate::recorded::of_step;

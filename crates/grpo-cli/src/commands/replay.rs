@@ -1,6 +1,5 @@
 //! `grpo replay`: one completion of a run, sampled again.
 
-use anyhow::Context;
 use grpo_data::{Codec, Completion, Prompt, Purpose};
 use grpo_model::{Frozen, Policy};
 use grpo_rollout::{Sampler, StepKey};
@@ -9,7 +8,6 @@ use grpo_train::{Grpo, Metrics, Parts};
 
 use crate::args::ReplayArguments;
 use crate::checkpoint;
-use crate::config;
 use crate::earlier::Earlier;
 use crate::output::{Progress, say};
 use crate::prompts::Prompts;

@@ -27,9 +27,8 @@ pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
         "--stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own beside its weights",
         arguments.model.display()
     );
-    let is_prompted = !arguments.prompt.is_empty()
-        || arguments.prompts.is_some()
-        || !arguments.tweet.is_empty();
+    let is_prompted =
+        !arguments.prompt.is_empty() || arguments.prompts.is_some() || !arguments.tweet.is_empty();
     if loaded.spec.codec.vocabulary().is_some() && !is_prompted {
         return molecules::run(arguments, &loaded);
     }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::{
-    ChatOptions, Codec, Finish, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource, ReplyTemplate,
+    ChatOptions, Codec, Finish, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource,
+    ReplyTemplate,
 };
 use serde::Serialize;
 
@@ -98,7 +99,7 @@ fn prompts(
             push(Some(prompt), ids);
         }
         anyhow::ensure!(!prompts.is_empty(), "{} has no prompts", path.display());
-    } else if prompts.is_empty() {
+    } else if arguments.prompt.is_empty() && arguments.tweet.is_empty() {
         let begin = codec.begin_id().context(
             "the model has no id that begins a text, so it needs a prompt: --prompt TEXT, or --prompts FILE",
         )?;
