@@ -189,6 +189,10 @@ impl FileInPlace {
 
 /// Whether a path is a device or pipe, such as `/dev/stdout`.
 pub(crate) fn is_device(path: &Path) -> bool {
+    // What `/dev/stdout` leads to may be a file, which is the shell's to replace.
+    if path.starts_with("/dev") {
+        return true;
+    }
     std::fs::metadata(path).is_ok_and(|data| !data.is_file())
 }
 

@@ -72,7 +72,7 @@ struct CleaningFile {
 pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     for path in [Some(&arguments.output), arguments.rejected.as_ref()].into_iter().flatten() {
         anyhow::ensure!(
-            arguments.force || !path.is_file(),
+            arguments.force || is_device(path) || !path.is_file(),
             "{} exists already; name another file, or replace it with --force",
             path.display()
         );

@@ -715,13 +715,9 @@ fn runs_without_a_ledger_are_refused() {
 fn a_pretraining_is_refused() {
     let place = Place::for_pretraining();
     place.succeed(&["pretrain", "pretrain.toml", "--run", "run", "--set", "pretrain.epochs=1"]);
-    let ended = place.run(&["audit", "run"]);
-    assert!(
-        ended.stderr.starts_with("error: `run` is no run of `grpo train`: run/config.toml:"),
-        "{}",
-        ended.stderr
-    );
-    assert_eq!(ended.code, Some(1));
+    let other = "`run` is a run of `grpo pretrain`, and this is for runs of `grpo train`";
+    place.refuse(&["audit", "run"], other);
+    place.refuse(&["explain", "run", "--step", "1"], other);
 }
 
 #[test]

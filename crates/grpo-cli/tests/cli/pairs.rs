@@ -252,11 +252,14 @@ fn a_cleaning_says_of_every_line_that_goes_why() {
     let mut with_rules = vec!["--config", "rules.toml", "--force"];
     with_rules.splice(0..0, arguments);
     // An empty file would be an error of the next command; what was there stays.
-    place.refuse(
-        &with_rules,
-        "no pair of pairs.jsonl is left: 4 went, by likes (4), content_words (1), length (1); change these rules with --config, or leave steps out with --skip",
-    );
+    let ended = place.run(&with_rules);
+    let nothing = "error: no pair of pairs.jsonl is left: 4 went, by likes (4), content_words (1), length (1); change these rules with --config, or leave steps out with --skip\n";
+    assert!(ended.stderr.ends_with(nothing), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(1));
     assert_eq!(objects(&place.read("clean.jsonl")).len(), 2);
+    // Why all of them went is what one wants to know.
+    let gone = objects(&place.read("gone.jsonl"));
+    assert_eq!(gone.iter().filter(|line| line["step"] == "validation").count(), 4);
     place.write("rules.toml", "[validation]\nmin_like = 1\n");
     let ended = place.run(&with_rules);
     assert_eq!(ended.code, Some(1));

@@ -142,6 +142,25 @@ fn the_grpo_phase_goes_on_from_the_adapter_of_the_supervised_one() {
     }
 }
 
+/// `--tweet` is the prompt of `[data.replies]`.
+#[test]
+fn a_tweet_is_put_to_the_model_as_in_the_training() {
+    let place = Place::new();
+    // The bundled one, which sees more tokens than this prompt has.
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/replies/model");
+    let ids = |arguments: &[&str]| {
+        let of_model = ["sample", "--model", model, "--max-new-tokens", "2"];
+        let Ended { stdout, .. } = place.succeed(&[&of_model[..], arguments].concat());
+        objects(&stdout).into_iter().map(|line| line["prompt_ids"].clone()).collect::<Vec<_>>()
+    };
+    let prompt = "Write an engaging reply to this tweet.\n\nthe fox\n\nReply:";
+    let of_chat = ids(&["--chat", "--thinking", "false", "--prompt", prompt]);
+    assert_eq!(ids(&["--tweet", "the fox"]), of_chat);
+    assert_eq!(ids(&["--tweet", "the dog", "--tweet", "the fox"])[1], of_chat[0]);
+    let ended = place.run(&["sample", "--model", model, "--tweet", "x", "--thinking", "true"]);
+    assert!(ended.code != Some(0) && ended.stderr.contains("--thinking"), "{}", ended.stderr);
+}
+
 #[test]
 fn no_example_of_a_combined_loss_is_left_out_silently() {
     let place = place();
