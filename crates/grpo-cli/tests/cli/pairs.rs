@@ -311,6 +311,14 @@ fn pairs_on_standard_output_are_not_mixed_with_words() {
     let ended = place.succeed(&[&["clean-data", "-o", "/dev/stdout"], &arguments[..]].concat());
     assert_eq!(objects(&ended.stdout).len(), 1);
     assert!(ended.stderr.contains("kept         1 of 1"), "{}", ended.stderr);
+    // Where the shell sends it to a file, the name under /dev still leads there, and is no file to replace.
+    let to_file = std::fs::File::create(place.path("out.jsonl")).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_grpo"));
+    command.args(["clean-data", "-o", "/dev/stdout"]).args(arguments);
+    let ended = command.current_dir(place.path(".")).stdout(to_file).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(objects(&place.read("out.jsonl")).len(), 1);
+    assert!(std::fs::symlink_metadata("/dev/stdout").unwrap().is_symlink());
 }
 
 #[test]
