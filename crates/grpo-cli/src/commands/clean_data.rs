@@ -38,7 +38,7 @@ pub(crate) struct CleanDataArguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Change one setting, e.g. --set validation.min_likes=1; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", requires = "config")]
+    #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// Leave a step out; may be repeated
     #[arg(long, value_enum, value_name = "STEP")]
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     );
     let file = match &arguments.config {
         Some(path) => config::load::<CleaningFile>(path, &arguments.set)?.value,
-        None => CleaningFile::default(),
+        None => config::of_sets::<CleaningFile>(&arguments.set)?.value,
     };
     let does = |step| !arguments.skip.contains(&step);
     let plan = CleaningPlan {

@@ -34,6 +34,11 @@ pub(crate) fn load<T: DeserializeOwned>(path: &Path, set: &[String]) -> anyhow::
     load_for(path, &Command { name: "", keys: Vec::new() }, set)
 }
 
+/// What `--set` gives alone, where there is no file.
+pub(crate) fn of_sets<T: DeserializeOwned>(set: &[String]) -> anyhow::Result<Loaded<T>> {
+    loaded(Table::new(), Vec::new(), &Command { name: "", keys: Vec::new() }, set)
+}
+
 /// As [`load`], with the keys of a command over the files.
 pub(crate) fn load_for<T: DeserializeOwned>(
     path: &Path,
@@ -41,7 +46,17 @@ pub(crate) fn load_for<T: DeserializeOwned>(
     set: &[String],
 ) -> anyhow::Result<Loaded<T>> {
     let mut files = Vec::new();
-    let mut merged = read_with_bases(path, &mut files)?;
+    let merged = read_with_bases(path, &mut files)?;
+    loaded(merged, files, command, set)
+}
+
+/// The keys of a command and of `--set` over those of files.
+fn loaded<T: DeserializeOwned>(
+    mut merged: Table,
+    files: Vec<Layer>,
+    command: &Command,
+    set: &[String],
+) -> anyhow::Result<Loaded<T>> {
     let mut given = Vec::new();
     for (key, value) in &command.keys {
         merge(&mut merged, nested(key, value.clone()));

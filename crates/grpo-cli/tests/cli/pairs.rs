@@ -256,6 +256,10 @@ fn a_cleaning_says_of_every_line_that_goes_why() {
     let nothing = "error: no pair of pairs.jsonl is left: 4 went, by likes (4), content_words (1), length (1); change these rules with --config, or leave steps out with --skip\n";
     assert!(ended.stderr.ends_with(nothing), "{}", ended.stderr);
     assert_eq!(ended.code, Some(1));
+    // The same rule without a file.
+    let mut with_set = vec!["--set", "validation.min_likes=100", "--force"];
+    with_set.splice(0..0, arguments);
+    assert!(place.run(&with_set).stderr.ends_with(nothing));
     assert_eq!(objects(&place.read("clean.jsonl")).len(), 2);
     // Why all of them went is what one wants to know.
     let gone = objects(&place.read("gone.jsonl"));

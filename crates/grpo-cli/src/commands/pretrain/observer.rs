@@ -87,6 +87,10 @@ impl Observer {
     pub(super) fn summary(&self) {
         let Some(best) = &self.best else { return };
         if !best.rows.is_empty() {
+            say(format_args!(
+                "completions  of the model that is kept, after step {}",
+                best.train_step
+            ));
             for SampleRow { prompt, generated, ground_truth, .. } in &best.rows {
                 let rows =
                     [("prompt", prompt), ("  generated", generated), ("  truth", ground_truth)];
