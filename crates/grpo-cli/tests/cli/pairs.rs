@@ -30,7 +30,7 @@ fn pairs() -> Vec<Value> {
     pairs
 }
 
-fn lines(records: &[Value]) -> String {
+pub(crate) fn lines(records: &[Value]) -> String {
     records.iter().map(|record| format!("{record}\n")).collect()
 }
 
@@ -365,7 +365,8 @@ fn a_cleaning_says_no_more_than_it_looked_at() {
     assert_eq!(kept.len(), 2);
 }
 
-const PRETRAIN: &str = r#"run = "run"
+/// A supervised training on `pairs.jsonl`.
+pub(crate) const PRETRAIN: &str = r#"run = "run"
 seed = 1
 start = "m"
 
@@ -389,7 +390,7 @@ learning_rate = 3e-2
 "#;
 
 /// Few pairs with short prompts, for a model that sees 48 tokens.
-fn short_pairs() -> Vec<Value> {
+pub(crate) fn short_pairs(tweets: u64) -> Vec<Value> {
     let pair = |place: u64| {
         json!({
             "tweet_id": place / 2, "tweet": format!("fox {}", place / 2),
@@ -397,7 +398,7 @@ fn short_pairs() -> Vec<Value> {
             "reply_likes": place, "reply_author": format!("a{}", place % 3),
         })
     };
-    (0..16).map(pair).collect()
+    (0..2 * tweets).map(pair).collect()
 }
 
 #[test]
@@ -405,11 +406,11 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     let place = Place::new();
     place.model_of_texts("m", "qwen3");
     place.write("pretrain.toml", PRETRAIN);
-    let mut long = short_pairs()[0].clone();
+    let mut long = short_pairs(8)[0].clone();
     long["reply"] = "the dog ".repeat(1250).into();
     place.write(
         "pairs.jsonl",
-        lines(&short_pairs())
+        lines(&short_pairs(8))
             + &long.to_string()
             + "\n{\"tweet_id\":9,\"tweet\":\"fox\",\"reply\":\"\"}\n",
     );
@@ -425,8 +426,8 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     assert!(info.to_string().contains("pairs.jsonl"), "{info}");
     // From the record of the run, and a folder of files.
     std::fs::create_dir(place.path("folder")).unwrap();
-    place.write("folder/a.jsonl", lines(&short_pairs()[..8]));
-    place.write("folder/b.jsonl", lines(&short_pairs()[8..]));
+    place.write("folder/a.jsonl", lines(&short_pairs(8)[..8]));
+    place.write("folder/b.jsonl", lines(&short_pairs(8)[8..]));
     let ended = place.succeed(&[
         "pretrain",
         "run/config.toml",
@@ -455,7 +456,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
 #[test]
 fn the_grpo_phase_has_a_prompt_for_each_tweet() {
     let place = crate::training_texts::place("qwen3");
-    place.write("pairs.jsonl", lines(&short_pairs()));
+    place.write("pairs.jsonl", lines(&short_pairs(8)));
     let sets = [
         "data.file=pairs.jsonl",
         "data.replies.instruction=the user asks",

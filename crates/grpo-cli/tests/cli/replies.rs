@@ -6,48 +6,20 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::pairs::{PRETRAIN, lines, short_pairs};
 use crate::support::{Ended, Place};
 use crate::texts::objects;
 
-/// Few pairs with short prompts, for a model that sees 48 tokens.
+/// Few pairs with short prompts.
 fn pairs(tweets: u64) -> String {
-    let pair = |place: u64| {
-        json!({
-            "tweet_id": place / 2, "tweet": format!("fox {}", place / 2),
-            "reply": if place.is_multiple_of(2) { "two" } else { "the dog" }, "reply_likes": place,
-        })
-    };
-    (0..2 * tweets).map(|place| format!("{}\n", pair(place))).collect()
+    lines(&short_pairs(tweets))
 }
 
-const SUPERVISED: &str = r#"run = "supervised"
-seed = 1
-start = "m"
-
-[lora]
-rank = 2
-alpha = 4
-
-[data]
-file = "pairs.jsonl"
-validation_fraction = 0.25
-
-[data.replies]
-instruction = "the user asks"
-
-[pretrain]
-epochs = 1
-batch_size = 4
-
-[pretrain.optimizer]
-learning_rate = 3e-2
-
-[pretrain.eval]
-prompts = 8
-rows = 8
-generations = 2
-max_new_tokens = 6
-"#;
+/// A supervised training that also shows replies.
+fn supervised() -> String {
+    let eval = "[pretrain.eval]\nprompts = 8\nrows = 8\ngenerations = 2\nmax_new_tokens = 6\n";
+    PRETRAIN.replace("run = \"run\"", "run = \"supervised\"") + "\n" + eval
+}
 
 const GRPO: &str = r#"run = "grpo"
 model = "m"
@@ -89,7 +61,7 @@ fn place() -> Place {
     place.model_of_texts("m", "qwen3");
     place.write("pairs.jsonl", pairs(8));
     place.write("held-out.jsonl", pairs(2));
-    place.write("supervised.toml", SUPERVISED);
+    place.write("supervised.toml", supervised());
     place.write("grpo.toml", GRPO);
     place
 }
