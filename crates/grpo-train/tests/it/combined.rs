@@ -194,14 +194,14 @@ fn the_loss_without_the_entropy_bonus_is_that_of_grpo() {
 /// A guard that watches the norm of the gradients sees those of examples too.
 #[test]
 fn every_optimizer_step_is_in_the_norm_of_the_gradients() {
-    let every = |every| run(settings([1.0, 0.0, 0.0], every), 1).0[0].grad_norm;
-    // With cross-entropy alone, an optimizer step is one of supervised training whatever comes with it: the second step of
+    let every = |every| run(settings([1.0, 1e-6, 0.0], every), 1).0[0].grad_norm;
+    // With next to nothing but cross-entropy, an optimizer step is one of supervised training whatever comes with it: the second step of
     // two is the first of the next rollout.
-    let (reports, _) = run(settings([1.0, 0.0, 0.0], 1), 3);
+    let (reports, _) = run(settings([1.0, 1e-6, 0.0], 1), 3);
     let norms: Vec<f64> = reports.iter().map(|report| report.grad_norm).collect();
     assert!((norms[0] - norms[1]).abs() > 1e-4, "{norms:?}");
-    assert!((every(2) - (norms[0] + norms[1]) / 2.0).abs() < 1e-6, "{norms:?}");
-    assert!((every(3) - norms.iter().sum::<f64>() / 3.0).abs() < 1e-6, "{norms:?}");
+    assert!((every(2) - (norms[0] + norms[1]) / 2.0).abs() < 1e-5, "{norms:?}");
+    assert!((every(3) - norms.iter().sum::<f64>() / 3.0).abs() < 1e-5, "{norms:?}");
 }
 
 #[test]
