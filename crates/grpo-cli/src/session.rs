@@ -48,7 +48,7 @@ impl Session {
         configuration: &Path,
         interrupt: Arc<AtomicBool>,
     ) -> anyhow::Result<Self> {
-        let loaded = config::load::<TrainFile>(configuration, &arguments.set)?;
+        let loaded = TrainFile::read(configuration, &arguments.set)?;
         let mut file = loaded.value;
         if let Some(run) = &arguments.run {
             file.run.clone_from(run);

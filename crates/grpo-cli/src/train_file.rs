@@ -1,14 +1,14 @@
 //! The configuration of `grpo train`, and what a training with it begins with: for `grpo train` itself, and for `grpo
 //! replay`, which goes back into a run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_core::KlController;
 use grpo_data::{Codec, MaskingPlan, Prompt};
 use grpo_model::{Frozen, LanguageModel, LoraConfig, Policy, WeightPrecision};
-use grpo_report::SuccessCriteria;
+use grpo_report::{SuccessCriteria, other_command};
 use grpo_rewards::{Reward, RewardConfig};
 use grpo_run::RunFolder;
 use grpo_train::{
@@ -143,6 +143,21 @@ impl Default for SaveSection {
 }
 
 impl TrainFile {
+    /// A configuration file, with what `--set` changes.
+    ///
+    /// # Errors
+    /// It is one of another command, or has a key or value that is none.
+    pub(crate) fn read(path: &Path, set: &[String]) -> anyhow::Result<config::Loaded<Self>> {
+        let keys = config::load::<toml::Table>(path, set)?.value;
+        if let Some(command) = other_command(&keys) {
+            let path = path.display();
+            anyhow::bail!(
+                "{path} is a configuration of `grpo {command}`: say `grpo {command} {path}`"
+            );
+        }
+        config::load(path, set)
+    }
+
     /// The configuration of a run.
     ///
     /// # Errors
@@ -150,13 +165,7 @@ impl TrainFile {
     pub(crate) fn of_run(folder: &RunFolder) -> anyhow::Result<config::Loaded<Self>> {
         let run = folder.path().display();
         let keys = config::load::<toml::Table>(&folder.config_path(), &[])?.value;
-        let other = [
-            ("pretrain", "pretrain"),
-            ("masked_lm", "pretrain"),
-            ("judge", "train-judge"),
-            ("training", "train-engagement"),
-        ];
-        if let Some((_, command)) = other.iter().find(|(key, _)| keys.contains_key(*key)) {
+        if let Some(command) = other_command(&keys) {
             anyhow::bail!(
                 "`{run}` is a run of `grpo {command}`, and this is for runs of `grpo train`"
             );

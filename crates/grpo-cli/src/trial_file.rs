@@ -27,7 +27,7 @@ const KEPT: usize = 6;
 pub(crate) fn trial_file(arguments: &TrialArguments, path: &Path) -> anyhow::Result<TrainFile> {
     let set = &arguments.set;
     // As the long run has it, whose faults are to be found here too.
-    let long = config::load::<TrainFile>(path, set)?;
+    let long = TrainFile::read(path, set)?;
     long.value.check(&long.origin)?;
     let long = long.value;
     let in_set = config::is_set(set, "train.steps");

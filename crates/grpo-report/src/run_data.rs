@@ -35,6 +35,17 @@ pub(crate) struct RewardsOfStep {
     pub(crate) quantiles: [f64; 5],
 }
 
+/// The command whose run has this configuration, where it is another one than `grpo train`.
+pub fn other_command(config: &toml::Table) -> Option<&'static str> {
+    let sections = [
+        ("pretrain", "pretrain"),
+        ("masked_lm", "pretrain"),
+        ("judge", "train-judge"),
+        ("training", "train-engagement"),
+    ];
+    sections.into_iter().find_map(|(key, command)| config.contains_key(key).then_some(command))
+}
+
 impl RunData {
     /// Reads all that a report shows. Nothing is written.
     ///
@@ -48,13 +59,7 @@ impl RunData {
             folder.read_config()?.parse().map_err(|error: toml::de::Error| {
                 ReportError::Config { path: config_path.clone(), reason: one_line(error.message()) }
             })?;
-        let of_others = [
-            ("pretrain", "pretrain"),
-            ("masked_lm", "pretrain"),
-            ("judge", "train-judge"),
-            ("training", "train-engagement"),
-        ];
-        if let Some((_, command)) = of_others.iter().find(|(key, _)| config.contains_key(*key)) {
+        if let Some(command) = other_command(&config) {
             return Err(ReportError::NotATraining { path: path.to_owned(), command });
         }
         let criteria = match config.get("success") {

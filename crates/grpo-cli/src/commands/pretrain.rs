@@ -107,6 +107,10 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     if keys.contains_key("masked_lm") {
         return super::pretrain_infiller::run(arguments);
     }
+    if keys.contains_key("train") && keys.contains_key("sampling") {
+        let path = arguments.config.display();
+        anyhow::bail!("{path} is a configuration of `grpo train`: say `grpo train {path}`");
+    }
     let loaded = config::load::<PretrainFile>(&arguments.config, &arguments.set)?;
     let origin = loaded.origin;
     let mut file = loaded.value;

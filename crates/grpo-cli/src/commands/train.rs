@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
         "--verify goes with --resume RUN: a new run has nothing that could be verified"
     );
     if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
-        let loaded = config::load::<TrainFile>(configuration, &arguments.set)?;
+        let loaded = TrainFile::read(configuration, &arguments.set)?;
         loaded.value.check(&loaded.origin)?;
         say_checked(configuration);
         return Ok(());

@@ -114,6 +114,20 @@ fn the_grpo_phase_goes_on_from_the_adapter_of_the_supervised_one() {
     }
 }
 
+#[test]
+fn a_configuration_of_the_other_phase_is_named() {
+    let place = place();
+    for (command, file, other) in
+        [("train", "supervised.toml", "pretrain"), ("pretrain", "grpo.toml", "train")]
+    {
+        let words =
+            format!("{file} is a configuration of `grpo {other}`: say `grpo {other} {file}`");
+        place.refuse(&[command, file], &words);
+    }
+    let words = "supervised.toml is a configuration of `grpo pretrain`: say `grpo pretrain supervised.toml`";
+    place.refuse(&["train", "supervised.toml", "--check"], words);
+}
+
 /// `--tweet` is the prompt of `[data.replies]`.
 #[test]
 fn a_tweet_is_put_to_the_model_as_in_the_training() {
