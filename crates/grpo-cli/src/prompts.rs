@@ -226,11 +226,7 @@ impl Prompts {
             Source::Blanks { train, .. } => blanked(train, step.into(), count)?,
             Source::File { prompts, order, seed } => {
                 let before = u64::from(step) * u64::from(count);
-                let length = prompts.len() as u64;
-                let position = OrderPosition {
-                    epoch: (before / length) as u32,
-                    index: (before % length) as u32,
-                };
+                let position = OrderPosition::after(before, prompts.len());
                 if order.position() != position {
                     *order = EpochOrder::resume(*seed, prompts.len(), position)
                         .expect("a remainder is below the number of prompts");

@@ -22,6 +22,17 @@ pub struct OrderPosition {
     pub index: u32,
 }
 
+impl OrderPosition {
+    /// After `done` items of a walk over `len`, however many epochs that is.
+    ///
+    /// # Panics
+    /// If `len` is 0.
+    pub fn after(done: u64, len: usize) -> Self {
+        let len = len as u64;
+        Self { epoch: (done / len) as u32, index: (done % len) as u32 }
+    }
+}
+
 impl EpochOrder {
     /// The walk from its beginning.
     ///

@@ -14,4 +14,4 @@ pub use diversity::{Diversity, DiversityMeasure, NoEmbedder};
 pub use embedder::{EmbedError, Embedder, cosine};
 pub use hashed_ngrams::HashedNgrams;
 pub use ngrams::{distinct, self_bleu};
-pub use words::words;
+pub use words::{is_all_capitals, words};

@@ -12,6 +12,11 @@ pub fn words(text: &str) -> impl Iterator<Item = String> {
         .map(|word| word.to_lowercase().replace('\u{2019}', "'"))
 }
 
+/// Whether a text shouts: there are capitals, and no small letter.
+pub fn is_all_capitals(text: &str) -> bool {
+    text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)
+}
+
 fn is_apostrophe(c: char) -> bool {
     c == '\'' || c == '\u{2019}'
 }

@@ -172,11 +172,9 @@ impl Combined {
 
     /// Batch `index` of the run: the examples in the shuffled order of one epoch behind another.
     fn batch(&self, seed: u64, index: u64) -> Vec<&Example> {
-        let (size, length) = (self.config.batch_size as u64, self.examples.len() as u64);
-        let before = index * size;
-        let position =
-            OrderPosition { epoch: (before / length) as u32, index: (before % length) as u32 };
-        let mut order = EpochOrder::resume(seed, self.examples.len(), position)
+        let (size, length) = (self.config.batch_size as u64, self.examples.len());
+        let position = OrderPosition::after(index * size, length);
+        let mut order = EpochOrder::resume(seed, length, position)
             .expect("a remainder is below the number of examples");
         (0..size).map(|_| &self.examples[order.next_item()]).collect()
     }

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use grpo_data::{Completion, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rewards::{Outcome, Reward, RewardRunner, Sample};
+use grpo_rewards::{Outcome, Reward, RewardRunner};
 use grpo_rollout::{Sampler, StepKey};
 use grpo_text::{distinct, self_bleu, words};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
+use crate::step::samples;
 use crate::{Actions, Decode, GrpoConfig, Metrics, TrainError};
 
 /// When a training is evaluated, and when that ends it.
@@ -127,17 +128,7 @@ impl Evaluation {
         let (seed, purpose) = (self.seed, Purpose::Evaluation);
         let key = StepKey { seed, purpose, step: 0, policy_version: 0 };
         let groups = self.sampler.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
-        let completions: Vec<(&Prompt, &Completion)> = groups
-            .iter()
-            .flat_map(|group| {
-                group.completions.iter().map(|completion| (&group.prompt, completion))
-            })
-            .collect();
-        let sample = |(prompt, completion): &(&Prompt, &Completion)| Sample {
-            text: (self.decode)(&completion.text_ids()),
-            fields: prompt.fields.clone(),
-        };
-        let samples: Vec<Sample> = completions.iter().map(sample).collect();
+        let samples = samples(&groups, &self.decode);
         let texts = samples.iter().map(|sample| sample.text.clone()).collect();
         let outcomes = self.rewards.score(samples);
         let failures: Vec<&str> = outcomes.iter().filter_map(Outcome::failure).collect();
@@ -148,7 +139,8 @@ impl Evaluation {
                 reason: failures[0].to_owned(),
             });
         }
-        let lengths = completions.iter().map(|(_, completion)| completion.actions()).collect();
+        let completions = groups.iter().flat_map(|group| &group.completions);
+        let lengths = completions.map(Completion::actions).collect();
         let (group_size, time) = (self.group_size, started.elapsed());
         Ok(Evaluated { texts, outcomes, lengths, group_size, time })
     }

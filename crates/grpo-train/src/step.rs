@@ -141,7 +141,7 @@ impl<M: LanguageModel> Grpo<M> {
         let after_rollout = resident();
 
         // r_i with parts
-        let samples = self.samples(&groups);
+        let samples = samples(&groups, &self.decode);
         let texts: Vec<String> = samples.iter().map(|sample| sample.text.clone()).collect();
         let mut outcomes = self.rewards.score(samples);
         self.refuse_failures(&outcomes, step)?;
@@ -231,19 +231,6 @@ impl<M: LanguageModel> Grpo<M> {
         StepKey { seed: self.seed, purpose: Purpose::Sampling, step, policy_version }
     }
 
-    /// What the reward sees, group by group.
-    fn samples(&self, groups: &[Group]) -> Vec<Sample> {
-        let completions = groups.iter().flat_map(|group| {
-            group.completions.iter().map(move |completion| (&group.prompt, completion))
-        });
-        completions
-            .map(|(prompt, completion)| Sample {
-                text: (self.decode)(&completion.text_ids()),
-                fields: prompt.fields.clone(),
-            })
-            .collect()
-    }
-
     fn refuse_interrupt(&self) -> Result<(), TrainError> {
         if self.interrupt.load(Ordering::Relaxed) { Err(TrainError::Interrupted) } else { Ok(()) }
     }
@@ -263,6 +250,19 @@ impl<M: LanguageModel> Grpo<M> {
             reason: reason.to_owned(),
         })
     }
+}
+
+/// What a reward sees of completions, group by group.
+pub(crate) fn samples(groups: &[Group], decode: &Decode) -> Vec<Sample> {
+    let completions = groups.iter().flat_map(|group| {
+        group.completions.iter().map(move |completion| (&group.prompt, completion))
+    });
+    completions
+        .map(|(prompt, completion)| Sample {
+            text: decode(&completion.text_ids()),
+            fields: prompt.fields.clone(),
+        })
+        .collect()
 }
 
 impl StepReport {

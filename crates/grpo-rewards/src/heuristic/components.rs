@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use grpo_text::is_all_capitals;
+
 use super::GenericWords;
 
 /// What all components are of a reply that is too short or too long to be measured; None for any other.
@@ -71,11 +73,6 @@ pub(super) fn engagement(reply: &str, generic_words: &GenericWords) -> f64 {
         engagement *= 0.6;
     }
     engagement.clamp(0.0, 1.0)
-}
-
-/// Whether there are capitals, and no small letter.
-fn is_all_capitals(text: &str) -> bool {
-    text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)
 }
 
 #[cfg(test)]

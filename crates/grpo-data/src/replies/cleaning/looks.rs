@@ -57,11 +57,6 @@ pub(super) fn longest_run(text: &str) -> usize {
     longest
 }
 
-/// Whether all letters are capitals, of which there are some.
-pub(super) fn is_all_capitals(text: &str) -> bool {
-    text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase)
-}
-
 /// Whether a text is English: as `lang` says, or else by its look: 9 of 10 letters are of the Latin alphabet
 /// without accents, and one word of 8, at least one, is among the commonest English ones. This is a rule of thumb, which
 /// short texts and those of names mislead.
@@ -94,6 +89,8 @@ pub(super) fn content_words<'a>(words: &'a [String], stop_words: &[String]) -> B
 
 #[cfg(test)]
 mod tests {
+    use grpo_text::is_all_capitals;
+
     use super::*;
 
     #[test]

@@ -1,13 +1,11 @@
 //! What a reply must be like to be learned from.
 
-use grpo_text::words;
+use grpo_text::{is_all_capitals, words};
 use serde::{Deserialize, Serialize};
 
 use super::filter::length;
 use super::lists::{CRYPTO_WORDS, GENERIC_PHRASES, STOP_WORDS};
-use super::looks::{
-    content_words, emoji, has_phrase, has_url, hashtags, is_all_capitals, is_english, longest_run,
-};
+use super::looks::{content_words, emoji, has_phrase, has_url, hashtags, is_english, longest_run};
 use super::{PairRecord, Reason, Unknown, check_range, keys};
 use crate::DataError;
 
