@@ -36,12 +36,13 @@ pub(super) const CRATE_TABLE: &[(&str, May)] = &[
         "grpo-bench",
         May::Only(&["process", "data", "model", "rewards", "rollout", "sampling", "train"]),
     ),
-    ("grpo-cli", May::All),
+    ("grpo-app", May::AllAbove),
+    ("grpo-cli", May::Only(&["app", "process"])),
     ("xtask", May::Only(&[])),
 ];
 
 /// The crates that are programs: they print, and their errors are sentences for who started them.
-pub(super) const PROGRAMS: &[&str] = &["grpo-bench", "grpo-cli", "xtask"];
+pub(super) const PROGRAMS: &[&str] = &["grpo-app", "grpo-bench", "grpo-cli", "xtask"];
 
 /// The crates that `name` may depend on; none for a crate that the table doesn't know.
 pub(super) fn allowed(name: &str) -> Option<Vec<String>> {
