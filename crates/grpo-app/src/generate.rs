@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::{Codec, Group, Prompt, Purpose};
-use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Decode, Rollout, RolloutSettings, StepKey};
+use grpo_infill::FillBlanks;
+use grpo_model::{Frozen, LanguageModel, Policy};
+use grpo_rollout::{Autoregressive, Decode, Rollout, RolloutSettings, StepKey};
 use grpo_sampling::SamplingSettings;
-use grpo_train::Actions;
+use grpo_train::{Actions, NextTokens};
 
 /// How completions are drawn outside of training.
 pub(crate) struct Generation {
@@ -37,7 +38,7 @@ pub(crate) fn generate<M: LanguageModel>(
         batch_size: generation.batch_size,
     };
     let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
-    let rollout = Rollout::new(settings, model, longest)
+    let rollout = Autoregressive::new(settings, model, longest)
         .and_then(|rollout| rollout.stopping_at(&generation.stop, &decoder(codec)))
         .context("sampling")?;
     let key =
@@ -46,13 +47,13 @@ pub(crate) fn generate<M: LanguageModel>(
 }
 
 /// What a policy with this vocabulary chooses.
-pub(crate) fn actions(codec: &Codec) -> Actions {
+pub(crate) fn actions(codec: &Codec) -> Arc<dyn Actions<Policy>> {
     match codec.characters() {
-        Some(characters) => Actions::Blanks {
+        Some(characters) => Arc::new(FillBlanks {
             mask_id: characters.mask_id(),
             forbidden: characters.specials().to_vec(),
-        },
-        None => Actions::Next { end_ids: codec.end_ids().to_vec() },
+        }),
+        None => Arc::new(NextTokens { end_ids: codec.end_ids().to_vec() }),
     }
 }
 

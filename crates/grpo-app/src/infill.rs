@@ -1,11 +1,12 @@
 //! What the commands that train an infiller and its judge share: passages, model folders, what is written on the way.
 
+use grpo_infill::{InfillError, MaskedStream, PassageOptions, PassageUnit, Passages};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Characters, DataError, MaskedStream, PassageOptions, PassageUnit, Passages};
+use grpo_data::Characters;
 use grpo_model::{ModelFolder, ModelSpec, StoredAs, Transformer};
 use grpo_rewards::RewardConfig;
 use grpo_run::{Existing, JsonLinesWriter, write_folder_atomically, write_manifest};
@@ -51,7 +52,7 @@ impl PassageSection {
     }
 
     /// As [`Self::read`], without a word.
-    pub(crate) fn load(&self, characters: Option<&Characters>) -> Result<Passages, DataError> {
+    pub(crate) fn load(&self, characters: Option<&Characters>) -> Result<Passages, InfillError> {
         let options = PassageOptions {
             length: self.length,
             unit: self.unit,
@@ -62,7 +63,9 @@ impl PassageSection {
 }
 
 /// The stream, where each stage of its plan masks something.
-pub(crate) fn checked(stream: Result<MaskedStream, DataError>) -> Result<MaskedStream, DataError> {
+pub(crate) fn checked(
+    stream: Result<MaskedStream, InfillError>,
+) -> Result<MaskedStream, InfillError> {
     let stream = stream?;
     stream.check()?;
     Ok(stream)

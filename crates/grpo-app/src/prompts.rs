@@ -1,15 +1,16 @@
 //! The prompts of a training.
 
+use grpo_infill::{Half, InfillError, MaskedStream, MaskedText, MaskingPlan};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::{
-    Characters, ChatOptions, Codec, DataError, EpochOrder, Example, ExampleFile, Half,
-    MaskedStream, MaskedText, MaskingPlan, OrderPosition, Prompt, PromptFile, Purpose,
-    ReplyExamples, ReplyPrompts, ReplyTemplate,
+    Characters, ChatOptions, Codec, DataError, EpochOrder, Example, ExampleFile, OrderPosition,
+    Prompt, PromptFile, Purpose,
 };
 use grpo_model::LanguageModel;
+use grpo_replies::{RepliesError, ReplyExamples, ReplyPrompts, ReplyTemplate};
 use grpo_rewards::Reward;
 use grpo_train::unconditional_prompts;
 use serde::{Deserialize, Serialize};
@@ -54,7 +55,7 @@ impl PromptSection {
         codec: &Codec,
         context: usize,
         seed: u64,
-    ) -> Result<ReadExamples, DataError> {
+    ) -> Result<ReadExamples, RepliesError> {
         // The last token is learned, but never fed.
         let longest = context + 1;
         let (examples, report, files) = match &self.replies {
@@ -158,8 +159,10 @@ impl Prompts {
         let longest = data.max_prompt_tokens.unwrap_or(room);
         let read = Read::new(data, codec, longest);
         let too_long = match &read {
-            Err(DataError::NoRecords { report, .. }) => report.too_long_count > 0,
-            Err(DataError::NoUsablePairs { too_long, .. }) => *too_long > 0,
+            Err(RepliesError::Data(DataError::NoRecords { report, .. })) => {
+                report.too_long_count > 0
+            }
+            Err(RepliesError::NoUsablePairs { too_long, .. }) => *too_long > 0,
             _ => false,
         };
         let read = match too_long && data.max_prompt_tokens.is_none() {
@@ -220,7 +223,7 @@ impl Prompts {
     ///
     /// # Errors
     /// A masking that masks nothing.
-    pub(crate) fn of_step(&mut self, step: u32, count: u32) -> Result<Vec<Prompt>, DataError> {
+    pub(crate) fn of_step(&mut self, step: u32, count: u32) -> Result<Vec<Prompt>, InfillError> {
         Ok(match &mut self.source {
             Source::Unconditional(begin) => unconditional_prompts(count, *begin),
             Source::Blanks { train, .. } => blanked(train, step.into(), count)?,
@@ -243,7 +246,7 @@ impl Prompts {
     ///
     /// # Errors
     /// As [`Self::of_step`].
-    pub(crate) fn first(&self, count: u32) -> Result<Vec<Prompt>, DataError> {
+    pub(crate) fn first(&self, count: u32) -> Result<Vec<Prompt>, InfillError> {
         Ok(match &self.source {
             Source::Unconditional(begin) => unconditional_prompts(count, *begin),
             Source::File { prompts, .. } => prompts.iter().take(count as usize).cloned().collect(),
@@ -256,7 +259,7 @@ impl Prompts {
     ///
     /// # Errors
     /// As [`Self::of_step`].
-    pub(crate) fn of_evaluation(&self, count: u32) -> Result<Vec<Prompt>, DataError> {
+    pub(crate) fn of_evaluation(&self, count: u32) -> Result<Vec<Prompt>, InfillError> {
         match &self.source {
             Source::Blanks { held_out, .. } => blanked(held_out, 0, count),
             Source::Unconditional(_) | Source::File { .. } => self.first(count),
@@ -293,7 +296,7 @@ struct Read {
 }
 
 impl Read {
-    fn new(data: &PromptSection, codec: &Codec, longest: usize) -> Result<Self, DataError> {
+    fn new(data: &PromptSection, codec: &Codec, longest: usize) -> Result<Self, RepliesError> {
         if let Some(template) = &data.replies {
             let thinking = data.thinking.unwrap_or(false);
             let read = ReplyPrompts::read(&data.file, codec, template, thinking, longest)?;
@@ -321,7 +324,7 @@ fn extremes(characters: &Characters, length: usize) -> Vec<Map<String, Value>> {
 }
 
 /// The texts of a batch, with what a reward may want to know: the truth, and where the blanks are.
-fn blanked(stream: &MaskedStream, batch: u64, count: u32) -> Result<Vec<Prompt>, DataError> {
+fn blanked(stream: &MaskedStream, batch: u64, count: u32) -> Result<Vec<Prompt>, InfillError> {
     let characters = stream.passages().characters();
     let texts = stream.batch(batch, count as usize)?.into_iter().zip(0..);
     let prompt = |(MaskedText { ids, original, .. }, index): (MaskedText, u32)| {

@@ -1,12 +1,13 @@
 //! The configuration of `grpo train`, and what a training with it begins with: for `grpo train` itself, and for `grpo
 //! replay`, which goes back into a run.
 
+use grpo_infill::MaskingPlan;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_core::KlController;
-use grpo_data::{Codec, MaskingPlan, Prompt};
+use grpo_data::{Codec, Prompt};
 use grpo_model::{Frozen, LanguageModel, LoraConfig, Policy, WeightPrecision};
 use grpo_report::{SuccessCriteria, other_command};
 use grpo_rewards::{Reward, RewardConfig};

@@ -34,8 +34,8 @@ pub enum Purpose {
     Masking = 9,
     /// The same of GRPO, so that a policy is not trained on the blanks that it was pre-trained with.
     Infilling = 10,
-    /// Which tweets are on which side of a split.
-    PairSplit = 11,
+    /// Which groups of records are in which part of a split.
+    GroupSplit = 11,
     /// Completions whose diversity is part of a supervised loss, and which examples they are of.
     Diversity = 12,
 }

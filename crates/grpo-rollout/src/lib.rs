@@ -1,23 +1,15 @@
-//! Rollouts: from prompts to groups of sampled completions, by a policy that continues them or fills their blanks.
+//! Rollouts: from prompts to groups of sampled completions.
 //!
-//! Each token is a function of (seed, purpose, step, prompt, sample, position) and the policy, to the last bit: what is
-//! sampled beside it, how many at a time, and by how many threads, decides nothing but speed.
+//! [`Rollout`] is an engine. [`Autoregressive`] is the one of causal policies; other engines implement the same trait.
 
-mod denoising;
+mod autoregressive;
 mod engine;
 mod error;
-mod infilling;
 mod rollout;
 mod row;
-mod sampler;
 mod stop;
 
-pub use denoising::{
-    Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
-    Wrongness,
-};
+pub use autoregressive::{Autoregressive, NextTokens, RolloutSettings};
 pub use error::RolloutError;
-pub use infilling::{Infilling, InfillingSettings};
-pub use rollout::{Rollout, RolloutSettings, StepKey};
-pub use sampler::Sampler;
+pub use rollout::{Actions, Rollout, RolloutRequest, StepKey};
 pub use stop::{Decode, StopRule, StopStrings};

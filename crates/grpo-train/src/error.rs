@@ -66,7 +66,7 @@ pub enum TrainError {
     RewardSettings(#[from] RewardConfigError),
     /// Settings that cannot be sampled with, or a policy that cannot be sampled any more.
     #[error("sampling: {0}")]
-    Rollout(#[from] RolloutError),
+    Rollout(RolloutError),
     /// A loss that cannot be what is meant.
     #[error("loss: {fault}")]
     Loss {
@@ -303,6 +303,9 @@ pub enum TrainError {
     /// Texts that nothing can be learned from.
     #[error(transparent)]
     Data(#[from] grpo_data::DataError),
+    /// Passages or maskings that nothing can be learned from.
+    #[error(transparent)]
+    Infill(#[from] grpo_infill::InfillError),
     /// Logits that nothing can be drawn from.
     #[error(transparent)]
     Logits(#[from] grpo_logprob::NotFinite),
@@ -350,6 +353,15 @@ pub enum TrainError {
     /// What the caller does with progress (writing a line, saving a checkpoint) failed.
     #[error(transparent)]
     Observer(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<RolloutError> for TrainError {
+    fn from(error: RolloutError) -> Self {
+        match error {
+            RolloutError::Sampling(fault) => Self::Sampling(fault),
+            other => Self::Rollout(other),
+        }
+    }
 }
 
 /// What helps against a sampler that is not the trainer.

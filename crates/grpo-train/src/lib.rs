@@ -48,7 +48,7 @@ pub use engagement::{
 };
 pub use error::TrainError;
 pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations, GroupDiversity};
-pub use grpo_rollout::Decode;
+pub use grpo_rollout::{Actions, Decode, NextTokens};
 pub use guard_config::{GuardAction, GuardConfig, default_guards};
 pub use guards::{Action, Guards, GuardsState, Trip};
 pub use judge::{
@@ -77,5 +77,5 @@ pub use state::{SavedState, StateNumbers, TrainerState};
 pub use step::{Grpo, PhaseMemory, PhaseTimes, StepReport};
 pub use steps::{OptimizerStep, StepsConfig, StepsObserver, Validated};
 pub use token_record::TokenRecord;
-pub use train::{Actions, Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
+pub use train::{Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
 pub use transfer::TransferConfig;

@@ -6,11 +6,12 @@ mod modifiers;
 #[cfg(test)]
 mod tests;
 
+use grpo_infill::{MaskedStream, MaskedText, Masking};
 use std::collections::BTreeMap;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_data::{Characters, CounterRng, MaskedStream, MaskedText, Masking, Purpose};
+use grpo_data::{Characters, CounterRng, Purpose};
 use grpo_kernels::gather_rows;
 use grpo_logprob::score;
 use grpo_model::{Dropout, LanguageModel, SequenceScorer, Transformer};

@@ -10,7 +10,7 @@ use grpo_kernels::awake;
 use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_process::ResidentMemory;
 use grpo_rewards::{Outcome, PartName, RewardRunner, Sample};
-use grpo_rollout::{Decode, Sampler, StepKey};
+use grpo_rollout::{Decode, Rollout, StepKey};
 use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 
 use crate::learner::{Learner, Lesson, LessonTimes, Update};
@@ -20,7 +20,7 @@ use crate::{CombinedTerms, DiversityBonus, GrpoConfig, TokenRecord, TrainError};
 /// A policy in training, and what samples from it and judges it.
 pub struct Grpo<M> {
     pub(crate) learner: Learner<M>,
-    pub(crate) sampler: Sampler,
+    pub(crate) sampler: Arc<dyn Rollout<M>>,
     pub(crate) rewards: RewardRunner,
     /// What rewards get on top.
     pub(crate) bonus: Option<DiversityBonus>,

@@ -7,13 +7,13 @@ use std::time::Duration;
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{PartName, Reward, RewardRunner};
-use grpo_rollout::{Infilling, InfillingSettings, Rollout, RolloutSettings, Sampler};
+use grpo_rollout::{Actions, Rollout, RolloutRequest};
 
 use crate::diversity_bonus::PART;
 use crate::evaluation::{Evaluated, Evaluation, Evaluations};
 use crate::{
     Action, Combined, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics,
-    StepReport, TrainError, Trip,
+    SamplingConfig, StepReport, TrainError, Trip,
 };
 
 /// Who is told how a training goes.
@@ -92,7 +92,7 @@ pub enum Ending {
 /// A training with its steps behind and before it.
 pub struct Training<M> {
     pub(crate) grpo: Grpo<M>,
-    evaluation: Option<Evaluation>,
+    evaluation: Option<Evaluation<M>>,
     /// Steps that are done.
     pub(crate) steps: u32,
     /// Tokens that were sampled in them.
@@ -114,7 +114,7 @@ pub struct Parts<M> {
     /// What holds it back.
     pub reference: Frozen<M>,
     /// What the policy chooses.
-    pub actions: Actions,
+    pub actions: Arc<dyn Actions<M>>,
     /// What the completions are worth: the one that [`GrpoConfig::reward`] describes.
     pub reward: Arc<dyn Reward>,
     /// What rewards get on top: the one that [`GrpoConfig::diversity_bonus`] describes.
@@ -127,23 +127,6 @@ pub struct Parts<M> {
     pub epoch: Option<usize>,
     /// From the ids of a completion's text ([`grpo_data::Completion::text_ids`]) to the text that the reward sees and `sampling.stop` is looked for in.
     pub decode: Decode,
-}
-
-/// What a policy chooses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Actions {
-    /// The next token, until one of these ids ends the completion.
-    Next {
-        /// Ids that end a completion.
-        end_ids: Vec<u32>,
-    },
-    /// What stands in the blanks of a text, all at once.
-    Blanks {
-        /// The id in the place of each blank.
-        mask_id: u32,
-        /// Ids that are never put into one, the mask among them.
-        forbidden: Vec<u32>,
-    },
 }
 
 impl<M: LanguageModel> Grpo<M> {
@@ -165,7 +148,7 @@ impl<M: LanguageModel> Grpo<M> {
             decode,
         } = parts;
         let group_size = config.train.group_size;
-        let sampler = config.sampler(&policy, &actions, group_size, longest_prompt, &decode)?;
+        let sampler = config.sampler(&policy, &*actions, group_size, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(reward, time_limit);
         let base = policy.base_digest();
@@ -242,36 +225,29 @@ impl GrpoConfig {
     pub fn sampler<M: LanguageModel>(
         &self,
         policy: &M,
-        actions: &Actions,
+        actions: &dyn Actions<M>,
         group_size: usize,
         longest_prompt: usize,
         decode: &Decode,
-    ) -> Result<Sampler, TrainError> {
-        let vocabulary = policy.vocabulary_size();
-        match actions {
-            Actions::Next { end_ids } => {
-                let settings = RolloutSettings {
-                    group_size,
-                    max_new_tokens: self.sampling.max_new_tokens,
-                    end_ids: end_ids.clone(),
-                    distribution: self.sampling.distribution(vocabulary, &[])?,
-                    batch_size: self.sampling.batch_size,
-                };
-                let rollout = Rollout::new(settings, policy, longest_prompt)?;
-                Ok(Sampler::Continuation(rollout.stopping_at(&self.sampling.stop, decode)?))
-            }
-            Actions::Blanks { mask_id, forbidden } => {
-                let distribution = self.sampling.distribution(vocabulary, forbidden)?;
-                let settings = InfillingSettings { group_size, mask_id: *mask_id, distribution };
-                Ok(Sampler::Infilling(Infilling::new(settings, policy, longest_prompt)?))
-            }
-        }
+    ) -> Result<Arc<dyn Rollout<M>>, TrainError> {
+        let SamplingConfig { max_new_tokens, batch_size, ref stop, .. } = self.sampling;
+        let sampling = &self.sampling.settings(&[]);
+        let request = RolloutRequest {
+            group_size,
+            longest_prompt,
+            sampling,
+            max_new_tokens,
+            batch_size,
+            stop,
+            decode,
+        };
+        Ok(actions.rollout(policy, &request)?)
     }
 }
 
 impl<M: LanguageModel> Training<M> {
     /// A training before its first step, evaluated by `evaluation` as `[eval]` says.
-    pub fn new(grpo: Grpo<M>, evaluation: Option<Evaluation>) -> Self {
+    pub fn new(grpo: Grpo<M>, evaluation: Option<Evaluation<M>>) -> Self {
         Self {
             guards: Guards::new(&grpo.config.guards()),
             grpo,

@@ -19,7 +19,7 @@ pub(super) const CRATE_TABLE: &[(&str, May)] = &[
     ("grpo-sampling", May::Only(&[])),
     ("grpo-logprob", May::Only(&["kernels", "sampling"])),
     ("grpo-text", May::Only(&[])),
-    ("grpo-data", May::Only(&["chem", "sampling", "text"])),
+    ("grpo-data", May::Only(&["chem", "sampling"])),
     ("grpo-chem", May::Only(&[])),
     ("grpo-model", May::Only(&["kernels", "logprob", "data"])),
     ("grpo-rollout", May::Only(&["kernels", "model", "logprob", "data", "sampling"])),

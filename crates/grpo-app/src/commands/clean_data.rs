@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use grpo_data::{
+use grpo_replies::{
     CleanedPairs, CleaningPlan, CleaningRules, CollectionFilter, PairFile, ValidationRules,
     read_pairs,
 };

@@ -5,15 +5,15 @@ mod models;
 mod output;
 mod texts;
 
+use grpo_infill::{
+    Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
+};
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 use anyhow::Context;
 use grpo_data::{Characters, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::Judge;
-use grpo_rollout::{
-    Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
-};
 use grpo_sampling::SamplingSettings;
 use rayon::prelude::*;
 

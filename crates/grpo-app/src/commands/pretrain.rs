@@ -8,12 +8,13 @@ use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::{
     ChatOptions, Codec, Corpus, CorpusOptions, DataError, ExampleFile, Examples, MoleculeReader,
-    ReadOptions, ReplyExamples, ReplyTemplate, Vocabulary, smiles_tokens,
+    ReadOptions, Vocabulary, smiles_tokens,
 };
 use grpo_model::{
     LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy, Transformer,
     WeightPrecision,
 };
+use grpo_replies::{ReplyExamples, ReplyTemplate};
 use grpo_run::DataFile;
 use grpo_train::{PretrainConfig, PretrainEnding, Pretrained, Pretraining};
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,11 @@
 //! `grpo pretrain` with the section `[masked_lm]`: an infiller learns which characters stand in the blanks of a text.
 
+use grpo_infill::{Half, MaskedStream, MaskingPlan, Passages};
 use std::path::PathBuf;
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Codec, Half, MaskedStream, MaskingPlan, Passages, Purpose};
+use grpo_data::{Codec, Purpose};
 use grpo_model::{InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
 use grpo_run::DataFile;
 use grpo_train::{

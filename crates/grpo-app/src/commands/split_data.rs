@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use grpo_data::{
-    MOST_DIFFERENCE, PairFile, PairRecord, PhaseStatistics, PhaseSummary, SkippedLine, TestResult,
-    read_pairs, split_phases,
+use grpo_data::TestResult;
+use grpo_replies::{
+    MOST_DIFFERENCE, PairFile, PairRecord, PhaseStatistics, PhaseSummary, SkippedLine, read_pairs,
+    split_phases,
 };
 use grpo_report::{Scores, distributions};
 use grpo_run::DataFile;
@@ -98,7 +99,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     let split = split_phases(&read.pairs, arguments.split_ratio, arguments.seed)?;
     let [phase1, phase2]: [Vec<&PairRecord>; 2] = [&split.phase1, &split.phase2]
         .map(|places| places.iter().map(|place| &read.pairs[*place]).collect());
-    let statistics = PhaseStatistics::of(&phase1, &phase2);
+    let statistics = PhaseStatistics::new(&phase1, &phase2);
 
     let file = StatisticsFile {
         statistics: &statistics,

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use grpo_data::{PairRecord, SplitFractions, read_pairs, split_by_tweet};
+use grpo_data::SplitFractions;
 use grpo_model::EngagementHead;
+use grpo_replies::{PairRecord, read_pairs, split_by_tweet};
 use grpo_rewards::{
     EmbedderConfig, EngagementDescription, EngagementGate, EngagementMeasures, EngagementModel,
     EngagementObjective, EngagementReport, engagement_features,

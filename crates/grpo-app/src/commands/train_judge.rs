@@ -1,11 +1,12 @@
 //! `grpo train-judge`: a sequence scorer learns how much of a text an infiller has replaced.
 
+use grpo_infill::{Corruption, Half, MaskedStream, Masking, MaskingPlan, Passages};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Corruption, Half, MaskedStream, Masking, MaskingPlan, Passages, Purpose};
+use grpo_data::Purpose;
 use grpo_model::{Frozen, InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
 use grpo_run::{DataFile, RunFolder};
 use grpo_train::{

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{MoleculeReader, ReadOptions, read_pairs};
+use grpo_data::{MoleculeReader, ReadOptions};
+use grpo_replies::{PairRecord, read_pairs};
 use grpo_rewards::{RewardConfig, RewardRunner, Sample};
 use serde_json::{Value, json};
 
@@ -36,7 +37,7 @@ impl Rewards {
     /// Of the bundled replies to their tweets, by the heuristic reward without a model.
     pub(crate) fn replies() -> anyhow::Result<Self> {
         let pairs = read_pairs(&data("replies/replies.jsonl"))?.pairs;
-        let sample = |pair: grpo_data::PairRecord| Sample {
+        let sample = |pair: PairRecord| Sample {
             text: pair.reply,
             fields: [("tweet".to_owned(), Value::from(pair.tweet))].into_iter().collect(),
         };

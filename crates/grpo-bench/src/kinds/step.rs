@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel, Policy};
-use grpo_train::{Actions, Decode, Grpo, GrpoConfig, Parts};
+use grpo_train::{Decode, Grpo, GrpoConfig, NextTokens, Parts};
 use serde_json::{Value, json};
 
 use crate::case::{Measured, Repetition};
@@ -30,7 +30,7 @@ impl Step {
             reward: config.reward.build(&policy.device().inner())?,
             reference,
             policy,
-            actions: Actions::Next { end_ids: Vec::new() },
+            actions: Arc::new(NextTokens { end_ids: Vec::new() }),
             bonus: None,
             combined: None,
             longest_prompt: shape.prompt_tokens,

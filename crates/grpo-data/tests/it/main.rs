@@ -3,17 +3,10 @@
 mod characters;
 mod chat;
 mod corpus;
-mod infill;
-mod masked_stream;
-mod masking;
 mod molecules;
 mod parquet;
-mod passages;
 mod prompts;
 mod record;
-mod replies;
-mod reply_cleaning;
-mod reply_training;
 mod special;
 mod tokenizer;
 mod vocabulary;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use grpo_data::{PairRecord, PairSplit};
+use grpo_data::RecordSplit;
+use grpo_replies::PairRecord;
 use grpo_rewards::EngagementObjective;
 
 use super::preferences::{Preference, neighbours};
@@ -41,7 +42,7 @@ impl EngagementData {
     ///
     /// # Panics
     /// Where there are not as many features as pairs.
-    pub fn new(pairs: &[PairRecord], features: Vec<Vec<f32>>, split: &PairSplit) -> Self {
+    pub fn new(pairs: &[PairRecord], features: Vec<Vec<f32>>, split: &RecordSplit) -> Self {
         assert_eq!(pairs.len(), features.len(), "features of each pair");
         let reply = |&place: &usize| EngagementReply {
             tweet: pairs[place].tweet_id.clone(),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
-use grpo_data::{CounterRng, MaskedStream, Passages, Purpose};
+use grpo_data::{CounterRng, Purpose};
+use grpo_infill::{MaskedStream, Passages};
 use grpo_kernels::{gather_rows, indices};
 use grpo_model::{Frozen, TokenBatch, Transformer};
 use grpo_sampling::{SamplingDistribution, SamplingSettings};
@@ -149,7 +150,7 @@ mod tests {
     use std::path::Path;
 
     use burn::tensor::Device;
-    use grpo_data::{Corruption, Half, Masking, MaskingPlan, PassageOptions, PassageUnit};
+    use grpo_infill::{Corruption, Half, Masking, MaskingPlan, PassageOptions, PassageUnit};
     use grpo_model::{InfillerConfig, ModelConfig};
 
     use super::*;
@@ -164,7 +165,7 @@ mod tests {
         let options =
             PassageOptions { length: LENGTH, unit: PassageUnit::Line, validation_fraction: 0.2 };
         let passages =
-            Passages::of_text(&text.join("\n"), Path::new("text"), &options, None).unwrap();
+            Passages::from_text(&text.join("\n"), Path::new("text"), &options, None).unwrap();
         let passages = Arc::new(passages);
         let stages = vec![Masking::Random { min_ratio: 0.1, max_ratio: 0.9 }];
         let plan = MaskingPlan::new(stages, Corruption::None).unwrap();

@@ -1,6 +1,7 @@
 //! How good a judge is on held-out texts, and whether that is good enough for a reward.
 
-use grpo_data::{CounterRng, Half, Purpose};
+use grpo_data::{CounterRng, Purpose};
+use grpo_infill::Half;
 use serde::{Deserialize, Serialize};
 
 use super::examples::{JudgeExamples, Judged};

@@ -2,7 +2,7 @@
 
 use burn::tensor::activation::log_sigmoid;
 use burn::tensor::{Tensor, TensorData};
-use grpo_data::MaskedText;
+use grpo_infill::MaskedText;
 use grpo_kernels::{gather_rows, indices};
 use grpo_model::{Dropout, LanguageModel, TokenBatch, Transformer};
 use serde::{Deserialize, Serialize};

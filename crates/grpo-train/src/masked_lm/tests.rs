@@ -1,11 +1,11 @@
 //! The loss and its gradients against plain f64 loops and difference quotients.
 
+use grpo_infill::{Half, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages};
 use std::path::Path;
 use std::sync::Arc;
 
 use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::tensor::Device;
-use grpo_data::{Half, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages};
 use grpo_model::{InfillerConfig, ModelConfig, parameters};
 
 use super::*;
@@ -13,11 +13,11 @@ use super::*;
 fn data() -> MaskedData {
     let text = "abcdeabcdacbde".repeat(20);
     let options = PassageOptions { length: 9, unit: PassageUnit::Window, validation_fraction: 0.2 };
-    let passages = Passages::of_text(&text, Path::new("text"), &options, None).unwrap();
+    let passages = Passages::from_text(&text, Path::new("text"), &options, None).unwrap();
     let passages = Arc::new(passages);
     let plan = MaskingPlan::new(
         vec![Masking::Random { min_ratio: 0.2, max_ratio: 0.8 }],
-        grpo_data::Corruption::Bert,
+        grpo_infill::Corruption::Bert,
     );
     let plan = plan.unwrap();
     let stream = |half| {

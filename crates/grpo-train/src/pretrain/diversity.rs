@@ -5,7 +5,7 @@ use std::time::Instant;
 use grpo_data::{Codec, Completion, CounterRng, Example, Group, Prompt, Purpose};
 use grpo_kernels::awake;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
 use grpo_text::Diversity;
 use serde::Serialize;
 
@@ -70,7 +70,7 @@ impl DiversityTerm {
                     batch_size: generations * max_examples,
                 };
                 let longest = train.iter().map(|example| example.first_target).max().unwrap_or(1);
-                let rollout = Rollout::new(settings, model, longest);
+                let rollout = Autoregressive::new(settings, model, longest);
                 let refused = |fault| TrainError::Samples { section: SECTION, fault };
                 (*measure, embedder, rollout.map_err(refused)?)
             }
@@ -150,7 +150,7 @@ pub(super) struct ScoreFunction {
     every: u64,
     max_examples: usize,
     diversity: Diversity,
-    rollout: Rollout,
+    rollout: Autoregressive,
     codec: Codec,
     seed: u64,
     cut: Cut,

@@ -1,8 +1,9 @@
 //! Training of an engagement model.
 
 use burn::tensor::Device;
-use grpo_data::{CounterRng, PairRecord, PairSplit, Purpose, SplitFractions, split_by_tweet};
+use grpo_data::{CounterRng, Purpose, RecordSplit, SplitFractions};
 use grpo_model::EngagementHead;
+use grpo_replies::{PairRecord, split_by_tweet};
 use grpo_rewards::{EngagementGate, EngagementMeasures, EngagementObjective, engagement_features};
 use grpo_text::HashedNgrams;
 use grpo_train::{
@@ -199,7 +200,7 @@ fn no_tweet_is_on_two_sides() {
     assert_eq!(tweet, data.train[0].tweet);
     // Split by replies, as the original does, each tweet's are everywhere.
     let part = |start: usize| (start..480).step_by(4).collect();
-    let split = PairSplit { train: part(0), validation: part(1), test: part(2) };
+    let split = RecordSplit { train: part(0), validation: part(1), test: part(2) };
     let by_reply = EngagementData::new(&pairs, features(&pairs), &split);
     assert!(matches!(refused(&by_reply), TrainError::TweetOnTwoSides { .. }));
 }

@@ -7,11 +7,12 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor};
 use grpo_core::{KlEstimator, Preset, Reduction, RewardScale};
 use grpo_data::{Characters, Codec, Completion, Prompt};
+use grpo_infill::FillBlanks;
 use grpo_model::{
     Dropout, Frozen, InfillerConfig, LanguageModel, ModelConfig, TokenBatch, Transformer,
 };
 use grpo_rewards::RewardConfig;
-use grpo_train::{Actions, Decode, Grpo, GrpoConfig, Metrics, Parts, StepReport};
+use grpo_train::{Decode, Grpo, GrpoConfig, Metrics, Parts, StepReport};
 
 use crate::support::{config, distance, parameters, shaken_with};
 
@@ -54,7 +55,7 @@ fn begin(
     config: GrpoConfig,
 ) -> Grpo<Transformer> {
     let characters = characters();
-    let actions = Actions::Blanks { mask_id: MASK, forbidden: characters.specials().to_vec() };
+    let actions = Arc::new(FillBlanks { mask_id: MASK, forbidden: characters.specials().to_vec() });
     let decode: Decode = Arc::new(move |ids| characters.decode(ids));
     let reward = config.reward.build(&Device::flex()).unwrap();
     let parts = Parts {

@@ -1,9 +1,9 @@
 //! Training of a judge.
 
+use grpo_infill::{Half, Passages};
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_data::{Half, Passages};
 use grpo_model::{Frozen, ModelConfig, SequenceScorer};
 use grpo_train::{
     CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,

@@ -1,8 +1,8 @@
 //! Pre-training of an infiller.
 
+use grpo_infill::{Half, Passages};
 use std::sync::Arc;
 
-use grpo_data::{Half, Passages};
 use grpo_model::Transformer;
 use grpo_train::{
     CriticConfig, EntropyWeighting, MaskRatioWeighting, MaskedData, MaskedLmConfig,

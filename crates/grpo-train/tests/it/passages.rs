@@ -1,12 +1,13 @@
 //! Passages, models and a witness for the tests of infillers and judges.
 
+use grpo_infill::{
+    Half, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages,
+};
 use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_data::{
-    Half, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Purpose,
-};
+use grpo_data::Purpose;
 use grpo_model::{InfillerConfig, ModelConfig, SequenceScorer, Transformer};
 use grpo_train::{
     OptimizerConfig, OptimizerStep, StepsConfig, StepsObserver, TrainError, Validated,
@@ -21,7 +22,7 @@ pub(crate) fn passages(length: usize) -> Arc<Passages> {
 
 pub(crate) fn of_text(text: &str, length: usize) -> Arc<Passages> {
     let options = PassageOptions { length, unit: PassageUnit::Window, validation_fraction: 0.25 };
-    Arc::new(Passages::of_text(text, Path::new("text"), &options, None).unwrap())
+    Arc::new(Passages::from_text(text, Path::new("text"), &options, None).unwrap())
 }
 
 pub(crate) fn random(max_ratio: f64) -> MaskingPlan {

@@ -11,8 +11,8 @@ use grpo_model::{
 };
 use grpo_rewards::RewardConfig;
 use grpo_train::{
-    Actions, AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings,
-    Metrics, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,
+    AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings, Metrics,
+    NextTokens, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,
     ScheduleConfig, StepReport, TrainConfig, TrainError, unconditional_prompts,
 };
 
@@ -153,7 +153,7 @@ pub(crate) fn begin<M: LanguageModel>(
     let parts = Parts {
         policy,
         reference,
-        actions: Actions::Next { end_ids: vec![boundary] },
+        actions: Arc::new(NextTokens { end_ids: vec![boundary] }),
         reward,
         bonus: None,
         combined: None,

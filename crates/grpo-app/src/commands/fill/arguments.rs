@@ -1,9 +1,9 @@
 //! Arguments of `grpo fill`.
 
+use grpo_infill::PassageUnit;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use grpo_data::PassageUnit;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -109,14 +109,14 @@ impl From<Unit> for PassageUnit {
     }
 }
 
-/// See [`grpo_rollout::RemaskRule`].
+/// See [`grpo_infill::RemaskRule`].
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Rule {
     Ratio,
     Threshold,
 }
 
-/// See [`grpo_rollout::Quality`].
+/// See [`grpo_infill::Quality`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
     /// As they were drawn

@@ -1,12 +1,12 @@
 //! The models of `grpo fill`: who judges, who says what is filled again.
 
+use grpo_infill::Critic;
 use std::path::Path;
 
 use anyhow::Context;
 use grpo_data::Characters;
 use grpo_model::LanguageModel;
 use grpo_rewards::Judge;
-use grpo_rollout::Critic;
 
 use super::texts::Text;
 use crate::device;

@@ -1,9 +1,9 @@
 //! What `grpo fill` says: texts for people, or JSON lines.
 
+use grpo_infill::Filled;
 use std::io::{self, Write};
 
 use grpo_data::Characters;
-use grpo_rollout::Filled;
 use serde::Serialize;
 
 use super::texts::Text;

@@ -1,9 +1,10 @@
 //! The texts of `grpo fill`: where they come from, and where their blanks are.
 
+use grpo_infill::{Half, PassageOptions, Passages};
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_data::{BLANK, Characters, CounterRng, Half, PassageOptions, Passages, Purpose};
+use grpo_data::{BLANK, Characters, CounterRng, Purpose};
 use serde::Deserialize;
 
 use super::arguments::{FillArguments, Unit};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use grpo_data::{
     ChatOptions, Codec, Finish, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource,
-    ReplyTemplate,
 };
+use grpo_replies::ReplyTemplate;
 use serde::Serialize;
 
 use crate::args::SampleArguments;

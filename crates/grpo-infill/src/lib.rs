@@ -1,0 +1,22 @@
+//! Infilling as a task: texts with blanks, and models over characters that fill them.
+//!
+//! - [`Passages`] are the stretches of a user's text; [`MaskingPlan`] says what of them is masked, [`MaskedStream`] makes
+//!   batches of it.
+//! - [`Infilling`] fills all blanks in one pass, which is what GRPO trains; [`Denoising`] fills them again and again.
+
+mod denoising;
+mod error;
+mod infilling;
+mod masked_stream;
+mod masking;
+mod passages;
+
+pub use denoising::{
+    Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
+    Wrongness,
+};
+pub use error::InfillError;
+pub use infilling::{FillBlanks, Infilling, InfillingSettings};
+pub use masked_stream::MaskedStream;
+pub use masking::{Corruption, MaskedText, Masking, MaskingPlan, MaskingPreset};
+pub use passages::{Half, PassageOptions, PassageReport, PassageUnit, Passages};

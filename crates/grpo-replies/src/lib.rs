@@ -1,0 +1,31 @@
+//! Tweets and their replies as a task: records, splits, cleaning, and what training reads of them.
+//!
+//! - [`read_pairs`] reads tweets with their replies, and says of every other line why it is not a pair.
+//! - [`split_by_tweet`] and [`split_phases`] keep the replies to a tweet together.
+//! - [`CleaningPlan`] keeps the pairs that are worth training on.
+//! - [`ReplyTemplate`] puts a tweet to a model; [`ReplyPrompts`] and [`ReplyExamples`] are what a training run reads.
+
+mod cleaning;
+mod error;
+mod pair;
+mod phases;
+mod read;
+mod split;
+mod summary;
+mod template;
+mod training;
+
+pub use cleaning::{
+    CleanedPairs, CleaningPlan, CleaningReport, CleaningRules, CollectionFilter, Reason,
+    RejectedPair, ValidationRules, clean_reply, quality,
+};
+pub use error::RepliesError;
+pub use pair::PairRecord;
+pub use phases::{
+    MOST_DIFFERENCE, PhaseSplit, PhaseStatistics, PhaseSummary, QuartileShares, split_phases,
+};
+pub use read::{PairFault, PairFile, SkippedLine, read_pairs};
+pub use split::split_by_tweet;
+pub use summary::PairSummary;
+pub use template::ReplyTemplate;
+pub use training::{PairReport, ReplyExamples, ReplyPrompts};
