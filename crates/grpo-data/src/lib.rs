@@ -16,6 +16,7 @@ mod caught;
 mod characters;
 mod chat;
 mod codec;
+mod config_fault;
 mod corpus;
 mod error;
 mod example;
@@ -31,6 +32,7 @@ mod rng;
 mod smiles_tokens;
 mod special;
 mod split;
+pub mod statistics;
 mod tokenizer;
 mod tokenizer_training;
 mod vocabulary;
@@ -39,6 +41,7 @@ pub use caught::caught;
 pub use characters::{BLANK, Characters};
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::Codec;
+pub use config_fault::{ConfigFault, deserialize_settings};
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
 pub use error::{DataError, Names, PromptFault, UnknownToken, described};
 pub use example::{Example, Examples};
@@ -55,10 +58,7 @@ pub use record_files::{ExampleFile, PromptFile, RecordReport};
 pub use rng::{CounterRng, Purpose};
 pub use smiles_tokens::{SmilesTokens, smiles_tokens};
 pub use special::SpecialIds;
-pub use split::{
-    Quartiles, RecordSplit, SplitError, SplitFractions, Spread, TestResult, chi_square,
-    group_by_keys, kolmogorov_smirnov, split_groups,
-};
+pub use split::{Quartiles, RecordSplit, SplitError, SplitFractions, group_by_keys, split_groups};
 pub use tokenizer::TextTokenizer;
 pub use tokenizer_training::{SMALLEST_VOCABULARY, train_tokenizer};
 pub use vocabulary::{BOUNDARY, Vocabulary};

@@ -4,6 +4,7 @@ use crate::PassageUnit;
 use grpo_data::DataError;
 use grpo_logprob::NotFinite;
 use grpo_rollout::RolloutError;
+use grpo_train::TrainError;
 use std::path::PathBuf;
 
 /// A fault in passages, in what is masked of them, or in how blanks are filled.
@@ -158,6 +159,16 @@ pub enum InfillError {
 impl From<NotFinite> for InfillError {
     fn from(error: NotFinite) -> Self {
         Self::Rollout(error.into())
+    }
+}
+
+impl From<InfillError> for TrainError {
+    fn from(error: InfillError) -> Self {
+        match error {
+            InfillError::Data(error) => error.into(),
+            InfillError::Rollout(error) => error.into(),
+            other => Self::Objective(Box::new(other)),
+        }
     }
 }
 

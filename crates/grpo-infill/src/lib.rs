@@ -2,11 +2,15 @@
 //!
 //! - [`Passages`] are the stretches of a user's text; [`MaskingPlan`] says what of them is masked, [`MaskedStream`] makes
 //!   batches of it.
+//! - [`MaskedLmObjective`] trains an infiller, [`JudgeObjective`] a judge.
 //! - [`Infilling`] fills all blanks in one pass, which is what GRPO trains; [`Denoising`] fills them again and again.
 
 mod denoising;
 mod error;
+mod fill;
 mod infilling;
+mod judge;
+mod masked_lm;
 mod masked_stream;
 mod masking;
 mod passages;
@@ -17,6 +21,16 @@ pub use denoising::{
 };
 pub use error::InfillError;
 pub use infilling::{FillBlanks, Infilling, InfillingSettings};
+pub use judge::{
+    CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
+    JudgeObjective, JudgeReport, JudgeScaling, JudgeValidationConfig, VarianceScaling,
+    corruption_target, measure_judge,
+};
+pub use masked_lm::{
+    CriticConfig, CriticScope, DEFAULT_EVAL_BATCHES, EntropyWeighting, JudgeWeighting,
+    MaskRatioWeighting, MaskedData, MaskedLmConfig, MaskedLmMeasures, MaskedLmObjective,
+    ModifierConfig,
+};
 pub use masked_stream::MaskedStream;
 pub use masking::{Corruption, MaskedText, Masking, MaskingPlan, MaskingPreset};
 pub use passages::{Half, PassageOptions, PassageReport, PassageUnit, Passages};

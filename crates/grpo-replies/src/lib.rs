@@ -3,9 +3,11 @@
 //! - [`read_pairs`] reads tweets with their replies, and says of every other line why it is not a pair.
 //! - [`split_by_tweet`] and [`split_phases`] keep the replies to a tweet together.
 //! - [`CleaningPlan`] keeps the pairs that are worth training on.
+//! - [`EngagementHeadObjective`] trains what says how well a reply is received.
 //! - [`ReplyTemplate`] puts a tweet to a model; [`ReplyPrompts`] and [`ReplyExamples`] are what a training run reads.
 
 mod cleaning;
+mod engagement;
 mod error;
 mod pair;
 mod phases;
@@ -18,6 +20,10 @@ mod training;
 pub use cleaning::{
     CleanedPairs, CleaningPlan, CleaningReport, CleaningRules, CollectionFilter, Reason,
     RejectedPair, ValidationRules, clean_reply, quality,
+};
+pub use engagement::{
+    EngagementConfig, EngagementData, EngagementHeadObjective, EngagementReply, EngagementTraining,
+    engagement_score, measure_engagement,
 };
 pub use error::RepliesError;
 pub use pair::PairRecord;

@@ -1,6 +1,7 @@
 //! Pairs for the supervised phase and for the GRPO phase, and what shows that they are alike.
 
-use grpo_data::{Quartiles, Spread, TestResult, chi_square, kolmogorov_smirnov, split_groups};
+use grpo_data::statistics::{Spread, TestResult, chi_square, kolmogorov_smirnov};
+use grpo_data::{Quartiles, split_groups};
 use serde::{Deserialize, Serialize};
 
 use crate::split::tweet_groups;
@@ -30,7 +31,7 @@ pub fn split_phases(
         return Err(RepliesError::setting("split-ratio", ratio, expected));
     }
     let scores: Vec<f64> = pairs.iter().map(PairRecord::engagement).collect();
-    let strata = Quartiles::new(scores.clone()).strata_of(&scores);
+    let strata = Quartiles::new(&scores).strata_of(&scores);
     let parts = split_groups(&tweet_groups(pairs), &strata, &[ratio, 1.0 - ratio], seed)?;
     let [phase1, phase2] = parts.try_into().expect("a part for each phase");
     Ok(PhaseSplit { phase1, phase2 })
@@ -96,11 +97,11 @@ impl PhaseStatistics {
             pairs.iter().map(|pair| pair.engagement()).collect()
         };
         let (one, other) = (scores(phase1), scores(phase2));
-        let quartiles = Quartiles::new([one.as_slice(), &other].concat());
+        let quartiles = Quartiles::new(&[one.as_slice(), &other].concat());
         let [phase1, phase2] = [phase1, phase2].map(|pairs| PhaseSummary::new(pairs, &quartiles));
         Self {
             chi_square: chi_square(&phase1.quartiles, &phase2.quartiles),
-            kolmogorov_smirnov: kolmogorov_smirnov(one, other),
+            kolmogorov_smirnov: kolmogorov_smirnov(&one, &other),
             quartiles: QuartileShares::new(quartiles, &phase1.quartiles, &phase2.quartiles),
             phase1,
             phase2,
@@ -110,17 +111,19 @@ impl PhaseStatistics {
 
 impl PhaseSummary {
     fn new(pairs: &[&PairRecord], quartiles: &Quartiles) -> Self {
+        let scores: Vec<f64> = pairs.iter().map(|pair| pair.engagement()).collect();
         let mut counts = vec![0; quartiles.strata()];
-        for pair in pairs {
-            counts[quartiles.stratum(pair.engagement())] += 1;
+        for stratum in quartiles.strata_of(&scores) {
+            counts[stratum] += 1;
         }
         let characters = |pair: &&PairRecord| pair.reply.chars().count() as f64;
+        let characters: Vec<f64> = pairs.iter().map(characters).collect();
         let ids: std::collections::BTreeSet<_> = pairs.iter().map(|pair| &pair.tweet_id).collect();
         Self {
             count: pairs.len(),
             tweets: ids.len(),
-            engagement: Spread::new(pairs.iter().map(|pair| pair.engagement()).collect()),
-            length: Spread::new(pairs.iter().map(characters).collect()),
+            engagement: Spread::new(&scores),
+            length: Spread::new(&characters),
             quartiles: counts,
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use grpo_data::Spread;
+use grpo_data::statistics::Spread;
 
 use crate::PairRecord;
 
@@ -29,13 +29,14 @@ impl PairSummary {
     pub fn new<'a>(pairs: impl IntoIterator<Item = &'a PairRecord>) -> Self {
         let pairs: Vec<&PairRecord> = pairs.into_iter().collect();
         let mean = |length: fn(&PairRecord) -> usize| {
-            Spread::new(pairs.iter().map(|pair| length(pair) as f64).collect()).mean
+            Spread::new(&pairs.iter().map(|pair| length(pair) as f64).collect::<Vec<_>>()).mean
         };
+        let likes: Vec<f64> = pairs.iter().map(|pair| pair.reply_likes() as f64).collect();
         Self {
             examples: pairs.len(),
             tweets: pairs.iter().map(|pair| &pair.tweet_id).collect::<BTreeSet<_>>().len(),
             authors: pairs.iter().map(|pair| pair.reply_author()).collect::<BTreeSet<_>>().len(),
-            likes: Spread::new(pairs.iter().map(|pair| pair.reply_likes() as f64).collect()),
+            likes: Spread::new(&likes),
             tweet_characters: mean(|pair| pair.tweet.chars().count()),
             reply_characters: mean(|pair| pair.reply.chars().count()),
         }

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use burn::tensor::Tensor;
 use grpo_core::{AdvantageError, ConfigError};
+use grpo_data::ConfigFault;
 use grpo_model::{OtherParameters, WeightPrecision};
 use grpo_rewards::{EmbedderConfigError, RewardConfigError};
 use grpo_rollout::RolloutError;
@@ -249,97 +250,18 @@ pub enum TrainError {
         "transfer.unfreeze_learning_rate_factor has no effect without transfer.unfreeze_at_step; leave it out, or say when the trunk is trained again"
     )]
     UnfreezeFactorOfNothing,
-    /// Weights of a judge that is not there.
-    #[error(
-        "modifiers.judge weighs texts by a judge, and there is none; load it, or leave the section out"
-    )]
-    NoWeighingJudge,
-    /// A judge that weighs nothing.
-    #[error(
-        "there is a judge, and without modifiers.judge it weighs nothing; leave it out, or add the section"
-    )]
-    IdleJudge,
-    /// A judge that reads the beginning of texts alone.
-    #[error(
-        "modifiers.judge.model: the judge sees {sees} characters of a text, and texts have up to {length} (data.length); lower data.length, or take a judge that was trained on longer texts"
-    )]
-    ShortJudge {
-        /// Characters that it sees.
-        sees: usize,
-        /// Characters of the longest text.
-        length: usize,
-    },
-    /// A frozen trunk with nothing on it to train.
-    #[error(
-        "transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters; add [critic] with a model that has one, or transfer.unfreeze_at_step"
-    )]
-    NothingLearns,
-    /// A section for a head that is not there.
-    #[error(
-        "[critic] trains a critic, and the model has none; set model.critic = true, or leave the section out"
-    )]
-    NoCritic,
-    /// A head that no section is for.
-    #[error(
-        "the model has a critic, and no section [critic] says how it learns; add it, or make a model without one"
-    )]
-    IdleCritic,
-    /// How blanks are filled for a judge.
-    #[error("fill: {0}")]
-    Fill(grpo_sampling::DistributionError),
-    /// Critic steps in the wrong order.
-    #[error("critic.warmup_to = {to} is before critic.warmup_from = {from}")]
-    CriticWarmup {
-        /// The key.
-        from: u64,
-        /// The key.
-        to: u64,
-    },
-    /// Lines in the place of characters.
-    #[error(
-        "masking.stages[{stage}] replaces whole lines, and leaves nothing to fill in; it is for judges, so take it out"
-    )]
-    LineStage {
-        /// Its place in the list, from 0.
-        stage: usize,
-    },
     /// Texts that nothing can be learned from.
     #[error(transparent)]
     Data(#[from] grpo_data::DataError),
-    /// Passages or maskings that nothing can be learned from.
+    /// A key of a task's own configuration.
     #[error(transparent)]
-    Infill(#[from] grpo_infill::InfillError),
+    Config(#[from] ConfigFault),
+    /// Data that the objective of a task can learn nothing from.
+    #[error(transparent)]
+    Objective(Box<dyn std::error::Error + Send + Sync>),
     /// Logits that nothing can be drawn from.
     #[error(transparent)]
     Logits(#[from] grpo_logprob::NotFinite),
-    /// Too few replies for an engagement model.
-    #[error(
-        "the {side} part has {found} replies, and an engagement model needs {needed} there; take a file with more, or change [data]"
-    )]
-    FewReplies {
-        /// Which part.
-        side: &'static str,
-        /// Its replies.
-        found: usize,
-        /// How many would do.
-        needed: usize,
-    },
-    /// What is held out would be known.
-    #[error(
-        "the tweet {tweet} is in two parts, so that held-out figures would be too good; split by whole tweets"
-    )]
-    TweetOnTwoSides {
-        /// Its id.
-        tweet: String,
-    },
-    /// Nothing to compare.
-    #[error(
-        "in the {side} part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those; choose \"rank\" or \"log\""
-    )]
-    NoPreferences {
-        /// Which part.
-        side: &'static str,
-    },
     /// Two times at which a reference changes.
     #[error(
         "reference.every_steps and reference.every_epochs are two periods of one reference; leave one of them out"
@@ -380,11 +302,7 @@ fn what_to_do(sampler: f64, trainer: f64) -> &'static str {
 ///
 /// # Errors
 /// It is outside of `range`; the error names `key`.
-pub fn in_range(
-    key: &str,
-    value: f64,
-    range: RangeInclusive<f64>,
-) -> Result<(), TrainError> {
+pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), TrainError> {
     if range.contains(&value) {
         return Ok(());
     }

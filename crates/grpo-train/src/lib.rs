@@ -9,20 +9,15 @@ mod combined;
 mod config;
 mod diversity_bonus;
 mod diversity_measure;
-mod engagement;
 mod error;
 mod evaluation;
-mod fill;
 mod frame;
 mod group_diversity;
 mod guard_config;
 mod guards;
-mod judge;
 mod learner;
 mod ledger;
 mod loss_settings;
-mod masked_lm;
-mod measures;
 mod metric_names;
 mod metrics;
 mod optimizer;
@@ -43,27 +38,13 @@ pub use batches::EpochBatches;
 pub use combined::{Combined, CombinedConfig, CombinedTerms};
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use diversity_bonus::{DiversityBonus, DiversityBonusConfig};
-pub use engagement::{
-    EngagementConfig, EngagementData, EngagementHeadObjective, EngagementReply, EngagementTraining,
-    engagement_score, measure_engagement,
-};
 pub use error::{TrainError, finite_loss, in_range};
 pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations, GroupDiversity};
 pub use grpo_rollout::{Actions, Decode, NextTokens};
 pub use guard_config::{GuardAction, GuardConfig, default_guards};
 pub use guards::{Action, Guards, GuardsState, Trip};
-pub use judge::{
-    CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
-    JudgeObjective, JudgeReport, JudgeScaling, JudgeValidationConfig, VarianceScaling,
-    corruption_target, measure_judge,
-};
 pub use learner::{Learner, Lesson, LessonTimes, Update};
 pub use loss_settings::{AdvantageSettings, LossSettings};
-pub use masked_lm::{
-    CriticConfig, CriticScope, DEFAULT_EVAL_BATCHES, EntropyWeighting, JudgeWeighting,
-    MaskRatioWeighting, MaskedData, MaskedLmConfig, MaskedLmMeasures, MaskedLmObjective,
-    ModifierConfig,
-};
 pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
 pub use pretrain::{

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use grpo_data::TestResult;
+use grpo_data::statistics::TestResult;
 use grpo_replies::{
     MOST_DIFFERENCE, PairFile, PairRecord, PhaseStatistics, PhaseSummary, SkippedLine, read_pairs,
     split_phases,

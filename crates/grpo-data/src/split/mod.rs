@@ -2,11 +2,9 @@
 
 mod assign;
 mod quartiles;
-mod statistics;
 
 pub use assign::{group_by_keys, split_groups};
 pub use quartiles::Quartiles;
-pub use statistics::{Spread, TestResult, chi_square, kolmogorov_smirnov};
 
 /// Why records cannot be split.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -99,7 +97,7 @@ impl RecordSplit {
     ) -> Result<Self, SplitError> {
         fractions.check()?;
         let fractions = [fractions.train, fractions.validation, fractions.test];
-        let quartiles = Quartiles::merged(scores.to_vec());
+        let quartiles = Quartiles::merged(scores);
         let parts = split_groups(groups, &quartiles.strata_of(scores), &fractions, seed)?;
         let [train, validation, test] = parts.try_into().expect("a part for each fraction");
         Ok(Self { train, validation, test })

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::statistics::{percentile, sorted};
+use crate::statistics::{quantile_of_sorted, sorted};
 
 /// Values up to the first boundary, from there to the second, and so on: a value that equals a boundary is below it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,14 +14,14 @@ pub struct Quartiles {
 impl Quartiles {
     /// The quartiles of `values`. Where many values are equal, so that two boundaries would be, strata are uneven, and
     /// some can be empty. No values are one stratum.
-    pub fn new(values: Vec<f64>) -> Self {
-        Self { boundaries: percentiles(values, &[25.0, 50.0, 75.0]) }
+    pub fn new(values: &[f64]) -> Self {
+        Self { boundaries: quantiles(values, &[0.25, 0.5, 0.75]) }
     }
 
     /// The same with equal edges merged, the least and the largest value among the edges: fewer strata, none of them empty
     /// by that.
-    pub fn merged(values: Vec<f64>) -> Self {
-        let mut edges = percentiles(values, &[0.0, 25.0, 50.0, 75.0, 100.0]);
+    pub fn merged(values: &[f64]) -> Self {
+        let mut edges = quantiles(values, &[0.0, 0.25, 0.5, 0.75, 1.0]);
         edges.dedup();
         let inner = edges.get(1..edges.len().max(2) - 1);
         Self { boundaries: inner.unwrap_or_default().to_vec() }
@@ -44,8 +44,8 @@ impl Quartiles {
 }
 
 /// None where there are no values.
-fn percentiles(values: Vec<f64>, percents: &[f64]) -> Vec<f64> {
+fn quantiles(values: &[f64], fractions: &[f64]) -> Vec<f64> {
     let sorted = sorted(values);
-    let percents = percents.iter().filter(|_| !sorted.is_empty());
-    percents.map(|percent| percentile(&sorted, *percent)).collect()
+    let fractions = fractions.iter().filter(|_| !sorted.is_empty());
+    fractions.map(|fraction| quantile_of_sorted(&sorted, *fraction)).collect()
 }

@@ -3,7 +3,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use grpo_data::{DataError, Quartiles, SplitFractions, Spread};
+use grpo_data::statistics::Spread;
+use grpo_data::{DataError, Quartiles, SplitFractions};
 use grpo_replies::{
     PairFile, PairRecord, PhaseStatistics, RepliesError, read_pairs, split_by_tweet, split_phases,
 };
@@ -226,7 +227,7 @@ fn pairs_that_stand_there_twice_are_known() {
 /// numpy.percentile of 3, 1, 4, 1, 5, 9, 2, 6.
 #[test]
 fn quartiles_are_interpolated_and_a_value_on_a_boundary_is_below_it() {
-    let quartiles = Quartiles::new(vec![3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0]);
+    let quartiles = Quartiles::new(&[3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0]);
     assert_eq!(quartiles.boundaries, [1.75, 3.5, 5.25]);
     let strata = [1.75, 1.76, 3.5, 5.25, 5.26].map(|value| quartiles.stratum(value));
     assert_eq!(strata, [0, 1, 1, 2, 3]);
@@ -235,10 +236,10 @@ fn quartiles_are_interpolated_and_a_value_on_a_boundary_is_below_it() {
 #[test]
 fn equal_edges_are_merged_where_asked() {
     let mostly_zero = vec![0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 3.0];
-    assert_eq!(Quartiles::new(mostly_zero.clone()).boundaries, [0.0, 0.0, 1.0]);
+    assert_eq!(Quartiles::new(&mostly_zero).boundaries, [0.0, 0.0, 1.0]);
     // pandas.qcut(…, 4, duplicates="drop"): two classes, up to 1 and above.
-    assert_eq!(Quartiles::merged(mostly_zero).boundaries, [1.0]);
-    assert_eq!(Quartiles::merged(vec![2.0; 5]).strata(), 1);
+    assert_eq!(Quartiles::merged(&mostly_zero).boundaries, [1.0]);
+    assert_eq!(Quartiles::merged(&[2.0; 5]).strata(), 1);
 }
 
 /// `tweets` tweets with 2 to 5 replies each, and many replies of equal likes.

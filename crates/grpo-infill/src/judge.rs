@@ -10,17 +10,17 @@ use std::collections::BTreeMap;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
+use grpo_data::statistics::mean;
 use grpo_kernels::awake;
 use grpo_model::{Dropout, LanguageModel, SequenceScorer};
 
 use self::examples::{JudgeExamples, Judged};
 use self::validation::{Round, ValidationTexts};
-use crate::error::{finite_loss, in_range};
-use crate::measures;
-use crate::supervised::{
-    GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens,
+use grpo_train::{
+    GradientSum, Objective, StepGradients, StepsConfig, SupervisedTrainer, TrainError,
+    TransferConfig, by_tokens,
 };
-use crate::{StepsConfig, TrainError, TransferConfig};
+use grpo_train::{finite_loss, in_range};
 
 pub use self::examples::{FillSettings, JudgeData};
 pub use self::scaling::{CorrelationScaling, JudgeScaling, VarianceScaling};
@@ -228,8 +228,8 @@ impl JudgeObjective<'_> {
         let parts = BTreeMap::from([
             ("mean_squared_error", mean_squared_error),
             ("loss_factor", factor),
-            ("output_mean", measures::mean(&outputs)),
-            ("target_mean", measures::mean(&targets)),
+            ("output_mean", mean(&outputs)),
+            ("target_mean", mean(&targets)),
         ]);
         let tokens = texts.iter().map(|text| text.ids.len() + 1).sum();
         Ok(StepGradients { loss: factor * mean_squared_error, gradients, tokens, parts })

@@ -1,6 +1,6 @@
 //! What an output of the engagement model is compared with.
 
-use grpo_replies::PairRecord;
+use crate::PairRecord;
 use grpo_rewards::EngagementObjective;
 
 /// `min(reply_likes / max(tweet_likes, 1), 1)`: how well a reply was received, whatever the reach of its tweet.

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use crate::{MaskedStream, Passages};
 use burn::tensor::Tensor;
-use grpo_data::{CounterRng, Purpose};
-use grpo_infill::{MaskedStream, Passages};
+use grpo_data::{ConfigFault, CounterRng, Purpose};
 use grpo_kernels::{gather_rows, indices};
 use grpo_model::{Frozen, TokenBatch, Transformer};
-use grpo_sampling::{SamplingDistribution, SamplingSettings};
+use grpo_sampling::{DistributionError, SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
 
+use crate::JudgeConfig;
 use crate::fill::{Blank, draw_blanks};
-use crate::supervised::by_tokens;
-use crate::{JudgeConfig, TrainError};
+use grpo_train::{TrainError, by_tokens};
 
 /// What a judge is trained with.
 pub struct JudgeData {
@@ -42,7 +42,11 @@ impl Default for FillSettings {
 
 impl FillSettings {
     pub(super) fn check(&self) -> Result<(), TrainError> {
-        self.settings().check().map_err(TrainError::Fill)
+        let refuse = |fault: DistributionError| {
+            let key = format!("fill.{}", fault.setting());
+            ConfigFault::at(key, format!("fill: {fault}")).into()
+        };
+        self.settings().check().map_err(refuse)
     }
 
     fn settings(&self) -> SamplingSettings {
@@ -149,8 +153,8 @@ impl<'a> JudgeExamples<'a> {
 mod tests {
     use std::path::Path;
 
+    use crate::{Corruption, Half, Masking, MaskingPlan, PassageOptions, PassageUnit};
     use burn::tensor::Device;
-    use grpo_infill::{Corruption, Half, Masking, MaskingPlan, PassageOptions, PassageUnit};
     use grpo_model::{InfillerConfig, ModelConfig};
 
     use super::*;

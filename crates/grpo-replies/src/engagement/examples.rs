@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use crate::PairRecord;
 use grpo_data::RecordSplit;
-use grpo_replies::PairRecord;
 use grpo_rewards::EngagementObjective;
 
 use super::preferences::{Preference, neighbours};
 use super::target::{Targets, engagement_score};
-use crate::TrainError;
+use crate::RepliesError;
 
 /// A reply to a tweet.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,22 +63,22 @@ impl EngagementData {
     ///
     /// # Errors
     /// A tweet on two sides; too few replies on one, or no two of them that `objective` could compare.
-    pub fn check(&self, objective: &EngagementObjective) -> Result<(), TrainError> {
+    pub fn check(&self, objective: &EngagementObjective) -> Result<(), RepliesError> {
         let sides = [("train", &self.train, 2), ("validation", &self.validation, FEWEST_HELD_OUT)];
         let sides = sides.into_iter().chain([("test", &self.test, FEWEST_HELD_OUT)]);
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         for (side, replies, needed) in sides {
             if replies.len() < needed {
-                return Err(TrainError::FewReplies { side, found: replies.len(), needed });
+                return Err(RepliesError::FewReplies { side, found: replies.len(), needed });
             }
             let own: BTreeSet<&str> = replies.iter().map(|reply| reply.tweet.as_str()).collect();
             if let Some(tweet) = own.intersection(&seen).next() {
-                return Err(TrainError::TweetOnTwoSides { tweet: (*tweet).to_owned() });
+                return Err(RepliesError::TweetOnTwoSides { tweet: (*tweet).to_owned() });
             }
             seen.extend(own);
             let is_compared = matches!(objective, EngagementObjective::Pairwise { .. });
             if is_compared && neighbours(replies, 0.0).is_empty() {
-                return Err(TrainError::NoPreferences { side });
+                return Err(RepliesError::NoPreferences { side });
             }
         }
         Ok(())

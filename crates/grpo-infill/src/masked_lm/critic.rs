@@ -1,14 +1,14 @@
 //! The critic: which characters of a filled text are wrong.
 
+use crate::MaskedText;
 use burn::tensor::activation::log_sigmoid;
 use burn::tensor::{Tensor, TensorData};
-use grpo_infill::MaskedText;
+use grpo_data::ConfigFault;
 use grpo_kernels::{gather_rows, indices};
 use grpo_model::{Dropout, LanguageModel, TokenBatch, Transformer};
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
-use crate::error::in_range;
+use grpo_train::{TrainError, in_range};
 
 /// How the critic learns: the model fills its blanks, reads the filled text again, and its second head says of each
 /// character whether it is another one than the author's (binary cross-entropy).
@@ -46,7 +46,11 @@ impl CriticConfig {
     pub(super) fn check(&self) -> Result<(), TrainError> {
         in_range("critic.alpha", self.alpha, 0.0..=1e3)?;
         let (from, to) = (self.warmup_from, self.warmup_to);
-        if to < from { Err(TrainError::CriticWarmup { from, to }) } else { Ok(()) }
+        if to >= from {
+            return Ok(());
+        }
+        let message = format!("critic.warmup_to = {to} is before critic.warmup_from = {from}");
+        Err(ConfigFault::at("critic.warmup_to", message).into())
     }
 
     /// What its loss is multiplied by in step `step`, from 0.

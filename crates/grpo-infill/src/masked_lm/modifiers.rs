@@ -7,9 +7,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
-use crate::error::in_range;
 use crate::judge::corruption_target;
+use grpo_train::{TrainError, in_range};
 
 /// Changes of the plain cross-entropy; one that is left out changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

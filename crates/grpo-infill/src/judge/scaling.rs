@@ -5,9 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
-use crate::error::in_range;
-use crate::measures::{pearson, variance};
+use grpo_data::statistics::{pearson, variance};
+use grpo_train::{TrainError, in_range};
 
 /// Factors of a judge's loss; one that is left out is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

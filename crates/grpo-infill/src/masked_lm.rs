@@ -8,11 +8,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use crate::{MaskedStream, MaskedText, Masking};
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_data::{Characters, CounterRng, Purpose};
-use grpo_infill::{MaskedStream, MaskedText, Masking};
+use grpo_data::{Characters, ConfigFault, CounterRng, Purpose};
 use grpo_kernels::{awake, gather_rows};
 use grpo_logprob::score;
 use grpo_model::{Dropout, LanguageModel, SequenceScorer, Transformer};
@@ -20,12 +20,12 @@ use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::Serialize;
 
 use self::batch::MaskedBatch;
-use crate::error::{finite_loss, in_range};
 use crate::fill::draw_blanks;
-use crate::supervised::{
-    GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens,
+use grpo_train::{
+    GradientSum, Objective, StepGradients, StepsConfig, SupervisedTrainer, TrainError,
+    TransferConfig, by_tokens,
 };
-use crate::{StepsConfig, TrainError, TransferConfig};
+use grpo_train::{finite_loss, in_range};
 
 pub use self::critic::{CriticConfig, CriticScope};
 pub use self::modifiers::{EntropyWeighting, JudgeWeighting, MaskRatioWeighting, ModifierConfig};
@@ -66,7 +66,11 @@ impl MaskedLmConfig {
             critic.check()?;
         }
         match self.transfer.is_frozen(self.steps.steps - 1) && self.critic.is_none() {
-            true => Err(TrainError::NothingLearns),
+            true => Err(ConfigFault::at(
+                "transfer.freeze_trunk",
+                "transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters; add [critic] with a model that has one, or transfer.unfreeze_at_step",
+            )
+            .into()),
             false => Ok(()),
         }
     }
@@ -82,27 +86,52 @@ impl MaskedLmConfig {
         data: &MaskedData,
         judge: Option<&SequenceScorer>,
     ) -> Result<(), TrainError> {
+        let refuse = |key: &str, message: String| Err(ConfigFault::at(key, message).into());
         match (self.critic.is_some(), model.description().critic) {
-            (true, false) => return Err(TrainError::NoCritic),
-            (false, true) => return Err(TrainError::IdleCritic),
+            (true, false) => {
+                return refuse(
+                    "critic",
+                    "[critic] trains a critic, and the model has none; set model.critic = true, or leave the section out".to_owned(),
+                );
+            }
+            (false, true) => {
+                return refuse(
+                    "",
+                    "the model has a critic, and no section [critic] says how it learns; add it, or make a model without one".to_owned(),
+                );
+            }
             _ => {}
         }
         for stream in [&data.train, &data.validation] {
             let is_line = |stage: &Masking| matches!(stage, Masking::Line { .. });
             if let Some(stage) = stream.plan().stages().iter().position(is_line) {
-                return Err(TrainError::LineStage { stage });
+                let key = format!("masking.stages[{stage}]");
+                return refuse(
+                    &key,
+                    format!(
+                        "{key} replaces whole lines, and leaves nothing to fill in; it is for judges, so take it out"
+                    ),
+                );
             }
         }
         let length = data.train.passages().options().length;
         match (&self.modifiers.judge, judge.map(SequenceScorer::longest_text)) {
-            (Some(_), None) => return Err(TrainError::NoWeighingJudge),
-            (None, Some(_)) => return Err(TrainError::IdleJudge),
-            (Some(_), Some(sees)) if sees < length => {
-                return Err(TrainError::ShortJudge { sees, length });
-            }
-            _ => {}
+            (Some(_), None) => refuse(
+                "",
+                "modifiers.judge weighs texts by a judge, and there is none; load it, or leave the section out".to_owned(),
+            ),
+            (None, Some(_)) => refuse(
+                "",
+                "there is a judge, and without modifiers.judge it weighs nothing; leave it out, or add the section".to_owned(),
+            ),
+            (Some(_), Some(sees)) if sees < length => refuse(
+                "modifiers.judge.model",
+                format!(
+                    "modifiers.judge.model: the judge sees {sees} characters of a text, and texts have up to {length} (data.length); lower data.length, or take a judge that was trained on longer texts"
+                ),
+            ),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 

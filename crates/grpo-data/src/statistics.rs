@@ -1,18 +1,82 @@
-//! Statistics of the parts of a split, and tests of whether two of them could be of one distribution.
+//! Statistics of numbers, and tests of whether two samples could be of one distribution.
 
 use serde::{Deserialize, Serialize};
 
-/// The value below which `percent` of all lie, interpolated linearly between the two nearest (numpy's `linear`). `sorted` is not empty.
-pub(super) fn percentile(sorted: &[f64], percent: f64) -> f64 {
-    let position = percent / 100.0 * (sorted.len() - 1) as f64;
-    let below = position.floor() as usize;
-    let above = (below + 1).min(sorted.len() - 1);
-    sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64)
+/// Returns Pearson's correlation; `None` for fewer than two pairs, or where either side is constant.
+///
+/// # Panics
+/// Where the numbers are not in pairs.
+pub fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
+    assert_eq!(x.len(), y.len(), "numbers in pairs");
+    let (mean_x, mean_y) = (mean(x), mean(y));
+    let (mut xx, mut yy, mut xy) = (0.0, 0.0, 0.0);
+    for (x, y) in x.iter().zip(y) {
+        let (x, y) = (x - mean_x, y - mean_y);
+        xx += x * x;
+        yy += y * y;
+        xy += x * y;
+    }
+    let scale = (xx * yy).sqrt();
+    // The mean of equal numbers may be off by a rounding, so their squares are not exactly 0.
+    let varies = |numbers: &[f64]| numbers.windows(2).any(|pair| pair[0] != pair[1]);
+    (varies(x) && varies(y) && scale > 0.0).then(|| (xy / scale).clamp(-1.0, 1.0))
 }
 
-pub(super) fn sorted(mut values: Vec<f64>) -> Vec<f64> {
-    values.sort_by(f64::total_cmp);
-    values
+/// Returns Spearman's rank correlation: Pearson's of the ranks, where equal numbers share the mean of theirs.
+///
+/// # Panics
+/// Where the numbers are not in pairs.
+pub fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
+    pearson(&ranks(x), &ranks(y))
+}
+
+/// Rank of each number, from 1.
+fn ranks(numbers: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..numbers.len()).collect();
+    order.sort_by(|&a, &b| numbers[a].total_cmp(&numbers[b]));
+    let mut ranks = vec![0.0; numbers.len()];
+    let mut first = 0;
+    for equal in order.chunk_by(|&a, &b| numbers[a] == numbers[b]) {
+        // Ranks first + 1 to first + n.
+        let rank = first as f64 + (equal.len() as f64 + 1.0) / 2.0;
+        equal.iter().for_each(|&place| ranks[place] = rank);
+        first += equal.len();
+    }
+    ranks
+}
+
+/// Returns the mean; NaN for no numbers.
+pub fn mean(numbers: &[f64]) -> f64 {
+    numbers.iter().sum::<f64>() / numbers.len() as f64
+}
+
+/// Returns the mean square of the differences from the mean.
+pub fn variance(numbers: &[f64]) -> f64 {
+    let mean = mean(numbers);
+    numbers.iter().map(|number| (number - mean).powi(2)).sum::<f64>() / numbers.len() as f64
+}
+
+/// Returns the number below which the fraction `fraction` of the numbers lies, interpolated linearly between two of them
+/// (numpy's default, Hyndman and Fan's type 7).
+///
+/// # Panics
+/// For no numbers, or a fraction outside `0..=1`.
+pub fn quantile(numbers: &[f64], fraction: f64) -> f64 {
+    quantile_of_sorted(&sorted(numbers), fraction)
+}
+
+pub(crate) fn quantile_of_sorted(sorted: &[f64], fraction: f64) -> f64 {
+    let len = sorted.len();
+    assert!(len > 0 && (0.0..=1.0).contains(&fraction), "fraction {fraction} of {len}");
+    let position = fraction * (len - 1) as f64;
+    let (below, above) = (position.floor() as usize, position.ceil() as usize);
+    sorted[below] + (sorted[above] - sorted[below]) * position.fract()
+}
+
+pub(crate) fn sorted(numbers: &[f64]) -> Vec<f64> {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
 }
 
 /// Mean, spread and range of some numbers.
@@ -32,18 +96,15 @@ pub struct Spread {
 
 impl Spread {
     /// Computes them; all are 0 without values.
-    pub fn new(values: Vec<f64>) -> Self {
+    pub fn new(values: &[f64]) -> Self {
         if values.is_empty() {
             return Self::default();
         }
-        let count = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / count;
-        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
         let sorted = sorted(values);
         Self {
-            mean,
-            std: variance.sqrt(),
-            median: percentile(&sorted, 50.0),
+            mean: mean(values),
+            std: variance(values).sqrt(),
+            median: quantile_of_sorted(&sorted, 0.5),
             min: sorted[0],
             max: sorted[sorted.len() - 1],
         }
@@ -109,7 +170,7 @@ fn chi_square_tail(x: f64, degrees: usize) -> f64 {
 
 /// Kolmogorov and Smirnov's test of two samples: the largest distance of their distribution functions, and its p-value in
 /// the limit of large samples (Smirnov 1948), which is too large where many values are equal. `None` without values.
-pub fn kolmogorov_smirnov(one: Vec<f64>, other: Vec<f64>) -> Option<TestResult> {
+pub fn kolmogorov_smirnov(one: &[f64], other: &[f64]) -> Option<TestResult> {
     if one.is_empty() || other.is_empty() {
         return None;
     }
@@ -150,6 +211,47 @@ fn kolmogorov_tail(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    fn close(found: Option<f64>, expected: f64) {
+        assert!((found.unwrap() - expected).abs() < 1e-12, "{found:?}, expected {expected}");
+    }
+
+    /// Of (1,2), (2,1), (3,4), (4,3), (5,5): deviations −2..2 and −1,−2,1,0,2 → Σxy = 8, Σx² = Σy² = 10.
+    #[test]
+    fn pearson_by_hand() {
+        close(pearson(&[1.0, 2.0, 3.0, 4.0, 5.0], &[2.0, 1.0, 4.0, 3.0, 5.0]), 0.8);
+        close(pearson(&[1.0, 2.0], &[5.0, -3.0]), -1.0);
+        assert_eq!(pearson(&[1.0, 2.0], &[0.1, 0.1]), None);
+        assert_eq!(pearson(&[1.0], &[2.0]), None);
+        // The mean of these is not 0.1 in floating point.
+        assert_eq!(pearson(&[0.1; 3], &[1.0, 2.0, 3.0]), None);
+    }
+
+    /// Ranks 1, 2.5, 2.5, 4 against 1, 3, 2, 4: deviations −1.5, 0, 0, 1.5 and −1.5, .5, −.5, 1.5 → 4.5 / √(4.5 · 5).
+    #[test]
+    fn spearman_shares_the_ranks_of_ties() {
+        assert_eq!(ranks(&[10.0, 20.0, 20.0, 30.0]), [1.0, 2.5, 2.5, 4.0]);
+        let expected = 4.5 / (4.5_f64 * 5.0).sqrt();
+        close(spearman(&[10.0, 20.0, 20.0, 30.0], &[0.0, 9.0, 0.5, 9.5]), expected);
+        // Along any curve that rises.
+        close(spearman(&[1.0, 2.0, 3.0, 4.0], &[1.0, 16.0, 81.0, 256.0]), 1.0);
+    }
+
+    /// numpy.quantile([4, 1, 3, 2], [0, 50, 90, 100]) → 1, 2.5, 3.7, 4.
+    #[test]
+    fn quantiles_are_numpys() {
+        for (part, expected) in [(0.0, 1.0), (0.5, 2.5), (0.9, 3.7), (1.0, 4.0)] {
+            let found = quantile(&[4.0, 1.0, 3.0, 2.0], part);
+            assert!((found - expected).abs() < 1e-12, "{part}: {found}");
+        }
+        assert_eq!(quantile(&[7.0], 0.9), 7.0);
+    }
+
+    #[test]
+    fn variance_is_that_of_all() {
+        assert_eq!(variance(&[1.0, 3.0]), 1.0);
+    }
 
     #[track_caller]
     fn assert_near(found: f64, expected: f64) {
@@ -212,10 +314,27 @@ mod tests {
     fn kolmogorov_smirnov_is_scipys() {
         let one = vec![0.1, 0.4, 0.4, 0.7, 1.0, 1.3];
         let other = vec![0.2, 0.4, 0.5, 0.9, 1.1, 1.2, 1.5, 2.0];
-        let found = kolmogorov_smirnov(one.clone(), other).unwrap();
+        let found = kolmogorov_smirnov(&one, &other).unwrap();
         assert_near(found.statistic, 1.0 / 3.0);
         assert_near(found.p_value, 0.8407030108704582);
-        assert_eq!(kolmogorov_smirnov(one.clone(), one.clone()).unwrap().statistic, 0.0);
-        assert_eq!(kolmogorov_smirnov(one, Vec::new()), None);
+        assert_eq!(kolmogorov_smirnov(&one, &one).unwrap().statistic, 0.0);
+        assert_eq!(kolmogorov_smirnov(&one, &[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn correlations_are_symmetric_and_do_not_see_scale(
+            pairs in proptest::collection::vec((-100_i32..100, -100_i32..100), 3..40),
+        ) {
+            let x: Vec<f64> = pairs.iter().map(|pair| f64::from(pair.0)).collect();
+            let y: Vec<f64> = pairs.iter().map(|pair| f64::from(pair.1)).collect();
+            for correlation in [pearson, spearman] {
+                let Some(found) = correlation(&x, &y) else { continue };
+                prop_assert!((-1.0..=1.0).contains(&found));
+                prop_assert!((correlation(&y, &x).unwrap() - found).abs() < 1e-9);
+                let scaled: Vec<f64> = x.iter().map(|x| 3.0 - 2.0 * x).collect();
+                prop_assert!((correlation(&scaled, &y).unwrap() + found).abs() < 1e-9);
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@ use grpo_data::CounterRng;
 use grpo_logprob::draw_rows;
 use grpo_sampling::SamplingDistribution;
 
-use crate::TrainError;
+use grpo_train::TrainError;
 
 /// A blank of a text of a step: what its random number is a function of.
 #[derive(Clone, Copy, Debug)]

@@ -12,22 +12,21 @@ use std::collections::BTreeMap;
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
+use grpo_data::statistics::{mean, pearson, spearman};
 use grpo_kernels::awake;
 use grpo_model::{Dropout, EngagementHead};
 use grpo_rewards::{EngagementGate, EngagementMeasures, EngagementObjective};
+use grpo_train::{
+    EarlyStopping, EpochBatches, GradientSum, Objective, OptimizerConfig, ScheduleUnit,
+    StepGradients, SupervisedPlan, SupervisedTrainer, TrainError, TransferConfig, WarmupCosine,
+    finite_loss, in_range,
+};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use self::examples::Side;
 use self::preferences::{Preference, bradley_terry, bradley_terry_loss};
 use self::target::Targets;
-use crate::error::{finite_loss, in_range};
-use crate::measures::{mean, pearson, spearman};
-use crate::supervised::{
-    EarlyStopping, GradientSum, Objective, ScheduleUnit, StepGradients, SupervisedPlan,
-    SupervisedTrainer,
-};
-use crate::{EpochBatches, OptimizerConfig, TrainError, TransferConfig, WarmupCosine};
 
 pub use self::examples::{EngagementData, EngagementReply};
 pub use self::target::engagement_score;
