@@ -23,6 +23,7 @@ mod recorded;
 mod resume_check;
 mod run_files;
 mod session;
+mod supervised_run;
 mod train_file;
 mod trial_file;
 

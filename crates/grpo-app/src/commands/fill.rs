@@ -5,13 +5,13 @@ mod models;
 mod output;
 mod texts;
 
-use grpo_infill::{
-    Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
-};
 use std::io::{self, BufWriter, IsTerminal, Write};
 
 use anyhow::Context;
 use grpo_data::{Characters, Prompt, Purpose};
+use grpo_infill::{
+    Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
+};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::Judge;
 use grpo_sampling::SamplingSettings;

@@ -88,6 +88,7 @@ impl Origin {
                 let key = format!("sampling.{}", fault.setting());
                 anyhow::anyhow!("{}{error}", self.place(&key))
             }
+            TrainError::Config(fault) => anyhow::anyhow!("{}{fault}", self.place(&fault.key)),
             TrainError::NoEmbedder { section } => {
                 anyhow::anyhow!("{}{error}", self.place(&format!("{section}.measure")))
             }
@@ -103,28 +104,12 @@ impl Origin {
             TrainError::NoLimits => {
                 anyhow::anyhow!("{}{error}", self.place("pretrain.limits"))
             }
-            TrainError::Fill(fault) => {
-                anyhow::anyhow!("{}{error}", self.place(&format!("fill.{}", fault.setting())))
-            }
             TrainError::UnfreezeOfNothing => {
                 anyhow::anyhow!("{}{error}", self.place("transfer.unfreeze_at_step"))
             }
             TrainError::UnfreezeFactorOfNothing => {
                 let key = "transfer.unfreeze_learning_rate_factor";
                 anyhow::anyhow!("{}{error}", self.place(key))
-            }
-            TrainError::ShortJudge { .. } => {
-                anyhow::anyhow!("{}{error}", self.place("modifiers.judge.model"))
-            }
-            TrainError::NothingLearns => {
-                anyhow::anyhow!("{}{error}", self.place("transfer.freeze_trunk"))
-            }
-            TrainError::CriticWarmup { .. } => {
-                anyhow::anyhow!("{}{error}", self.place("critic.warmup_to"))
-            }
-            TrainError::NoCritic => anyhow::anyhow!("{}{error}", self.place("critic")),
-            TrainError::LineStage { stage } => {
-                anyhow::anyhow!("{}{error}", self.place(&format!("masking.stages[{stage}]")))
             }
             TrainError::Loss { key, .. } => {
                 anyhow::anyhow!("{}{error}", self.place(&format!("loss.{key}")))

@@ -1,10 +1,10 @@
 //! The models of `grpo fill`: who judges, who says what is filled again.
 
-use grpo_infill::Critic;
 use std::path::Path;
 
 use anyhow::Context;
 use grpo_data::Characters;
+use grpo_infill::Critic;
 use grpo_model::LanguageModel;
 use grpo_rewards::Judge;
 
