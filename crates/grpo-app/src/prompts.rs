@@ -207,8 +207,8 @@ impl Prompts {
         let stream = |half, purpose| {
             checked(MaskedStream::new(Arc::clone(&passages), half, masking.clone(), seed, purpose))
         };
-        let train = stream(Half::Train, Purpose::Infilling).context("masking")?;
-        let held_out = stream(Half::Validation, Purpose::Infilling).context("masking")?;
+        let train = stream(Half::Train, Purpose::MaskedPrompts).context("masking")?;
+        let held_out = stream(Half::Validation, Purpose::MaskedPrompts).context("masking")?;
         for fields in extremes(passages.characters(), section.length) {
             reward.check(&fields).map_err(|fault| anyhow::anyhow!("reward: {fault}"))?;
         }

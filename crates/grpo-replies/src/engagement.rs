@@ -14,7 +14,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use grpo_data::statistics::{mean, pearson, spearman};
 use grpo_kernels::awake;
-use grpo_model::{Dropout, EngagementHead};
+use grpo_model::{Dropout, Perceptron};
 use grpo_rewards::{EngagementGate, EngagementMeasures, EngagementObjective};
 use grpo_train::{
     EarlyStopping, EpochBatches, GradientSum, Objective, OptimizerConfig, ScheduleUnit,
@@ -142,7 +142,7 @@ impl<'a> EngagementHeadObjective<'a> {
     /// # Errors
     /// Settings that are out of range; a tweet on two sides, or too few replies on one.
     pub fn trainer(
-        head: EngagementHead,
+        head: Perceptron,
         data: &'a EngagementData,
         config: &'a EngagementConfig,
         seed: u64,
@@ -169,7 +169,7 @@ impl<'a> EngagementHeadObjective<'a> {
 /// # Errors
 /// Settings that are no such training; measures that are not finite.
 pub fn measure_engagement(
-    head: &EngagementHead,
+    head: &Perceptron,
     data: &EngagementData,
     config: &EngagementConfig,
 ) -> Result<EngagementMeasures, TrainError> {
@@ -180,7 +180,7 @@ pub fn measure_engagement(
 }
 
 fn measures_of(
-    head: &EngagementHead,
+    head: &Perceptron,
     side: &Side<'_>,
     objective: &EngagementObjective,
 ) -> Result<EngagementMeasures, TrainError> {
@@ -214,7 +214,7 @@ fn measures_of(
 }
 
 impl Objective for EngagementHeadObjective<'_> {
-    type Model = EngagementHead;
+    type Model = Perceptron;
     type Measures = EngagementMeasures;
     type Progress = ();
 
@@ -224,7 +224,7 @@ impl Objective for EngagementHeadObjective<'_> {
 
     fn gradients(
         &self,
-        head: &EngagementHead,
+        head: &Perceptron,
         step: u64,
         dropout: &mut Dropout,
         _: &mut (),
@@ -234,7 +234,7 @@ impl Objective for EngagementHeadObjective<'_> {
 
     fn validate(
         &self,
-        head: &EngagementHead,
+        head: &Perceptron,
         _: u64,
         _: &mut (),
     ) -> Result<EngagementMeasures, TrainError> {
@@ -249,7 +249,7 @@ impl Objective for EngagementHeadObjective<'_> {
 impl EngagementHeadObjective<'_> {
     fn step(
         &self,
-        head: &EngagementHead,
+        head: &Perceptron,
         step: u64,
         dropout: &mut Dropout,
     ) -> Result<StepGradients, TrainError> {
@@ -283,7 +283,7 @@ impl EngagementHeadObjective<'_> {
     }
 
     /// `[replies, features]`
-    fn features(&self, head: &EngagementHead, replies: &[usize]) -> Tensor<2> {
+    fn features(&self, head: &Perceptron, replies: &[usize]) -> Tensor<2> {
         let rows = replies.iter().map(|&place| self.train.replies[place].features.as_slice());
         let rows: Vec<f32> = rows.flatten().copied().collect();
         let shape = [replies.len(), rows.len() / replies.len()];

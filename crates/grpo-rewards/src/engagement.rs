@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_model::EngagementHead;
+use grpo_model::Perceptron;
 use grpo_text::{EmbedError, Embedder};
 
 use self::description::feature_count;
@@ -29,7 +29,7 @@ const WEIGHTS: &str = "head.safetensors";
 /// A head and the embedder that makes its features.
 pub struct EngagementModel {
     description: EngagementDescription,
-    head: EngagementHead,
+    head: Perceptron,
     embedder: Arc<dyn Embedder>,
 }
 
@@ -90,7 +90,7 @@ impl EngagementModel {
     /// Where the head or the embedder is not what the description says.
     pub fn new(
         description: EngagementDescription,
-        head: EngagementHead,
+        head: Perceptron,
         embedder: Arc<dyn Embedder>,
     ) -> Self {
         let features = feature_count(description.width);
@@ -122,7 +122,7 @@ impl EngagementModel {
         }
         let features = feature_count(description.width);
         let path = folder.join(WEIGHTS);
-        let head = EngagementHead::load(&path, features, description.hidden, device)?;
+        let head = Perceptron::load(&path, features, description.hidden, device)?;
         Ok(Self { description, head, embedder })
     }
 
@@ -130,12 +130,9 @@ impl EngagementModel {
     ///
     /// # Errors
     /// A file that is missing or damaged.
-    pub fn load_head(
-        folder: &Path,
-        like: &EngagementHead,
-    ) -> Result<EngagementHead, EngagementError> {
+    pub fn load_head(folder: &Path, like: &Perceptron) -> Result<Perceptron, EngagementError> {
         let (features, hidden, device) = (like.features(), like.hidden(), like.device());
-        Ok(EngagementHead::load(&folder.join(WEIGHTS), features, hidden, &device)?)
+        Ok(Perceptron::load(&folder.join(WEIGHTS), features, hidden, &device)?)
     }
 
     /// Writes the two files into `folder`.
@@ -145,7 +142,7 @@ impl EngagementModel {
     pub fn write(
         folder: &Path,
         description: &EngagementDescription,
-        head: &EngagementHead,
+        head: &Perceptron,
     ) -> Result<(), EngagementError> {
         let json = serde_json::to_string_pretty(description).expect("it is JSON") + "\n";
         let path = folder.join(DESCRIPTION);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use grpo_data::SplitFractions;
-use grpo_model::EngagementHead;
+use grpo_model::Perceptron;
 use grpo_replies::{
     EngagementConfig, EngagementData, EngagementHeadObjective, EngagementTraining, PairRecord,
     measure_engagement, read_pairs, split_by_tweet,
@@ -49,7 +49,7 @@ struct EngagementFile {
 }
 
 fn default_hidden() -> [usize; 2] {
-    EngagementHead::HIDDEN
+    Perceptron::HIDDEN
 }
 
 /// Which pairs, and what part of their tweets is for what.
@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let texts: Vec<(&str, &str)> = read.pairs.iter().map(texts).collect();
     let features = engagement_features(&*embedder, &texts)?;
     let data = EngagementData::new(&read.pairs, features, &split);
-    let head = EngagementHead::random(2 * embedder.width(), file.hidden, file.seed, &device);
+    let head = Perceptron::random(2 * embedder.width(), file.hidden, file.seed, &device);
     let trainer = EngagementHeadObjective::trainer(head, &data, &settings, file.seed);
     let trainer = trainer.and_then(|trainer| trainer.with_guards(&file.guards));
     let mut trainer = trainer.map_err(|error| origin.explain(error))?;
@@ -170,15 +170,11 @@ struct EngagementFiles {
 impl<'a> ModelFiles<EngagementHeadObjective<'a>> for EngagementFiles {
     const SECTION: &'static str = "training";
 
-    fn write(&self, folder: &Path, head: &EngagementHead) -> anyhow::Result<()> {
+    fn write(&self, folder: &Path, head: &Perceptron) -> anyhow::Result<()> {
         Ok(EngagementModel::write(folder, &self.description, head)?)
     }
 
-    fn read(
-        &self,
-        folder: &VerifiedFolder,
-        like: &EngagementHead,
-    ) -> anyhow::Result<EngagementHead> {
+    fn read(&self, folder: &VerifiedFolder, like: &Perceptron) -> anyhow::Result<Perceptron> {
         Ok(EngagementModel::load_head(folder.path(), like)?)
     }
 

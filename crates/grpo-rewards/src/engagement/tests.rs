@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use grpo_model::EngagementHead;
+use grpo_model::Perceptron;
 use grpo_text::{Embedder, HashedNgrams};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -40,8 +40,8 @@ fn description(report: Option<EngagementReport>) -> EngagementDescription {
     }
 }
 
-fn head() -> EngagementHead {
-    EngagementHead::random(2 * WIDTH, [8, 4], 1, &Device::flex())
+fn head() -> Perceptron {
+    Perceptron::random(2 * WIDTH, [8, 4], 1, &Device::flex())
 }
 
 fn folder(report: Option<EngagementReport>) -> TempDir {

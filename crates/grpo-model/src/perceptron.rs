@@ -1,4 +1,4 @@
-//! The learned engagement model's head: from the vectors of a tweet and a reply to one number.
+//! A multilayer perceptron: from a vector of features to one number.
 
 use std::path::Path;
 
@@ -11,16 +11,15 @@ use crate::layers::Linear;
 use crate::stored::{StoredAs, StoredTensors};
 use crate::{Dropout, ModelError, read_tensors};
 
-/// `σ(W₃ · drop(relu(W₂ · drop(relu(W₁ · x + b₁)) + b₂)) + b₃)` of features `x` that a frozen embedder made of a tweet and a
-/// reply.
+/// `σ(W₃ · drop(relu(W₂ · drop(relu(W₁ · x + b₁)) + b₂)) + b₃)` of features `x`.
 ///
-/// Without the σ it is the *logit*, which preferences between two replies are learned with (Bradley–Terry).
+/// Without the σ it is the *logit*, by which preferences between two items are learned (Bradley–Terry).
 #[derive(Module, Debug)]
-pub struct EngagementHead {
+pub struct Perceptron {
     layers: Vec<Linear>,
 }
 
-impl EngagementHead {
+impl Perceptron {
     /// The sizes of the hidden layers where nobody asks for others.
     pub const HIDDEN: [usize; 2] = [256, 128];
 
@@ -103,22 +102,22 @@ impl EngagementHead {
     /// The numbers in front of the σ.
     ///
     /// # Shapes
-    /// `features`: `[replies, features]`; the logits: `[replies]`.
+    /// `features`: `[items, features]`; the logits: `[items]`.
     pub fn logits(&self, features: Tensor<2>, dropout: &mut Dropout) -> Tensor<1> {
         let (last, hidden) = self.layers.split_last().expect("there are three layers");
         let hidden = hidden.iter().fold(features, |x, layer| dropout.apply(relu(layer.product(x))));
         last.product(hidden).squeeze_dim(1)
     }
 
-    /// What it says of replies, each in 0..1.
+    /// The scores of items, each in 0..1.
     ///
     /// # Shapes
-    /// `features`: `[replies, features]`; the scores: `[replies]`.
+    /// `features`: `[items, features]`; the scores: `[items]`.
     pub fn forward(&self, features: Tensor<2>, dropout: &mut Dropout) -> Tensor<1> {
         sigmoid(self.logits(features, dropout))
     }
 
-    /// What it says of one reply, 0..1, off the tape and computed alone: other replies and their number are no part of it.
+    /// The score of one item, 0..1, off the tape and computed alone: it does not depend on other items.
     ///
     /// # Panics
     /// Where there are not as many features as the head reads.
@@ -131,7 +130,7 @@ impl EngagementHead {
     /// # Panics
     /// Where there are not as many features as the head reads.
     pub fn logit(&self, features: &[f32]) -> f64 {
-        assert_eq!(features.len(), self.features(), "the features of a reply");
+        assert_eq!(features.len(), self.features(), "the features of an item");
         let device = self.device();
         let off_tape;
         let head = if device.is_autodiff() {
@@ -143,7 +142,7 @@ impl EngagementHead {
         let features = TensorData::new(features.to_vec(), [1, features.len()]);
         let features = Tensor::from_data(features, &device.inner());
         let logit = head.logits(features, &mut Dropout::off()).into_data();
-        logit.iter::<f64>().next().expect("one number for one reply")
+        logit.iter::<f64>().next().expect("one number for one item")
     }
 
     /// Sizes of the hidden layers.
@@ -166,7 +165,7 @@ mod tests {
     use super::*;
 
     /// Plain loops over the stored numbers.
-    fn by_hand(head: &EngagementHead, features: &[f32]) -> f64 {
+    fn by_hand(head: &Perceptron, features: &[f32]) -> f64 {
         let stored = StoredTensors::of_parameters(head).read();
         let mut x: Vec<f64> = features.iter().copied().map(f64::from).collect();
         for number in 0..3 {
@@ -194,8 +193,8 @@ mod tests {
         (0..n as u32).map(|i| 3.0 * rng.normal([i, 0, 0, 0]) as f32).collect()
     }
 
-    fn head(seed: u64) -> EngagementHead {
-        let head = EngagementHead::random(10, [7, 5], seed, &Device::flex());
+    fn head(seed: u64) -> Perceptron {
+        let head = Perceptron::random(10, [7, 5], seed, &Device::flex());
         // Biases of 0 would hide their absence.
         let layers = head.layers.into_iter().enumerate().map(|(number, layer)| {
             let outputs = layer.shape()[1];
@@ -203,7 +202,7 @@ mod tests {
             let bias = Tensor::from_data(TensorData::new(bias, [outputs]), &Device::flex());
             Linear::of(number, &path(number), layer.weight.val(), bias)
         });
-        EngagementHead { layers: layers.collect() }
+        Perceptron { layers: layers.collect() }
     }
 
     #[test]
@@ -224,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_new_head_begins_near_a_half_and_depends_on_its_seed_alone() {
-        let new = |seed| EngagementHead::random(10, [7, 5], seed, &Device::flex());
+        let new = |seed| Perceptron::random(10, [7, 5], seed, &Device::flex());
         let x = features(1, 10);
         assert!((new(1).predict(&x) - 0.5).abs() < 0.25);
         assert_eq!(new(1).predict(&x), new(1).predict(&x));
@@ -239,7 +238,7 @@ mod tests {
         let written = head(1);
         written.write(&file).unwrap();
         let load = |features, hidden| {
-            EngagementHead::load(&file, features, hidden, &Device::flex())
+            Perceptron::load(&file, features, hidden, &Device::flex())
                 .map_err(|error| error.to_string().replace(&file.display().to_string(), "FILE"))
         };
         let read = load(10, [7, 5]).unwrap();
