@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Codec, Half, MaskedStream, MaskingPlan, Passages, Purpose};
+use grpo_data::{Characters, Codec, Codecs, Half, MaskedStream, MaskingPlan, Passages, Purpose};
 use grpo_model::{InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
 use grpo_run::DataFile;
 use grpo_train::{
@@ -19,6 +19,7 @@ use crate::infill::{
 };
 use crate::output::{say, say_checked};
 use crate::run_files::create_run;
+use crate::task::Tasks;
 use crate::{config, device};
 
 /// Configuration of `grpo pretrain` for an infiller.
@@ -71,7 +72,7 @@ impl Default for ValidationSection {
     }
 }
 
-pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
+pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
     let loaded = config::load::<MaskedLmFile>(&arguments.config, &arguments.set)?;
     let origin = loaded.origin;
     let mut file = loaded.value;
@@ -94,9 +95,9 @@ pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let mut beginning = Beginning::of(&file, &device)?;
     let judge = file.modifiers.judge.as_ref().map(|weighting| {
         let folder = &weighting.model;
-        let (spec, judge) = SequenceScorer::load(folder, &device.clone().inner())?;
+        let (spec, judge) = SequenceScorer::load(folder, &Codecs::new(vec![Characters::CODEC]), &device.clone().inner())?;
         anyhow::ensure!(
-            spec.codec.characters() == Some(beginning.passages.characters()),
+            spec.codec.own::<Characters>() == Some(beginning.passages.characters()),
             "{}: the judge has other characters than the text; take one that was trained on the same",
             folder.display()
         );
@@ -171,7 +172,7 @@ impl Beginning {
                 };
                 let config = ModelConfig::infiller(&sizes).context("[model]")?;
                 let model = Transformer::random(&config, file.seed, device)?;
-                let codec = Codec::of_characters(characters.clone());
+                let codec = Codec::from_text_codec(characters.clone());
                 let spec = ModelSpec { config, codec };
                 Ok(Self { spec, model, passages, files: Vec::new() })
             }
