@@ -40,7 +40,7 @@ mod vocabulary;
 pub use caught::caught;
 pub use characters::{BLANK, Characters};
 pub use chat::{ChatOptions, ChatTemplate, Message};
-pub use codec::Codec;
+pub use codec::{Codec, CodecKind, Codecs, TextCodec};
 pub use config_fault::{ConfigFault, deserialize_settings};
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
 pub use error::{DataError, Names, PromptFault, UnknownToken, described};

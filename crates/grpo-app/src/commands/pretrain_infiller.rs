@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Codec, Purpose};
+use grpo_data::{Characters, Codec, Codecs, Purpose};
 use grpo_infill::{
     CriticConfig, DEFAULT_EVAL_BATCHES, Half, MaskedData, MaskedLmConfig, MaskedLmObjective,
     MaskedStream, MaskingPlan, ModifierConfig, Passages,
@@ -20,6 +20,7 @@ use crate::device;
 use crate::infill::{InfillerFiles, LoadedInfiller, PassageSection, checked, passed};
 use crate::output::{say, say_checked};
 use crate::supervised_run::Request;
+use crate::task::Tasks;
 
 /// Configuration of `grpo pretrain` for an infiller.
 #[derive(Debug, Serialize, Deserialize)]
@@ -75,7 +76,7 @@ impl Default for ValidationSection {
     }
 }
 
-pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
+pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
     let Request { file, origin, start } =
         Request::read(arguments, "pretrain", |file: &mut MaskedLmFile| &mut file.run)?;
     let settings = file.settings(&origin)?;
@@ -130,9 +131,13 @@ impl MaskedLmFile {
     ) -> anyhow::Result<Option<SequenceScorer>> {
         let judge = self.modifiers.judge.as_ref().map(|weighting| {
             let folder = &weighting.model;
-            let (spec, judge) = SequenceScorer::load(folder, &device.clone().inner())?;
+            let (spec, judge) = SequenceScorer::load(
+                folder,
+                &Codecs::new(vec![Characters::CODEC]),
+                &device.clone().inner(),
+            )?;
             anyhow::ensure!(
-                spec.codec.characters() == Some(passages.characters()),
+                spec.codec.own::<Characters>() == Some(passages.characters()),
                 "{}: the judge has other characters than the text; take one that was trained on the same",
                 folder.display()
             );
@@ -177,7 +182,7 @@ impl Beginning {
                 };
                 let config = ModelConfig::infiller(&sizes).context("[model]")?;
                 let model = Transformer::random(&config, file.seed, device)?;
-                let codec = Codec::of_characters(characters.clone());
+                let codec = Codec::from_text_codec(characters.clone());
                 let spec = ModelSpec { config, codec };
                 Ok(Self { spec, model, passages, files: Vec::new() })
             }

@@ -9,12 +9,12 @@ use serde::Serialize;
 use crate::device;
 
 /// The whole configuration as it was used, defaults among it.
-pub(crate) fn resolved(config: &impl Serialize) -> anyhow::Result<String> {
+pub fn resolved(config: &impl Serialize) -> anyhow::Result<String> {
     toml::to_string(config).context("the resolved configuration cannot be written as TOML")
 }
 
 /// Versions, command line, device and data of this run.
-pub(crate) fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
+pub fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
     let versions = [
         ("grpo", env!("CARGO_PKG_VERSION")),
         ("burn", locked_version("burn")),
@@ -53,7 +53,7 @@ fn git_revision() -> Option<String> {
 }
 
 /// UTC to the second.
-pub(crate) fn now() -> String {
+pub fn now() -> String {
     utc(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()))
 }
 

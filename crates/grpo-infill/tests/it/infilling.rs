@@ -20,7 +20,7 @@ fn characters() -> Characters {
 /// An infiller whose probabilities are far from equal.
 fn infiller() -> Transformer {
     let config = ModelConfig::infiller(&InfillerConfig::new(IDS, 24, 2, 2, 16)).unwrap();
-    shaken(Codec::of_characters(characters()), config)
+    shaken(Codec::from_text_codec(characters()), config)
 }
 
 /// Everything that is no character is forbidden.

@@ -18,7 +18,7 @@ use grpo_train::{
 use serde_json::json;
 
 use crate::oracle::completions;
-use crate::support::{SEED, config, vocabulary};
+use crate::support::{SEED, config, molecules, vocabulary};
 
 const TOKENS: usize = 8;
 /// The end mark, which is never fed.
@@ -100,12 +100,11 @@ fn grpo(config: GrpoConfig) -> Grpo<Bigram> {
 fn grpo_of(actions: Arc<dyn Actions<Bigram>>, decode: Decode, config: GrpoConfig) -> Grpo<Bigram> {
     let policy = Bigram::new();
     let reference = Frozen::snapshot(&policy);
-    let reward = config.reward.build(&Device::flex()).unwrap();
     let parts = Parts {
         policy,
         reference,
         actions,
-        reward,
+        reward: molecules(0.7),
         bonus: None,
         combined: None,
         longest_prompt: 5,
@@ -160,7 +159,7 @@ fn only_what_follows_a_prompt_is_learned_from_examples() {
             }))
             .unwrap()
         };
-        let codec = Codec::of_vocabulary(vocabulary());
+        let codec = Codec::from_text_codec(vocabulary());
         let policy = Bigram::new();
         let before = policy.rows();
         let trained = pretrain(policy, &codec, &examples, &config, SEED, &mut Unheard).unwrap();

@@ -7,7 +7,7 @@ use grpo_model::{Adapted, Adapter, Frozen, LanguageModel, LoraConfig, Policy};
 use grpo_train::{Grpo, GrpoConfig, Metrics, NextTokens, Parts, ReferenceSettings};
 
 use crate::support::{
-    SEED, chains, config, distance, grpo, model, parameters, take_step, vocabulary,
+    SEED, chains, config, distance, grpo, model, molecules, parameters, take_step, vocabulary,
 };
 
 fn following(reference: ReferenceSettings) -> GrpoConfig {
@@ -70,7 +70,7 @@ fn a_base_that_follows_an_adapter() {
         policy,
         reference,
         actions: Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] }),
-        reward: config().reward.build(&burn::tensor::Device::flex()).unwrap(),
+        reward: molecules(0.7),
         bonus: None,
         combined: None,
         longest_prompt: 1,
