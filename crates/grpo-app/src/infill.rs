@@ -6,9 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::{Characters, DataError, MaskedStream, PassageOptions, PassageUnit, Passages};
-use grpo_model::{
-    LanguageModel, ModelFolder, ModelSpec, SequenceScorer, StoredAs, Transformer,
-};
+use grpo_model::{LanguageModel, ModelFolder, ModelSpec, SequenceScorer, StoredAs, Transformer};
 use grpo_rewards::RewardConfig;
 use grpo_run::VerifiedFolder;
 use grpo_train::{

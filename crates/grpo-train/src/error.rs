@@ -368,11 +368,7 @@ fn what_to_do(sampler: f64, trainer: f64) -> &'static str {
 ///
 /// # Errors
 /// It is outside of `range`; the error names `key`.
-pub fn in_range(
-    key: &str,
-    value: f64,
-    range: RangeInclusive<f64>,
-) -> Result<(), TrainError> {
+pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), TrainError> {
     if range.contains(&value) {
         return Ok(());
     }

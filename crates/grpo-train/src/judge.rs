@@ -17,9 +17,7 @@ use self::examples::{JudgeExamples, Judged};
 use self::validation::{Round, ValidationTexts};
 use crate::error::{finite_loss, in_range};
 use crate::measures;
-use crate::supervised::{
-    GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens,
-};
+use crate::supervised::{GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens};
 use crate::{StepsConfig, TrainError, TransferConfig};
 
 pub use self::examples::{FillSettings, JudgeData};

@@ -21,9 +21,7 @@ use serde::Serialize;
 use self::batch::MaskedBatch;
 use crate::error::{finite_loss, in_range};
 use crate::fill::draw_blanks;
-use crate::supervised::{
-    GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens,
-};
+use crate::supervised::{GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens};
 use crate::{StepsConfig, TrainError, TransferConfig};
 
 pub use self::critic::{CriticConfig, CriticScope};

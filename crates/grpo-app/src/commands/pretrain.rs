@@ -22,11 +22,11 @@ use self::files::{PolicyFiles, summary};
 use crate::args::RunArguments;
 use crate::checkpoint::CheckpointSection;
 use crate::config::Origin;
+use crate::device;
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::{say, say_checked};
 use crate::prompts::check_replies;
 use crate::supervised_run::{self, Request};
-use crate::device;
 
 /// Configuration of `grpo pretrain`.
 #[derive(Debug, Serialize, Deserialize)]

@@ -9,8 +9,8 @@ use grpo_data::{Corruption, Half, MaskedStream, Masking, MaskingPlan, Passages, 
 use grpo_model::{Frozen, InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
 use grpo_train::{
     FillSettings, GuardConfig, JudgeConfig, JudgeData, JudgeGate, JudgeObjective, JudgeReport,
-    JudgeScaling, JudgeValidationConfig, MaskedData, MaskedLmConfig, MaskedLmObjective, StepsConfig,
-    TransferConfig, measure_judge,
+    JudgeScaling, JudgeValidationConfig, MaskedData, MaskedLmConfig, MaskedLmObjective,
+    StepsConfig, TransferConfig, measure_judge,
 };
 use serde::{Deserialize, Serialize};
 

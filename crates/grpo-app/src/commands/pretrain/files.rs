@@ -66,7 +66,8 @@ impl<'a> ModelFiles<NextTokenObjective<'a, Policy>> for PolicyFiles {
     fn begin(&mut self, run: &RunFolder, done: u64) -> anyhow::Result<()> {
         if self.has_samples {
             let path = run.path().join(SAMPLES);
-            let is_before = |row: &Map<String, Value>| number(row, "train_step") <= Some(done as f64);
+            let is_before =
+                |row: &Map<String, Value>| number(row, "train_step") <= Some(done as f64);
             self.samples = Some(JsonLinesWriter::resume(&path, is_before)?);
         }
         Ok(())
@@ -103,11 +104,8 @@ pub(super) fn summary(run: &SupervisedRun) -> anyhow::Result<()> {
             say(format_args!("completions  of the model that is kept, after step {step}"));
         }
         for row in &rows {
-            let keys = [
-                ("prompt", "prompt"),
-                ("  generated", "generated"),
-                ("  truth", "ground_truth"),
-            ];
+            let keys =
+                [("prompt", "prompt"), ("  generated", "generated"), ("  truth", "ground_truth")];
             for (name, key) in keys {
                 let text = row.get(key).and_then(Value::as_str).unwrap_or_default();
                 say(format_args!("{}", labelled(name, text)));
