@@ -4,7 +4,7 @@
 #![expect(clippy::print_stderr, reason = "this crate is the one that prints")]
 
 pub mod args;
-mod checkpoint;
+pub mod checkpoint;
 mod commands;
 pub mod config;
 mod dashboard;
@@ -13,7 +13,6 @@ pub mod device;
 mod earlier;
 mod explanation;
 pub mod generate;
-mod infill;
 mod interrupt;
 mod look;
 pub mod models;
@@ -25,7 +24,7 @@ mod resume_check;
 pub mod run_files;
 mod session;
 pub mod source;
-mod supervised_run;
+pub mod supervised_run;
 pub mod task;
 mod tasks;
 pub mod train_file;
@@ -37,7 +36,7 @@ use clap::ArgMatches;
 
 use crate::args::{Asked, AskedCommand, Command};
 pub use crate::task::{Task, Tasks};
-pub use crate::tasks::{infill::Infill, molecules::Molecules, replies::Replies};
+pub use crate::tasks::molecules::Molecules;
 
 /// Runs the command that the arguments of this process name, and returns its exit code.
 pub fn main(tasks: &'static [&'static dyn Task]) -> ExitCode {

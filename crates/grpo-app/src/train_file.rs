@@ -364,7 +364,7 @@ impl TrainFile {
         let of_reward = self.reward_files()?;
         let (longest, reward) =
             (self.sampling.max_new_tokens, self.reward.build(&device::device())?);
-        if let Some(warning) = crate::infill::check_judges(&self.reward)? {
+        for warning in self.reward.spec().admit()? {
             say(format_args!("{warning}"));
         }
         let prompts = match &self.source {

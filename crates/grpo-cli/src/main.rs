@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use grpo_app::{Infill, Molecules, Replies};
+use grpo_app::Molecules;
+use grpo_infill::Infill;
+use grpo_replies::Replies;
 
 #[global_allocator]
 static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;

@@ -1,10 +1,12 @@
-//! Infilling as a task: texts with blanks, and models over characters that fill them.
+//! Infilling as a task: texts with blanks, models over characters that fill them, rewards, and subcommands.
 //!
+//! - [`Infill`] registers all of it with the program.
 //! - [`Passages`] are the stretches of a user's text; [`MaskingPlan`] says what of them is masked, [`MaskedStream`] makes
 //!   batches of it.
 //! - [`MaskedLmObjective`] trains an infiller, [`JudgeObjective`] a judge.
 //! - [`Infilling`] fills all blanks in one pass, which is what GRPO trains; [`Denoising`] fills them again and again.
 
+mod commands;
 mod denoising;
 mod error;
 mod fill;
@@ -14,6 +16,9 @@ mod masked_lm;
 mod masked_stream;
 mod masking;
 mod passages;
+mod reward;
+mod sections;
+mod task;
 
 pub use denoising::{
     Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
@@ -34,3 +39,5 @@ pub use masked_lm::{
 pub use masked_stream::MaskedStream;
 pub use masking::{Corruption, MaskedText, Masking, MaskingPlan, MaskingPreset};
 pub use passages::{Half, PassageOptions, PassageReport, PassageUnit, Passages};
+pub use reward::{InfillReward, Judge};
+pub use task::Infill;

@@ -9,13 +9,13 @@ mod target;
 
 use std::collections::BTreeMap;
 
+use crate::{EngagementGate, EngagementMeasures, EngagementObjective};
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use grpo_data::statistics::{mean, pearson, spearman};
 use grpo_kernels::awake;
 use grpo_model::{Dropout, Perceptron};
-use grpo_rewards::{EngagementGate, EngagementMeasures, EngagementObjective};
 use grpo_train::{
     EarlyStopping, EpochBatches, GradientSum, Objective, OptimizerConfig, ScheduleUnit,
     StepGradients, SupervisedPlan, SupervisedTrainer, TrainError, TransferConfig, WarmupCosine,

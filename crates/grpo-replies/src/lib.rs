@@ -1,5 +1,6 @@
-//! Tweets and their replies as a task: records, splits, cleaning, and what training reads of them.
+//! Tweets and their replies as a task: records, splits, cleaning, what training reads of them, rewards, and subcommands.
 //!
+//! - [`Replies`] registers all of it with the program.
 //! - [`read_pairs`] reads tweets with their replies, and says of every other line why it is not a pair.
 //! - [`split_by_tweet`] and [`split_phases`] keep the replies to a tweet together.
 //! - [`CleaningPlan`] keeps the pairs that are worth training on.
@@ -7,13 +8,16 @@
 //! - [`ReplyTemplate`] puts a tweet to a model; [`ReplyPrompts`] and [`ReplyExamples`] are what a training run reads.
 
 mod cleaning;
+mod commands;
 mod engagement;
 mod error;
 mod pair;
 mod phases;
 mod read;
+mod rewards;
 mod split;
 mod summary;
+mod task;
 mod template;
 mod training;
 
@@ -31,7 +35,13 @@ pub use phases::{
     MOST_DIFFERENCE, PhaseSplit, PhaseStatistics, PhaseSummary, QuartileShares, split_phases,
 };
 pub use read::{PairFault, PairFile, SkippedLine, read_pairs};
+pub use rewards::{
+    DEFAULT_GENERIC_WORDS, EngagementDescription, EngagementError, EngagementGate,
+    EngagementMeasures, EngagementModel, EngagementObjective, EngagementReport, GenericWords,
+    HeuristicReward, HeuristicWeights, LearnedReward, engagement_features, reward_kinds,
+};
 pub use split::split_by_tweet;
 pub use summary::PairSummary;
+pub use task::Replies;
 pub use template::ReplyTemplate;
 pub use training::{PairReport, ReplyExamples, ReplyPrompts};

@@ -47,7 +47,8 @@ impl Rewards {
 
     fn new(samples: Vec<Sample>, reward: Value) -> anyhow::Result<Self> {
         anyhow::ensure!(samples.len() >= BATCH, "the bundled file has too few records");
-        let registry = RewardRegistry::default().with(grpo_rewards::task_kinds());
+        let kinds = [grpo_rewards::molecule_kinds(), grpo_replies::reward_kinds()].concat();
+        let registry = RewardRegistry::default().with(kinds);
         let reward = registry.parse(serde_json::from_value(reward)?).context("the reward")?;
         let runner = RewardRunner::new(reward.build(&Device::flex())?, Duration::from_secs(600));
         Ok(Self { runner, samples, next: 0 })

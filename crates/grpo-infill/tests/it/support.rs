@@ -23,7 +23,7 @@ pub(crate) fn shaken(codec: Codec, config: ModelConfig) -> Transformer {
         number.copy_from_slice(&(2.0 * value + 0.4 * away).to_le_bytes());
     }
     std::fs::write(&path, file).unwrap();
-    ModelFolder::load(folder.path(), &device).unwrap().model
+    ModelFolder::load_model(folder.path(), &device).unwrap()
 }
 
 /// Numbers in −½ to ½.

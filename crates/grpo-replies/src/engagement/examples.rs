@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::EngagementObjective;
 use crate::PairRecord;
 use grpo_data::RecordSplit;
-use grpo_rewards::EngagementObjective;
 
 use super::preferences::{Preference, neighbours};
 use super::target::{Targets, engagement_score};

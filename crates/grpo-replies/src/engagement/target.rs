@@ -1,7 +1,7 @@
 //! What an output of the engagement model is compared with.
 
+use crate::EngagementObjective;
 use crate::PairRecord;
-use grpo_rewards::EngagementObjective;
 
 /// `min(reply_likes / max(tweet_likes, 1), 1)`: how well a reply was received, whatever the reach of its tweet.
 pub fn engagement_score(pair: &PairRecord) -> f64 {
