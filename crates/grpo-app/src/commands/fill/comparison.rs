@@ -176,7 +176,7 @@ mod tests {
         // Two characters, one character, two characters; recovered 1, 0, 0 of two and 2, 1, 1.
         let before = 2.0 / 3.0 * 2.0_f64.ln();
         let expected = format!(
-            " of 3 texts                before    after  change ± its error
+            " of 3 texts                 before    after  change ± its error
 judge's reward                   0.2500   0.7500    +0.5000 ± 0.0577  rose
 second judge's reward            0.5000   0.5833    +0.0833 ± 0.3005  no clear change
 fraction of blanks recovered     0.1667   0.6667    +0.5000 ± 0.0000  rose
