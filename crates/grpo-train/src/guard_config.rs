@@ -1,8 +1,8 @@
 //! Settings of guards, and those that a run has without any.
 
+use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
 use crate::guards::Action;
 use crate::metric_names::{is_known, is_of_machine, nearest_known};
 
@@ -56,11 +56,16 @@ pub enum GuardAction {
 /// Most factors: beyond it a slip of the keyboard.
 const MOST_FACTOR: f64 = 1e6;
 
+/// The fault of `key` of the `guard`th guard, from 0.
+pub(crate) fn guard_fault(guard: usize, key: &str, sentence: &str) -> ConfigFault {
+    let message = format!("guards[{guard}]: {sentence}");
+    ConfigFault::from_sentence(format!("guards[{guard}].{key}"), &message)
+}
+
 impl GuardConfig {
     /// Checks `self`, the `guard`th of a run from 0, whose KL coefficient is `kl_coef`.
-    pub(crate) fn check(&self, guard: usize, kl_coef: f64) -> Result<(), TrainError> {
-        let refuse =
-            |key: &'static str, fault: String| Err(TrainError::Guard { guard, key, fault });
+    pub(crate) fn check(&self, guard: usize, kl_coef: f64) -> Result<(), ConfigFault> {
+        let refuse = |key: &str, fault: String| Err(guard_fault(guard, key, &fault));
         let watch = &self.watch;
         let is_not_finite = watch == NOT_FINITE;
         if is_of_machine(watch) {
@@ -109,9 +114,8 @@ impl GuardConfig {
         self.check_factors(guard, kl_coef)
     }
 
-    fn check_factors(&self, guard: usize, kl_coef: f64) -> Result<(), TrainError> {
-        let refuse =
-            |key: &'static str, fault: String| Err(TrainError::Guard { guard, key, fault });
+    fn check_factors(&self, guard: usize, kl_coef: f64) -> Result<(), ConfigFault> {
+        let refuse = |key: &str, fault: String| Err(guard_fault(guard, key, &fault));
         let ranges = [
             ("learning_rate_factor", self.learning_rate_factor, 1.0 / MOST_FACTOR, 1.0),
             ("kl_coef_factor", self.kl_coef_factor, 1.0, MOST_FACTOR),

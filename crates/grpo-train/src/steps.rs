@@ -1,5 +1,6 @@
 //! Supervised training in a number of steps: what a masked language model and a judge share.
 
+use grpo_data::ConfigFault;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -51,7 +52,7 @@ impl StepsConfig {
     ///
     /// # Errors
     /// The first key that is out of its range.
-    pub fn check(&self, section: &str) -> Result<(), TrainError> {
+    pub fn check(&self, section: &str) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("{section}.{name}");
         in_range(&key("steps"), self.steps as f64, 1.0..=1e9)?;
         in_range(&key("batch_size"), self.batch_size as f64, 1.0..=1e6)?;

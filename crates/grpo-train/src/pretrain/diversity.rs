@@ -13,6 +13,7 @@ use super::batch::Taught;
 use super::config::{DiversityConfig, PretrainConfig, sampling};
 use crate::TrainError;
 use crate::diversity_measure;
+use crate::error::{distribution_fault, length_fault};
 use crate::group_diversity::Contributions;
 use crate::steps::{Cut, GradientSum};
 
@@ -66,12 +67,13 @@ impl DiversityTerm {
                     max_new_tokens: *max_new_tokens,
                     end_ids: codec.end_ids().to_vec(),
                     distribution: sampling(*temperature, *top_p)
-                        .checked(model.vocabulary_size())?,
+                        .checked(model.vocabulary_size())
+                        .map_err(|fault| distribution_fault(SECTION, &fault))?,
                     batch_size: generations * max_examples,
                 };
                 let longest = train.iter().map(|example| example.first_target).max().unwrap_or(1);
                 let rollout = Rollout::new(settings, model, longest);
-                let refused = |fault| TrainError::Samples { section: SECTION, fault };
+                let refused = |fault| length_fault(SECTION, &fault);
                 (*measure, embedder, rollout.map_err(refused)?)
             }
         };
