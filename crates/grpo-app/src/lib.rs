@@ -18,6 +18,7 @@ mod interrupt;
 mod look;
 pub mod models;
 pub mod output;
+mod pipeline;
 mod preflight;
 pub mod prompts;
 mod recorded;
@@ -55,13 +56,14 @@ pub fn main(tasks: &'static [&'static dyn Task]) -> ExitCode {
         Err(error) => {
             // The sentence first; each cause behind it, where it says something new.
             eprintln!("error: {}", output::sentence(&error));
-            ExitCode::FAILURE
+            pipeline::exit_code(&error)
         }
     }
 }
 
 fn run(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Result<()> {
     match command {
+        Command::Run(arguments) => pipeline::run(&arguments),
         Command::Train(arguments) => commands::train::run(&arguments, tasks),
         Command::Trial(arguments) => commands::trial::run(&arguments, tasks),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments, tasks),

@@ -8,10 +8,13 @@ use grpo_data::ConfigFault;
 pub(crate) fn check_folder(key: &str, folder: &Path) -> Result<(), ConfigFault> {
     match folder.is_dir() {
         true => Ok(()),
-        false => Err(ConfigFault::new(format!(
-            "reward.{key}: there is no folder {}; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them",
-            folder.display()
-        ))),
+        false => Err(ConfigFault::from_sentence(
+            "",
+            format!(
+                "reward.{key}: there is no folder {}; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them",
+                folder.display()
+            ),
+        )),
     }
 }
 
@@ -22,7 +25,10 @@ pub(crate) fn folder_files(
 ) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
     check_folder(key, folder)?;
     let unreadable = |error: std::io::Error| {
-        ConfigFault::new(format!("reward.{key}: cannot read {}: {error}", folder.display()))
+        ConfigFault::from_sentence(
+            "",
+            format!("reward.{key}: cannot read {}: {error}", folder.display()),
+        )
     };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(unreadable)? {
