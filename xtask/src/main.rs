@@ -9,7 +9,6 @@ mod split_data;
 mod test;
 mod tidy;
 mod train;
-mod train_path;
 mod workspace;
 
 use std::process::ExitCode;
