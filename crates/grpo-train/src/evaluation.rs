@@ -1,5 +1,6 @@
 //! A look at the policy from outside: completions of prompts that stay the same, that nothing is learned from.
 
+use grpo_data::ConfigFault;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,11 +36,15 @@ impl Default for EvalConfig {
 }
 
 impl EvalConfig {
-    pub(crate) fn check(&self) -> Result<(), TrainError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         in_range("eval.min_gain", self.min_gain, 0.0..=f64::MAX)?;
         in_range("eval.group_size", self.group_size as f64, 1.0..=1e4)?;
         if self.patience > 0 && self.every == 0 {
-            return Err(TrainError::PatienceWithoutEvaluations);
+            return Err(ConfigFault::new(
+                "",
+                "eval.patience counts evaluations, and eval.every = 0 makes none during the training",
+                "set eval.every to a number of steps",
+            ));
         }
         Ok(())
     }

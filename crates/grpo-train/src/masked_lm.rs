@@ -6,22 +6,24 @@ mod modifiers;
 #[cfg(test)]
 mod tests;
 
+use grpo_data::ConfigFault;
 use std::collections::BTreeMap;
 
+use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use grpo_data::{Characters, CounterRng, MaskedStream, MaskedText, Masking, Purpose};
-use grpo_kernels::gather_rows;
+use grpo_kernels::{awake, gather_rows};
 use grpo_logprob::score;
 use grpo_model::{Dropout, LanguageModel, SequenceScorer, Transformer};
 use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::Serialize;
 
 use self::batch::MaskedBatch;
-use crate::error::{finite_loss, in_range};
+use crate::error::{distribution_fault, finite_loss, in_range};
 use crate::fill::draw_blanks;
-use crate::steps::{GradientSum, Lesson, StepGradients, by_tokens, train_in_steps};
-use crate::{StepsConfig, StepsObserver, TrainError, TransferConfig};
+use crate::supervised::{GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens};
+use crate::{StepsConfig, TrainError, TransferConfig};
 
 pub use self::critic::{CriticConfig, CriticScope};
 pub use self::modifiers::{EntropyWeighting, JudgeWeighting, MaskRatioWeighting, ModifierConfig};
@@ -53,7 +55,7 @@ impl MaskedLmConfig {
     ///
     /// # Errors
     /// The first key that is out of its range, or that has no effect.
-    pub fn check(&self) -> Result<(), TrainError> {
+    pub fn check(&self) -> Result<(), ConfigFault> {
         self.steps.check("masked_lm")?;
         in_range("validation.batches", self.eval_batches as f64, 1.0..=1e6)?;
         self.modifiers.check("modifiers")?;
@@ -62,7 +64,11 @@ impl MaskedLmConfig {
             critic.check()?;
         }
         match self.transfer.is_frozen(self.steps.steps - 1) && self.critic.is_none() {
-            true => Err(TrainError::NothingLearns),
+            true => Err(ConfigFault::new(
+                "transfer.freeze_trunk",
+                "transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters",
+                "add [critic] with a model that has one, or transfer.unfreeze_at_step",
+            )),
             false => Ok(()),
         }
     }
@@ -77,24 +83,56 @@ impl MaskedLmConfig {
         model: &Transformer,
         data: &MaskedData,
         judge: Option<&SequenceScorer>,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), ConfigFault> {
         match (self.critic.is_some(), model.description().critic) {
-            (true, false) => return Err(TrainError::NoCritic),
-            (false, true) => return Err(TrainError::IdleCritic),
+            (true, false) => {
+                return Err(ConfigFault::new(
+                    "critic",
+                    "[critic] trains a critic, and the model has none",
+                    "set model.critic = true, or leave the section out",
+                ));
+            }
+            (false, true) => {
+                return Err(ConfigFault::new(
+                    "",
+                    "the model has a critic, and no section [critic] says how it learns",
+                    "add it, or make a model without one",
+                ));
+            }
             _ => {}
         }
         for stream in [&data.train, &data.validation] {
             let is_line = |stage: &Masking| matches!(stage, Masking::Line { .. });
             if let Some(stage) = stream.plan().stages().iter().position(is_line) {
-                return Err(TrainError::LineStage { stage });
+                let key = format!("masking.stages[{stage}]");
+                let message = format!("{key} replaces whole lines, and leaves nothing to fill in");
+                return Err(ConfigFault::new(key, message, "it is for judges, so take it out"));
             }
         }
         let length = data.train.passages().options().length;
         match (&self.modifiers.judge, judge.map(SequenceScorer::longest_text)) {
-            (Some(_), None) => return Err(TrainError::NoWeighingJudge),
-            (None, Some(_)) => return Err(TrainError::IdleJudge),
+            (Some(_), None) => {
+                return Err(ConfigFault::new(
+                    "",
+                    "modifiers.judge weighs texts by a judge, and there is none",
+                    "load it, or leave the section out",
+                ));
+            }
+            (None, Some(_)) => {
+                return Err(ConfigFault::new(
+                    "",
+                    "there is a judge, and without modifiers.judge it weighs nothing",
+                    "leave it out, or add the section",
+                ));
+            }
             (Some(_), Some(sees)) if sees < length => {
-                return Err(TrainError::ShortJudge { sees, length });
+                return Err(ConfigFault::new(
+                    "modifiers.judge.model",
+                    format!(
+                        "modifiers.judge.model: the judge sees {sees} characters of a text, and texts have up to {length} (data.length)"
+                    ),
+                    "lower data.length, or take a judge that was trained on longer texts",
+                ));
             }
             _ => {}
         }
@@ -125,38 +163,42 @@ pub struct MaskedLmMeasures {
     pub eval_accuracy: Option<f64>,
 }
 
-/// Trains `model`, an infiller, and gives it as it is after the last step. `judge` weighs texts, where
-/// [`ModifierConfig::judge`] asks for that.
-///
-/// # Errors
-/// Settings that are no such training; a loss or gradient that is not finite; whatever the observer says.
-pub fn train_masked_lm(
-    model: Transformer,
-    data: &MaskedData,
-    judge: Option<&SequenceScorer>,
-    config: &MaskedLmConfig,
-    seed: u64,
-    observer: &mut dyn StepsObserver<Transformer, MaskedLmMeasures>,
-) -> Result<Transformer, TrainError> {
-    config.check()?;
-    config.check_with(&model, data, judge)?;
-    let settings = SamplingSettings {
-        forbidden: data.characters.specials().to_vec(),
-        ..SamplingSettings::default()
-    };
-    let distribution = settings.checked(data.characters.len())?;
-    let rng = CounterRng::new(seed, Purpose::Sampling);
-    let lesson = MaskedLm { data, judge, config, distribution, rng };
-    train_in_steps(model, &lesson, &config.steps, &config.transfer, seed, observer)
-}
-
-struct MaskedLm<'a> {
+/// Which characters stand at the masked positions of texts.
+pub struct MaskedLmObjective<'a> {
     data: &'a MaskedData,
     judge: Option<&'a SequenceScorer>,
     config: &'a MaskedLmConfig,
-    /// The model's own, over the characters: what the critic and the judge see was drawn from it.
+    /// The model's own, over the characters: the critic and the judge see what was drawn from it.
     distribution: SamplingDistribution,
     rng: CounterRng,
+}
+
+impl<'a> MaskedLmObjective<'a> {
+    /// Returns a training run of `model`, an infiller. `judge` weighs texts, if [`ModifierConfig::judge`] asks for that.
+    ///
+    /// # Errors
+    /// Settings that are out of range, or that do not fit the model, the data or the judge.
+    pub fn trainer(
+        model: Transformer,
+        data: &'a MaskedData,
+        judge: Option<&'a SequenceScorer>,
+        config: &'a MaskedLmConfig,
+        seed: u64,
+    ) -> Result<SupervisedTrainer<Self>, TrainError> {
+        config.check()?;
+        config.check_with(&model, data, judge)?;
+        let settings = SamplingSettings {
+            forbidden: data.characters.specials().to_vec(),
+            ..SamplingSettings::default()
+        };
+        let distribution = settings
+            .checked(data.characters.len())
+            .map_err(|fault| distribution_fault("sampling", &fault))?;
+        let rng = CounterRng::new(seed, Purpose::Sampling);
+        let objective = Self { data, judge, config, distribution, rng };
+        let plan = config.steps.plan(&config.transfer, seed);
+        Ok(SupervisedTrainer::new(model, objective, plan))
+    }
 }
 
 /// What the sums of a whole step are divided by.
@@ -175,10 +217,45 @@ struct Part {
     gradients: GradientsParams,
 }
 
-impl Lesson<Transformer> for MaskedLm<'_> {
+impl Objective for MaskedLmObjective<'_> {
+    type Model = Transformer;
     type Measures = MaskedLmMeasures;
+    type Progress = ();
+
+    fn metric_names(&self) -> &'static [&'static str] {
+        &["cross_entropy", "critic_loss", "eval_loss", "eval_accuracy"]
+    }
 
     fn gradients(
+        &self,
+        model: &Transformer,
+        step: u64,
+        dropout: &mut Dropout,
+        _: &mut (),
+    ) -> Result<StepGradients, TrainError> {
+        awake(|| self.step(model, step, dropout))
+    }
+
+    fn validate(
+        &self,
+        model: &Transformer,
+        _: u64,
+        _: &mut (),
+    ) -> Result<MaskedLmMeasures, TrainError> {
+        awake(|| self.measures(&model.valid()))
+    }
+
+    fn selection_loss(&self, measures: &MaskedLmMeasures) -> f64 {
+        measures.eval_loss
+    }
+
+    fn is_of_trunk(&self, path: &str) -> bool {
+        !path.starts_with("critic.")
+    }
+}
+
+impl MaskedLmObjective<'_> {
+    fn step(
         &self,
         model: &Transformer,
         step: u64,
@@ -211,7 +288,7 @@ impl Lesson<Transformer> for MaskedLm<'_> {
         Ok(StepGradients { loss, gradients: sum.finish(), tokens, parts })
     }
 
-    fn validate(&self, model: &Transformer) -> Result<(f64, MaskedLmMeasures), TrainError> {
+    fn measures(&self, model: &Transformer) -> Result<MaskedLmMeasures, TrainError> {
         let config = &self.config.steps;
         let (mut sum, mut targets, mut right, mut blanks) = (0.0, 0, 0, 0);
         for index in 0..self.config.eval_batches {
@@ -240,15 +317,9 @@ impl Lesson<Transformer> for MaskedLm<'_> {
             return Err(TrainError::Diverged { what: "validation loss", value: loss });
         }
         let accuracy = (blanks > 0).then(|| right as f64 / blanks as f64);
-        Ok((loss, MaskedLmMeasures { eval_loss: loss, eval_accuracy: accuracy }))
+        Ok(MaskedLmMeasures { eval_loss: loss, eval_accuracy: accuracy })
     }
 
-    fn is_of_trunk(&self, path: &str) -> bool {
-        !path.starts_with("critic.")
-    }
-}
-
-impl MaskedLm<'_> {
     /// The loss of some texts of a step, of which `first` stand before them, and its gradients.
     fn part(
         &self,

@@ -1,5 +1,6 @@
 //! Training that begins with a model's trunk, which may stay as it is for a while.
 
+use grpo_data::ConfigFault;
 use std::collections::BTreeSet;
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
@@ -8,7 +9,6 @@ use burn::tensor::Tensor;
 use grpo_model::parameters;
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
 use crate::error::in_range;
 
 /// What becomes of the trunk that a training begins with: embeddings, blocks and the last norm, all but the heads that
@@ -28,23 +28,38 @@ const UNFREEZE_LEARNING_RATE_FACTOR: f64 = 0.1;
 
 impl TransferConfig {
     /// Checks ranges and combinations once, for a training of so many steps; `section` names the place in the configuration.
-    pub(crate) fn check(&self, section: &str, steps: u64) -> Result<(), TrainError> {
+    ///
+    /// # Errors
+    /// The first key that is out of its range, or that has no effect.
+    pub fn check(&self, section: &str, steps: u64) -> Result<(), ConfigFault> {
         if let Some(factor) = self.unfreeze_learning_rate_factor {
             in_range(&format!("{section}.unfreeze_learning_rate_factor"), factor, 0.0..=1e3)?;
         }
         match (self.unfreeze_at_step, self.unfreeze_learning_rate_factor) {
-            (Some(_), _) if !self.freeze_trunk => Err(TrainError::UnfreezeOfNothing),
+            (Some(_), _) if !self.freeze_trunk => Err(ConfigFault::new(
+                format!("{section}.unfreeze_at_step"),
+                format!(
+                    "{section}.unfreeze_at_step has no effect without {section}.freeze_trunk = true"
+                ),
+                "leave it out, or freeze the trunk",
+            )),
             (Some(first), _) => {
                 let last = steps.saturating_sub(1) as f64;
                 in_range(&format!("{section}.unfreeze_at_step"), first as f64, 0.0..=last)
             }
-            (None, Some(_)) => Err(TrainError::UnfreezeFactorOfNothing),
+            (None, Some(_)) => Err(ConfigFault::new(
+                format!("{section}.unfreeze_learning_rate_factor"),
+                format!(
+                    "{section}.unfreeze_learning_rate_factor has no effect without {section}.unfreeze_at_step"
+                ),
+                "leave it out, or say when the trunk is trained again",
+            )),
             (None, None) => Ok(()),
         }
     }
 
     /// Whether the trunk learns nothing in step `step`, from 0.
-    pub(crate) fn is_frozen(&self, step: u64) -> bool {
+    pub fn is_frozen(&self, step: u64) -> bool {
         self.freeze_trunk && self.unfreeze_at_step.is_none_or(|first| step < first)
     }
 }
@@ -57,7 +72,7 @@ pub(crate) struct Trunk {
 
 impl Trunk {
     /// The parameters of `model` whose paths say so.
-    pub(crate) fn of<M: Module>(
+    pub(crate) fn new<M: Module>(
         model: &M,
         config: &TransferConfig,
         is_of_trunk: impl Fn(&str) -> bool,
