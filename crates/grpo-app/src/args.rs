@@ -8,6 +8,7 @@ use grpo_model::{StoredAs, WeightPrecision};
 use crate::commands::clean_data::CleanDataArguments;
 use crate::commands::fill::FillArguments;
 use crate::commands::split_data::SplitDataArguments;
+use crate::pipeline::PipelineArguments;
 
 /// Group Relative Policy Optimization in one program.
 #[derive(Debug, Parser)]
@@ -22,6 +23,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a pipeline: train several models in order, each from the results of earlier ones
+    Run(PipelineArguments),
     /// Improve a model with GRPO: all of it, or a LoRA adapter
     Train(TrainArguments),
     /// Try a configuration of `grpo train` with a short, careful run, and say whether the long one can begin

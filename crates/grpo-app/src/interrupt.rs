@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
@@ -13,6 +14,10 @@ use crate::output::say_aside;
 /// Exit code after an interruption, as shells give it to a program that SIGINT ended.
 pub(crate) const EXIT_CODE: u8 = 130;
 
+/// A second signal that comes sooner is the first one again: a terminal sends Ctrl-C to `grpo run` and to the command that
+/// it runs, and `grpo run` passes it on.
+const SAME_REQUEST: Duration = Duration::from_millis(300);
+
 /// Whether something runs that saves its progress when the flag is set.
 static SAVES_PROGRESS: AtomicBool = AtomicBool::new(false);
 
@@ -21,9 +26,14 @@ static SAVES_PROGRESS: AtomicBool = AtomicBool::new(false);
 pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let of_handler = Arc::clone(&flag);
+    let first = OnceLock::new();
     ctrlc::set_handler(move || {
+        let since_first = first.get_or_init(Instant::now).elapsed();
         if of_handler.swap(true, Ordering::SeqCst) {
-            end_process();
+            if since_first > SAME_REQUEST {
+                end_process();
+            }
+            return;
         }
         let saves_progress = SAVES_PROGRESS.load(Ordering::SeqCst);
         if !saves_progress || !terminal::is_open() {

@@ -17,6 +17,7 @@ mod interrupt;
 mod look;
 mod models;
 mod output;
+mod pipeline;
 mod preflight;
 mod prompts;
 mod recorded;
@@ -43,7 +44,7 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // The sentence first; each cause behind it, where it says something new.
             eprintln!("error: {}", output::sentence(&error));
-            ExitCode::FAILURE
+            pipeline::exit_code(&error)
         }
     }
 }
@@ -54,6 +55,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 fn command(command: Command) -> anyhow::Result<()> {
     match command {
+        Command::Run(arguments) => pipeline::run(&arguments),
         Command::Train(arguments) => commands::train::run(&arguments),
         Command::Trial(arguments) => commands::trial::run(&arguments),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),

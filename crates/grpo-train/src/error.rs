@@ -107,34 +107,6 @@ pub enum TrainError {
     /// Logits that nothing can be drawn from.
     #[error(transparent)]
     Logits(#[from] grpo_logprob::NotFinite),
-    /// Too few replies for an engagement model.
-    #[error(
-        "the {side} part has {found} replies, and an engagement model needs {needed} there; take a file with more, or change [data]"
-    )]
-    FewReplies {
-        /// Which part.
-        side: &'static str,
-        /// Its replies.
-        found: usize,
-        /// How many would do.
-        needed: usize,
-    },
-    /// What is held out would be known.
-    #[error(
-        "the tweet {tweet} is in two parts, so that held-out figures would be too good; split by whole tweets"
-    )]
-    TweetOnTwoSides {
-        /// Its id.
-        tweet: String,
-    },
-    /// Nothing to compare.
-    #[error(
-        "in the {side} part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those; choose \"rank\" or \"log\""
-    )]
-    NoPreferences {
-        /// Which part.
-        side: &'static str,
-    },
     /// A reference that cannot follow the policy.
     #[error(transparent)]
     Reference(#[from] OtherParameters),
@@ -153,11 +125,10 @@ fn what_to_do(sampler: f64, trainer: f64) -> &'static str {
 }
 
 /// Checks one number of a configuration.
-pub(crate) fn in_range(
-    key: &str,
-    value: f64,
-    range: RangeInclusive<f64>,
-) -> Result<(), ConfigFault> {
+///
+/// # Errors
+/// It is outside of `range`; the error names `key`.
+pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), ConfigFault> {
     if range.contains(&value) {
         return Ok(());
     }
@@ -167,8 +138,11 @@ pub(crate) fn in_range(
     Err(ConfigFault::out_of_range(key, value, &expected))
 }
 
-/// The value of a loss, `[1]`, as long as it is one.
-pub(crate) fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
+/// Returns the value of a loss, `[1]`.
+///
+/// # Errors
+/// It is not finite.
+pub fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
     let value = f64::from(loss.into_scalar::<f32>());
     if value.is_finite() { Ok(value) } else { Err(TrainError::Diverged { what: "loss", value }) }
 }

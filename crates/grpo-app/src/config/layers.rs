@@ -78,8 +78,8 @@ fn loaded<T: DeserializeOwned>(
 
 impl Origin {
     /// A fault that the training found, with the place of the key that it names.
-    pub(crate) fn explain(&self, error: TrainError) -> anyhow::Error {
-        match error {
+    pub(crate) fn explain(&self, error: impl Into<TrainError>) -> anyhow::Error {
+        match error.into() {
             TrainError::Config(fault) => self.locate(fault).into(),
             error => anyhow::anyhow!("{}{error}", self.place("")),
         }

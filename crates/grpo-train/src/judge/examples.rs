@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::distribution_fault;
 use crate::fill::{Blank, draw_blanks};
-use crate::steps::by_tokens;
+use crate::supervised::by_tokens;
 use crate::{JudgeConfig, TrainError};
 
 /// What a judge is trained with.
