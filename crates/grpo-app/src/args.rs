@@ -185,7 +185,7 @@ pub(crate) fn parse(tasks: &Tasks) -> Asked {
 }
 
 /// The commands of the program with those of tasks among them.
-fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
+pub(crate) fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
     /// Places in the help between two commands of the program.
     const BETWEEN: usize = 100;
     let mut program = Arguments::command();
@@ -209,18 +209,22 @@ fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
 #[derive(Debug, Args)]
 pub struct RunArguments {
     /// Configuration file (TOML); every key is explained in docs/configuration.md
-    pub config: PathBuf,
+    #[arg(required_unless_present = "resume")]
+    pub config: Option<PathBuf>,
     /// Change one key of the configuration, e.g. --set train.steps=50; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
     pub set: Vec<String>,
     /// Folder of the run [default: the configuration's `run`]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
     pub run: Option<PathBuf>,
     /// Where the run folder exists, rename it (nothing is deleted) and begin anew
-    #[arg(long)]
+    #[arg(long, conflicts_with = "resume")]
     pub force: bool,
+    /// Resume this run from its newest checkpoint that is whole
+    #[arg(long, value_name = "RUN", conflicts_with = "config")]
+    pub resume: Option<PathBuf>,
     /// Look for unknown keys and values out of range, and end: no model and no data is read, and nothing is written
-    #[arg(long)]
+    #[arg(long, conflicts_with = "resume")]
     pub check: bool,
 }
 

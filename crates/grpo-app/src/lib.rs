@@ -26,6 +26,7 @@ mod resume_check;
 pub mod run_files;
 mod session;
 pub mod source;
+mod supervised_run;
 pub mod task;
 mod tasks;
 pub mod train_file;
@@ -39,8 +40,12 @@ use crate::args::{Asked, AskedCommand, Command};
 pub use crate::task::{Task, Tasks};
 pub use crate::tasks::{infill::Infill, molecules::Molecules, replies::Replies};
 
-/// Runs the command that the arguments of this process name, and returns its exit code.
-pub fn main(tasks: &'static [&'static dyn Task]) -> ExitCode {
+/// Runs the command that the arguments of this process name, and returns its exit code. Runs record `revision`, the one that
+/// the program was built from.
+pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>) -> ExitCode {
+    if let Some(revision) = revision {
+        config::REVISION.get_or_init(|| revision);
+    }
     let tasks = Tasks::new(tasks);
     let Asked { threads, command } = args::parse(&tasks);
     let run = || match command {
@@ -63,7 +68,7 @@ pub fn main(tasks: &'static [&'static dyn Task]) -> ExitCode {
 
 fn run(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Result<()> {
     match command {
-        Command::Run(arguments) => pipeline::run(&arguments),
+        Command::Run(arguments) => pipeline::run(&arguments, &args::program(tasks).0),
         Command::Train(arguments) => commands::train::run(&arguments, tasks),
         Command::Trial(arguments) => commands::trial::run(&arguments, tasks),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments, tasks),

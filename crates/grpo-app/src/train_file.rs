@@ -9,7 +9,7 @@ use anyhow::Context;
 use grpo_core::KlController;
 use grpo_data::{Codec, ConfigFault, Prompt, deserialize_settings};
 use grpo_model::{Frozen, LanguageModel, LoraConfig, Policy, WeightPrecision};
-use grpo_report::{SuccessCriteria, other_command};
+use grpo_report::{SuccessCriteria, command_of};
 use grpo_rewards::{Reward, RewardConfig};
 use grpo_run::RunFolder;
 use grpo_train::{
@@ -20,6 +20,7 @@ use grpo_train::{
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use crate::checkpoint::CheckpointSection;
 use crate::config::{self, Origin};
 use crate::device;
 use crate::generate::decoder;
@@ -27,6 +28,7 @@ use crate::models::{Loaded, Trained, Writer, check_causal, read};
 use crate::output::say;
 use crate::preflight::PreflightSection;
 use crate::prompts::{CombinedExamples, PromptSection, Prompts};
+use crate::run_files::config_of_run;
 use crate::source::Source;
 use crate::task::Tasks;
 
@@ -159,6 +161,14 @@ pub(crate) struct SaveSection {
     pub(crate) completions_every: u32,
 }
 
+impl SaveSection {
+    /// Returns what it says of checkpoints.
+    pub(crate) fn checkpoints(&self) -> CheckpointSection {
+        let &Self { every, every_minutes, keep_last, .. } = self;
+        CheckpointSection { every, every_minutes, keep_last }
+    }
+}
+
 impl Default for SaveSection {
     fn default() -> Self {
         Self { every: 0, every_minutes: 10.0, keep_last: 2, completions_every: 10 }
@@ -176,12 +186,11 @@ impl TrainFile {
         tasks: &Tasks,
     ) -> anyhow::Result<config::Loaded<Self>> {
         let layers = config::load::<Table>(path, set)?;
-        if let Some(command) = other_command(&layers.value) {
-            let path = path.display();
-            anyhow::bail!(
-                "{path} is a configuration of `grpo {command}`: say `grpo {command} {path}`"
-            );
-        }
+        let (command, path) = (command_of(&layers.value), path.display());
+        anyhow::ensure!(
+            command == "train",
+            "{path} is a configuration of `grpo {command}`: say `grpo {command} {path}`"
+        );
         Self::parse(layers, tasks)
     }
 
@@ -194,12 +203,7 @@ impl TrainFile {
         tasks: &Tasks,
     ) -> anyhow::Result<config::Loaded<Self>> {
         let run = folder.path().display();
-        let layers = config::load::<Table>(&folder.config_path(), &[])?;
-        if let Some(command) = other_command(&layers.value) {
-            anyhow::bail!(
-                "`{run}` is a run of `grpo {command}`, and this is for runs of `grpo train`"
-            );
-        }
+        let layers = config_of_run(folder, "train")?;
         Self::parse(layers, tasks).with_context(|| format!("`{run}` is no run of `grpo train`"))
     }
 
@@ -351,18 +355,7 @@ impl TrainFile {
             origin.place("eval.every"),
             self.eval.every
         );
-        anyhow::ensure!(
-            self.save.keep_last >= 1,
-            "{}save.keep_last = 0 would keep no checkpoint; use 1 or more",
-            origin.place("save.keep_last")
-        );
-        anyhow::ensure!(
-            (0.0..=1e6).contains(&self.save.every_minutes),
-            "{}save.every_minutes = {} is out of range; expected 0 to 1000000",
-            origin.place("save.every_minutes"),
-            self.save.every_minutes
-        );
-        Ok(())
+        self.save.checkpoints().check(origin)
     }
 
     /// Reads what a training with this begins with.

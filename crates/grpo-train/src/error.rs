@@ -20,7 +20,7 @@ pub enum TrainError {
     Embed(#[from] grpo_text::EmbedError),
     /// Settings that cannot be sampled with, or a policy that cannot be sampled any more.
     #[error("sampling: {0}")]
-    Rollout(#[from] RolloutError),
+    Rollout(RolloutError),
     /// Rewards that no advantage can be made of.
     #[error(transparent)]
     Advantage(#[from] AdvantageError),
@@ -150,6 +150,15 @@ pub(crate) fn distribution_fault(
 ) -> ConfigFault {
     let key = format!("{section}.{}", fault.setting());
     ConfigFault::from_sentence(key, &format!("{section}: {fault}"))
+}
+
+impl From<RolloutError> for TrainError {
+    fn from(error: RolloutError) -> Self {
+        match error {
+            RolloutError::Interrupted => Self::Interrupted,
+            error => Self::Rollout(error),
+        }
+    }
 }
 
 /// The fault of the `max_new_tokens` of `section`: prompts with completions do not fit the model.

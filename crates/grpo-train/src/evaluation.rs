@@ -2,6 +2,7 @@
 
 use grpo_data::ConfigFault;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use grpo_data::{Completion, Prompt, Purpose};
@@ -112,6 +113,11 @@ impl Evaluation {
             max_failed: config.train.max_failed_rewards,
             group_size: config.eval.group_size,
         })
+    }
+
+    /// [`Self::of`] ends with [`TrainError::Interrupted`] soon after `flag` becomes true.
+    pub(crate) fn interrupted_by(self, flag: Arc<AtomicBool>) -> Self {
+        Self { sampler: self.sampler.interrupted_by(flag), ..self }
     }
 
     /// What is completed.

@@ -1,6 +1,6 @@
 //! `grpo pretrain`: next-token prediction on a file of molecules or texts.
 
-mod observer;
+mod files;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,19 +12,21 @@ use grpo_model::{
     LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy, Transformer,
     WeightPrecision,
 };
-use grpo_run::DataFile;
-use grpo_train::{PretrainConfig, PretrainEnding, Pretrained, Pretraining};
+use grpo_report::command_of;
+use grpo_train::{GuardConfig, NextTokenObjective, PretrainConfig};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
-use self::observer::Observer;
+use self::files::{PolicyFiles, summary};
 use crate::args::RunArguments;
+use crate::checkpoint::CheckpointSection;
+use crate::config::Origin;
 use crate::data::{self, DataReader, ReadExamples, ReadFrom, SharedKeys};
+use crate::device;
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::{say, say_checked};
-use crate::run_files::create_run;
+use crate::supervised_run::{self, Request};
 use crate::task::Tasks;
-use crate::{config, device};
 
 /// Configuration of `grpo pretrain`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -51,6 +53,10 @@ struct PretrainFile {
     #[serde(default)]
     model: Option<ModelSection>,
     pretrain: PretrainConfig,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    guards: Vec<GuardConfig>,
+    #[serde(default)]
+    save: CheckpointSection,
 }
 
 /// The keys of `[data]` that files of all formats share.
@@ -127,33 +133,28 @@ struct ModelSection {
 }
 
 pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()> {
-    let layers = config::load::<Table>(&arguments.config, &arguments.set)?;
-    if let Some(pretraining) = tasks.pretraining(&layers.value) {
+    let keys = supervised_run::keys(arguments)?;
+    if let Some(pretraining) = tasks.pretraining(&keys) {
         return (pretraining.run)(tasks, arguments);
     }
-    if layers.value.contains_key("train") && layers.value.contains_key("sampling") {
-        let path = arguments.config.display();
+    if let (Some(path), true) = (&arguments.config, command_of(&keys) == "train") {
+        let path = path.display();
         anyhow::bail!("{path} is a configuration of `grpo train`: say `grpo train {path}`");
     }
-    let config::Loaded { value: mut file, origin } = layers.parse::<PretrainFile>()?;
-    if let Some(run) = &arguments.run {
-        file.run.clone_from(run);
-    }
-    file.pretrain.check().map_err(|error| origin.explain(error))?;
-    if let Some(lora) = &file.lora {
-        lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
-    }
+    let Request { mut file, origin, start } =
+        Request::read(arguments, "pretrain", |file: &mut PretrainFile| &mut file.run)?;
+    file.check(&origin)?;
     let data = DataSection::parse(std::mem::take(&mut file.data), tasks)
         .map_err(|fault| origin.misread(&fault.below("data")))?;
     data.check(file.start.is_some()).map_err(|fault| origin.locate(fault))?;
     file.data = data.settings()?;
-    if arguments.check {
-        say_checked(&arguments.config);
+    if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
+        say_checked(configuration);
         return Ok(());
     }
     let device = device::device().autodiff();
     let loaded = starting_point(&file, &data, tasks, &device)?;
-    let ReadExamples { examples, report, files } = data.examples(&loaded, file.seed)?;
+    let ReadExamples { examples, report, files: read } = data.examples(&loaded, file.seed)?;
     anyhow::ensure!(
         !examples.validation.is_empty(),
         "no {} of {} is left for validation, so the best model could not be told; raise data.validation_fraction (it is {})",
@@ -166,43 +167,33 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
         say(format_args!("  {line}"));
     }
 
-    let mut measured = loaded.data_files()?;
-    for (role, path) in &files {
-        measured.push(DataFile::measure(role, path)?);
-    }
-    measured.extend(embedder_files(&file.pretrain)?);
     let kind = loaded.kind();
-    let Loaded { spec, policy, adapter, .. } = loaded;
-    let training = Pretraining::new(policy, &spec.codec, &examples, &file.pretrain, file.seed)
-        .map_err(|error| origin.explain(error))?;
-    let info = config::run_info(file.seed, measured);
-    let text = config::resolved(&file)?;
-    let folder = create_run(&file.run, arguments.force, &text, &info)?;
-    let target = folder.path().join(kind);
-    let writer = Writer { spec, adapter };
-    let mut observer = Observer::new(&folder, &file.pretrain, target.clone(), writer)?;
-    let trained = training.run(&mut observer);
-    observer.finish();
-    let Pretrained { ending, .. } =
-        trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
-    observer.ended(&ending)?;
-    observer.summary();
-    say(format_args!("{kind:<12} {}", target.display()));
-    if let PretrainEnding::Limit { message } = ending {
-        anyhow::bail!("a limit ended the training of {}: {message}", file.run.display());
+    let Loaded { spec, policy, adapter, mut files } = loaded;
+    files.extend(read);
+    for embedder in file.pretrain.embedders() {
+        files.extend(embedder.files()?);
     }
-    Ok(())
+    let trainer =
+        NextTokenObjective::trainer(policy, &spec.codec, &examples, &file.pretrain, file.seed);
+    let trainer = trainer.and_then(|trainer| trainer.with_guards(&file.guards));
+    let mut trainer = trainer.map_err(|error| origin.explain(error))?;
+    let run = start.folder(&file, &file.run, file.seed, &files)?;
+    let mut files = PolicyFiles::new(Writer { spec, adapter }, kind, &file.pretrain);
+    let ending = run.train(&mut trainer, &mut files, &file.save)?;
+    summary(&run)?;
+    say(format_args!("{kind:<12} {}", run.target(kind).display()));
+    run.refuse_stopped(ending)
 }
 
-/// The files of the embedders that the training asks.
-fn embedder_files(config: &PretrainConfig) -> anyhow::Result<Vec<DataFile>> {
-    let mut files = Vec::new();
-    for embedder in config.embedders() {
-        for (role, path) in embedder.files()? {
-            files.push(DataFile::measure(role, &path)?);
+impl PretrainFile {
+    /// Refuses what is out of range, as far as that goes without a model.
+    fn check(&self, origin: &Origin) -> anyhow::Result<()> {
+        self.pretrain.check().map_err(|error| origin.explain(error))?;
+        if let Some(lora) = &self.lora {
+            lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
         }
+        self.save.check(origin)
     }
-    Ok(files)
 }
 
 /// The model that the training begins with.
