@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use grpo_model::{StoredAs, WeightPrecision};
 
+use crate::pipeline::PipelineArguments;
 use crate::task::{TaskCommand, Tasks};
 
 /// Group Relative Policy Optimization in one program.
@@ -20,6 +21,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a pipeline: train several models in order, each from the results of earlier ones
+    Run(PipelineArguments),
     /// Improve a model with GRPO: all of it, or a LoRA adapter
     Train(TrainArguments),
     /// Try a configuration of `grpo train` with a short, careful run, and say whether the long one can begin
@@ -182,7 +185,7 @@ pub(crate) fn parse(tasks: &Tasks) -> Asked {
 }
 
 /// The commands of the program with those of tasks among them.
-fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
+pub(crate) fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
     /// Places in the help between two commands of the program.
     const BETWEEN: usize = 100;
     let mut program = Arguments::command();

@@ -174,7 +174,7 @@ pub(crate) fn reader(
         let unused = format.keys.iter().find(|key| data.contains_key(**key));
         if let (Some(key), true) = (unused, selected != Some(index)) {
             let file = data.get("file").and_then(Value::as_str).unwrap_or_default();
-            return Err(ConfigFault::at(
+            return Err(ConfigFault::from_sentence(
                 *key,
                 format!(
                     "data.{key} is for files of {}, and {file} is not one; leave it out",

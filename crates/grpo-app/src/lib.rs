@@ -17,6 +17,7 @@ mod interrupt;
 mod look;
 pub mod models;
 pub mod output;
+mod pipeline;
 mod preflight;
 pub mod prompts;
 mod recorded;
@@ -38,8 +39,12 @@ use crate::args::{Asked, AskedCommand, Command};
 pub use crate::task::{Task, Tasks};
 pub use crate::tasks::molecules::Molecules;
 
-/// Runs the command that the arguments of this process name, and returns its exit code.
-pub fn main(tasks: &'static [&'static dyn Task]) -> ExitCode {
+/// Runs the command that the arguments of this process name, and returns its exit code. Runs record `revision`, the one that
+/// the program was built from.
+pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>) -> ExitCode {
+    if let Some(revision) = revision {
+        config::REVISION.get_or_init(|| revision);
+    }
     let tasks = Tasks::new(tasks);
     let Asked { threads, command } = args::parse(&tasks);
     let run = || match command {
@@ -55,13 +60,14 @@ pub fn main(tasks: &'static [&'static dyn Task]) -> ExitCode {
         Err(error) => {
             // The sentence first; each cause behind it, where it says something new.
             eprintln!("error: {}", output::sentence(&error));
-            ExitCode::FAILURE
+            pipeline::exit_code(&error)
         }
     }
 }
 
 fn run(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Result<()> {
     match command {
+        Command::Run(arguments) => pipeline::run(&arguments, &args::program(tasks).0),
         Command::Train(arguments) => commands::train::run(&arguments, tasks),
         Command::Trial(arguments) => commands::trial::run(&arguments, tasks),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments, tasks),

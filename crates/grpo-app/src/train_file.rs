@@ -219,12 +219,12 @@ impl TrainFile {
             Some(other) => {
                 let found = other.type_str();
                 let message = format!("invalid type: {found}, expected a table");
-                Err(explain(ConfigFault::at(name, message)))
+                Err(explain(ConfigFault::from_sentence(name, message)))
             }
             None => Ok(None),
         };
         let reward = section("reward")?
-            .ok_or_else(|| explain(ConfigFault::new("missing field `reward`")))?;
+            .ok_or_else(|| explain(ConfigFault::from_sentence("", "missing field `reward`")))?;
         let reward =
             tasks.rewards().parse(reward).map_err(|fault| explain(fault.below("reward")))?;
         let data = section("data")?
@@ -314,10 +314,10 @@ impl TrainFile {
             return source.check(self);
         }
         if let Some(restriction) = self.reward.spec().restriction() {
-            return Err(ConfigFault::at("reward", restriction.without_section));
+            return Err(ConfigFault::from_sentence("reward", restriction.without_section));
         }
         if self.sampling.max_new_tokens == 0 {
-            return Err(ConfigFault::at(
+            return Err(ConfigFault::from_sentence(
                 "sampling",
                 "sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
             ));
@@ -327,7 +327,7 @@ impl TrainFile {
 
     /// Refuses what is out of range, with the place of the key.
     pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
-        self.check_prompts().map_err(|fault| origin.refuse(&fault))?;
+        self.check_prompts().map_err(|fault| origin.locate(fault))?;
         self.grpo().check().map_err(|error| origin.explain(error))?;
         if let Some(lora) = &self.lora {
             lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
@@ -339,7 +339,7 @@ impl TrainFile {
         );
         self.preflight.check(origin)?;
         let reward = self.reward.spec().check();
-        reward.map_err(|fault| origin.refuse(&fault.below("reward")))?;
+        reward.map_err(|fault| origin.locate(fault.below("reward")))?;
         self.success.check().map_err(|error| {
             anyhow::anyhow!("{}{error}", origin.place(&format!("success.{}", error.key)))
         })?;

@@ -10,5 +10,5 @@ use grpo_replies::Replies;
 static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
 
 fn main() -> ExitCode {
-    grpo_app::main(&[&Molecules, &Replies, &Infill])
+    grpo_app::main(&[&Molecules, &Replies, &Infill], option_env!("GRPO_REVISION"))
 }

@@ -1,14 +1,16 @@
 //! Blanks filled in one pass: every masked position is drawn from what the model says of it, all at once.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use burn::tensor::Tensor;
 use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
 use grpo_kernels::{gather_rows, indices, on_host};
 use grpo_logprob::{Draw, draw};
 use grpo_model::{Frozen, LanguageModel, TokenBatch};
-use grpo_rollout::{Actions, Rollout, RolloutError, RolloutRequest, StepKey};
+use grpo_rollout::{Actions, Rollout, RolloutError, RolloutRequest, StepKey, refuse_interrupt};
 use grpo_sampling::SamplingDistribution;
 use rayon::prelude::*;
-use std::sync::Arc;
 
 use crate::InfillError;
 
@@ -31,6 +33,7 @@ pub struct InfillingSettings {
 #[derive(Clone, Debug)]
 pub struct Infilling {
     settings: InfillingSettings,
+    interrupt: Arc<AtomicBool>,
 }
 
 impl Infilling {
@@ -49,7 +52,7 @@ impl Infilling {
         }
         check_distribution(&settings.distribution, settings.mask_id, model)?;
         fits(longest_text, model.context_length())?;
-        Ok(Self { settings })
+        Ok(Self { settings, interrupt: Arc::default() })
     }
 
     /// The completions of one text: one look of the model, and a draw for each blank and sample.
@@ -105,6 +108,7 @@ impl<M: LanguageModel> Rollout<M> for Infilling {
     ) -> Result<Vec<Group>, RolloutError> {
         let samples: Vec<u32> = (0..self.settings.group_size as u32).collect();
         let group = |prompt: &Prompt| {
+            refuse_interrupt(&self.interrupt)?;
             let completions = self.fill(policy, prompt, &samples, key)?;
             Ok(Group { prompt: prompt.clone(), completions })
         };
@@ -120,6 +124,10 @@ impl<M: LanguageModel> Rollout<M> for Infilling {
     ) -> Result<Completion, RolloutError> {
         let mut completions = self.fill(policy, prompt, &[sample], key)?;
         Ok(completions.pop().expect("one was asked for"))
+    }
+
+    fn interrupted_by(&self, interrupt: Arc<AtomicBool>) -> Arc<dyn Rollout<M>> {
+        Arc::new(Self { interrupt, ..self.clone() })
     }
 }
 

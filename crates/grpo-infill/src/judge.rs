@@ -5,6 +5,7 @@ mod scaling;
 mod target;
 mod validation;
 
+use grpo_data::ConfigFault;
 use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleVisitor, Param};
@@ -51,7 +52,7 @@ impl JudgeConfig {
     ///
     /// # Errors
     /// The first key that is out of its range, or that has no effect.
-    pub fn check(&self) -> Result<(), TrainError> {
+    pub fn check(&self) -> Result<(), ConfigFault> {
         self.steps.check("judge")?;
         in_range("natural_share", self.natural_share, 0.0..=0.99)?;
         self.fill.check()?;

@@ -25,7 +25,7 @@ use grpo_train::{
     GradientSum, Objective, StepGradients, StepsConfig, SupervisedTrainer, TrainError,
     TransferConfig, by_tokens,
 };
-use grpo_train::{finite_loss, in_range};
+use grpo_train::{distribution_fault, finite_loss, in_range};
 
 pub use self::critic::{CriticConfig, CriticScope};
 pub use self::modifiers::{EntropyWeighting, JudgeWeighting, MaskRatioWeighting, ModifierConfig};
@@ -57,7 +57,7 @@ impl MaskedLmConfig {
     ///
     /// # Errors
     /// The first key that is out of its range, or that has no effect.
-    pub fn check(&self) -> Result<(), TrainError> {
+    pub fn check(&self) -> Result<(), ConfigFault> {
         self.steps.check("masked_lm")?;
         in_range("validation.batches", self.eval_batches as f64, 1.0..=1e6)?;
         self.modifiers.check("modifiers")?;
@@ -66,11 +66,11 @@ impl MaskedLmConfig {
             critic.check()?;
         }
         match self.transfer.is_frozen(self.steps.steps - 1) && self.critic.is_none() {
-            true => Err(ConfigFault::at(
+            true => Err(ConfigFault::new(
                 "transfer.freeze_trunk",
-                "transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters; add [critic] with a model that has one, or transfer.unfreeze_at_step",
-            )
-            .into()),
+                "transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters",
+                "add [critic] with a model that has one, or transfer.unfreeze_at_step",
+            )),
             false => Ok(()),
         }
     }
@@ -85,20 +85,21 @@ impl MaskedLmConfig {
         model: &Transformer,
         data: &MaskedData,
         judge: Option<&SequenceScorer>,
-    ) -> Result<(), TrainError> {
-        let refuse = |key: &str, message: String| Err(ConfigFault::at(key, message).into());
+    ) -> Result<(), ConfigFault> {
         match (self.critic.is_some(), model.description().critic) {
             (true, false) => {
-                return refuse(
+                return Err(ConfigFault::new(
                     "critic",
-                    "[critic] trains a critic, and the model has none; set model.critic = true, or leave the section out".to_owned(),
-                );
+                    "[critic] trains a critic, and the model has none",
+                    "set model.critic = true, or leave the section out",
+                ));
             }
             (false, true) => {
-                return refuse(
+                return Err(ConfigFault::new(
                     "",
-                    "the model has a critic, and no section [critic] says how it learns; add it, or make a model without one".to_owned(),
-                );
+                    "the model has a critic, and no section [critic] says how it learns",
+                    "add it, or make a model without one",
+                ));
             }
             _ => {}
         }
@@ -106,30 +107,29 @@ impl MaskedLmConfig {
             let is_line = |stage: &Masking| matches!(stage, Masking::Line { .. });
             if let Some(stage) = stream.plan().stages().iter().position(is_line) {
                 let key = format!("masking.stages[{stage}]");
-                return refuse(
-                    &key,
-                    format!(
-                        "{key} replaces whole lines, and leaves nothing to fill in; it is for judges, so take it out"
-                    ),
-                );
+                let message = format!("{key} replaces whole lines, and leaves nothing to fill in");
+                return Err(ConfigFault::new(key, message, "it is for judges, so take it out"));
             }
         }
         let length = data.train.passages().options().length;
         match (&self.modifiers.judge, judge.map(SequenceScorer::longest_text)) {
-            (Some(_), None) => refuse(
+            (Some(_), None) => Err(ConfigFault::new(
                 "",
-                "modifiers.judge weighs texts by a judge, and there is none; load it, or leave the section out".to_owned(),
-            ),
-            (None, Some(_)) => refuse(
+                "modifiers.judge weighs texts by a judge, and there is none",
+                "load it, or leave the section out",
+            )),
+            (None, Some(_)) => Err(ConfigFault::new(
                 "",
-                "there is a judge, and without modifiers.judge it weighs nothing; leave it out, or add the section".to_owned(),
-            ),
-            (Some(_), Some(sees)) if sees < length => refuse(
+                "there is a judge, and without modifiers.judge it weighs nothing",
+                "leave it out, or add the section",
+            )),
+            (Some(_), Some(sees)) if sees < length => Err(ConfigFault::new(
                 "modifiers.judge.model",
                 format!(
-                    "modifiers.judge.model: the judge sees {sees} characters of a text, and texts have up to {length} (data.length); lower data.length, or take a judge that was trained on longer texts"
+                    "modifiers.judge.model: the judge sees {sees} characters of a text, and texts have up to {length} (data.length)"
                 ),
-            ),
+                "lower data.length, or take a judge that was trained on longer texts",
+            )),
             _ => Ok(()),
         }
     }
@@ -186,7 +186,9 @@ impl<'a> MaskedLmObjective<'a> {
             forbidden: data.characters.specials().to_vec(),
             ..SamplingSettings::default()
         };
-        let distribution = settings.checked(data.characters.len())?;
+        let distribution = settings
+            .checked(data.characters.len())
+            .map_err(|fault| distribution_fault("sampling", &fault))?;
         let rng = CounterRng::new(seed, Purpose::Sampling);
         let objective = Self { data, judge, config, distribution, rng };
         let plan = config.steps.plan(&config.transfer, seed);

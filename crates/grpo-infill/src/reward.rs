@@ -47,18 +47,24 @@ fn default_judge_weight() -> f64 {
 impl RewardSpec for InfillConfig {
     fn check(&self) -> Result<(), ConfigFault> {
         if self.second_judge.as_ref() == Some(&self.judge) {
-            return Err(ConfigFault::new(format!(
-                "reward.judge and reward.second_judge are both {}; a second judge shows something only where it is another one",
-                self.judge.display()
-            )));
+            return Err(ConfigFault::from_sentence(
+                "",
+                format!(
+                    "reward.judge and reward.second_judge are both {}; a second judge shows something only where it is another one",
+                    self.judge.display()
+                ),
+            ));
         }
         let weights = [self.judge_weight, self.recovery_weight];
         match are_mean_weights(&weights) {
             true => Ok(()),
-            false => Err(ConfigFault::new(format!(
-                "reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {}",
-                weights.iter().sum::<f64>()
-            ))),
+            false => Err(ConfigFault::from_sentence(
+                "",
+                format!(
+                    "reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {}",
+                    weights.iter().sum::<f64>()
+                ),
+            )),
         }
     }
 
@@ -66,7 +72,7 @@ impl RewardSpec for InfillConfig {
         let load = |key, folder: &Path| {
             check_folder(key, folder, JUDGE_FOLDER)?;
             let judge = Judge::load(folder, device);
-            judge.map_err(|error| ConfigFault::new(format!("reward.{key}: {error}")))
+            judge.map_err(|error| ConfigFault::from_sentence("", format!("reward.{key}: {error}")))
         };
         let judge = load("judge", &self.judge)?;
         let second_judge =
@@ -88,7 +94,7 @@ impl RewardSpec for InfillConfig {
     fn admit(&self) -> Result<Vec<String>, ConfigFault> {
         if !self.accept_failed_judge {
             passed(&self.judge).map_err(|fault| {
-                ConfigFault::at(
+                ConfigFault::from_sentence(
                     "reward.judge",
                     format!("reward.judge (reward.accept_failed_judge = true takes it all the same): {fault:#}"),
                 )

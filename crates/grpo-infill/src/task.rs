@@ -78,13 +78,13 @@ impl Source for BlankSections {
 
     fn check(&self, file: &TrainFile) -> Result<(), ConfigFault> {
         if self.passages.is_none() {
-            return Err(ConfigFault::at(
+            return Err(ConfigFault::from_sentence(
                 "masking",
                 "masking makes blanks in the texts of [passages], and there is no such section; add it, or leave [masking] out",
             ));
         }
         if self.masking.is_none() {
-            return Err(ConfigFault::at(
+            return Err(ConfigFault::from_sentence(
                 "passages",
                 "[passages] are filled where [masking] makes blanks, and there is no such section; add one, for example with preset = \"complex\"",
             ));
@@ -97,7 +97,7 @@ impl Source for BlankSections {
             ("sampling.repetition_penalty", file.sampling.repetition_penalty.is_some()),
         ];
         match next_token.iter().find(|(_, is_there)| *is_there) {
-            Some((key, _)) => Err(ConfigFault::at(
+            Some((key, _)) => Err(ConfigFault::from_sentence(
                 *key,
                 format!(
                     "{key} is for models that continue texts, and [passages] are filled in; leave it out"

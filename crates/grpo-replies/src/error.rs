@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use grpo_data::{DataError, SplitError};
 use grpo_text::EmbedError;
-use grpo_train::TrainError;
 
 /// A fault in files of tweets and replies, or in a setting for them.
 #[derive(Debug, thiserror::Error)]
@@ -59,34 +58,6 @@ pub enum RepliesError {
         /// What was read and left out.
         report: String,
     },
-    /// Too few replies for an engagement model.
-    #[error(
-        "the {side} part has {found} replies, and an engagement model needs {needed} there; take a file with more, or change [data]"
-    )]
-    FewReplies {
-        /// Which part.
-        side: &'static str,
-        /// Its replies.
-        found: usize,
-        /// How many would do.
-        needed: usize,
-    },
-    /// What is held out would be known.
-    #[error(
-        "the tweet {tweet} is in two parts, so that held-out figures would be too good; split by whole tweets"
-    )]
-    TweetOnTwoSides {
-        /// Its id.
-        tweet: String,
-    },
-    /// Nothing to compare.
-    #[error(
-        "in the {side} part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those; choose \"rank\" or \"log\""
-    )]
-    NoPreferences {
-        /// Which part.
-        side: &'static str,
-    },
     /// A setting outside its range.
     #[error("`{key}` is {found}; expected {expected}")]
     Setting {
@@ -102,12 +73,6 @@ pub enum RepliesError {
 impl RepliesError {
     pub(crate) fn setting(key: &str, found: impl Display, expected: &'static str) -> Self {
         Self::Setting { key: key.to_owned(), found: found.to_string(), expected }
-    }
-}
-
-impl From<RepliesError> for TrainError {
-    fn from(error: RepliesError) -> Self {
-        Self::Objective(Box::new(error))
     }
 }
 

@@ -88,13 +88,15 @@ impl DataReader for ReplyKeys {
         // The replies of the data have no thoughts in front of them: a training on them would unlearn to think where it is
         // asked for, and rewards would judge the thoughts.
         if shared.thinking == Some(true) {
-            return Err(ConfigFault::at(
+            return Err(ConfigFault::from_sentence(
                 "data.thinking",
                 "data.thinking = true asks for thoughts in front of a reply, and those of [data.replies] have none; leave it out",
             ));
         }
         let check = self.replies.check(shared.thinking);
-        check.map_err(|error| ConfigFault::at("data.replies.instruction", error.to_string()))
+        check.map_err(|error| {
+            ConfigFault::from_sentence("data.replies.instruction", error.to_string())
+        })
     }
 
     fn is_too_long(&self, error: &anyhow::Error) -> bool {

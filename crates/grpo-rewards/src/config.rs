@@ -76,6 +76,9 @@ fn pattern(key: &str, text: &str) -> Result<Regex, ConfigFault> {
         let fault = error.to_string();
         let fault = fault.lines().last().unwrap_or_default();
         let fault = fault.trim_start_matches("error: ");
-        ConfigFault::new(format!("reward.{key} = '{text}' is no regular expression: {fault}"))
+        ConfigFault::from_sentence(
+            "",
+            format!("reward.{key} = '{text}' is no regular expression: {fault}"),
+        )
     })
 }

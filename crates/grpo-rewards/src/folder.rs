@@ -11,10 +11,10 @@ use grpo_data::ConfigFault;
 pub fn check_folder(key: &str, folder: &Path, contents: &str) -> Result<(), ConfigFault> {
     match folder.is_dir() {
         true => Ok(()),
-        false => Err(ConfigFault::new(format!(
-            "reward.{key}: there is no folder {}; {contents}",
-            folder.display()
-        ))),
+        false => Err(ConfigFault::from_sentence(
+            "",
+            format!("reward.{key}: there is no folder {}; {contents}", folder.display()),
+        )),
     }
 }
 
@@ -27,7 +27,10 @@ pub fn folder_files(
     folder: &Path,
 ) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
     let unreadable = |error: std::io::Error| {
-        ConfigFault::new(format!("reward.{key}: cannot read {}: {error}", folder.display()))
+        ConfigFault::from_sentence(
+            "",
+            format!("reward.{key}: cannot read {}: {error}", folder.display()),
+        )
     };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(unreadable)? {

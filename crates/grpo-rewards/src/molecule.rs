@@ -42,16 +42,22 @@ impl RewardSpec for MoleculeConfig {
     fn check(&self) -> Result<(), ConfigFault> {
         let weights = [self.qed, self.sa, self.logp];
         if !are_mean_weights(&weights) {
-            return Err(ConfigFault::new(format!(
-                "reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {}",
-                weights.iter().sum::<f64>()
-            )));
+            return Err(ConfigFault::from_sentence(
+                "",
+                format!(
+                    "reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {}",
+                    weights.iter().sum::<f64>()
+                ),
+            ));
         }
         let (centre, half_width) = (self.logp_centre, self.logp_half_width);
         if !(half_width > 0.0 && half_width.is_finite() && centre.is_finite()) {
-            return Err(ConfigFault::new(format!(
-                "reward.logp_half_width = {half_width} must be a finite number above 0, and reward.logp_centre a finite number"
-            )));
+            return Err(ConfigFault::from_sentence(
+                "",
+                format!(
+                    "reward.logp_half_width = {half_width} must be a finite number above 0, and reward.logp_centre a finite number"
+                ),
+            ));
         }
         Ok(())
     }

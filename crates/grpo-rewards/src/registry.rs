@@ -104,7 +104,8 @@ pub trait FromRegistry: Sized {
 }
 
 fn parsed<T: RewardSpec + Serialize + 'static>(settings: T) -> Result<Parsed, ConfigFault> {
-    let table = Table::try_from(&settings).map_err(|error| ConfigFault::new(error.to_string()))?;
+    let table = Table::try_from(&settings)
+        .map_err(|error| ConfigFault::from_sentence("", error.to_string()))?;
     Ok((Arc::new(settings), table))
 }
 
@@ -147,16 +148,16 @@ impl RewardRegistry {
             Some(toml::Value::String(name)) => name,
             Some(other) => {
                 let message = format!("invalid type: {}, expected a string", other.type_str());
-                return Err(ConfigFault::at("type", message));
+                return Err(ConfigFault::from_sentence("type", message));
             }
-            None => return Err(ConfigFault::new("missing field `type`")),
+            None => return Err(ConfigFault::from_sentence("", "missing field `type`")),
         };
         let Some(&RewardKind { type_name, parse }) = self.kind(&name) else {
             let mut known: Vec<&str> = self.0.iter().map(|kind| kind.type_name).collect();
             known.sort_unstable();
             let message =
                 format!("unknown type of reward `{name}`; there are: {}", known.join(", "));
-            return Err(ConfigFault::at("type", message));
+            return Err(ConfigFault::from_sentence("type", message));
         };
         let (spec, settings) = parse(self, section)?;
         let mut table = Table::from_iter([("type".to_owned(), type_name.into())]);
@@ -216,12 +217,12 @@ impl Serialize for RewardConfig {
 /// The fault of a component of a reward, as one of the reward.
 #[must_use]
 pub fn of_component(fault: ConfigFault, name: &str) -> ConfigFault {
-    ConfigFault::new(format!("part '{name}' of the reward: {}", fault.message))
+    ConfigFault::from_sentence("", format!("part '{name}' of the reward: {fault}"))
 }
 
 impl From<EmbedderConfigError> for ConfigFault {
     fn from(error: EmbedderConfigError) -> Self {
-        Self::new(error.to_string())
+        Self::from_sentence("", error.to_string())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use grpo_data::{Completion, Group, Prompt};
 use grpo_model::{Frozen, LanguageModel};
@@ -72,6 +73,7 @@ impl<M: LanguageModel> Actions<M> for NextTokens {
 pub struct Autoregressive {
     settings: RolloutSettings,
     stop: Option<Arc<dyn StopRule>>,
+    interrupt: Arc<AtomicBool>,
 }
 
 impl Autoregressive {
@@ -102,7 +104,7 @@ impl Autoregressive {
             return Err(RolloutError::Vocabulary { found, vocabulary });
         }
         settings.fits(longest_prompt, model.context_length())?;
-        Ok(Self { settings, stop: None })
+        Ok(Self { settings, stop: None, interrupt: Arc::default() })
     }
 
     /// With a rule that ends completions, besides the end ids and the limit of tokens.
@@ -158,6 +160,10 @@ impl Autoregressive {
         &self.settings
     }
 
+    pub(crate) fn refuse_interrupt(&self) -> Result<(), RolloutError> {
+        refuse_interrupt(&self.interrupt)
+    }
+
     pub(crate) fn stop(&self) -> Option<&dyn StopRule> {
         self.stop.as_deref()
     }
@@ -200,12 +206,24 @@ impl<M: LanguageModel> Rollout<M> for Autoregressive {
         let completion = Task::new(self, policy, prompts, key, queue).run(&[1])?.pop();
         Ok(completion.expect("one was asked for"))
     }
+
+    fn interrupted_by(&self, interrupt: Arc<AtomicBool>) -> Arc<dyn Rollout<M>> {
+        Arc::new(Self { interrupt, ..self.clone() })
+    }
 }
 
 impl fmt::Debug for Autoregressive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Autoregressive").field("settings", &self.settings).finish_non_exhaustive()
     }
+}
+
+/// Ends the sampling once the flag is set.
+///
+/// # Errors
+/// [`RolloutError::Interrupted`].
+pub fn refuse_interrupt(flag: &AtomicBool) -> Result<(), RolloutError> {
+    if flag.load(Ordering::Relaxed) { Err(RolloutError::Interrupted) } else { Ok(()) }
 }
 
 /// The room of each of `most` engines, or of fewer where there is too little to sample: what can be sampled at the same

@@ -9,7 +9,7 @@ mod rollout;
 mod row;
 mod stop;
 
-pub use autoregressive::{Autoregressive, NextTokens, RolloutSettings};
+pub use autoregressive::{Autoregressive, NextTokens, RolloutSettings, refuse_interrupt};
 pub use error::RolloutError;
 pub use rollout::{Actions, Rollout, RolloutRequest, StepKey};
 pub use stop::{Decode, StopRule, StopStrings};

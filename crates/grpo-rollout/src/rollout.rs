@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_model::Frozen;
@@ -30,7 +31,7 @@ pub trait Rollout<M>: fmt::Debug + Send + Sync {
     /// Samples a group for each prompt.
     ///
     /// # Errors
-    /// [`RolloutError::Diverged`]; a prompt that the policy cannot read, or that is longer than what the engine was made for.
+    /// [`RolloutError::Diverged`], [`RolloutError::Interrupted`]; a prompt that the policy cannot read, or that is longer than what the engine was made for.
     ///
     /// # Panics
     /// Where a prompt has conditions: no model here can see them yet, and ignoring them would train on
@@ -56,6 +57,9 @@ pub trait Rollout<M>: fmt::Debug + Send + Sync {
         sample: u32,
         key: StepKey,
     ) -> Result<Completion, RolloutError>;
+
+    /// Returns the same engine, whose sampling ends with [`RolloutError::Interrupted`] soon after `flag` becomes true.
+    fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Rollout<M>>;
 }
 
 /// What a policy chooses, which decides the engine that samples it.

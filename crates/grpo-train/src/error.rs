@@ -3,107 +3,24 @@
 use std::ops::RangeInclusive;
 
 use burn::tensor::Tensor;
-use grpo_core::{AdvantageError, ConfigError};
+use grpo_core::AdvantageError;
 use grpo_data::ConfigFault;
-use grpo_model::{OtherParameters, WeightPrecision};
-use grpo_rewards::EmbedderConfigError;
+use grpo_model::OtherParameters;
 use grpo_rollout::RolloutError;
 
 /// A training that ended with a reason.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
-    /// A setting out of its range.
-    #[error("{key} = {value} is out of range; expected {expected}")]
-    Range {
-        /// Path of the key in the configuration.
-        key: String,
-        /// What it was.
-        value: f64,
-        /// What would do.
-        expected: String,
-    },
-    /// Distances of vectors that nothing makes.
-    #[error(
-        "{section}.measure = \"semantic\" compares vectors of texts: name what makes them, for example {section}.embedder = {{ type = \"hashed_ngrams\" }}, or use another measure"
-    )]
-    NoEmbedder {
-        /// Where in the configuration.
-        section: &'static str,
-    },
-    /// Vectors that nothing compares.
-    #[error("{section}.embedder is for the measure \"semantic\" alone; leave it out")]
-    IdleEmbedder {
-        /// Where in the configuration.
-        section: &'static str,
-    },
-    /// More than one optimizer step on the completions of a step, of a combined training.
-    #[error(
-        "train.updates_per_rollout = {updates} does not go with [combined]: its diversity term is for what the policy itself sampled, so that each rollout has one update; set it to 1, and use combined.every for more optimizer steps"
-    )]
-    CombinedUpdates {
-        /// What it was.
-        updates: u32,
-    },
-    /// Optimizer steps of nothing.
-    #[error(
-        "combined.every = {every} asks for optimizer steps of examples alone, and combined.supervised_weight = 0 leaves nothing to learn in them; set combined.every to 1, or give the examples a weight"
-    )]
-    NothingSupervised {
-        /// What it was.
-        every: u32,
-    },
-    /// A combined training without anything to supervise by.
-    #[error("combined.file: {} has no example", file.display())]
-    NoExamples {
-        /// The file.
-        file: std::path::PathBuf,
-    },
+    /// A setting that cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigFault),
     /// A text that cannot be compared with others.
     #[error(transparent)]
     Embed(#[from] grpo_text::EmbedError),
     /// Settings that cannot be sampled with, or a policy that cannot be sampled any more.
     #[error("sampling: {0}")]
     Rollout(RolloutError),
-    /// A loss that cannot be what is meant.
-    #[error("loss: {fault}")]
-    Loss {
-        /// Its key in the section.
-        key: String,
-        /// Why.
-        fault: ConfigError,
-    },
-    /// A constant of a surrogate that the loss does not have.
-    #[error(
-        "loss: {key} belongs to the {owner} surrogate, but the loss (preset = \"{preset}\") has another one; leave it out, or choose another preset"
-    )]
-    OtherSurrogate {
-        /// The key.
-        key: &'static str,
-        /// The surrogate that has it.
-        owner: &'static str,
-        /// The preset.
-        preset: grpo_core::Preset,
-    },
-    /// Advantages that cannot be what is meant.
-    #[error("advantage: {0}")]
-    AdvantageSettings(ConfigError),
-    /// A scale that nothing is divided by.
-    #[error(
-        "advantage: scale has no effect with aggregation = \"normalize_then_sum\", which divides by the deviation of each group and then of the batch; leave it out"
-    )]
-    ScaleOfParts,
-    /// Weights that make the sampler another policy, and a run that ends where it is one.
-    #[error(
-        "sampling: weights = \"{weights}\" samples from another policy than the one that is trained, which ends a run with sampler_check.above = \"stop\"; set loss.mismatch, or sampler_check.above = \"correct\""
-    )]
-    UncorrectedWeights {
-        /// The key.
-        weights: WeightPrecision,
-    },
-    /// A distribution that cannot be sampled.
-    #[error("sampling: {0}")]
-    Sampling(#[from] grpo_sampling::DistributionError),
     /// Rewards that no advantage can be made of.
     #[error(transparent)]
     Advantage(#[from] AdvantageError),
@@ -132,40 +49,6 @@ pub enum TrainError {
         all: usize,
         /// The first failure.
         reason: String,
-    },
-    /// Early stopping without what it looks at.
-    #[error(
-        "eval.patience counts evaluations, and eval.every = 0 makes none during the training; set eval.every to a number of steps"
-    )]
-    PatienceWithoutEvaluations,
-    /// A gain that nothing waits for.
-    #[error(
-        "{section}.min_gain is what {section}.patience waits for, and patience = 0 waits for nothing; set {section}.patience, or leave min_gain out"
-    )]
-    GainWithoutPatience {
-        /// Where in the configuration.
-        section: String,
-    },
-    /// A section that limits nothing.
-    #[error(
-        "pretrain.limits has no limit; set max_gap, min_valid_loss or max_valid_loss, or leave the section out"
-    )]
-    NoLimits,
-    /// An embedder that cannot be what is meant, or cannot be read.
-    #[error("{section}.{fault}")]
-    Embedder {
-        /// Where in the configuration.
-        section: &'static str,
-        /// What is wrong with it.
-        fault: EmbedderConfigError,
-    },
-    /// Completions that cannot be sampled in a supervised training.
-    #[error("{section}: {fault}")]
-    Samples {
-        /// Where in the configuration.
-        section: &'static str,
-        /// Why.
-        fault: RolloutError,
     },
     /// A state that is not of this training.
     #[error("the state of the trainer does not fit: {fault}")]
@@ -204,16 +87,6 @@ pub enum TrainError {
         /// NaN or infinite.
         value: f64,
     },
-    /// A guard that cannot be what is meant.
-    #[error("guards[{guard}]: {fault}")]
-    Guard {
-        /// Its place in the list, from 0.
-        guard: usize,
-        /// The key that has to change.
-        key: &'static str,
-        /// Why.
-        fault: String,
-    },
     /// What guards remember, of another run.
     #[error(
         "the checkpoint was saved by a run with {saved} guards, and this one has {guards}; put config.toml back as it was"
@@ -224,66 +97,21 @@ pub enum TrainError {
         /// In the configuration.
         guards: usize,
     },
-    /// A controller of the KL coefficient that cannot be what is meant.
-    #[error("{0}")]
-    KlController(ConfigError),
-    /// A step that takes the coefficient too far.
-    #[error(
-        "kl_controller.horizon = {horizon} is less than the {completions} completions of a step; a horizon of some steps follows the KL without swinging"
-    )]
-    Horizon {
-        /// The key.
-        horizon: f64,
-        /// Completions of a step.
-        completions: f64,
-    },
-    /// A trunk that was never frozen.
-    #[error(
-        "transfer.unfreeze_at_step has no effect without transfer.freeze_trunk = true; leave it out, or freeze the trunk"
-    )]
-    UnfreezeOfNothing,
-    /// A factor that no step uses.
-    #[error(
-        "transfer.unfreeze_learning_rate_factor has no effect without transfer.unfreeze_at_step; leave it out, or say when the trunk is trained again"
-    )]
-    UnfreezeFactorOfNothing,
     /// Texts that nothing can be learned from.
     #[error(transparent)]
     Data(#[from] grpo_data::DataError),
-    /// A key of a task's own configuration.
-    #[error(transparent)]
-    Config(#[from] ConfigFault),
     /// Data that the objective of a task can learn nothing from.
     #[error(transparent)]
     Objective(Box<dyn std::error::Error + Send + Sync>),
     /// Logits that nothing can be drawn from.
     #[error(transparent)]
     Logits(#[from] grpo_logprob::NotFinite),
-    /// Two times at which a reference changes.
-    #[error(
-        "reference.every_steps and reference.every_epochs are two periods of one reference; leave one of them out"
-    )]
-    TwoPeriods,
-    /// A mix without a time.
-    #[error(
-        "reference.mix has no effect on a reference that stays what it is; add reference.every_steps or reference.every_epochs, or leave it out"
-    )]
-    MixOfNothing,
     /// A reference that cannot follow the policy.
     #[error(transparent)]
     Reference(#[from] OtherParameters),
     /// What the caller does with progress (writing a line, saving a checkpoint) failed.
     #[error(transparent)]
     Observer(Box<dyn std::error::Error + Send + Sync>),
-}
-
-impl From<RolloutError> for TrainError {
-    fn from(error: RolloutError) -> Self {
-        match error {
-            RolloutError::Sampling(fault) => Self::Sampling(fault),
-            other => Self::Rollout(other),
-        }
-    }
 }
 
 /// What helps against a sampler that is not the trainer.
@@ -299,14 +127,14 @@ fn what_to_do(sampler: f64, trainer: f64) -> &'static str {
 ///
 /// # Errors
 /// It is outside of `range`; the error names `key`.
-pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), TrainError> {
+pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(), ConfigFault> {
     if range.contains(&value) {
         return Ok(());
     }
     let (low, high) = (range.start(), range.end());
     let expected =
         if *high >= f64::MAX / 2.0 { format!("{low} or more") } else { format!("{low} to {high}") };
-    Err(TrainError::Range { key: key.to_owned(), value, expected })
+    Err(ConfigFault::out_of_range(key, value, &expected))
 }
 
 /// Returns the value of a loss, `[1]`.
@@ -316,4 +144,26 @@ pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(),
 pub fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
     let value = f64::from(loss.into_scalar::<f32>());
     if value.is_finite() { Ok(value) } else { Err(TrainError::Diverged { what: "loss", value }) }
+}
+
+/// Returns the fault of a setting of `section` that tokens cannot be drawn with.
+pub fn distribution_fault(section: &str, fault: &grpo_sampling::DistributionError) -> ConfigFault {
+    let key = format!("{section}.{}", fault.setting());
+    ConfigFault::from_sentence(key, &format!("{section}: {fault}"))
+}
+
+impl From<RolloutError> for TrainError {
+    fn from(error: RolloutError) -> Self {
+        match error {
+            RolloutError::Interrupted => Self::Interrupted,
+            RolloutError::Sampling(fault) => distribution_fault("sampling", &fault).into(),
+            error => Self::Rollout(error),
+        }
+    }
+}
+
+/// The fault of the `max_new_tokens` of `section`: prompts with completions do not fit the model.
+pub(crate) fn length_fault(section: &str, fault: &RolloutError) -> ConfigFault {
+    let key = format!("{section}.max_new_tokens");
+    ConfigFault::from_sentence(key, &format!("{section}: {fault}"))
 }

@@ -38,7 +38,7 @@ pub use batches::EpochBatches;
 pub use combined::{Combined, CombinedConfig, CombinedTerms};
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use diversity_bonus::{DiversityBonus, DiversityBonusConfig};
-pub use error::{TrainError, finite_loss, in_range};
+pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations, GroupDiversity};
 pub use grpo_rollout::{Actions, Decode, NextTokens};
 pub use guard_config::{GuardAction, GuardConfig, default_guards};

@@ -101,7 +101,7 @@ impl DataSection {
     fn check(&self, has_start: bool) -> Result<(), ConfigFault> {
         let DataKeys { validation_fraction, max_tokens, thinking, .. } = self.keys;
         if !(0.0..1.0).contains(&validation_fraction) {
-            return Err(ConfigFault::at(
+            return Err(ConfigFault::from_sentence(
                 "data.validation_fraction",
                 format!(
                     "data.validation_fraction = {validation_fraction} is out of range; expected 0 or more, and less than 1"
@@ -146,7 +146,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     file.check(&origin)?;
     let data = DataSection::parse(std::mem::take(&mut file.data), tasks)
         .map_err(|fault| origin.misread(&fault.below("data")))?;
-    data.check(file.start.is_some()).map_err(|fault| origin.refuse(&fault))?;
+    data.check(file.start.is_some()).map_err(|fault| origin.locate(fault))?;
     file.data = data.settings()?;
     if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
         say_checked(configuration);

@@ -16,7 +16,7 @@ use crate::args::TrainArguments;
 use crate::checkpoint::CheckpointClock;
 use crate::dashboard::Monitor;
 use crate::earlier::Earlier;
-use crate::interrupt::Interrupted;
+use crate::interrupt::{Deferred, Interrupted};
 use crate::look::{Seen, comparison, examples};
 use crate::models::Writer;
 use crate::output::{say, say_checked, sentence};
@@ -53,6 +53,7 @@ pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<(
 
 /// All that is left of a run, with what is said and written at its end.
 pub(crate) fn complete(session: &mut Session, show: Show) -> anyhow::Result<()> {
+    let deferred = Deferred::new();
     let mut observer = Observer::new(session, show)?;
     if session.is_resumed {
         observer.event(session.training.steps(), EventKind::Resumed {})?;
@@ -63,7 +64,7 @@ pub(crate) fn complete(session: &mut Session, show: Show) -> anyhow::Result<()> 
     let trained = train(session, &mut observer);
     observer.monitor.finish();
     match trained {
-        Ok(ending) => finish(session, &mut observer, &ending),
+        Ok(ending) => finish(session, &mut observer, &ending, deferred),
         Err(error) => Err(ended_early(session, &mut observer, error)),
     }
 }
@@ -97,21 +98,30 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
     }
 }
 
-/// What was learned before a failure is not lost; where saving fails too, the training's reason is the one to know.
+/// What was learned before a failure is not lost; what cannot be saved is named behind the training's reason.
 fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error) -> anyhow::Error {
     let Session { training, folder, writer, kind, file, .. } = session;
     let reason = sentence(&error);
-    let _lost = observer.event(training.steps(), EventKind::Stopped { reason });
+    let mut saved = vec![observer.event(training.steps(), EventKind::Stopped { reason })];
     // Of a step that is written down as well, and whole.
     if training.is_between_steps() && observer.steps_done == training.steps() {
-        let _lost = observer.checkpoint(training, false);
+        saved.push(observer.checkpoint(training, false));
     }
-    let _lost = writer.save(&folder.path().join(kind), training.policy());
+    saved.push(writer.save(&folder.path().join(kind), training.policy()));
+    let mut error = error;
+    if let Some(lost) = saved.into_iter().find_map(Result::err) {
+        error = error.context(format!("not all of it could be saved: {}", sentence(&lost)));
+    }
     error.context(format!("the training of {} ended early", file.run.display()))
 }
 
-/// Says and writes what there is at the end.
-fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow::Result<()> {
+/// Says and writes what there is at the end. From the last save on, a signal ends the program.
+fn finish(
+    session: &Session,
+    observer: &mut Observer,
+    ending: &Ending,
+    deferred: Deferred,
+) -> anyhow::Result<()> {
     let Session { training, folder, writer, kind, file, before, .. } = session;
     let steps = training.steps();
     match ending {
@@ -128,13 +138,7 @@ fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow
         }
         Ending::RollBack { .. } => unreachable!("`train` goes back by itself"),
         Ending::Interrupted => {
-            observer.checkpoint(training, false)?;
-            observer.event(steps, EventKind::Interrupted {})?;
-            say(format_args!(
-                "interrupted  after step {steps} of {}; `grpo train --resume {}` goes on",
-                file.train.steps,
-                folder.path().display()
-            ));
+            observer.interrupted(training)?;
             return Err(Interrupted.into());
         }
     }
@@ -146,7 +150,12 @@ fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow
             "in {idle} of {steps} steps the rewards of every group were equal, and nothing was learned from them"
         ));
     }
-    let after = training.evaluate()?;
+    drop(deferred);
+    let after = match training.evaluate() {
+        // The signal came in the last step, or now.
+        Err(TrainError::Interrupted) => return Err(Interrupted.into()),
+        evaluated => evaluated?,
+    };
     let seen = |evaluated| Seen::of(&session.tasks, session.codec(), evaluated);
     say(format_args!("{}", comparison(&seen(before.as_ref()), &seen(after.as_ref()))));
     if let (Some(before), Some(after), true) = (before, &after, session.codec().is_text()) {
@@ -257,7 +266,24 @@ impl Observer {
 
     fn event(&mut self, step: u32, what: EventKind) -> anyhow::Result<()> {
         let event = Event { step: u64::from(step), at: config::now(), what };
-        Ok(self.events.append(&event)?)
+        self.events.append(&event)?;
+        Ok(self.events.sync()?)
+    }
+
+    /// Saves a run that ends where it was interrupted, and says how it is resumed. An evaluation that was interrupted belongs
+    /// to a step that is not recorded: the run then resumes from the checkpoint before it.
+    fn interrupted(&mut self, training: &Training<Policy>) -> anyhow::Result<()> {
+        let steps = self.steps_done;
+        if training.steps() == steps {
+            self.checkpoint(training, false)?;
+        }
+        self.event(steps, EventKind::Interrupted {})?;
+        say(format_args!(
+            "interrupted  after step {steps} of {}; `grpo train --resume {}` goes on",
+            self.steps,
+            self.folder.path().display()
+        ));
+        Ok(())
     }
 
     /// Goes back to the newest checkpoint of before step `since`, and on from there with these settings; whether there is

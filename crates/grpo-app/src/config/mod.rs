@@ -4,4 +4,5 @@ mod layers;
 mod records;
 
 pub use layers::{Command, Loaded, Origin, is_set, load, load_for, of_sets};
+pub(crate) use records::REVISION;
 pub use records::{now, resolved, run_info};

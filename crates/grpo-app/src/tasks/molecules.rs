@@ -134,7 +134,7 @@ impl DataReader for MoleculeKeys {
         let of_texts =
             [("max_tokens", shared.has_max_tokens), ("thinking", shared.thinking.is_some())];
         if let Some((key, _)) = of_texts.into_iter().find(|(_, given)| *given) {
-            return Err(ConfigFault::at(
+            return Err(ConfigFault::from_sentence(
                 format!("data.{key}"),
                 format!(
                     "data.{key} is for files of texts, and data.file holds molecules; leave it out"
@@ -142,7 +142,7 @@ impl DataReader for MoleculeKeys {
             ));
         }
         match shared.has_start && self.vocabulary.is_some() {
-            true => Err(ConfigFault::at(
+            true => Err(ConfigFault::from_sentence(
                 "data.vocabulary",
                 "`start` brings its own vocabulary; leave data.vocabulary out",
             )),

@@ -7,12 +7,12 @@ use burn::tensor::Tensor;
 use grpo_data::{ConfigFault, CounterRng, Purpose};
 use grpo_kernels::{gather_rows, indices};
 use grpo_model::{Frozen, TokenBatch, Transformer};
-use grpo_sampling::{DistributionError, SamplingDistribution, SamplingSettings};
+use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::JudgeConfig;
 use crate::fill::{Blank, draw_blanks};
-use grpo_train::{TrainError, by_tokens};
+use grpo_train::{TrainError, by_tokens, distribution_fault};
 
 /// What a judge is trained with.
 pub struct JudgeData {
@@ -41,12 +41,8 @@ impl Default for FillSettings {
 }
 
 impl FillSettings {
-    pub(super) fn check(&self) -> Result<(), TrainError> {
-        let refuse = |fault: DistributionError| {
-            let key = format!("fill.{}", fault.setting());
-            ConfigFault::at(key, format!("fill: {fault}")).into()
-        };
-        self.settings().check().map_err(refuse)
+    pub(super) fn check(&self) -> Result<(), ConfigFault> {
+        self.settings().check().map_err(|fault| distribution_fault("fill", &fault))
     }
 
     fn settings(&self) -> SamplingSettings {
@@ -90,7 +86,9 @@ impl<'a> JudgeExamples<'a> {
         Ok(Self {
             data,
             natural_share: config.natural_share,
-            distribution: settings.checked(characters.len())?,
+            distribution: settings
+                .checked(characters.len())
+                .map_err(|fault| distribution_fault("fill", &fault))?,
             micro_batch_tokens: config.steps.micro_batch_tokens,
             natural: CounterRng::new(seed, Purpose::Augmentation),
             drawn: CounterRng::new(seed, Purpose::Sampling),

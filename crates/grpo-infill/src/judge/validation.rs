@@ -1,7 +1,7 @@
 //! How good a judge is on held-out texts, and whether that is good enough for a reward.
 
 use crate::Half;
-use grpo_data::{CounterRng, Purpose};
+use grpo_data::{ConfigFault, CounterRng, Purpose};
 use serde::{Deserialize, Serialize};
 
 use super::examples::{JudgeExamples, Judged};
@@ -26,7 +26,7 @@ impl Default for JudgeValidationConfig {
 }
 
 impl JudgeValidationConfig {
-    pub(super) fn check(&self, section: &str) -> Result<(), TrainError> {
+    pub(super) fn check(&self, section: &str) -> Result<(), ConfigFault> {
         in_range(&format!("{section}.natural"), self.natural as f64, 1.0..=1e6)?;
         in_range(&format!("{section}.spread"), self.spread as f64, 2.0..=1e6)
     }
@@ -65,7 +65,7 @@ impl Default for JudgeGate {
 
 impl JudgeGate {
     /// Checks ranges once.
-    pub(super) fn check(&self) -> Result<(), TrainError> {
+    pub(super) fn check(&self) -> Result<(), ConfigFault> {
         in_range("gate.max_zero_p90", self.max_zero_p90, 0.0..=1.0)?;
         in_range("gate.min_spearman", self.min_spearman, -1.0..=1.0)
     }

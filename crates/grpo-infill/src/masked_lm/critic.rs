@@ -8,7 +8,7 @@ use grpo_kernels::{gather_rows, indices};
 use grpo_model::{Dropout, LanguageModel, TokenBatch, Transformer};
 use serde::{Deserialize, Serialize};
 
-use grpo_train::{TrainError, in_range};
+use grpo_train::in_range;
 
 /// How the critic learns: the model fills its blanks, reads the filled text again, and its second head says of each
 /// character whether it is another one than the author's (binary cross-entropy).
@@ -43,14 +43,18 @@ impl Default for CriticConfig {
 }
 
 impl CriticConfig {
-    pub(super) fn check(&self) -> Result<(), TrainError> {
+    pub(super) fn check(&self) -> Result<(), ConfigFault> {
         in_range("critic.alpha", self.alpha, 0.0..=1e3)?;
         let (from, to) = (self.warmup_from, self.warmup_to);
-        if to >= from {
-            return Ok(());
+        if to < from {
+            Err(ConfigFault::new(
+                "critic.warmup_to",
+                format!("critic.warmup_to = {to} is before critic.warmup_from = {from}"),
+                "",
+            ))
+        } else {
+            Ok(())
         }
-        let message = format!("critic.warmup_to = {to} is before critic.warmup_from = {from}");
-        Err(ConfigFault::at("critic.warmup_to", message).into())
     }
 
     /// What its loss is multiplied by in step `step`, from 0.

@@ -3,12 +3,13 @@
 //! All weights are numbers: no gradient goes through them. They are computed with the platform's own `powf` and `ln`, so that
 //! trainings with such weights are equal bit by bit on one platform, as trainings in f32 are anyway.
 
+use grpo_data::ConfigFault;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::judge::corruption_target;
-use grpo_train::{TrainError, in_range};
+use grpo_train::in_range;
 
 /// Changes of the plain cross-entropy; one that is left out changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -91,7 +92,7 @@ fn ten() -> f64 {
 
 impl ModifierConfig {
     /// Checks ranges once; `section` names the place in the configuration.
-    pub(crate) fn check(&self, section: &str) -> Result<(), TrainError> {
+    pub(crate) fn check(&self, section: &str) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("{section}.{name}");
         in_range(&key("label_smoothing"), self.label_smoothing, 0.0..=0.99)?;
         if let Some(entropy) = self.entropy {

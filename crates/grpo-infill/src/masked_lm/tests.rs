@@ -350,9 +350,7 @@ fn a_judge_is_there_where_it_weighs_and_sees_whole_texts() {
         config.check_with(&model, &data, judge).unwrap_err().to_string()
     };
     assert!(fault(&plain, Some(&judge)).starts_with("there is a judge, and without"));
-    assert!(
-        fault(&weighed, None).starts_with("modifiers.judge weighs texts by a judge, and there")
-    );
+    assert!(fault(&weighed, None).starts_with("modifiers.judge weighs texts by a judge"));
     let short = judge_of(&data, 8);
     let found = fault(&weighed, Some(&short));
     assert!(

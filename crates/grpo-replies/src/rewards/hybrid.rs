@@ -73,16 +73,22 @@ impl RewardSpec for HybridConfig {
     fn check(&self) -> Result<(), ConfigFault> {
         let weights = [self.learned_weight, self.heuristic_weight];
         if !are_mean_weights(&weights) {
-            return Err(ConfigFault::new(format!(
-                "reward.learned_weight and reward.heuristic_weight must each be at least 0 and sum to 1; they sum to {}",
-                weights.iter().sum::<f64>()
-            )));
+            return Err(ConfigFault::from_sentence(
+                "",
+                format!(
+                    "reward.learned_weight and reward.heuristic_weight must each be at least 0 and sum to 1; they sum to {}",
+                    weights.iter().sum::<f64>()
+                ),
+            ));
         }
         for (key, reward) in [("learned", &self.learned), ("heuristic", &self.heuristic)] {
             if reward.type_name() != key {
-                return Err(ConfigFault::new(format!(
-                    "reward.{key} must have type = \"{key}\"; other rewards are added up by type = \"composite\""
-                )));
+                return Err(ConfigFault::from_sentence(
+                    "",
+                    format!(
+                        "reward.{key} must have type = \"{key}\"; other rewards are added up by type = \"composite\""
+                    ),
+                ));
             }
         }
         self.composite().check()

@@ -90,10 +90,12 @@ impl RewardSpec for CompositeConfig {
                 ));
             }
             let of_part = |fault| of_component(fault, &part.name);
-            part.transform.check().map_err(|fault| of_part(ConfigFault::new(fault)))?;
+            part.transform
+                .check()
+                .map_err(|fault| of_part(ConfigFault::from_sentence("", fault)))?;
             let spec = part.reward.spec();
             if let Some(restriction) = spec.restriction() {
-                return Err(of_part(ConfigFault::new(restriction.in_composite)));
+                return Err(of_part(ConfigFault::from_sentence("", restriction.in_composite)));
             }
             spec.check().map_err(of_part)?;
         }
@@ -163,6 +165,6 @@ fn check_name(name: &str) -> Result<(), ConfigFault> {
     }
 }
 
-fn fault<T>(message: impl Into<String>) -> Result<T, ConfigFault> {
-    Err(ConfigFault::new(message))
+fn fault<T>(message: impl AsRef<str>) -> Result<T, ConfigFault> {
+    Err(ConfigFault::from_sentence("", message))
 }

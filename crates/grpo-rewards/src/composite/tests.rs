@@ -185,7 +185,7 @@ fn parts_that_cannot_be_meant_are_named() {
     let unknown = json!({"type": "composite", "parts": [{"name": "a", "weight": 1.0, "reward": {"type": "?"}}]});
     let unknown = parsed(unknown).unwrap_err();
     assert_eq!(unknown.key, "parts[0].reward.type");
-    assert!(unknown.message.starts_with("unknown type of reward `?`; there are: answer, "));
+    assert!(unknown.to_string().starts_with("unknown type of reward `?`; there are: answer, "));
 }
 
 /// As found, an unknown type of reward was the heuristic one.

@@ -136,7 +136,7 @@ fn what_is_not_finite() {
             "step 3: the step failed: {diverged}, 2 steps in a row: nothing sound can be learned from such a number"
         )
     );
-    let other = TrainError::TwoPeriods;
+    let other = TrainError::Interrupted;
     assert_eq!(guards.failed(4, &other), []);
     let mut none = Guards::new(&[guard("kl", GuardAction::Stop)]);
     assert_eq!(none.failed(3, &diverged), []);

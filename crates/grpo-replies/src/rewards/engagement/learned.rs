@@ -54,7 +54,7 @@ impl From<EngagementError> for ConfigFault {
     fn from(error: EngagementError) -> Self {
         match error {
             EngagementError::Embedder(error) => error.into(),
-            error => Self::new(format!("reward.model: {error}")),
+            error => Self::from_sentence("", format!("reward.model: {error}")),
         }
     }
 }

@@ -68,7 +68,7 @@ impl HeuristicConfig {
     fn generic_words(&self) -> Result<GenericWords, ConfigFault> {
         let Some(entries) = &self.generic_words else { return Ok(GenericWords::default()) };
         GenericWords::new(entries).map_err(|entry| {
-            ConfigFault::new(format!(
+            ConfigFault::from_sentence("", format!(
                 "reward.generic_words has '{entry}', which has no letter and no digit; leave it out"
             ))
         })
@@ -80,13 +80,17 @@ impl RewardSpec for HeuristicConfig {
     fn check(&self) -> Result<(), ConfigFault> {
         let weights = self.weights().each();
         if !are_mean_weights(&weights) {
-            return Err(ConfigFault::new(format!(
-                "reward.relevance, reward.length, reward.sentiment, reward.diversity, reward.punctuation and reward.engagement must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {}",
-                weights.iter().sum::<f64>()
-            )));
+            return Err(ConfigFault::from_sentence(
+                "",
+                format!(
+                    "reward.relevance, reward.length, reward.sentiment, reward.diversity, reward.punctuation and reward.engagement must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {}",
+                    weights.iter().sum::<f64>()
+                ),
+            ));
         }
         if self.embedder.is_none() && self.relevance > 0.0 {
-            return Err(ConfigFault::new(
+            return Err(ConfigFault::from_sentence(
+                "",
                 "a heuristic reward with relevance compares vectors of texts: set reward.embedder, for example { type = \"sentence_transformers\", folder = \"all-MiniLM-L6-v2\" } or { type = \"hashed_ngrams\" }, or reward.relevance = 0 with other weights that sum to 1",
             ));
         }

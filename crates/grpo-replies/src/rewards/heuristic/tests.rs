@@ -198,7 +198,7 @@ fn check(settings: serde_json::Value, expect: Option<&str>) {
     let got = parsed(settings).and_then(|config| config.spec().check());
     match (got, expect) {
         (Ok(()), None) => {}
-        (Err(fault), Some(expect)) => assert!(fault.message.contains(expect), "{fault}"),
+        (Err(fault), Some(expect)) => assert!(fault.to_string().contains(expect), "{fault}"),
         (got, expect) => panic!("{got:?} and not {expect:?}"),
     }
 }
