@@ -2,7 +2,6 @@
 
 mod characters;
 mod chat;
-mod corpus;
 mod infill;
 mod masked_stream;
 mod masking;
@@ -16,4 +15,3 @@ mod reply_cleaning;
 mod reply_training;
 mod special;
 mod tokenizer;
-mod vocabulary;
