@@ -150,8 +150,7 @@ fn settings_that_cannot_be_meant_are_refused() {
     let passages = passages(12);
     let refused = |config: &MaskedLmConfig, critic: bool| {
         let model = infiller(&passages, critic);
-        let trainer = MaskedLmObjective::trainer(model, &data(&passages), None, config, 1);
-        match trainer.err().unwrap() {
+        match MaskedLmObjective::trainer(model, &data(&passages), None, config, 1).err().unwrap() {
             TrainError::Config(fault) => fault,
             other => panic!("{other}"),
         }
