@@ -3,6 +3,7 @@
 use crate::{RunError, atomic_write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -116,6 +117,11 @@ impl JsonLinesWriter {
 /// The file cannot be read, or a finished line is not a `T`.
 pub fn read_json_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, RunError> {
     finished_lines(&read(path)?).map(|(line, text)| parse(path, line, text)).collect()
+}
+
+/// Returns the step that a line of `metrics.jsonl` is of, as GRPO (`step`) and supervised training (`train_step`) write it.
+pub fn step_of_line(line: &Map<String, Value>) -> Option<u64> {
+    line.get("step").or_else(|| line.get("train_step"))?.as_u64()
 }
 
 fn read(path: &Path) -> Result<String, RunError> {

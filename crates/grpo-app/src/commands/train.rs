@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use grpo_model::Policy;
@@ -14,6 +13,7 @@ use grpo_train::{
 use serde_json::{Map, Value};
 
 use crate::args::TrainArguments;
+use crate::checkpoint::CheckpointClock;
 use crate::dashboard::Monitor;
 use crate::earlier::Earlier;
 use crate::interrupt::{Deferred, Interrupted};
@@ -21,9 +21,9 @@ use crate::look::{Seen, comparison, examples};
 use crate::models::Writer;
 use crate::output::{say, say_checked, sentence};
 use crate::recorded::records;
-use crate::run_files::observer_error;
+use crate::run_files::{guard_event, observer_error};
 use crate::session::Session;
-use crate::train_file::{SaveSection, TrainFile};
+use crate::train_file::TrainFile;
 use crate::{checkpoint, config, interrupt};
 
 pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
@@ -223,7 +223,7 @@ struct Observer {
     parts: Vec<PartName>,
     monitor: Monitor,
     folder: RunFolder,
-    save: SaveSection,
+    completions_every: u32,
     steps: u32,
     steps_done: u32,
     /// Whether a guard may want to go back.
@@ -231,8 +231,7 @@ struct Observer {
     writer: Writer,
     /// What the steps were, where they were done before.
     earlier: Earlier,
-    /// The last checkpoint.
-    saved: Instant,
+    clock: CheckpointClock,
     /// Whether a step before had to be corrected for its sampler.
     was_corrected: bool,
 }
@@ -254,11 +253,11 @@ impl Observer {
             events: folder.events_from(done + 1, training.roll_backs())?,
             monitor,
             folder: folder.clone(),
-            save: save.clone(),
+            completions_every: save.completions_every,
             steps: train.steps,
             writer: writer.clone(),
             earlier: std::mem::take(earlier),
-            saved: Instant::now(),
+            clock: CheckpointClock::new(save.checkpoints()),
             was_corrected: false,
         })
     }
@@ -323,10 +322,9 @@ impl Observer {
     /// Says what guards saw.
     fn trips(&mut self, step: u32, trips: &[Trip]) -> anyhow::Result<()> {
         for trip in trips {
-            let Trip { watch, value, bound, steps, action, message, .. } = trip.clone();
-            self.monitor.event(&format!("guard        {message}: {}", action.name()));
-            let action = action.name().to_owned();
-            self.event(step, EventKind::Guard { watch, value, bound, steps, action, message })?;
+            let (line, event) = guard_event(trip);
+            self.monitor.event(&line);
+            self.event(step, event)?;
         }
         Ok(())
     }
@@ -338,23 +336,19 @@ impl Observer {
             lines.sync()?;
         }
         checkpoint::write(&self.folder, &self.writer, training)?;
-        self.saved = Instant::now();
         let of_best = training.state().numbers.evaluations.best;
         let besides: Vec<u64> = of_best.iter().map(|(step, _)| u64::from(*step)).collect();
-        self.folder.keep_checkpoints(self.save.keep_last, &besides)?;
+        self.clock.written(&self.folder, &besides)?;
         self.event(training.steps(), EventKind::Checkpoint { best })
     }
 
     fn is_checkpoint_due(&self, done: &StepDone<'_>) -> bool {
         let step = done.report.step + 1;
-        let minutes = self.save.every_minutes;
-        let is_time =
-            minutes > 0.0 && self.saved.elapsed() > Duration::from_secs_f64(60.0 * minutes);
         if matches!(done.ending, Some(Ending::RollBack { .. })) {
             return false;
         }
         let is_end = step == self.steps || done.ending.is_some();
-        is_due(step, self.save.every) || is_time || is_end || done.is_best
+        self.clock.is_due(step.into()) || is_end || done.is_best
     }
 
     /// Where the step was done before, whether it is what it was.
@@ -373,7 +367,7 @@ impl TrainObserver<Policy> for Observer {
         let step = report.step + 1;
         // In front of the others: what a step left has its proof.
         self.files.ledger.append(&report.ledger).map_err(observer_error)?;
-        if is_due(step, self.save.completions_every) {
+        if is_due(step, self.completions_every) {
             let records = records(report, &self.writer.spec.codec);
             let parts: Vec<&str> = self.parts.iter().map(AsRef::as_ref).collect();
             self.folder
@@ -405,7 +399,7 @@ impl TrainObserver<Policy> for Observer {
     }
 
     fn records(&self, step: u32) -> bool {
-        is_due(step + 1, self.save.completions_every)
+        is_due(step + 1, self.completions_every)
     }
 }
 

@@ -164,7 +164,7 @@ fn an_interrupted_run_says_how_to_go_on() {
 #[test]
 #[cfg(target_os = "linux")]
 fn what_comes_before_the_first_step_is_interrupted_within_a_second() {
-    for long in ["preflight.samples=1000000", "eval.group_size=100000"] {
+    for long in ["preflight.samples=1000000", "eval.samples=1000000"] {
         let place = place(400);
         let mut child = place
             .command(&["train", "train.toml", "--set", "train.group_size=1000", "--set", long])
