@@ -1,5 +1,4 @@
 #![doc = include_str!("../README.md")]
-
 #![expect(clippy::print_stderr, reason = "this crate is the one that prints")]
 
 mod args;
