@@ -1,4 +1,4 @@
-//! Plain data of a GRPO run: no tensors, no models, no terminal.
+#![doc = include_str!("../README.md")]
 //!
 //! - [`CounterRng`] gives every random number of the workspace as a function of
 //!   `(seed, purpose, counter)`.

@@ -1,8 +1,4 @@
-//! Rewards: a batch of completions, as text, becomes a batch of [`Outcome`]s.
-//!
-//! A reward may be slow, hang or panic; the training must not. So it runs on a thread of its own under a
-//! time limit ([`RewardRunner`]), and each completion has its own verdict: scored, abstained or failed. A
-//! failure is never a score of 0.
+#![doc = include_str!("../README.md")]
 
 mod composite;
 mod config;
