@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use grpo_core::{MeanAndStd, TokenFate};
+use grpo_core::{MeanAndStd, TokenOutcome};
 use grpo_data::Finish;
 use grpo_run::{CompletionRecord, RecordedOutcome};
 use serde::Serialize;
@@ -199,8 +199,8 @@ impl Explanation {
     }
 
     fn answer(&self, unrecorded: Unrecorded) -> Vec<String> {
-        let count = |fate: TokenFate| self.fates.get(fate.name()).copied().unwrap_or(0);
-        let moved = count(TokenFate::Moved);
+        let count = |fate: TokenOutcome| self.fates.get(fate.name()).copied().unwrap_or(0);
+        let moved = count(TokenOutcome::Moved);
         let all: u64 = self.fates.values().sum();
         let metric = |name: &str| self.metrics.get(name).copied();
         let mut answer = Vec::new();
@@ -248,14 +248,14 @@ impl Explanation {
 
     /// Why no token was moved by the rewards.
     fn standstill(&self, all: u64) -> String {
-        let count = |fate: TokenFate| self.fates.get(fate.name()).copied().unwrap_or(0);
+        let count = |fate: TokenOutcome| self.fates.get(fate.name()).copied().unwrap_or(0);
         if all == 0 {
             return "no completion of the step has a token".to_owned();
         }
-        if count(TokenFate::NotScored) == all {
+        if count(TokenOutcome::NotScored) == all {
             return "the reward abstained or failed for every completion".to_owned();
         }
-        if count(TokenFate::ZeroAdvantage) == all && self.constant_groups == self.group_count {
+        if count(TokenOutcome::ZeroAdvantage) == all && self.constant_groups == self.group_count {
             let mut constants = self.groups.iter().filter_map(|group| group.constant);
             let first = constants.next().unwrap_or(f64::NAN);
             return match constants.all(|other| other == first) {
@@ -268,7 +268,7 @@ impl Explanation {
 
     /// How many tokens were not moved, and why.
     fn words_of_rest(&self) -> String {
-        let rest = TokenFate::ALL.into_iter().filter(|fate| *fate != TokenFate::Moved);
+        let rest = TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved);
         let words = rest.filter_map(|fate| {
             let count = self.fates.get(fate.name())?;
             Some(format!("{count} {}", words_of(fate)))
@@ -366,9 +366,9 @@ impl Explained {
 /// What happened to a completion, in words.
 fn why(record: &CompletionRecord, constant: Option<f64>, push: f64, fates: &Fates) -> String {
     let all: u64 = fates.values().sum();
-    let moved = fates.get(TokenFate::Moved.name()).copied().unwrap_or(0);
+    let moved = fates.get(TokenOutcome::Moved.name()).copied().unwrap_or(0);
     let rest = || {
-        let rest = TokenFate::ALL.into_iter().filter(|fate| *fate != TokenFate::Moved);
+        let rest = TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved);
         let words = rest.filter_map(|fate| {
             let count = *fates.get(fate.name())?;
             let count = if count == all { "all".to_owned() } else { count.to_string() };
@@ -399,36 +399,36 @@ fn why(record: &CompletionRecord, constant: Option<f64>, push: f64, fates: &Fate
 }
 
 /// What a fate means to a token, in a sentence for those who know no loss.
-pub(crate) fn meaning_of(fate: TokenFate) -> &'static str {
+pub(crate) fn meaning_of(fate: TokenOutcome) -> &'static str {
     match fate {
-        TokenFate::Moved => "the rewards made the token likelier or less likely",
-        TokenFate::NotScored => {
+        TokenOutcome::Moved => "the rewards made the token likelier or less likely",
+        TokenOutcome::NotScored => {
             "the reward said nothing of the completion, and nothing is learned from it"
         }
-        TokenFate::ZeroAdvantage => {
+        TokenOutcome::ZeroAdvantage => {
             "the completion was as good as its group, and nothing is learned from it"
         }
-        TokenFate::OffPolicy => {
+        TokenOutcome::OffPolicy => {
             "the completion has become too unlike what the policy would write now"
         }
-        TokenFate::LowEntropy => {
+        TokenOutcome::LowEntropy => {
             "the policy was sure of the token; only those it was unsure of are learned from"
         }
-        TokenFate::Mismatch => {
+        TokenOutcome::Mismatch => {
             "the sampler gave the token another probability than the training does; it is left out"
         }
-        TokenFate::Clipped => "the token has moved as far as one step may move it",
+        TokenOutcome::Clipped => "the token has moved as far as one step may move it",
     }
 }
 
-fn words_of(fate: TokenFate) -> &'static str {
+fn words_of(fate: TokenOutcome) -> &'static str {
     match fate {
-        TokenFate::Moved => "moved",
-        TokenFate::NotScored => "of completions without a score",
-        TokenFate::ZeroAdvantage => "without an advantage",
-        TokenFate::OffPolicy => "dropped by the off-policy mask",
-        TokenFate::LowEntropy => "dropped by the high-entropy mask",
-        TokenFate::Mismatch => "masked for their sampler",
-        TokenFate::Clipped => "clipped",
+        TokenOutcome::Moved => "moved",
+        TokenOutcome::NotScored => "of completions without a score",
+        TokenOutcome::ZeroAdvantage => "without an advantage",
+        TokenOutcome::OffPolicy => "dropped by the off-policy mask",
+        TokenOutcome::LowEntropy => "dropped by the high-entropy mask",
+        TokenOutcome::Mismatch => "masked for their sampler",
+        TokenOutcome::Clipped => "clipped",
     }
 }

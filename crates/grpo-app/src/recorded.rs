@@ -1,7 +1,7 @@
 //! Completions of a run as they are stored, written and found again.
 
 use anyhow::Context;
-use grpo_core::TokenFate;
+use grpo_core::TokenOutcome;
 use grpo_data::{Codec, Completion};
 use grpo_rewards::Outcome;
 use grpo_run::{CompletionRecord, RecordedOutcome, RunFolder};
@@ -62,12 +62,12 @@ fn of_tokens(completion: &Completion, outcome: &Outcome, tokens: &TokenRecord) -
         entropies: f32s(&tokens.entropies),
         gradients: f32s(&tokens.gradients),
         surrogate_gradients: f32s(&tokens.surrogate_gradients),
-        fates: tokens.fates.iter().map(|fates| folded(fates)).collect(),
+        fates: tokens.outcomes.iter().map(|fates| folded(fates)).collect(),
     }
 }
 
 /// The fates of a token in the updates of a step in one word, or one word each where they differ.
-fn folded(fates: &[TokenFate]) -> String {
+fn folded(fates: &[TokenOutcome]) -> String {
     let is_one = fates.windows(2).all(|pair| pair[0] == pair[1]);
     let told = if is_one { &fates[..1] } else { fates };
     told.iter().map(|fate| fate.name()).collect::<Vec<_>>().join("+")
@@ -77,7 +77,7 @@ fn folded(fates: &[TokenFate]) -> String {
 ///
 /// # Errors
 /// A word that is none of them.
-pub(crate) fn unfolded(words: &str) -> Result<Vec<TokenFate>, String> {
+pub(crate) fn unfolded(words: &str) -> Result<Vec<TokenOutcome>, String> {
     words.split('+').map(str::parse).collect()
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use burn::tensor::{Device, IndexingUpdateOp, Tensor, TensorData};
+use burn::tensor::Tensor;
 use grpo_data::Completion;
 use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
@@ -16,14 +16,12 @@ pub(crate) struct MicroBatch<'a> {
     pub(crate) completions: Vec<&'a Completion>,
     /// Place of each among the completions of the step.
     pub(crate) places: Vec<usize>,
-    /// `[b][t]`, true where an action is predicted: the loss has a rectangle.
-    pub(crate) mask: Vec<Vec<bool>>,
+    /// The completion that each action belongs to, `[n]`.
+    pub(crate) sequences: Vec<usize>,
     /// All but the last token of each completion, or all of a text with blanks; a prompt is there once for its group.
     inputs: TokenBatch,
     /// The rows of `inputs` that predict actions, `[n]`: nothing else is scored.
     rows: Vec<usize>,
-    /// The places of those actions among the `b · t`, `[n]`.
-    actions: Vec<usize>,
     targets: Targets,
 }
 
@@ -148,23 +146,13 @@ impl<'a> MicroBatch<'a> {
         packed: Packed<'a>,
         vocabulary: usize,
     ) -> Self {
-        let predicts = || completions.iter().map(|completion| predicts(completion));
-        let columns = predicts().map(<[bool]>::len).max().expect("a micro-batch has completions");
-        let mask: Vec<Vec<bool>> = predicts()
-            .map(|predicts| {
-                let mut mask = predicts.to_vec();
-                mask.resize(columns, false);
-                mask
-            })
-            .collect();
-        let flat = mask.iter().flatten().enumerate();
-        let actions = flat.filter_map(|(place, &active)| active.then_some(place)).collect();
+        let each = completions.iter().enumerate();
+        let sequences = each.flat_map(|(i, completion)| vec![i; completion.actions()]).collect();
         Self {
             places: (first..first + completions.len()).collect(),
-            mask,
+            sequences,
             inputs: packed.inputs,
             rows: packed.rows,
-            actions,
             targets: targets(completions, vocabulary),
             completions: completions.to_vec(),
         }
@@ -217,45 +205,10 @@ impl<'a> MicroBatch<'a> {
         exact_kl(self.frozen_logits(policy), self.frozen_logits(reference), &self.targets)
     }
 
-    /// `[n]` of actions → `[b, t]`, 0 elsewhere; differentiable.
-    pub(crate) fn spread(&self, of_actions: Tensor<1>) -> Tensor<2> {
-        let [rows, columns] = self.shape();
-        let device = of_actions.device();
-        let all = Tensor::<1>::zeros([rows * columns], &device);
-        let places = indices(self.actions.iter().copied(), &device);
-        all.select_assign(0, places, of_actions, IndexingUpdateOp::Add).reshape([rows, columns])
-    }
-
-    /// `[n]` of actions → `[b · t]`, 0 elsewhere.
-    pub(crate) fn spread_host(&self, of_actions: &[f64]) -> Vec<f64> {
-        let [rows, columns] = self.shape();
-        let mut all = vec![0.0; rows * columns];
-        for (&place, &value) in self.actions.iter().zip(of_actions) {
-            all[place] = value;
-        }
-        all
-    }
-
-    /// 1 for actions, `[b, t]`.
-    pub(crate) fn mask_tensor(&self, device: &Device) -> Tensor<2> {
-        let flags = self.mask.iter().flatten().map(|&active| f32::from(u8::from(active)));
-        Tensor::from_data(TensorData::new(flags.collect::<Vec<f32>>(), self.shape()), device)
-    }
-
     /// What the sampler recorded, `[n]`.
     pub(crate) fn sampling_logprobs(&self) -> Vec<f64> {
         let of = |completion: &&'a Completion| completion.sampling_logprobs();
         self.completions.iter().flat_map(of).map(|&logprob| f64::from(logprob)).collect()
-    }
-
-    /// The places of the actions among the `b · t`, `[n]`.
-    pub(crate) fn actions(&self) -> &[usize] {
-        &self.actions
-    }
-
-    /// Completions, and places of each.
-    pub(crate) fn shape(&self) -> [usize; 2] {
-        [self.completions.len(), self.mask[0].len()]
     }
 
     fn frozen_logits<M: LanguageModel>(&self, model: &Frozen<M>) -> Tensor<2> {
@@ -312,6 +265,7 @@ fn seen(completion: &Completion, vocabulary: usize) -> Vec<TokenSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn::tensor::Device;
     use grpo_data::{CompletionParts, Finish, SampleKey, SampledUnder};
     use proptest::prelude::*;
 
@@ -395,9 +349,11 @@ mod tests {
                     ids[ids.len() - completion.actions() - 1..ids.len() - 1].iter().copied()
                 });
                 prop_assert_eq!(read, before.collect::<Vec<u32>>());
-                let [rows, columns] = micro.shape();
-                prop_assert!(micro.actions.iter().all(|&place| place < rows * columns));
-                prop_assert_eq!(micro.actions.len(), micro.rows.len());
+                for (i, completion) in micro.completions.iter().enumerate() {
+                    let actions = micro.sequences.iter().filter(|&&sequence| sequence == i);
+                    prop_assert_eq!(actions.count(), completion.actions());
+                }
+                prop_assert!(micro.sequences.is_sorted());
             }
         }
     }

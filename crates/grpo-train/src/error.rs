@@ -378,6 +378,10 @@ pub(crate) fn in_range(
 
 /// The value of a loss, `[1]`, as long as it is one.
 pub(crate) fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
-    let value = f64::from(loss.into_scalar::<f32>());
+    finite(f64::from(loss.into_scalar::<f32>()))
+}
+
+/// A loss, unless it is not finite.
+pub(crate) fn finite(value: f64) -> Result<f64, TrainError> {
     if value.is_finite() { Ok(value) } else { Err(TrainError::Diverged { what: "loss", value }) }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::TensorData;
 use grpo_core::{
-    AdaptiveKl, Advantages, BatchTotals, EntropyController, HighEntropy, LossConfig,
-    TokenStatistics, weighted_group_advantages,
+    AdaptiveKl, Advantages, BatchTotals, EntropyController, HighEntropy, LossConfig, LossOutput,
+    LossTerms, TokenStatistics, weighted_group_advantages,
 };
 use grpo_data::{Completion, Group};
 use grpo_model::{Frozen, LanguageModel, StoredTensors, WeightsDigest, weights_digest};
@@ -16,9 +16,9 @@ use grpo_run::{LedgerCompletion, LedgerUpdate};
 use serde::{Deserialize, Serialize};
 
 use crate::collate::micro_batches;
-use crate::error::finite_loss;
-use crate::frame::{Frame, Terms};
+use crate::error::finite;
 use crate::ledger::entry;
+use crate::micro_batch_state::{MicroBatchState, UpdateLoss};
 use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
 use crate::sampler_check::TRUNCATED;
@@ -149,6 +149,8 @@ struct Pass {
     is_above: bool,
     /// The completions that the gradients are of.
     used: Vec<LedgerCompletion>,
+    /// What was computed for each token of each micro-batch, if that is recorded.
+    recorded: Vec<LossTerms>,
     forward: Duration,
     backward: Duration,
 }
@@ -348,8 +350,8 @@ impl<M: LanguageModel> Learner<M> {
         let completions: Vec<&Completion> = groups.iter().flat_map(|g| &g.completions).collect();
         let tokens = self.config.train.micro_batch_tokens;
         let micro = micro_batches(&completions, tokens, self.policy().vocabulary_size());
-        let mut frames: Vec<Frame<'_>> =
-            micro.into_iter().map(|micro| Frame::new(micro, &self.reference)).collect();
+        let mut frames: Vec<MicroBatchState<'_>> =
+            micro.into_iter().map(|micro| MicroBatchState::new(micro, &self.reference)).collect();
         times.reference = started.elapsed();
 
         // Â_i
@@ -389,7 +391,7 @@ impl<M: LanguageModel> Learner<M> {
                 combined = Some(terms);
             }
             is_above |= pass.is_above;
-            frames.iter_mut().for_each(Frame::keep_record);
+            frames.iter_mut().zip(pass.recorded.drain(..)).for_each(|(f, terms)| f.record(terms));
             times.forward += pass.forward;
             times.backward += pass.backward;
             let started = Instant::now();
@@ -403,7 +405,7 @@ impl<M: LanguageModel> Learner<M> {
         }
         let corrected = self.config.sampler_check.corrects(&self.loss).then_some(is_above);
         let weight = self.grpo_weight();
-        let records = || frames.iter().flat_map(Frame::token_records);
+        let records = || frames.iter().flat_map(MicroBatchState::token_records);
         let recorded =
             self.is_recording.then(|| records().map(|record| record.weighted(weight)).collect());
         let lesson = Lesson {
@@ -430,32 +432,44 @@ impl<M: LanguageModel> Learner<M> {
     /// Loss and gradients of all micro-batches.
     fn pass(
         &self,
-        frames: &mut [Frame<'_>],
+        frames: &mut [MicroBatchState<'_>],
         config: &LossConfig,
         totals: &BatchTotals,
     ) -> Result<Pass, TrainError> {
         let entropy_coef = self.entropy_bonus.map(|bonus| bonus.coef());
-        let (entropy_coef_now, is_recorded) = (entropy_coef.unwrap_or(0.0), self.is_recording);
-        let terms = Terms { config, totals, entropy_coef: entropy_coef_now, is_recorded };
+        let update = UpdateLoss { config, totals, entropy_coef: entropy_coef.unwrap_or(0.0) };
         let (policy, reference) = (self.policy(), &self.reference);
         let mut tokens = TokenStatistics::default();
         let weight = self.grpo_weight();
         let mut gradients = GradientSum::default();
-        let mut used = Vec::new();
+        let (mut used, mut recorded) = (Vec::new(), Vec::new());
         let (mut total, mut is_above) = (0.0, false);
         let mut of_forward = Duration::ZERO;
         for frame in frames {
             let started = Instant::now();
             let forward = frame.forward(policy, self.config.train.activation_checkpointing);
-            let loss = frame.loss(policy, &forward.hidden, reference, terms, &mut tokens);
+            let LossOutput { loss, terms } =
+                frame.loss(policy, &forward.hidden, reference, update);
             is_above |= frame.is_above(&self.config.sampler_check, config)?;
-            total += finite_loss(loss.clone())?;
+            total += finite(terms.loss)?;
+            tokens.add(&terms);
+            recorded.extend(self.is_recording.then_some(terms));
             of_forward += started.elapsed();
             gradients.add_of(forward, loss * weight, policy);
             used.extend(frame.completions().iter().map(|completion| entry(completion)));
         }
         let (forward, backward) = (of_forward, gradients.backward());
-        Ok(Pass { loss: total, gradients, entropy_coef, tokens, is_above, used, forward, backward })
+        Ok(Pass {
+            loss: total,
+            gradients,
+            entropy_coef,
+            tokens,
+            is_above,
+            used,
+            recorded,
+            forward,
+            backward,
+        })
     }
 
     /// One optimizer step, of what all terms together make `loss`.
@@ -546,10 +560,10 @@ impl<M: LanguageModel> Learner<M> {
     }
 
     /// Takes `β · Σ_t KL` off each completion's reward, and gives the mean of the sums.
-    fn penalise(&self, rewards: &mut RewardFunctions, frames: &[Frame<'_>]) -> f64 {
+    fn penalise(&self, rewards: &mut RewardFunctions, frames: &[MicroBatchState<'_>]) -> f64 {
         let kl = &self.loss.kl;
         let of_frame =
-            |frame: &Frame<'_>| frame.sequence_kl(self.policy(), &self.reference, kl.estimator);
+            |frame: &MicroBatchState<'_>| frame.sequence_kl(self.policy(), &self.reference, kl.estimator);
         let mut of_completions: Vec<(usize, f64)> = frames.iter().flat_map(of_frame).collect();
         of_completions.sort_by_key(|(place, _)| *place);
         let values: Vec<f64> = of_completions.into_iter().map(|(_, value)| value).collect();
@@ -559,10 +573,10 @@ impl<M: LanguageModel> Learner<M> {
 
     /// The threshold of the high-entropy mask, over all micro-batches, where there is one: a forward pass
     /// more.
-    fn high_entropy(&self, frames: &[Frame<'_>]) -> Result<Option<HighEntropy>, TrainError> {
+    fn high_entropy(&self, frames: &[MicroBatchState<'_>]) -> Result<Option<HighEntropy>, TrainError> {
         let Some(share) = self.loss.high_entropy_share else { return Ok(None) };
         let policy = Frozen::snapshot(self.policy());
-        let of_frame = |frame: &Frame<'_>| frame.entropies(&policy, self.loss.kl.estimator);
+        let of_frame = |frame: &MicroBatchState<'_>| frame.entropies(&policy, self.loss.kl.estimator);
         let entropies: Vec<f64> = frames.iter().flat_map(of_frame).collect();
         if let Some(&value) = entropies.iter().find(|entropy| !entropy.is_finite()) {
             return Err(TrainError::Diverged { what: "entropy", value });

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
-use grpo_core::{KlEstimator, TokenFate};
+use grpo_core::{KlEstimator, TokenOutcome};
 use grpo_data::Codec;
 use grpo_run::RunFolder;
 use serde_json::Value;
@@ -106,7 +106,7 @@ fn legend(explanation: &Explanation) {
         );
         line("of the rewards", "the same without the KL pull");
     }
-    for fate in TokenFate::ALL {
+    for fate in TokenOutcome::ALL {
         let is_there = completions().any(|completion| completion.fates.contains_key(fate.name()));
         if is_there {
             line(fate.name(), meaning_of(fate));
