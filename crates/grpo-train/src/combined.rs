@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::in_range;
 use crate::group_diversity::Contributions;
 use crate::pretrain::{Weights, cross_entropy};
-use crate::steps::{Cut, GradientSum};
+use crate::supervised::{Cut, GradientSum};
 use crate::{Decode, TrainError, diversity_measure};
 
 /// The section `[combined]`: what is minimised is `α · cross-entropy + β · L_GRPO − λ · D`.

@@ -8,6 +8,7 @@ use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
+use crate::guard_config::Guarded;
 use crate::{
     AboveTolerance, AdvantageSettings, CombinedConfig, DiversityBonusConfig, EvalConfig,
     GuardAction, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings, SamplerCheck,
@@ -230,7 +231,7 @@ impl GrpoConfig {
         self.diversity_bonus.iter().try_for_each(DiversityBonusConfig::check)?;
         self.reference.check()?;
         for (place, guard) in self.guards.iter().flatten().enumerate() {
-            guard.check(place, kl_coef)?;
+            guard.check(place, &Guarded::Grpo { kl_coef })?;
         }
         self.sampler_check.check()?;
         self.eval.check()?;

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_data::EpochOrder;
 use grpo_kernels::awake;
 use grpo_model::{Dropout, EngagementHead};
 use grpo_rewards::{EngagementGate, EngagementMeasures, EngagementObjective};
@@ -24,8 +23,11 @@ use self::preferences::{Preference, bradley_terry, bradley_terry_loss};
 use self::target::Targets;
 use crate::error::{finite_loss, in_range};
 use crate::measures::{mean, pearson, spearman};
-use crate::steps::{GradientSum, Lesson, StepGradients, train_in_steps};
-use crate::{OptimizerConfig, StepsConfig, StepsObserver, TrainError, TransferConfig};
+use crate::supervised::{
+    EarlyStopping, GradientSum, Objective, ScheduleUnit, StepGradients, SupervisedPlan,
+    SupervisedTrainer,
+};
+use crate::{EpochBatches, OptimizerConfig, TrainError, TransferConfig, WarmupCosine};
 
 pub use self::examples::{EngagementData, EngagementReply};
 pub use self::target::engagement_score;
@@ -54,8 +56,35 @@ pub struct EngagementTraining {
     /// Probability of dropping a number behind each hidden layer.
     #[serde(default = "default_dropout")]
     pub dropout: f32,
+    /// See [`EarlyStopping::patience`].
+    #[serde(default)]
+    pub patience: u32,
+    /// See [`EarlyStopping::min_gain`].
+    #[serde(default)]
+    pub min_gain: f64,
     /// AdamW; the learning rate stays what it is.
     pub optimizer: OptimizerConfig,
+}
+
+impl EngagementTraining {
+    fn early_stopping(&self) -> EarlyStopping {
+        EarlyStopping { patience: self.patience, min_gain: self.min_gain }
+    }
+
+    fn plan(&self, steps_per_epoch: u64, seed: u64) -> SupervisedPlan {
+        let steps = u64::from(self.epochs) * steps_per_epoch;
+        SupervisedPlan {
+            seed,
+            steps,
+            eval_every: steps_per_epoch,
+            dropout: self.dropout,
+            optimizer: self.optimizer,
+            schedule: WarmupCosine { warmup: 0.0, total: steps as f64, floor: 1.0 },
+            schedule_unit: ScheduleUnit::Steps,
+            early_stopping: self.early_stopping(),
+            transfer: TransferConfig::default(),
+        }
+    }
 }
 
 fn default_epochs() -> u32 {
@@ -85,6 +114,7 @@ impl EngagementConfig {
         in_range("training.epochs", f64::from(training.epochs), 1.0..=1e5)?;
         in_range("training.batch_size", training.batch_size as f64, 1.0..=1e6)?;
         in_range("training.dropout", f64::from(training.dropout), 0.0..=0.9)?;
+        training.early_stopping().check("training")?;
         training.optimizer.check("training.optimizer")?;
         for (key, wanted, least) in [
             ("gate.min_pearson", self.gate.min_pearson, -1.0),
@@ -96,45 +126,43 @@ impl EngagementConfig {
         }
         Ok(())
     }
-
-    /// Steps of an epoch of so many items, and of the whole training.
-    fn steps(&self, items: usize) -> StepsConfig {
-        let EngagementTraining { epochs, batch_size, dropout, optimizer } = self.training;
-        let of_epoch = items.div_ceil(batch_size) as u64;
-        StepsConfig {
-            steps: u64::from(epochs) * of_epoch,
-            batch_size,
-            micro_batch_tokens: None,
-            warmup_steps: 0,
-            learning_rate_floor: 1.0,
-            dropout,
-            eval_every: of_epoch,
-            optimizer,
-        }
-    }
 }
 
-/// Trains `head`, and gives it as it is after the last step. The observer is told which of its states had the lowest
-/// validation loss.
-///
-/// # Errors
-/// Settings that are no such training; a tweet on two sides, or too few replies on one; a loss or gradient that is not finite;
-/// whatever the observer says.
-///
-/// # Panics
-/// Where the head reads another number of features than the replies have.
-pub fn train_engagement(
-    head: EngagementHead,
-    data: &EngagementData,
-    config: &EngagementConfig,
-    seed: u64,
-    observer: &mut dyn StepsObserver<EngagementHead, EngagementMeasures>,
-) -> Result<EngagementHead, TrainError> {
-    config.check()?;
-    data.check(&config.objective)?;
-    let lesson = EngagementLesson::new(data, config, seed)?;
-    let steps = config.steps(lesson.items());
-    train_in_steps(head, &lesson, &steps, &TransferConfig::default(), seed, observer)
+/// What past replies tell of how well a reply is received.
+pub struct EngagementHeadObjective<'a> {
+    train: Side<'a>,
+    validation: Side<'a>,
+    /// Of replies, or of pairs of replies.
+    batches: EpochBatches,
+    objective: &'a EngagementObjective,
+}
+
+impl<'a> EngagementHeadObjective<'a> {
+    /// Returns a training run of `head`, which reads as many features as the replies have.
+    ///
+    /// # Errors
+    /// Settings that are out of range; a tweet on two sides, or too few replies on one.
+    pub fn trainer(
+        head: EngagementHead,
+        data: &'a EngagementData,
+        config: &'a EngagementConfig,
+        seed: u64,
+    ) -> Result<SupervisedTrainer<Self>, TrainError> {
+        config.check()?;
+        let (objective, training) = (&config.objective, &config.training);
+        data.check(objective)?;
+        let targets = Targets::new(objective, data.train.iter().map(|reply| reply.score));
+        let side = |replies: &'a [EngagementReply]| Side::new(replies, &targets, objective);
+        let (train, validation) = (side(&data.train), side(&data.validation));
+        let items = match objective {
+            EngagementObjective::Pairwise { .. } => train.pairs.len(),
+            EngagementObjective::Log { .. } | EngagementObjective::Rank => train.replies.len(),
+        };
+        let batches = EpochBatches::new(items, training.batch_size, seed);
+        let plan = training.plan(batches.steps_per_epoch(), seed);
+        let objective = Self { train, validation, batches, objective };
+        Ok(SupervisedTrainer::new(head, objective, plan))
+    }
 }
 
 /// What `head` says of the test tweets, which had no part in its training nor in which of its states was kept.
@@ -186,54 +214,47 @@ fn measures_of(
     })
 }
 
-struct EngagementLesson<'a> {
-    train: Side<'a>,
-    validation: Side<'a>,
-    /// Which reply or pair each place of each step is, epoch after epoch.
-    order: Vec<Vec<usize>>,
-    objective: &'a EngagementObjective,
-}
-
-impl<'a> EngagementLesson<'a> {
-    fn new(
-        data: &'a EngagementData,
-        config: &'a EngagementConfig,
-        seed: u64,
-    ) -> Result<Self, TrainError> {
-        let objective = &config.objective;
-        let targets = Targets::new(objective, data.train.iter().map(|reply| reply.score));
-        let side = |replies: &'a [EngagementReply]| Side::new(replies, &targets, objective);
-        let (train, validation) = (side(&data.train), side(&data.validation));
-        let mut lesson = Self { train, validation, order: Vec::new(), objective };
-        let items = lesson.items();
-        let mut order = EpochOrder::new(seed, items);
-        for _ in 0..config.training.epochs {
-            let epoch: Vec<usize> = (0..items).map(|_| order.next_item()).collect();
-            lesson.order.extend(epoch.chunks(config.training.batch_size).map(<[usize]>::to_vec));
-        }
-        Ok(lesson)
-    }
-
-    fn is_pairwise(&self) -> bool {
-        matches!(self.objective, EngagementObjective::Pairwise { .. })
-    }
-
-    /// What an epoch goes through: replies, or pairs of them.
-    fn items(&self) -> usize {
-        if self.is_pairwise() { self.train.pairs.len() } else { self.train.replies.len() }
-    }
-}
-
-impl Lesson<EngagementHead> for EngagementLesson<'_> {
+impl Objective for EngagementHeadObjective<'_> {
+    type Model = EngagementHead;
     type Measures = EngagementMeasures;
+    type Progress = ();
+
+    fn metric_names(&self) -> &'static [&'static str] {
+        &["epoch", "eval_loss", "pearson", "pearson_score", "spearman", "pair_accuracy"]
+    }
 
     fn gradients(
         &self,
         head: &EngagementHead,
         step: u64,
         dropout: &mut Dropout,
+        _: &mut (),
     ) -> Result<StepGradients, TrainError> {
-        let batch = &self.order[step as usize];
+        awake(|| self.step(head, step, dropout))
+    }
+
+    fn validate(
+        &self,
+        head: &EngagementHead,
+        _: u64,
+        _: &mut (),
+    ) -> Result<EngagementMeasures, TrainError> {
+        awake(|| measures_of(&head.valid(), &self.validation, self.objective))
+    }
+
+    fn selection_loss(&self, measures: &EngagementMeasures) -> f64 {
+        measures.eval_loss
+    }
+}
+
+impl EngagementHeadObjective<'_> {
+    fn step(
+        &self,
+        head: &EngagementHead,
+        step: u64,
+        dropout: &mut Dropout,
+    ) -> Result<StepGradients, TrainError> {
+        let batch = self.batches.batch(step);
         let loss = match self.objective {
             EngagementObjective::Pairwise { .. } => {
                 let pairs: Vec<&Preference> =
@@ -247,7 +268,7 @@ impl Lesson<EngagementHead> for EngagementLesson<'_> {
                 bradley_terry(logits, &pairs)
             }
             EngagementObjective::Log { .. } | EngagementObjective::Rank => {
-                let outputs = head.forward(self.features(head, batch), dropout);
+                let outputs = head.forward(self.features(head, &batch), dropout);
                 let targets: Vec<f32> =
                     batch.iter().map(|&place| self.train.targets[place] as f32).collect();
                 let targets = TensorData::new(targets, [batch.len()]);
@@ -257,24 +278,11 @@ impl Lesson<EngagementHead> for EngagementLesson<'_> {
         let value = finite_loss(loss.clone())?;
         let mut sum = GradientSum::default();
         sum.add(head, GradientsParams::from_grads(loss.backward(), head));
-        let of_epoch = self.items().div_ceil(self.order[0].len());
-        let epoch = (step + 1) as f64 / of_epoch as f64;
+        let parts = BTreeMap::from([("epoch", self.batches.epochs(step + 1))]);
         // The head reads vectors, and no token.
-        let (gradients, parts) = (sum.finish(), BTreeMap::from([("epoch", epoch)]));
-        Ok(StepGradients { loss: value, gradients, tokens: 0, parts })
+        Ok(StepGradients { loss: value, gradients: sum.finish(), tokens: 0, parts })
     }
 
-    fn validate(&self, head: &EngagementHead) -> Result<(f64, EngagementMeasures), TrainError> {
-        let measures = measures_of(head, &self.validation, self.objective)?;
-        Ok((measures.eval_loss, measures))
-    }
-
-    fn is_of_trunk(&self, _path: &str) -> bool {
-        false
-    }
-}
-
-impl EngagementLesson<'_> {
     /// `[replies, features]`
     fn features(&self, head: &EngagementHead, replies: &[usize]) -> Tensor<2> {
         let rows = replies.iter().map(|&place| self.train.replies[place].features.as_slice());

@@ -142,9 +142,12 @@ pub enum TrainError {
     PatienceWithoutEvaluations,
     /// A gain that nothing waits for.
     #[error(
-        "pretrain.min_gain is what pretrain.patience waits for, and patience = 0 waits for nothing; set pretrain.patience, or leave min_gain out"
+        "{section}.min_gain is what {section}.patience waits for, and patience = 0 waits for nothing; set {section}.patience, or leave min_gain out"
     )]
-    GainWithoutPatience,
+    GainWithoutPatience {
+        /// Where in the configuration.
+        section: String,
+    },
     /// A section that limits nothing.
     #[error(
         "pretrain.limits has no limit; set max_gap, min_valid_loss or max_valid_loss, or leave the section out"
@@ -362,7 +365,10 @@ fn what_to_do(sampler: f64, trainer: f64) -> &'static str {
 }
 
 /// Checks one number of a configuration.
-pub(crate) fn in_range(
+///
+/// # Errors
+/// It is outside of `range`; the error names `key`.
+pub fn in_range(
     key: &str,
     value: f64,
     range: RangeInclusive<f64>,
@@ -376,12 +382,18 @@ pub(crate) fn in_range(
     Err(TrainError::Range { key: key.to_owned(), value, expected })
 }
 
-/// The value of a loss, `[1]`, as long as it is one.
-pub(crate) fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
+/// Returns the value of a loss, `[1]`.
+///
+/// # Errors
+/// It is not finite.
+pub fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
     finite(f64::from(loss.into_scalar::<f32>()))
 }
 
-/// A loss, unless it is not finite.
+/// Returns the value of a loss.
+///
+/// # Errors
+/// It is not finite.
 pub(crate) fn finite(value: f64) -> Result<f64, TrainError> {
     if value.is_finite() { Ok(value) } else { Err(TrainError::Diverged { what: "loss", value }) }
 }

@@ -8,7 +8,7 @@ use grpo_text::Diversity;
 use crate::TrainError;
 use crate::collate::micro_batches;
 use crate::error::finite_loss;
-use crate::steps::{Cut, GradientSum};
+use crate::supervised::{Cut, GradientSum};
 
 /// What each completion adds to the diversity of its group.
 #[derive(Clone, Debug, PartialEq)]

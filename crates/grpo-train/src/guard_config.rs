@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
 use crate::guards::Action;
-use crate::metric_names::{is_known, is_of_machine, nearest_known};
+use crate::metric_names::{is_known, is_of_machine, nearest, nearest_known};
 
 /// What `watch` is for any metric that is not finite.
 pub(crate) const NOT_FINITE: &str = "not_finite";
@@ -53,12 +53,29 @@ pub enum GuardAction {
     RollBack,
 }
 
+/// The run that a guard is for.
+pub(crate) enum Guarded<'a> {
+    Grpo { kl_coef: f64 },
+    Supervised { metrics: &'a [&'static str] },
+}
+
+impl Guarded<'_> {
+    /// Returns the metric that is most like `watch`, if the run has none of that name.
+    fn misspelled(&self, watch: &str) -> Option<&'static str> {
+        match self {
+            Self::Grpo { .. } => (!is_known(watch)).then(|| nearest_known(watch)),
+            Self::Supervised { metrics } if metrics.contains(&watch) => None,
+            Self::Supervised { metrics } => nearest(watch, metrics.iter().copied()),
+        }
+    }
+}
+
 /// Most factors: beyond it a slip of the keyboard.
 const MOST_FACTOR: f64 = 1e6;
 
 impl GuardConfig {
-    /// Checks `self`, the `guard`th of a run from 0, whose KL coefficient is `kl_coef`.
-    pub(crate) fn check(&self, guard: usize, kl_coef: f64) -> Result<(), TrainError> {
+    /// Checks `self`, the `guard`th of a run from 0.
+    pub(crate) fn check(&self, guard: usize, run: &Guarded<'_>) -> Result<(), TrainError> {
         let refuse =
             |key: &'static str, fault: String| Err(TrainError::Guard { guard, key, fault });
         let watch = &self.watch;
@@ -69,8 +86,7 @@ impl GuardConfig {
             );
             return refuse("watch", fault);
         }
-        if !is_not_finite && !is_known(watch) {
-            let near = nearest_known(watch);
+        if let (false, Some(near)) = (is_not_finite, run.misspelled(watch)) {
             let fault = format!(
                 "watch = \"{watch}\" is no metric that a guard can watch; did you mean '{near}'? `not_finite` watches all of them for NaN and infinity"
             );
@@ -106,12 +122,20 @@ impl GuardConfig {
                 return refuse(key, format!("{key} = 0 is out of range; expected 1 or more"));
             }
         }
-        self.check_factors(guard, kl_coef)
+        self.check_factors(guard, run)
     }
 
-    fn check_factors(&self, guard: usize, kl_coef: f64) -> Result<(), TrainError> {
+    fn check_factors(&self, guard: usize, run: &Guarded<'_>) -> Result<(), TrainError> {
         let refuse =
             |key: &'static str, fault: String| Err(TrainError::Guard { guard, key, fault });
+        let kl_coef = match *run {
+            Guarded::Grpo { kl_coef } => kl_coef,
+            Guarded::Supervised { .. } if self.action == GuardAction::RollBack => {
+                let fault = "action = \"roll_back\" is for `grpo train`; a supervised run can \"warn\" or \"stop\"";
+                return refuse("action", fault.to_owned());
+            }
+            Guarded::Supervised { .. } => 0.0,
+        };
         let ranges = [
             ("learning_rate_factor", self.learning_rate_factor, 1.0 / MOST_FACTOR, 1.0),
             ("kl_coef_factor", self.kl_coef_factor, 1.0, MOST_FACTOR),

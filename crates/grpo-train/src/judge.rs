@@ -17,8 +17,10 @@ use self::examples::{JudgeExamples, Judged};
 use self::validation::{Round, ValidationTexts};
 use crate::error::{finite_loss, in_range};
 use crate::measures;
-use crate::steps::{GradientSum, Lesson, StepGradients, by_tokens, train_in_steps};
-use crate::{StepsConfig, StepsObserver, TrainError, TransferConfig};
+use crate::supervised::{
+    GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens,
+};
+use crate::{StepsConfig, TrainError, TransferConfig};
 
 pub use self::examples::{FillSettings, JudgeData};
 pub use self::scaling::{CorrelationScaling, JudgeScaling, VarianceScaling};
@@ -68,32 +70,41 @@ impl JudgeConfig {
     }
 }
 
-/// Trains `judge`, and gives it as it is after the last step.
-///
-/// # Errors
-/// Settings that are no such training; a loss or gradient that is not finite; whatever the observer says.
-///
-/// # Panics
-/// Where the judge has another vocabulary than the infiller.
-pub fn train_judge(
-    judge: SequenceScorer,
-    data: &JudgeData,
-    config: &JudgeConfig,
-    seed: u64,
-    observer: &mut dyn StepsObserver<SequenceScorer, JudgeMeasures>,
-) -> Result<SequenceScorer, TrainError> {
-    config.check()?;
-    let vocabulary = data.passages.characters().len();
-    assert_eq!(judge.model().vocabulary_size(), vocabulary, "the judge's vocabulary");
-    assert_eq!(data.infiller.vocabulary_size(), vocabulary, "the infiller's vocabulary");
-    let examples = JudgeExamples::new(data, config, seed)?;
-    let validation = ValidationTexts::new(&examples, &config.validation, seed, Round::Looks)?;
-    let lesson =
-        JudgeLesson { cls: data.passages.characters().cls_id(), examples, validation, config };
-    train_in_steps(judge, &lesson, &config.steps, &config.transfer, seed, observer)
+/// How much of a text an infiller has replaced.
+pub struct JudgeObjective<'a> {
+    cls: u32,
+    examples: JudgeExamples<'a>,
+    validation: ValidationTexts,
+    config: &'a JudgeConfig,
 }
 
-/// What `judge` says of held-out texts that no look of [`train_judge`] with this seed was at: the best of many looks is
+impl<'a> JudgeObjective<'a> {
+    /// Returns a training run of `judge`.
+    ///
+    /// # Errors
+    /// Settings that are out of range, or a way to fill blanks that the vocabulary has not.
+    ///
+    /// # Panics
+    /// The judge has another vocabulary than the infiller.
+    pub fn trainer(
+        judge: SequenceScorer,
+        data: &'a JudgeData,
+        config: &'a JudgeConfig,
+        seed: u64,
+    ) -> Result<SupervisedTrainer<Self>, TrainError> {
+        config.check()?;
+        let vocabulary = data.passages.characters().len();
+        assert_eq!(judge.model().vocabulary_size(), vocabulary, "the judge's vocabulary");
+        assert_eq!(data.infiller.vocabulary_size(), vocabulary, "the infiller's vocabulary");
+        let examples = JudgeExamples::new(data, config, seed)?;
+        let validation = ValidationTexts::new(&examples, &config.validation, seed, Round::Looks)?;
+        let cls = data.passages.characters().cls_id();
+        let plan = config.steps.plan(&config.transfer, seed);
+        Ok(SupervisedTrainer::new(judge, Self { cls, examples, validation, config }, plan))
+    }
+}
+
+/// What `judge` says of held-out texts that no validation of a [`JudgeObjective`] with this seed was on: the best of many is
 /// better there than it is, and a judge that was chosen among those that pass may have passed by luck.
 ///
 /// # Errors
@@ -136,18 +147,58 @@ fn measures_of(
     Ok(measures)
 }
 
-struct JudgeLesson<'a> {
-    cls: u32,
-    examples: JudgeExamples<'a>,
-    validation: ValidationTexts,
-    config: &'a JudgeConfig,
+impl Objective for JudgeObjective<'_> {
+    type Model = SequenceScorer;
+    type Measures = JudgeMeasures;
+    type Progress = ();
+
+    fn metric_names(&self) -> &'static [&'static str] {
+        &[
+            "mean_squared_error",
+            "loss_factor",
+            "output_mean",
+            "target_mean",
+            "eval_loss",
+            "zero_mean",
+            "zero_p90",
+            "pearson",
+            "spearman",
+        ]
+    }
+
+    fn gradients(
+        &self,
+        judge: &SequenceScorer,
+        step: u64,
+        dropout: &mut Dropout,
+        _: &mut (),
+    ) -> Result<StepGradients, TrainError> {
+        awake(|| self.step(judge, step, dropout))
+    }
+
+    fn validate(
+        &self,
+        judge: &SequenceScorer,
+        _: u64,
+        _: &mut (),
+    ) -> Result<JudgeMeasures, TrainError> {
+        awake(|| measures_of(&judge.valid(), &self.validation, &self.config.steps, self.cls))
+    }
+
+    /// Any judge that passes is better than one that does not: errors are of numbers in 0..1, so below 1.
+    fn selection_loss(&self, measures: &JudgeMeasures) -> f64 {
+        let penalty = if self.config.gate.passes(measures) { 0.0 } else { 1.0 };
+        measures.eval_loss + penalty
+    }
+
+    fn is_of_trunk(&self, path: &str) -> bool {
+        !path.contains("score_head.")
+    }
 }
 
-impl Lesson<SequenceScorer> for JudgeLesson<'_> {
-    type Measures = JudgeMeasures;
-
+impl JudgeObjective<'_> {
     /// Mean squared error of the outputs against the targets, multiplied by the factors of the whole batch.
-    fn gradients(
+    fn step(
         &self,
         judge: &SequenceScorer,
         step: u64,
@@ -182,17 +233,6 @@ impl Lesson<SequenceScorer> for JudgeLesson<'_> {
         ]);
         let tokens = texts.iter().map(|text| text.ids.len() + 1).sum();
         Ok(StepGradients { loss: factor * mean_squared_error, gradients, tokens, parts })
-    }
-
-    fn validate(&self, judge: &SequenceScorer) -> Result<(f64, JudgeMeasures), TrainError> {
-        let measures = measures_of(judge, &self.validation, &self.config.steps, self.cls)?;
-        // Any judge that passes is better than one that does not: errors are of numbers in 0..1, so below 1.
-        let held_back = if self.config.gate.passes(&measures) { 0.0 } else { 1.0 };
-        Ok((measures.eval_loss + held_back, measures))
-    }
-
-    fn is_of_trunk(&self, path: &str) -> bool {
-        !path.contains("score_head.")
     }
 }
 

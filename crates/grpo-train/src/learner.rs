@@ -22,7 +22,7 @@ use crate::micro_batch_state::{MicroBatchState, UpdateLoss};
 use crate::optimizer::Remembered;
 use crate::reward_functions::RewardFunctions;
 use crate::sampler_check::TRUNCATED;
-use crate::steps::{Cut, GradientSum};
+use crate::supervised::{Cut, GradientSum};
 use crate::token_record::TokenRecord;
 use crate::{Combined, CombinedTerms, GrpoConfig, Optimizer, TrainError};
 

@@ -34,48 +34,52 @@ mod sampler_check;
 mod schedule;
 mod state;
 mod step;
-mod steps;
+mod supervised;
 mod token_record;
 mod train;
 mod transfer;
 
+pub use batches::EpochBatches;
 pub use combined::{Combined, CombinedConfig, CombinedTerms};
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use diversity_bonus::{DiversityBonus, DiversityBonusConfig};
 pub use engagement::{
-    EngagementConfig, EngagementData, EngagementReply, EngagementTraining, engagement_score,
-    measure_engagement, train_engagement,
+    EngagementConfig, EngagementData, EngagementHeadObjective, EngagementReply, EngagementTraining,
+    engagement_score, measure_engagement,
 };
-pub use error::TrainError;
+pub use error::{TrainError, finite_loss, in_range};
 pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations, GroupDiversity};
 pub use grpo_rollout::Decode;
 pub use guard_config::{GuardAction, GuardConfig, default_guards};
 pub use guards::{Action, Guards, GuardsState, Trip};
 pub use judge::{
     CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
-    JudgeReport, JudgeScaling, JudgeValidationConfig, VarianceScaling, corruption_target,
-    measure_judge, train_judge,
+    JudgeObjective, JudgeReport, JudgeScaling, JudgeValidationConfig, VarianceScaling,
+    corruption_target, measure_judge,
 };
 pub use learner::{Learner, Lesson, LessonTimes, Update};
 pub use loss_settings::{AdvantageSettings, LossSettings};
 pub use masked_lm::{
     CriticConfig, CriticScope, DEFAULT_EVAL_BATCHES, EntropyWeighting, JudgeWeighting,
-    MaskRatioWeighting, MaskedData, MaskedLmConfig, MaskedLmMeasures, ModifierConfig,
-    train_masked_lm,
+    MaskRatioWeighting, MaskedData, MaskedLmConfig, MaskedLmMeasures, MaskedLmObjective,
+    ModifierConfig,
 };
 pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
 pub use pretrain::{
-    DiversityConfig, DiversityStep, LimitAction, LossLimits, PretrainConfig, PretrainEnding,
-    PretrainEvaluation, PretrainObserver, PretrainStep, Pretrained, Pretraining, SampleRow,
-    SampledEvalConfig, SampledMeasures, pretrain,
+    DiversityConfig, LimitAction, LossLimits, NextTokenObjective, PretrainConfig, PretrainMeasures,
+    PretrainProgress, SampleRow, SampledEvalConfig, SampledMeasures,
 };
 pub use reference::{ReferenceFrom, ReferenceSettings};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::WarmupCosine;
 pub use state::{SavedState, StateNumbers, TrainerState};
 pub use step::{Grpo, PhaseMemory, PhaseTimes, StepReport};
-pub use steps::{OptimizerStep, StepsConfig, StepsObserver, Validated};
+pub use supervised::{
+    CompletedStep, Cut, EarlyStopping, GradientSum, Objective, Review, ScheduleUnit, StepGradients,
+    StepsConfig, StopCause, SupervisedEnding, SupervisedObserver, SupervisedPlan,
+    SupervisedProgress, SupervisedState, SupervisedStep, SupervisedTrainer, Validation, by_tokens,
+};
 pub use token_record::TokenRecord;
 pub use train::{Actions, Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
 pub use transfer::TransferConfig;

@@ -8,10 +8,11 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
 use grpo_data::{Characters, CounterRng, MaskedStream, MaskedText, Masking, Purpose};
-use grpo_kernels::gather_rows;
+use grpo_kernels::{awake, gather_rows};
 use grpo_logprob::score;
 use grpo_model::{Dropout, LanguageModel, SequenceScorer, Transformer};
 use grpo_sampling::{SamplingDistribution, SamplingSettings};
@@ -20,8 +21,10 @@ use serde::Serialize;
 use self::batch::MaskedBatch;
 use crate::error::{finite_loss, in_range};
 use crate::fill::draw_blanks;
-use crate::steps::{GradientSum, Lesson, StepGradients, by_tokens, train_in_steps};
-use crate::{StepsConfig, StepsObserver, TrainError, TransferConfig};
+use crate::supervised::{
+    GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens,
+};
+use crate::{StepsConfig, TrainError, TransferConfig};
 
 pub use self::critic::{CriticConfig, CriticScope};
 pub use self::modifiers::{EntropyWeighting, JudgeWeighting, MaskRatioWeighting, ModifierConfig};
@@ -125,38 +128,40 @@ pub struct MaskedLmMeasures {
     pub eval_accuracy: Option<f64>,
 }
 
-/// Trains `model`, an infiller, and gives it as it is after the last step. `judge` weighs texts, where
-/// [`ModifierConfig::judge`] asks for that.
-///
-/// # Errors
-/// Settings that are no such training; a loss or gradient that is not finite; whatever the observer says.
-pub fn train_masked_lm(
-    model: Transformer,
-    data: &MaskedData,
-    judge: Option<&SequenceScorer>,
-    config: &MaskedLmConfig,
-    seed: u64,
-    observer: &mut dyn StepsObserver<Transformer, MaskedLmMeasures>,
-) -> Result<Transformer, TrainError> {
-    config.check()?;
-    config.check_with(&model, data, judge)?;
-    let settings = SamplingSettings {
-        forbidden: data.characters.specials().to_vec(),
-        ..SamplingSettings::default()
-    };
-    let distribution = settings.checked(data.characters.len())?;
-    let rng = CounterRng::new(seed, Purpose::Sampling);
-    let lesson = MaskedLm { data, judge, config, distribution, rng };
-    train_in_steps(model, &lesson, &config.steps, &config.transfer, seed, observer)
-}
-
-struct MaskedLm<'a> {
+/// Which characters stand at the masked positions of texts.
+pub struct MaskedLmObjective<'a> {
     data: &'a MaskedData,
     judge: Option<&'a SequenceScorer>,
     config: &'a MaskedLmConfig,
-    /// The model's own, over the characters: what the critic and the judge see was drawn from it.
+    /// The model's own, over the characters: the critic and the judge see what was drawn from it.
     distribution: SamplingDistribution,
     rng: CounterRng,
+}
+
+impl<'a> MaskedLmObjective<'a> {
+    /// Returns a training run of `model`, an infiller. `judge` weighs texts, if [`ModifierConfig::judge`] asks for that.
+    ///
+    /// # Errors
+    /// Settings that are out of range, or that do not fit the model, the data or the judge.
+    pub fn trainer(
+        model: Transformer,
+        data: &'a MaskedData,
+        judge: Option<&'a SequenceScorer>,
+        config: &'a MaskedLmConfig,
+        seed: u64,
+    ) -> Result<SupervisedTrainer<Self>, TrainError> {
+        config.check()?;
+        config.check_with(&model, data, judge)?;
+        let settings = SamplingSettings {
+            forbidden: data.characters.specials().to_vec(),
+            ..SamplingSettings::default()
+        };
+        let distribution = settings.checked(data.characters.len())?;
+        let rng = CounterRng::new(seed, Purpose::Sampling);
+        let objective = Self { data, judge, config, distribution, rng };
+        let plan = config.steps.plan(&config.transfer, seed);
+        Ok(SupervisedTrainer::new(model, objective, plan))
+    }
 }
 
 /// What the sums of a whole step are divided by.
@@ -175,10 +180,45 @@ struct Part {
     gradients: GradientsParams,
 }
 
-impl Lesson<Transformer> for MaskedLm<'_> {
+impl Objective for MaskedLmObjective<'_> {
+    type Model = Transformer;
     type Measures = MaskedLmMeasures;
+    type Progress = ();
+
+    fn metric_names(&self) -> &'static [&'static str] {
+        &["cross_entropy", "critic_loss", "eval_loss", "eval_accuracy"]
+    }
 
     fn gradients(
+        &self,
+        model: &Transformer,
+        step: u64,
+        dropout: &mut Dropout,
+        _: &mut (),
+    ) -> Result<StepGradients, TrainError> {
+        awake(|| self.step(model, step, dropout))
+    }
+
+    fn validate(
+        &self,
+        model: &Transformer,
+        _: u64,
+        _: &mut (),
+    ) -> Result<MaskedLmMeasures, TrainError> {
+        awake(|| self.measures(&model.valid()))
+    }
+
+    fn selection_loss(&self, measures: &MaskedLmMeasures) -> f64 {
+        measures.eval_loss
+    }
+
+    fn is_of_trunk(&self, path: &str) -> bool {
+        !path.starts_with("critic.")
+    }
+}
+
+impl MaskedLmObjective<'_> {
+    fn step(
         &self,
         model: &Transformer,
         step: u64,
@@ -211,7 +251,7 @@ impl Lesson<Transformer> for MaskedLm<'_> {
         Ok(StepGradients { loss, gradients: sum.finish(), tokens, parts })
     }
 
-    fn validate(&self, model: &Transformer) -> Result<(f64, MaskedLmMeasures), TrainError> {
+    fn measures(&self, model: &Transformer) -> Result<MaskedLmMeasures, TrainError> {
         let config = &self.config.steps;
         let (mut sum, mut targets, mut right, mut blanks) = (0.0, 0, 0, 0);
         for index in 0..self.config.eval_batches {
@@ -240,15 +280,9 @@ impl Lesson<Transformer> for MaskedLm<'_> {
             return Err(TrainError::Diverged { what: "validation loss", value: loss });
         }
         let accuracy = (blanks > 0).then(|| right as f64 / blanks as f64);
-        Ok((loss, MaskedLmMeasures { eval_loss: loss, eval_accuracy: accuracy }))
+        Ok(MaskedLmMeasures { eval_loss: loss, eval_accuracy: accuracy })
     }
 
-    fn is_of_trunk(&self, path: &str) -> bool {
-        !path.starts_with("critic.")
-    }
-}
-
-impl MaskedLm<'_> {
     /// The loss of some texts of a step, of which `first` stand before them, and its gradients.
     fn part(
         &self,

@@ -41,15 +41,13 @@ impl Metrics {
         self.values.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// These, for tests of what reads metrics.
-    #[cfg(test)]
+    /// Metrics with these names and values.
     pub(crate) fn of_pairs(pairs: &[(&str, f64)]) -> Self {
         let values = pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         Self { values, possible: Vec::new() }
     }
 
-    /// These, of a run whose other steps may have `names` too.
-    #[cfg(test)]
+    /// Declares that other steps of the run can have `names` too.
     pub(crate) fn and_possible(mut self, names: &[&str]) -> Self {
         self.possible = names.iter().map(|name| name.to_string()).collect();
         self

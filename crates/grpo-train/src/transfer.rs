@@ -28,7 +28,10 @@ const UNFREEZE_LEARNING_RATE_FACTOR: f64 = 0.1;
 
 impl TransferConfig {
     /// Checks ranges and combinations once, for a training of so many steps; `section` names the place in the configuration.
-    pub(crate) fn check(&self, section: &str, steps: u64) -> Result<(), TrainError> {
+    ///
+    /// # Errors
+    /// The first key that is out of its range, or that has no effect.
+    pub fn check(&self, section: &str, steps: u64) -> Result<(), TrainError> {
         if let Some(factor) = self.unfreeze_learning_rate_factor {
             in_range(&format!("{section}.unfreeze_learning_rate_factor"), factor, 0.0..=1e3)?;
         }
@@ -44,7 +47,7 @@ impl TransferConfig {
     }
 
     /// Whether the trunk learns nothing in step `step`, from 0.
-    pub(crate) fn is_frozen(&self, step: u64) -> bool {
+    pub fn is_frozen(&self, step: u64) -> bool {
         self.freeze_trunk && self.unfreeze_at_step.is_none_or(|first| step < first)
     }
 }
@@ -57,7 +60,7 @@ pub(crate) struct Trunk {
 
 impl Trunk {
     /// The parameters of `model` whose paths say so.
-    pub(crate) fn of<M: Module>(
+    pub(crate) fn new<M: Module>(
         model: &M,
         config: &TransferConfig,
         is_of_trunk: impl Fn(&str) -> bool,

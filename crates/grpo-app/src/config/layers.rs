@@ -97,8 +97,8 @@ impl Origin {
             TrainError::Samples { section, .. } => {
                 anyhow::anyhow!("{}{error}", self.place(&format!("{section}.max_new_tokens")))
             }
-            TrainError::GainWithoutPatience => {
-                anyhow::anyhow!("{}{error}", self.place("pretrain.min_gain"))
+            TrainError::GainWithoutPatience { section } => {
+                anyhow::anyhow!("{}{error}", self.place(&format!("{section}.min_gain")))
             }
             TrainError::NoLimits => {
                 anyhow::anyhow!("{}{error}", self.place("pretrain.limits"))

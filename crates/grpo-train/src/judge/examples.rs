@@ -10,7 +10,7 @@ use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::fill::{Blank, draw_blanks};
-use crate::steps::by_tokens;
+use crate::supervised::by_tokens;
 use crate::{JudgeConfig, TrainError};
 
 /// What a judge is trained with.

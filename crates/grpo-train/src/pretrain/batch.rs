@@ -7,11 +7,11 @@ use grpo_logprob::{Scores, Targets, score};
 use grpo_model::{Dropout, LanguageModel, TokenBatch};
 
 use crate::error::finite_loss;
-use crate::steps::{Cut, GradientSum, by_tokens};
+use crate::supervised::{Cut, GradientSum, by_tokens};
 use crate::{PretrainConfig, TrainError};
 
-/// What a step's examples have to say to a model.
-pub(crate) struct Taught {
+/// The cross-entropy of a step.
+pub(crate) struct CrossEntropy {
     /// Mean cross-entropy over the targets.
     pub(crate) loss: f64,
     /// Mean entropy of the next token over the targets, where it is part of what is minimised.
@@ -36,7 +36,7 @@ pub(crate) fn cross_entropy<M: LanguageModel>(
     cut: Cut,
     dropout: &mut Dropout,
     gradients: &mut GradientSum,
-) -> Result<Taught, TrainError> {
+) -> Result<CrossEntropy, TrainError> {
     let targets = batch.iter().map(|example| example.targets().len()).sum::<usize>();
     let (mut loss, mut entropy) = (0.0, 0.0);
     for rows in by_tokens(batch, cut.tokens, inputs) {
@@ -57,7 +57,7 @@ pub(crate) fn cross_entropy<M: LanguageModel>(
         }
         gradients.add_of(forward, part, model);
     }
-    Ok(Taught { loss, entropy: weights.entropy.map(|_| entropy) })
+    Ok(CrossEntropy { loss, entropy: weights.entropy.map(|_| entropy) })
 }
 
 /// Mean cross-entropy over the targets of `examples`, without dropout.

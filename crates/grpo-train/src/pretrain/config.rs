@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::diversity_measure;
 use crate::error::in_range;
-use crate::steps::Cut;
+use crate::supervised::{Cut, EarlyStopping};
 use crate::{OptimizerConfig, TrainError};
 
 /// Settings of a pre-training.
@@ -197,6 +197,10 @@ impl PretrainConfig {
         Cut { tokens: self.micro_batch_tokens, checkpointing: self.activation_checkpointing }
     }
 
+    pub(super) fn early_stopping(&self) -> EarlyStopping {
+        EarlyStopping { patience: self.patience, min_gain: self.min_gain }
+    }
+
     /// Checks ranges once; looks at no file.
     ///
     /// # Errors
@@ -209,10 +213,7 @@ impl PretrainConfig {
         in_range("pretrain.warmup_epochs", self.warmup_epochs, 0.0..=f64::from(self.epochs))?;
         in_range("pretrain.learning_rate_floor", self.learning_rate_floor, 0.0..=1.0)?;
         in_range("pretrain.dropout", f64::from(self.dropout), 0.0..=0.9)?;
-        in_range("pretrain.min_gain", self.min_gain, 0.0..=f64::MAX)?;
-        if self.min_gain > 0.0 && self.patience == 0 {
-            return Err(TrainError::GainWithoutPatience);
-        }
+        self.early_stopping().check("pretrain")?;
         self.limits.iter().try_for_each(LossLimits::check)?;
         self.eval.iter().try_for_each(SampledEvalConfig::check)?;
         self.diversity.iter().try_for_each(DiversityConfig::check)?;

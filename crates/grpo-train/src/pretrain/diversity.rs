@@ -1,5 +1,6 @@
 //! Polychromic training: the term of the loss that keeps what a model samples diverse.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use grpo_data::{Codec, Completion, CounterRng, Example, Group, Prompt, Purpose};
@@ -7,32 +8,15 @@ use grpo_kernels::awake;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Rollout, RolloutSettings, StepKey};
 use grpo_text::Diversity;
-use serde::Serialize;
 
-use super::batch::Taught;
+use super::batch::CrossEntropy;
 use super::config::{DiversityConfig, PretrainConfig, sampling};
 use crate::TrainError;
 use crate::diversity_measure;
 use crate::group_diversity::Contributions;
-use crate::steps::{Cut, GradientSum};
+use crate::supervised::{Cut, GradientSum};
 
 const SECTION: &str = "pretrain.diversity";
-
-/// What a step's diversity term was.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct DiversityStep {
-    /// D: the mean diversity of the completions of a prompt, or the mean entropy in nats.
-    pub diversity_score: f64,
-    /// λ.
-    pub diversity_weight: f64,
-    /// Cross-entropy − λ · D.
-    pub combined_loss: f64,
-    /// Seconds of sampling; 0 for the entropy, which needs none.
-    pub generation_time: f64,
-    /// Mean tokens of a sampled completion, its end mark among them; none were sampled for the entropy.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub generation_length: Option<f64>,
-}
 
 /// The term, ready for the steps of one training.
 pub(super) enum DiversityTerm {
@@ -49,41 +33,36 @@ impl DiversityTerm {
         train: &[Example],
         seed: u64,
     ) -> Result<Self, TrainError> {
-        let (measure, embedder, rollout) = match settings {
-            &DiversityConfig::Entropy { weight } => return Ok(Self::Entropy { weight }),
-            DiversityConfig::ScoreFunction {
-                measure,
-                embedder,
-                generations,
-                max_examples,
-                temperature,
-                top_p,
-                max_new_tokens,
-                ..
-            } => {
-                let settings = RolloutSettings {
-                    group_size: *generations,
-                    max_new_tokens: *max_new_tokens,
-                    end_ids: codec.end_ids().to_vec(),
-                    distribution: sampling(*temperature, *top_p)
-                        .checked(model.vocabulary_size())?,
-                    batch_size: generations * max_examples,
-                };
-                let longest = train.iter().map(|example| example.first_target).max().unwrap_or(1);
-                let rollout = Rollout::new(settings, model, longest);
-                let refused = |fault| TrainError::Samples { section: SECTION, fault };
-                (*measure, embedder, rollout.map_err(refused)?)
-            }
-        };
-        let device = model.device().inner();
-        let diversity = diversity_measure::build(SECTION, measure, embedder.as_ref(), &device)?;
-        let DiversityConfig::ScoreFunction { weight, max_examples, every, .. } = *settings else {
-            unreachable!("the entropy has left already")
-        };
-        Ok(Self::ScoreFunction(Box::new(ScoreFunction {
+        let DiversityConfig::ScoreFunction {
             weight,
-            every,
+            measure,
+            embedder,
+            generations,
             max_examples,
+            every,
+            temperature,
+            top_p,
+            max_new_tokens,
+        } = settings
+        else {
+            return Ok(Self::Entropy { weight: settings.weight() });
+        };
+        let rollout = RolloutSettings {
+            group_size: *generations,
+            max_new_tokens: *max_new_tokens,
+            end_ids: codec.end_ids().to_vec(),
+            distribution: sampling(*temperature, *top_p).checked(model.vocabulary_size())?,
+            batch_size: generations * max_examples,
+        };
+        let longest = train.iter().map(|example| example.first_target).max().unwrap_or(1);
+        let rollout = Rollout::new(rollout, model, longest)
+            .map_err(|fault| TrainError::Samples { section: SECTION, fault })?;
+        let device = model.device().inner();
+        let diversity = diversity_measure::build(SECTION, *measure, embedder.as_ref(), &device)?;
+        Ok(Self::ScoreFunction(Box::new(ScoreFunction {
+            weight: *weight,
+            every: *every,
+            max_examples: *max_examples,
             diversity,
             rollout,
             codec: codec.clone(),
@@ -100,39 +79,37 @@ impl DiversityTerm {
         }
     }
 
-    /// Adds the gradient of −λ·D to those of step `step`, from 0. `None` in a step without the term.
+    /// Adds the gradient of −λ·D to those of step `step`, from 0. Returns D and its part in the loss by name, nothing in a step
+    /// without the term.
     pub(super) fn add<M: LanguageModel>(
         &self,
         model: &M,
         batch: &[&Example],
         step: u64,
-        taught: &Taught,
+        cross_entropy: &CrossEntropy,
         gradients: &mut GradientSum,
-    ) -> Result<Option<DiversityStep>, TrainError> {
-        let loss = taught.loss;
-        let told = |score: f64, weight: f64| DiversityStep {
-            diversity_score: score,
-            diversity_weight: weight,
-            combined_loss: loss - weight * score,
-            generation_time: 0.0,
-            generation_length: None,
+    ) -> Result<BTreeMap<&'static str, f64>, TrainError> {
+        let numbers = |score: f64, weight: f64, generation_time: f64| {
+            BTreeMap::from([
+                ("diversity_score", score),
+                ("diversity_weight", weight),
+                ("combined_loss", cross_entropy.loss - weight * score),
+                ("generation_time", generation_time),
+            ])
         };
-        match self {
-            // Its gradient is there already, of the pass of the cross-entropy.
-            Self::Entropy { weight } => Ok(taught.entropy.map(|entropy| told(entropy, *weight))),
-            Self::ScoreFunction(term) if !step.is_multiple_of(term.every) => Ok(None),
-            Self::ScoreFunction(term) => {
+        match (self, cross_entropy.entropy) {
+            // Its gradient is there already, of the pass of the cross-entropy; it takes no sampling.
+            (Self::Entropy { weight }, Some(entropy)) => Ok(numbers(entropy, *weight, 0.0)),
+            (Self::ScoreFunction(term), _) if step.is_multiple_of(term.every) => {
                 let started = Instant::now();
                 let sampled = term.sample(model, batch, step)?;
-                let generation_time = started.elapsed().as_secs_f64();
+                let time = started.elapsed().as_secs_f64();
                 awake(|| term.add_gradients(model, &sampled, gradients))?;
-                let generation_length = Some(sampled.mean_length());
-                Ok(Some(DiversityStep {
-                    generation_time,
-                    generation_length,
-                    ..told(sampled.contributions.score, term.weight)
-                }))
+                let mut numbers = numbers(sampled.contributions.score, term.weight, time);
+                numbers.insert("generation_length", sampled.mean_length());
+                Ok(numbers)
             }
+            _ => Ok(BTreeMap::new()),
         }
     }
 }

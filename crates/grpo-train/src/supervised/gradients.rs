@@ -1,0 +1,92 @@
+//! Gradients of a batch that is computed in micro-batches.
+
+use std::time::{Duration, Instant};
+
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use grpo_core::accumulate;
+use grpo_model::{Forward, LanguageModel};
+
+/// How a batch is cut into micro-batches.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// Tokens of a micro-batch, at most; all where there is no limit.
+    pub tokens: Option<usize>,
+    /// Whether what is in a block of the model is computed once more on the way back.
+    pub checkpointing: bool,
+}
+
+/// The sum of the gradients of micro-batches.
+#[derive(Default)]
+pub struct GradientSum {
+    sum: Option<GradientsParams>,
+    /// Time that [`Self::add_of`] took.
+    backward: Duration,
+}
+
+impl GradientSum {
+    /// Adds the gradients of a micro-batch.
+    pub fn add<M: Module>(&mut self, model: &M, part: GradientsParams) {
+        self.sum = Some(accumulate(model, self.sum.take(), part));
+    }
+
+    /// Adds the gradients of a loss that was made of what `forward` gave.
+    pub fn add_of<M: LanguageModel>(
+        &mut self,
+        forward: Forward<M>,
+        loss: Tensor<1>,
+        model: &M,
+    ) {
+        let started = Instant::now();
+        for part in forward.backward(loss, model) {
+            self.add(model, part);
+        }
+        self.backward += started.elapsed();
+    }
+
+    /// Returns the time that [`Self::add_of`] took so far.
+    pub fn backward(&self) -> Duration {
+        self.backward
+    }
+
+    /// Returns the sum, without any gradient if nothing was added.
+    pub fn finish(self) -> GradientsParams {
+        self.sum.unwrap_or_default()
+    }
+}
+
+/// Cuts a batch into micro-batches of at most `tokens` tokens; an item that has more by itself is alone.
+pub fn by_tokens<T>(
+    batch: &[T],
+    tokens: Option<usize>,
+    length: impl Fn(&T) -> usize,
+) -> Vec<&[T]> {
+    let most = tokens.unwrap_or(usize::MAX);
+    let (mut parts, mut first, mut sum) = (Vec::new(), 0, 0);
+    for (place, item) in batch.iter().enumerate() {
+        let own = length(item);
+        if place > first && sum + own > most {
+            parts.push(&batch[first..place]);
+            (first, sum) = (place, 0);
+        }
+        sum += own;
+    }
+    parts.push(&batch[first..]);
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_at_most_so_many_tokens() {
+        let check = |tokens, expected: &[&[usize]]| {
+            assert_eq!(by_tokens(&[3, 4, 9, 1, 1], tokens, |&length| length), expected);
+        };
+        check(None, &[&[3, 4, 9, 1, 1]]);
+        check(Some(7), &[&[3, 4], &[9], &[1, 1]]);
+        check(Some(1), &[&[3], &[4], &[9], &[1], &[1]]);
+    }
+}

@@ -1,0 +1,366 @@
+//! The driver: steps, validations, and what ends them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use burn::tensor::TensorData;
+use grpo_model::Dropout;
+use serde::{Deserialize, Serialize};
+
+use super::state::{SupervisedProgress, SupervisedState};
+use crate::guard_config::Guarded;
+use crate::optimizer::Remembered;
+use crate::supervised::{Objective, ScheduleUnit, StepGradients, SupervisedPlan};
+use crate::transfer::Trunk;
+use crate::{Action, GuardConfig, Guards, Metrics, Optimizer, TrainError, Trip};
+
+/// One optimizer step, as it is written to `metrics.jsonl`.
+#[derive(Clone, Debug, Serialize)]
+pub struct SupervisedStep {
+    /// Optimizer steps done, this one included.
+    pub train_step: u64,
+    /// What was minimised.
+    pub step_train_loss: f64,
+    /// Norm of all gradients before clipping.
+    pub grad_norm: f64,
+    /// The learning rate of this step.
+    pub learning_rate: f64,
+    /// Tokens so far.
+    pub num_tokens: u64,
+    /// Seconds.
+    pub step_time: f64,
+    /// Further numbers of the objective.
+    #[serde(flatten)]
+    pub parts: BTreeMap<&'static str, f64>,
+}
+
+/// One validation, as it is written to `metrics.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Validation<E> {
+    /// Optimizer steps done.
+    pub train_step: u64,
+    /// What was measured.
+    #[serde(flatten)]
+    pub measures: E,
+    /// Whether it is the best so far.
+    pub best: bool,
+}
+
+/// A step that is done, with the validation behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct CompletedStep<'a, E> {
+    /// The step.
+    pub step: &'a SupervisedStep,
+    /// The validation, if one was due.
+    pub validation: Option<&'a Validation<E>>,
+    /// What the objective finds wrong with the validation.
+    pub warnings: &'a [String],
+    /// The guards that were triggered.
+    pub trips: &'a [Trip],
+    /// Why the run ends here, if it does.
+    pub ending: Option<&'a SupervisedEnding>,
+}
+
+/// The receiver of a run's progress.
+pub trait SupervisedObserver<O: Objective> {
+    /// Called after each step, with the trainer between this step and the next.
+    ///
+    /// # Errors
+    /// Ends the run.
+    fn step(
+        &mut self,
+        done: &CompletedStep<'_, O::Measures>,
+        trainer: &SupervisedTrainer<O>,
+    ) -> Result<(), TrainError>;
+}
+
+/// Why a supervised run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SupervisedEnding {
+    /// All steps are done.
+    Finished,
+    /// The validations do not become better any more.
+    NoGain {
+        /// Optimizer steps done.
+        step: u64,
+        /// Steps that were done at the best validation, and its selection loss.
+        best: (u64, f64),
+    },
+    /// A limit or a guard ended it.
+    Stopped {
+        /// Which of the two.
+        cause: StopCause,
+        /// What was found, in one sentence.
+        message: String,
+    },
+    /// It was asked to end.
+    Interrupted,
+}
+
+/// What can end a run before its last step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopCause {
+    /// A limit of the objective.
+    Limit,
+    /// A guard.
+    Guard,
+}
+
+/// A supervised training run.
+pub struct SupervisedTrainer<O: Objective> {
+    objective: O,
+    plan: SupervisedPlan,
+    /// `None` only while a step changes it.
+    model: Option<O::Model>,
+    optimizer: Optimizer,
+    trunk: Trunk,
+    guards: Guards,
+    interrupt: Arc<AtomicBool>,
+    progress: SupervisedProgress<O::Progress>,
+}
+
+/// What guards can watch of any objective.
+const METRICS: [&str; 4] = ["step_train_loss", "grad_norm", "learning_rate", "num_tokens"];
+
+impl<O: Objective> SupervisedTrainer<O> {
+    /// A run before its first step.
+    pub fn new(model: O::Model, objective: O, plan: SupervisedPlan) -> Self {
+        let (optimizer, trunk) = optimizer(&model, &objective, &plan);
+        let guards = Guards::new(&[]);
+        let progress = SupervisedProgress {
+            steps: 0,
+            num_tokens: 0,
+            validations: Default::default(),
+            guards: guards.state().clone(),
+            stopped: None,
+            objective: O::Progress::default(),
+            optimizer_steps: BTreeMap::new(),
+        };
+        let (model, interrupt) = (Some(model), Arc::default());
+        Self { objective, plan, model, optimizer, trunk, guards, interrupt, progress }
+    }
+
+    /// Watches metrics with `guards`.
+    ///
+    /// # Errors
+    /// A guard on a metric that the run does not have, or that does what a supervised run cannot.
+    pub fn with_guards(mut self, guards: &[GuardConfig]) -> Result<Self, TrainError> {
+        let metrics = self.metric_names();
+        for (place, guard) in guards.iter().enumerate() {
+            guard.check(place, &Guarded::Supervised { metrics: &metrics })?;
+        }
+        self.guards = Guards::new(guards);
+        Ok(self)
+    }
+
+    /// Ends the run between two steps with [`SupervisedEnding::Interrupted`] once `flag` is true.
+    pub fn interrupted_by(&mut self, flag: Arc<AtomicBool>) {
+        self.interrupt = flag;
+    }
+
+    /// The model as it is now.
+    ///
+    /// # Panics
+    /// A step panicked before.
+    pub fn model(&self) -> &O::Model {
+        self.model.as_ref().expect("a model between two steps")
+    }
+
+    /// The model as it is now, without its run.
+    ///
+    /// # Panics
+    /// A step panicked before.
+    pub fn into_model(self) -> O::Model {
+        self.model.expect("a model between two steps")
+    }
+
+    /// Steps that are done.
+    pub fn steps(&self) -> u64 {
+        self.progress.steps
+    }
+
+    /// The settings of the run.
+    pub fn plan(&self) -> &SupervisedPlan {
+        &self.plan
+    }
+
+    /// Steps that were done at the best validation so far, and its selection loss.
+    pub fn best(&self) -> Option<(u64, f64)> {
+        self.progress.validations.best
+    }
+
+    /// What the run is to be resumed with.
+    pub fn state(&self) -> SupervisedState<O::Progress> {
+        let Remembered { steps, means } = self.optimizer.remembered(self.model());
+        let mut progress = self.progress.clone();
+        progress.guards = self.guards.state().clone();
+        progress.optimizer_steps = steps;
+        SupervisedState { progress, moments: means }
+    }
+
+    /// Resumes from a saved state, with `model`, which has the weights of then, and the optimizer's decaying means by
+    /// name.
+    ///
+    /// # Errors
+    /// The state is of another model or of other settings.
+    pub fn restore(
+        &mut self,
+        model: O::Model,
+        progress: SupervisedProgress<O::Progress>,
+        moments: BTreeMap<String, TensorData>,
+    ) -> Result<(), TrainError> {
+        self.guards.restore(progress.guards.clone())?;
+        let (mut optimizer, trunk) = optimizer(&model, &self.objective, &self.plan);
+        let steps = progress.optimizer_steps.clone();
+        let restored = optimizer.restore(&model, Remembered { steps, means: moments });
+        restored.map_err(|fault| TrainError::OtherState { fault })?;
+        (self.optimizer, self.trunk) = (optimizer, trunk);
+        (self.model, self.progress) = (Some(model), progress);
+        Ok(())
+    }
+
+    /// Takes the steps that are left.
+    ///
+    /// # Errors
+    /// A loss or gradient that is not finite; whatever the objective or the observer says.
+    pub fn run(
+        &mut self,
+        observer: &mut dyn SupervisedObserver<O>,
+    ) -> Result<SupervisedEnding, TrainError> {
+        loop {
+            // A run that ended and is resumed has ended.
+            if let Some(ending) = self.ending() {
+                return Ok(ending);
+            }
+            if self.interrupt.load(Ordering::Relaxed) {
+                return Ok(SupervisedEnding::Interrupted);
+            }
+            self.advance(observer)?;
+        }
+    }
+
+    /// Takes one step, with the validation behind it.
+    fn advance(&mut self, observer: &mut dyn SupervisedObserver<O>) -> Result<(), TrainError> {
+        let step = self.take_step()?;
+        let is_due = self.progress.steps.is_multiple_of(self.plan.eval_every);
+        let (mut validation, mut warnings) = (None, Vec::new());
+        if is_due || self.progress.steps == self.plan.steps {
+            let (found, said) = self.validate()?;
+            (validation, warnings) = (Some(found), said);
+        }
+        let trips = self.watch(&step, validation.as_ref())?;
+        let ending = self.ending();
+        let done = CompletedStep {
+            step: &step,
+            validation: validation.as_ref(),
+            warnings: &warnings,
+            trips: &trips,
+            ending: ending.as_ref(),
+        };
+        observer.step(&done, self)
+    }
+
+    /// Computes gradients and follows them. Nothing has changed where that fails.
+    fn take_step(&mut self) -> Result<SupervisedStep, TrainError> {
+        let started = Instant::now();
+        let Self { objective, plan, trunk, progress, .. } = self;
+        let model = self.model.as_ref().expect("a model between two steps");
+        let step = progress.steps;
+        let mut dropout = Dropout::new(plan.seed, step as u32, plan.dropout);
+        let mut carried = progress.objective.clone();
+        let StepGradients { loss, gradients, tokens, parts } =
+            objective.gradients(model, step, &mut dropout, &mut carried)?;
+        let admitted = Optimizer::admit(model, trunk.admit(model, gradients, step))?;
+        let grad_norm = admitted.norm;
+        progress.steps += 1;
+        progress.num_tokens += tokens as u64;
+        progress.objective = carried;
+        let time = match plan.schedule_unit {
+            ScheduleUnit::Steps => progress.steps,
+            ScheduleUnit::Tokens => progress.num_tokens,
+        };
+        let learning_rate = plan.optimizer.learning_rate * plan.schedule.multiplier(time as f64);
+        // Nobody else holds the weights, so that they change in place.
+        let model = self.model.take().expect("a model between two steps");
+        self.model = Some(self.optimizer.apply(model, admitted, learning_rate));
+        Ok(SupervisedStep {
+            train_step: self.progress.steps,
+            step_train_loss: loss,
+            grad_norm,
+            learning_rate,
+            num_tokens: self.progress.num_tokens,
+            step_time: started.elapsed().as_secs_f64(),
+            parts,
+        })
+    }
+
+    /// Measures the model, and returns what the objective finds wrong.
+    fn validate(&mut self) -> Result<(Validation<O::Measures>, Vec<String>), TrainError> {
+        let model = self.model.as_ref().expect("a model between two steps");
+        let Self { objective, plan, progress, .. } = self;
+        let (steps, carried) = (progress.steps, &mut progress.objective);
+        let measures = objective.validate(model, steps, carried)?;
+        let review = objective.review(steps, &measures, carried);
+        let loss = objective.selection_loss(&measures);
+        let best = progress.validations.observe(steps, loss, &plan.early_stopping);
+        progress.stopped = review.stop.map(|message| (StopCause::Limit, message));
+        Ok((Validation { train_step: steps, measures, best }, review.warnings))
+    }
+
+    /// Shows the numbers of a step to the guards.
+    fn watch(
+        &mut self,
+        step: &SupervisedStep,
+        validation: Option<&Validation<O::Measures>>,
+    ) -> Result<Vec<Trip>, TrainError> {
+        let names = self.metric_names();
+        let mut pairs = numbers(step);
+        pairs.extend(validation.iter().flat_map(|validation| numbers(&validation.measures)));
+        let pairs: Vec<(&str, f64)> =
+            pairs.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let metrics = Metrics::of_pairs(&pairs).and_possible(&names);
+        let trips = self.guards.observe(self.progress.steps, &metrics)?;
+        if Action::of(&trips) == Some(Action::Stop) && self.progress.stopped.is_none() {
+            let stops = trips.iter().filter(|trip| trip.action == Action::Stop);
+            let messages: Vec<&str> = stops.map(|trip| trip.message.as_str()).collect();
+            self.progress.stopped = Some((StopCause::Guard, messages.join("; ")));
+        }
+        Ok(trips)
+    }
+
+    fn ending(&self) -> Option<SupervisedEnding> {
+        let SupervisedProgress { steps, validations, stopped, .. } = &self.progress;
+        if let Some((cause, message)) = stopped {
+            return Some(SupervisedEnding::Stopped { cause: *cause, message: message.clone() });
+        }
+        if let Some(best) = validations.exhausted(&self.plan.early_stopping) {
+            return Some(SupervisedEnding::NoGain { step: *steps, best });
+        }
+        (*steps >= self.plan.steps).then_some(SupervisedEnding::Finished)
+    }
+
+    fn metric_names(&self) -> Vec<&'static str> {
+        METRICS.iter().chain(self.objective.metric_names()).copied().collect()
+    }
+}
+
+fn optimizer<O: Objective>(
+    model: &O::Model,
+    objective: &O,
+    plan: &SupervisedPlan,
+) -> (Optimizer, Trunk) {
+    let trunk = Trunk::new(model, &plan.transfer, |path| objective.is_of_trunk(path));
+    let optimizer = Optimizer::new(model, &plan.optimizer);
+    (optimizer.with_factor(trunk.learning_rate_factor()), trunk)
+}
+
+/// The numbers of a record, by name.
+fn numbers(record: &impl Serialize) -> Vec<(String, f64)> {
+    let record = serde_json::to_value(record).expect("a record can be written as JSON");
+    let serde_json::Value::Object(record) = record else { return Vec::new() };
+    let number = |(name, value): (String, serde_json::Value)| Some((name, value.as_f64()?));
+    record.into_iter().filter_map(number).collect()
+}
