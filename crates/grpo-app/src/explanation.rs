@@ -9,8 +9,6 @@ use grpo_run::{CompletionRecord, RecordedOutcome};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::recorded::unfolded;
-
 /// A step, explained.
 #[derive(Debug, Serialize)]
 pub(crate) struct Explanation {
@@ -52,6 +50,9 @@ pub(crate) struct Explained {
     pub(crate) sample: u32,
     pub(crate) text: String,
     pub(crate) reward: Option<f64>,
+    /// What was added to the reward before advantages were computed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bonus: Option<f64>,
     pub(crate) parts: BTreeMap<String, f64>,
     pub(crate) advantage: f64,
     pub(crate) actions: u32,
@@ -289,8 +290,11 @@ const METRICS: [&str; 5] = ["loss", "grad_norm", "learning_rate", "kl", "entropy
 impl Group {
     fn of(records: &[CompletionRecord], wanted: Wanted, piece: Piece<'_>) -> anyhow::Result<Self> {
         let rewards: Vec<f64> = records.iter().filter_map(|record| record.reward).collect();
-        let first = rewards.first().copied();
-        let constant = first.filter(|first| rewards.iter().all(|reward| reward == first));
+        // Advantages are computed from rewards with their bonuses.
+        let with_bonus = |record: &CompletionRecord| Some(record.reward? + record.bonus.unwrap_or(0.0));
+        let mut totals = records.iter().filter_map(with_bonus);
+        let first = totals.next();
+        let constant = first.filter(|first| totals.all(|total| total == *first));
         let reward = first.map(|_| MeanAndStd::of(&rewards));
         let is_wanted = |record: &CompletionRecord| {
             wanted.prompt == Some(record.prompt)
@@ -322,7 +326,7 @@ impl Explained {
     ) -> anyhow::Result<Self> {
         let mut fates = Fates::new();
         for words in &record.fates {
-            let of_token = unfolded(words).map_err(anyhow::Error::msg)?;
+            let of_token = TokenOutcome::split(words).map_err(anyhow::Error::msg)?;
             // One word stands for all updates.
             let often = if of_token.len() == 1 { u64::from(updates) } else { 1 };
             for fate in of_token {
@@ -350,6 +354,7 @@ impl Explained {
             sample: record.sample,
             text: record.text.clone(),
             reward: record.reward,
+            bonus: record.bonus,
             parts: record.parts.clone(),
             advantage: record.advantage,
             actions: record.actions,

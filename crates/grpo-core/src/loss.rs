@@ -30,7 +30,7 @@ pub struct LossOutput {
 /// Where an input that the configuration needs is missing, or the rows are not ascending.
 pub fn grpo_loss(inputs: &LossInputs<'_>, config: &LossConfig, totals: &BatchTotals) -> LossOutput {
     let batch = HostInputs::read(inputs);
-    let high_entropy = config.high_entropy_share.map(|_| totals.high_entropy());
+    let high_entropy = config.high_entropy_share.map(|_| batch.high_entropy(totals));
     let mut terms = LossTerms::default();
     for sequence in batch.sequences() {
         let weight = config.reduction.token_weight(sequence.len(), batch.size(), totals);
@@ -66,15 +66,12 @@ fn on_tape(inputs: &LossInputs<'_>, terms: &LossTerms, bonus: Option<f64>) -> Te
         let count = values.len();
         Tensor::from_data(TensorData::new(values, [count]), (&device, dtype))
     };
-    let loss = constant(vec![terms.loss]);
-    if inputs.rows.is_empty() {
-        return loss;
-    }
     // The difference is 0: it only has a derivative.
     let term = |input: &Tensor<1>, gradient: Vec<f64>| {
         ((input.clone() - input.clone().detach()) * constant(gradient)).sum()
     };
-    let mut loss = loss + term(&inputs.logprobs, terms.tokens().map(|t| t.gradient).collect());
+    let mut loss = constant(vec![terms.loss]);
+    loss = loss + term(&inputs.logprobs, terms.tokens().map(|t| t.gradient).collect());
     if let Some(exact_kl) = &inputs.exact_kl {
         loss = loss + term(exact_kl, terms.tokens().map(|t| t.exact_kl_gradient).collect());
     }

@@ -1,11 +1,11 @@
 //! What a loss is computed from.
 
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 
 use crate::dual::{Dual, Variable};
 use crate::mismatch::tokens_per_quotient;
 use crate::terms::SamplingTerms;
-use crate::{BatchTotals, KlConfig, MismatchCorrection, RatioLevel};
+use crate::{BatchTotals, HighEntropy, KlConfig, MismatchCorrection, RatioLevel};
 
 /// What the loss is computed from: the action tokens of some sequences, packed one sequence behind the other without
 /// padding. `logprobs`, `entropies` and `exact_kl` are differentiated, the others are constants.
@@ -90,6 +90,15 @@ impl<'a> HostInputs<'a> {
     /// Sequences and tokens.
     pub(crate) fn size(&self) -> [usize; 2] {
         [self.inputs.advantages.len(), self.logprobs.len()]
+    }
+
+    /// What the high-entropy mask keeps, with the threshold in the precision of the entropies that it is compared with.
+    pub(crate) fn high_entropy(&self, totals: &BatchTotals) -> HighEntropy {
+        let kept = totals.high_entropy.expect("a high-entropy mask has a threshold");
+        match self.inputs.logprobs.dtype() {
+            DType::F64 => kept,
+            _ => HighEntropy { threshold: f64::from(kept.threshold as f32), ..kept },
+        }
     }
 
     /// The weight of each token's entropy in the bonus, if there is one.

@@ -51,6 +51,24 @@ impl TokenOutcome {
         }
     }
 
+    /// The outcomes of a token in the updates of a step: one word where all are equal, else one per update with `+`
+    /// between them.
+    pub fn join(outcomes: impl IntoIterator<Item = Self>) -> String {
+        let mut names: Vec<&str> = outcomes.into_iter().map(Self::name).collect();
+        if names.windows(2).all(|pair| pair[0] == pair[1]) {
+            names.truncate(1);
+        }
+        names.join("+")
+    }
+
+    /// The outcomes that [`Self::join`] made `words` of; one stands for all updates.
+    ///
+    /// # Errors
+    /// A word that is not an outcome.
+    pub fn split(words: &str) -> Result<Vec<Self>, String> {
+        words.split('+').map(str::parse).collect()
+    }
+
     fn new(token: &TokenTerms, sequence: &SequenceTerms, is_scored: bool) -> Self {
         let is_masked = token.sampling.is_some_and(|sampling| sampling.weight == Some(0.0));
         if !is_scored {

@@ -36,10 +36,6 @@ pub struct BatchTotals {
 }
 
 impl BatchTotals {
-    pub(crate) fn high_entropy(&self) -> HighEntropy {
-        self.high_entropy.expect("a high-entropy mask has a threshold")
-    }
-
     /// Tokens that the entropy bonus is a mean of.
     pub(crate) fn bonus_tokens(&self) -> usize {
         self.high_entropy.map_or(self.tokens, |kept| kept.tokens)

@@ -66,7 +66,7 @@ impl Infilling {
         let samples: Vec<u32> = (0..self.settings.group_size as u32).collect();
         let group = |prompt: &Prompt| {
             let completions = self.fill(policy, prompt, &samples, key)?;
-            Ok(Group { prompt: prompt.clone(), completions })
+            Ok(Group::new(prompt.clone(), completions))
         };
         prompts.par_iter().map(group).collect()
     }

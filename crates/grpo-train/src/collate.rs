@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use burn::tensor::Tensor;
 use grpo_data::Completion;
@@ -12,10 +13,11 @@ use grpo_sampling::TokenSet;
 
 /// Some completions of a step, packed for the model (docs/decisions/0013). An action is predicted by what the model makes of the token in front of it,
 /// or of the blank that it was drawn for.
-pub(crate) struct MicroBatch<'a> {
-    pub(crate) completions: Vec<&'a Completion>,
-    /// Place of each among the completions of the step.
-    pub(crate) places: Vec<usize>,
+pub(crate) struct MicroBatch {
+    /// Which of the step's completions they are.
+    pub(crate) places: Range<usize>,
+    /// What the sampler recorded, `[n]`.
+    pub(crate) sampling_logprobs: Vec<f64>,
     /// The completion that each action belongs to, `[n]`.
     pub(crate) sequences: Vec<usize>,
     /// All but the last token of each completion, or all of a text with blanks; a prompt is there once for its group.
@@ -29,11 +31,11 @@ pub(crate) struct MicroBatch<'a> {
 const SHARED_PROMPT: usize = 4;
 
 /// Cuts the completions of a step where the tokens of a micro-batch would be more than `tokens`.
-pub(crate) fn micro_batches<'a>(
-    completions: &[&'a Completion],
+pub(crate) fn micro_batches(
+    completions: &[&Completion],
     tokens: usize,
     vocabulary: usize,
-) -> Vec<MicroBatch<'a>> {
+) -> Vec<MicroBatch> {
     let mut micro_batches = Vec::new();
     let mut packed = Packed::default();
     let mut first = 0;
@@ -138,23 +140,25 @@ impl<'a> Packed<'a> {
     }
 }
 
-impl<'a> MicroBatch<'a> {
+impl MicroBatch {
     /// Of `completions`, which begin at place `first` of the step.
     fn new(
         first: usize,
-        completions: &[&'a Completion],
-        packed: Packed<'a>,
+        completions: &[&Completion],
+        packed: Packed<'_>,
         vocabulary: usize,
     ) -> Self {
         let each = completions.iter().enumerate();
         let sequences = each.flat_map(|(i, completion)| vec![i; completion.actions()]).collect();
+        let sampling_logprobs =
+            completions.iter().flat_map(|completion| completion.sampling_logprobs());
         Self {
-            places: (first..first + completions.len()).collect(),
+            places: first..first + completions.len(),
+            sampling_logprobs: sampling_logprobs.map(|&logprob| f64::from(logprob)).collect(),
             sequences,
             inputs: packed.inputs,
             rows: packed.rows,
             targets: targets(completions, vocabulary),
-            completions: completions.to_vec(),
         }
     }
 
@@ -203,12 +207,6 @@ impl<'a> MicroBatch<'a> {
         reference: &Frozen<M>,
     ) -> Tensor<1> {
         exact_kl(self.frozen_logits(policy), self.frozen_logits(reference), &self.targets)
-    }
-
-    /// What the sampler recorded, `[n]`.
-    pub(crate) fn sampling_logprobs(&self) -> Vec<f64> {
-        let of = |completion: &&'a Completion| completion.sampling_logprobs();
-        self.completions.iter().flat_map(of).map(|&logprob| f64::from(logprob)).collect()
     }
 
     fn frozen_logits<M: LanguageModel>(&self, model: &Frozen<M>) -> Tensor<2> {
@@ -330,26 +328,23 @@ mod tests {
             let places: Vec<usize> = cut.iter().flat_map(|micro| micro.places.clone()).collect();
             prop_assert_eq!(places, (0..all.len()).collect::<Vec<_>>());
             for micro in &cut {
-                let first = micro.places[0];
-                let next = first + micro.places.len();
-                for (place, completion) in micro.places.iter().zip(&micro.completions) {
-                    prop_assert!(std::ptr::eq(all[*place], *completion));
-                }
+                let (first, next) = (micro.places.start, micro.places.end);
+                let completions = &all[first..next];
                 let tokens = micro.inputs.tokens();
                 prop_assert_eq!(tokens, tokens_of(&all[first..next]));
-                prop_assert!(tokens <= budget || micro.completions.len() == 1);
+                prop_assert!(tokens <= budget || completions.len() == 1);
                 // The next one had no room any more.
                 prop_assert!(next == all.len() || tokens_of(&all[first..=next]) > budget);
                 // Each action is predicted by the token in front of it.
                 let ids = micro.inputs.flat_ids(&Device::flex()).into_data();
                 let ids: Vec<u32> = ids.iter::<i64>().map(|id| id as u32).collect();
                 let read: Vec<u32> = micro.rows.iter().map(|&row| ids[row]).collect();
-                let before = micro.completions.iter().flat_map(|completion| {
+                let before = completions.iter().flat_map(|completion| {
                     let ids = completion.ids();
                     ids[ids.len() - completion.actions() - 1..ids.len() - 1].iter().copied()
                 });
                 prop_assert_eq!(read, before.collect::<Vec<u32>>());
-                for (i, completion) in micro.completions.iter().enumerate() {
+                for (i, completion) in completions.iter().enumerate() {
                     let actions = micro.sequences.iter().filter(|&&sequence| sequence == i);
                     prop_assert_eq!(actions.count(), completion.actions());
                 }

@@ -13,7 +13,7 @@ use crate::error::in_range;
 use crate::group_diversity::Contributions;
 use crate::pretrain::{Weights, cross_entropy};
 use crate::supervised::{Cut, GradientSum};
-use crate::{Decode, TrainError, diversity_measure};
+use crate::{TrainError, diversity_measure};
 
 /// The section `[combined]`: what is minimised is `α · cross-entropy + β · L_GRPO − λ · D`.
 ///
@@ -94,7 +94,6 @@ impl CombinedConfig {
     pub fn build(
         &self,
         examples: Vec<Example>,
-        decode: Decode,
         device: &Device,
     ) -> Result<Combined, TrainError> {
         if examples.is_empty() {
@@ -102,7 +101,7 @@ impl CombinedConfig {
         }
         let diversity =
             diversity_measure::build(SECTION, self.measure, self.embedder.as_ref(), device)?;
-        Ok(Combined { config: self.clone(), examples, diversity, decode })
+        Ok(Combined { config: self.clone(), examples, diversity })
     }
 }
 
@@ -112,7 +111,6 @@ pub struct Combined {
     config: CombinedConfig,
     examples: Vec<Example>,
     diversity: Diversity,
-    decode: Decode,
 }
 
 /// What the terms of a step were.
@@ -164,7 +162,7 @@ impl Combined {
         cut: Cut,
         gradients: &mut GradientSum,
     ) -> Result<f64, TrainError> {
-        let contributions = Contributions::of(groups, &self.diversity, &*self.decode)?;
+        let contributions = Contributions::of(groups, &self.diversity)?;
         let weight = self.config.diversity_weight;
         contributions.add_gradients(policy, groups, weight, cut, gradients)?;
         Ok(contributions.score)

@@ -1,21 +1,21 @@
 //! A micro-batch and the numbers about it that stay as they are during a step.
 
+use std::ops::Range;
+
 use burn::tensor::Tensor;
 use grpo_core::{
     BatchTotals, KlEstimator, LossConfig, LossInputs, LossOutput, LossTerms, grpo_loss, sequence_kl,
 };
-use grpo_data::Completion;
+use grpo_data::{Completion, Sample, TokenTrace};
 use grpo_model::{Forward, Frozen, LanguageModel};
 
 use crate::collate::MicroBatch;
-use crate::token_record::{TokenRecord, token_records};
+use crate::token_trace::token_traces;
 use crate::{SamplerCheck, TrainError};
 
 /// A micro-batch with its constants; log-probabilities are of actions, `[n]`.
-pub(crate) struct MicroBatchState<'a> {
-    micro: MicroBatch<'a>,
-    /// What the sampler recorded.
-    sampling: Vec<f64>,
+pub(crate) struct MicroBatchState {
+    micro: MicroBatch,
     /// `log π_ref`.
     reference: Vec<f64>,
     /// `log π_θ` of the first update, which is `log π_old`.
@@ -37,11 +37,10 @@ pub(crate) struct UpdateLoss<'a> {
     pub(crate) entropy_coef: f64,
 }
 
-impl<'a> MicroBatchState<'a> {
-    pub(crate) fn new<M: LanguageModel>(micro: MicroBatch<'a>, reference: &Frozen<M>) -> Self {
+impl MicroBatchState {
+    pub(crate) fn new<M: LanguageModel>(micro: MicroBatch, reference: &Frozen<M>) -> Self {
         let reference = host(micro.score_frozen(reference).logprobs);
         Self {
-            sampling: micro.sampling_logprobs(),
             micro,
             reference,
             old: None,
@@ -51,9 +50,9 @@ impl<'a> MicroBatchState<'a> {
         }
     }
 
-    /// What is in it.
-    pub(crate) fn completions(&self) -> &[&'a Completion] {
-        &self.micro.completions
+    /// Which of the step's completions are in it.
+    pub(crate) fn places(&self) -> Range<usize> {
+        self.micro.places.clone()
     }
 
     /// See [`MicroBatch::forward`].
@@ -61,10 +60,11 @@ impl<'a> MicroBatchState<'a> {
         self.micro.forward(policy, checkpointing)
     }
 
-    /// Picks those of its completions from the advantages of the step, and whether they have a reward.
-    pub(crate) fn set_advantages(&mut self, of_step: &[f64], is_scored: &[bool]) {
-        self.advantages = self.micro.places.iter().map(|&place| of_step[place]).collect();
-        self.is_scored = self.micro.places.iter().map(|&place| is_scored[place]).collect();
+    /// Takes over the advantages of its samples, and whether they have a reward; `samples` are those of the step.
+    pub(crate) fn set_advantages(&mut self, samples: &[&Sample]) {
+        let own = &samples[self.places()];
+        self.advantages = own.iter().map(|sample| sample.advantage).collect();
+        self.is_scored = own.iter().map(|sample| sample.reward().is_some()).collect();
     }
 
     /// Keeps what an update computed.
@@ -72,43 +72,45 @@ impl<'a> MicroBatchState<'a> {
         self.updates.push(terms);
     }
 
-    /// What was recorded of each completion, in their order; nothing where nothing was.
-    pub(crate) fn token_records(&self) -> Vec<TokenRecord> {
-        token_records(&self.updates, &self.reference, &self.is_scored)
+    /// What was recorded of each completion, of a loss with this weight; nothing where nothing was.
+    pub(crate) fn traces(&self, weight: f64) -> Vec<TokenTrace> {
+        token_traces(&self.updates, &self.reference, &self.is_scored, weight)
     }
 
-    /// See [`SamplerCheck::is_above`]; once there was a first [`Self::loss`].
+    /// See [`SamplerCheck::is_above`]; once there was a first [`Self::loss`]. `completions` are those of the step.
     pub(crate) fn is_above(
         &self,
+        completions: &[&Completion],
         check: &SamplerCheck,
         loss: &LossConfig,
     ) -> Result<bool, TrainError> {
         let trainer = self.old.as_ref().expect("the log-probabilities of the first update");
-        check.is_above(&self.micro.completions, trainer, loss)
+        check.is_above(&completions[self.places()], trainer, loss)
     }
 
-    /// `Σ_t KL` of each completion, with its place in the step. `policy` is the one that sampled; its own
-    /// scores count and not the sampler's, so that it is exactly 0 where the policy is the reference.
+    /// `Σ_t KL` of each completion. `policy` is the one that sampled; its own scores count and not the sampler's, so that
+    /// it is exactly 0 where the policy is the reference.
     pub(crate) fn sequence_kl<M: LanguageModel>(
         &self,
         policy: &M,
         reference: &Frozen<M>,
         estimator: KlEstimator,
-    ) -> Vec<(usize, f64)> {
+    ) -> Vec<f64> {
         let policy = Frozen::snapshot(policy);
         let exact = (estimator == KlEstimator::Exact)
             .then(|| host(self.micro.frozen_kl(&policy, reference)));
         let logprobs = host(self.micro.score_frozen(&policy).logprobs);
-        let mut start = 0;
-        let rows = self.micro.places.iter().zip(&self.micro.completions);
-        rows.map(|(&place, completion)| {
-            let actions = start..start + completion.actions();
-            start = actions.end;
-            let exact = exact.as_ref().map(|exact| &exact[actions.clone()]);
-            let (logprobs, reference) = (&logprobs[actions.clone()], &self.reference[actions]);
-            (place, sequence_kl(estimator, logprobs, reference, exact))
-        })
-        .collect()
+        let mut end = 0;
+        let sequences = self.micro.sequences.chunk_by(|a, b| a == b);
+        sequences
+            .map(|actions| {
+                let actions = end..end + actions.len();
+                end = actions.end;
+                let exact = exact.as_ref().map(|exact| &exact[actions.clone()]);
+                let reference = &self.reference[actions.clone()];
+                sequence_kl(estimator, &logprobs[actions], reference, exact)
+            })
+            .collect()
     }
 
     /// Entropies of the policy at each action, by the same path as those of [`Self::loss`]: the high-entropy
@@ -145,7 +147,7 @@ impl<'a> MicroBatchState<'a> {
             advantages: &self.advantages,
             old_logprobs: self.old.as_deref(),
             ref_logprobs: Some(&self.reference),
-            sampling_logprobs: Some(&self.sampling),
+            sampling_logprobs: Some(&self.micro.sampling_logprobs),
             exact_kl,
             entropies: Some(scores.entropies),
             entropy_coef: loss.entropy_coef,

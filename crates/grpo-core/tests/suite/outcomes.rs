@@ -144,9 +144,19 @@ fn what_was_not_scored_is_said_first() {
 }
 
 #[test]
-fn names_are_read_back() {
+fn words_are_read_back() {
     for outcome in TokenOutcome::ALL {
         assert_eq!(outcome.to_string().parse(), Ok(outcome));
     }
-    assert_eq!("Moved".parse::<TokenOutcome>(), Err("`Moved` is not the outcome of a token".to_owned()));
+    for (outcomes, words) in [
+        (vec![Moved], "moved"),
+        (vec![Clipped, Clipped], "clipped"),
+        (vec![Moved, Clipped, Clipped], "moved+clipped+clipped"),
+    ] {
+        assert_eq!(TokenOutcome::join(outcomes.clone()), words);
+        let found = TokenOutcome::split(words).unwrap();
+        assert!(found == outcomes || found == outcomes[..1]);
+    }
+    let unknown = "`Moved` is not the outcome of a token".to_owned();
+    assert_eq!(TokenOutcome::split("clipped+Moved"), Err(unknown));
 }

@@ -98,7 +98,10 @@ impl Run for Batch {
     ) -> (LossTerms, Outcome) {
         let device = Device::flex().autodiff();
         let leaf = |rows: &Rows| vector(&self.packed(rows), dtype, &device).require_grad();
-        let given = |rows: &Option<Rows>| rows.as_ref().map(|rows| self.packed(rows));
+        let given = |rows: &Option<Rows>| -> Option<Vec<f64>> {
+            let values = vector(&self.packed(rows.as_ref()?), dtype, &device);
+            Some(values.into_data().iter().collect())
+        };
         let (logprobs, entropies) = (leaf(&self.logprobs), leaf(&self.entropies));
         let exact_kl = self.exact_kl.as_ref().map(leaf);
         let [old, reference, sampling] = [&self.old, &self.reference, &self.sampling].map(given);

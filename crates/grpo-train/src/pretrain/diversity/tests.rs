@@ -159,7 +159,7 @@ fn completion(outcome: &Outcome, [temperature, top_p]: [f32; 2], sample: u32) ->
 
 fn group(outcomes: [&Outcome; 3], sampling: [f32; 2]) -> Group {
     let completions = (0..).zip(outcomes).map(|(sample, o)| completion(o, sampling, sample));
-    Group { prompt: Prompt::of_ids(0, PROMPT.to_vec()), completions: completions.collect() }
+    Group::new(Prompt::of_ids(0, PROMPT.to_vec()), completions)
 }
 
 fn texts(outcomes: [&Outcome; 3]) -> [String; 3] {
