@@ -23,7 +23,8 @@ pub use engagement::{
 pub use heuristic::{DEFAULT_GENERIC_WORDS, GenericWords, HeuristicReward, HeuristicWeights};
 pub use infill::{InfillReward, Judge};
 pub use molecule::{LogpWindow, MoleculeReward};
-pub use outcome::{Outcome, PartName, Reward, Sample, Scored};
+pub use grpo_data::{Outcome, PartName, Scored};
+pub use outcome::{Reward, Sample};
 pub use runner::RewardRunner;
 pub use sentence_transformers::{FolderError, SentenceTransformers};
 pub use text::{AnswerReward, PatternReward};
