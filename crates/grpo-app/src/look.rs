@@ -31,16 +31,22 @@ impl Seen {
     pub(crate) fn of(codec: &Codec, evaluated: Option<&Evaluated>) -> Self {
         match (evaluated, codec.vocabulary()) {
             (None, _) => Self::Nothing,
-            (Some(Evaluated { texts, outcomes, .. }), Some(_)) => {
-                Self::Molecules(MoleculeSummary::of(texts, outcomes, None))
+            (Some(evaluated), Some(_)) => {
+                let texts: Vec<String> = evaluated.samples().map(|s| s.text.clone()).collect();
+                Self::Molecules(MoleculeSummary::of(&texts, &outcomes(evaluated), None))
             }
             (Some(evaluated), None) => Self::Completions(Completions {
-                outcomes: evaluated.outcomes.clone(),
-                group_size: evaluated.group_size,
+                outcomes: outcomes(evaluated),
+                group_size: evaluated.groups.first().map_or(0, |group| group.samples.len()),
                 diversity: evaluated.diversity(),
             }),
         }
     }
+}
+
+/// The verdicts on all samples.
+fn outcomes(evaluated: &Evaluated) -> Vec<Outcome> {
+    evaluated.samples().filter_map(|sample| sample.outcome.clone()).collect()
 }
 
 /// The table before/after.
@@ -116,7 +122,7 @@ pub(crate) fn examples(
     (0..shown)
         .flat_map(|number| {
             let place = number * prompts.len() / shown;
-            let completion = |seen: &Evaluated| seen.texts[place * seen.group_size].clone();
+            let completion = |seen: &Evaluated| seen.groups[place].samples[0].text.clone();
             let prompt = &prompts[place];
             let (name, text) = match prompt.fields.get("tweet").and_then(Value::as_str) {
                 Some(tweet) => ("tweet", tweet.to_owned()),

@@ -1,8 +1,4 @@
-//! Rewards: a batch of completions, as text, becomes a batch of [`Outcome`]s.
-//!
-//! A reward may be slow, hang or panic; the training must not. So it runs on a thread of its own under a
-//! time limit ([`RewardRunner`]), and each completion has its own verdict: scored, abstained or failed. A
-//! failure is never a score of 0.
+#![doc = include_str!("../README.md")]
 
 mod composite;
 mod config;
@@ -27,7 +23,8 @@ pub use engagement::{
 pub use heuristic::{DEFAULT_GENERIC_WORDS, GenericWords, HeuristicReward, HeuristicWeights};
 pub use infill::{InfillReward, Judge};
 pub use molecule::{LogpWindow, MoleculeReward};
-pub use outcome::{Outcome, PartName, Reward, Sample, Scored};
+pub use grpo_data::{Outcome, PartName, Scored};
+pub use outcome::{Reward, Sample};
 pub use runner::RewardRunner;
 pub use sentence_transformers::{FolderError, SentenceTransformers};
 pub use text::{AnswerReward, PatternReward};

@@ -193,6 +193,8 @@ fn steps() -> StepsConfig {
         learning_rate_floor: 0.1,
         dropout: 0.0,
         eval_every: 10,
+        patience: 0,
+        min_gain: 0.0,
         optimizer,
     }
 }
@@ -215,8 +217,8 @@ fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
     let judge = config.modifiers.judge.as_ref().map(|_| judge(&data));
     let judge = judge.as_ref();
     config.check_with(&model, &data, judge).unwrap();
-    let lesson = MaskedLm { data: &data, judge, config: &config, distribution, rng };
-    let mut taught = lesson.gradients(&model, 3, &mut Dropout::off()).unwrap();
+    let objective = MaskedLmObjective { data: &data, judge, config: &config, distribution, rng };
+    let mut computed = objective.step(&model, 3, &mut Dropout::off()).unwrap();
 
     let texts = data.train.batch(3, 6).unwrap();
     let batch = MaskedBatch::new(&texts, &data.characters);
@@ -224,7 +226,7 @@ fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
     let here = log_probabilities(&model, &batch, base);
     let hidden = model.hidden(&batch.inputs, None, &mut Dropout::off());
     let hidden = gather_rows(hidden, batch.places(&model.device()));
-    let filled = lesson.filled(&model, &hidden, &texts, &batch, 0, 3).unwrap();
+    let filled = objective.filled(&model, &hidden, &texts, &batch, 0, 3).unwrap();
     let scores: Vec<f64> =
         judge.iter().flat_map(|judge| filled.iter().map(|text| judge.score(text))).collect();
     let weights = plain_weights(&texts, &batch, &here, &scores, &config.modifiers);
@@ -238,11 +240,11 @@ fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
             })
     };
     let expected = plain(&model);
-    assert!((taught.loss - expected).abs() < 1e-5, "{} {expected}", taught.loss);
+    assert!((computed.loss - expected).abs() < 1e-5, "{} {expected}", computed.loss);
 
     let mut compared = 0;
     for parameter in parameters(&model) {
-        let gradient = Gradient::of(&model, parameter.id, &mut taught.gradients);
+        let gradient = Gradient::of(&model, parameter.id, &mut computed.gradients);
         // The element with the largest gradient, and one in the middle.
         let largest =
             (0..gradient.len()).max_by(|&a, &b| gradient[a].abs().total_cmp(&gradient[b].abs()));
