@@ -11,7 +11,7 @@ use grpo_rewards::RewardConfig;
 use grpo_text::DiversityMeasure;
 use grpo_train::{
     Actions, CombinedConfig, Decode, DiversityBonusConfig, Grpo, GrpoConfig, Metrics, Parts,
-    StepReport, TrainError,
+    StepReport,
 };
 
 use crate::support::{SEED, config, model, parameters, take_step, vocabulary};
