@@ -10,7 +10,7 @@ use grpo_model::{Frozen, LanguageModel, Transformer};
 use grpo_text::DiversityMeasure;
 use grpo_train::{
     Actions, CombinedConfig, Decode, DiversityBonusConfig, Grpo, GrpoConfig, Metrics, Parts,
-    StepReport, TrainError,
+    StepReport,
 };
 
 use crate::support::{SEED, config, model, parameters, pattern, take_step, vocabulary};
