@@ -88,6 +88,6 @@ pub fn decoder(codec: &Codec) -> Decode {
 
 /// The completions of groups as text, group by group.
 pub fn texts(codec: &Codec, groups: &[Group]) -> Vec<String> {
-    let completions = groups.iter().flat_map(|group| &group.completions);
+    let completions = groups.iter().flat_map(Group::completions);
     completions.map(|c| codec.decode(&c.text_ids())).collect()
 }

@@ -1,6 +1,4 @@
-//! The program `grpo` without its tasks. It reads arguments and configuration files, chooses a device, and prints;
-//! everything else is in the libraries. `grpo-cli` is its `main`.
-
+#![doc = include_str!("../README.md")]
 #![expect(clippy::print_stderr, reason = "this crate is the one that prints")]
 
 pub mod args;

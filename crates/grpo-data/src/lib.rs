@@ -1,4 +1,4 @@
-//! Plain data of a GRPO run: no tensors, no models, no terminal.
+#![doc = include_str!("../README.md")]
 //!
 //! - [`CounterRng`] gives every random number of the workspace as a function of
 //!   `(seed, purpose, counter)`.
@@ -31,6 +31,7 @@ mod record;
 mod record_files;
 mod replies;
 mod rng;
+mod sample;
 mod special;
 mod tokenizer;
 mod tokenizer_training;
@@ -51,7 +52,7 @@ pub use origin::{Bytes, FileOrigin, open_file, read_text};
 pub use passages::{Half, PassageOptions, PassageReport, PassageUnit, Passages};
 pub use prompts::{CompletionSource, PromptReader, PromptRecord, PromptSource};
 pub use record::{
-    Completion, CompletionParts, Conditions, Finish, Group, Prompt, SampleKey, SampledUnder,
+    Completion, CompletionParts, Conditions, Finish, Prompt, SampleKey, SampledUnder,
 };
 pub use record_files::{ExampleFile, PromptFile, RecordReport};
 pub use replies::{
@@ -62,6 +63,7 @@ pub use replies::{
     clean_reply, quality, read_pairs, split_by_tweet, split_phases,
 };
 pub use rng::{CounterRng, Purpose};
+pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace};
 pub use special::SpecialIds;
 pub use tokenizer::TextTokenizer;
 pub use tokenizer_training::{SMALLEST_VOCABULARY, train_tokenizer};

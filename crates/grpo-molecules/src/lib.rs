@@ -1,4 +1,4 @@
-//! Molecules as a task: files of SMILES, the vocabulary of models that write them, rewards, measures, and subcommands.
+#![doc = include_str!("../README.md")]
 //!
 //! - [`Molecules`] registers all of it with the program.
 //! - [`Vocabulary`] turns SMILES into token ids; [`Corpus`] reads a user's file with it and reports what it left out.

@@ -1,8 +1,4 @@
-//! Rewards: a batch of completions, as text, becomes a batch of [`Outcome`]s.
-//!
-//! A reward may be slow, hang or panic; the training must not. So it runs on a thread of its own under a
-//! time limit ([`RewardRunner`]), and each completion has its own verdict: scored, abstained or failed. A
-//! failure is never a score of 0.
+#![doc = include_str!("../README.md")]
 
 mod composite;
 mod config;
@@ -25,9 +21,10 @@ pub use engagement::{
     EngagementDescription, EngagementError, EngagementGate, EngagementMeasures, EngagementModel,
     EngagementObjective, EngagementReport, LearnedReward, engagement_features,
 };
+pub use grpo_data::{Outcome, PartName, Scored};
 pub use heuristic::{DEFAULT_GENERIC_WORDS, GenericWords, HeuristicReward, HeuristicWeights};
 pub use infill::{InfillReward, Judge};
-pub use outcome::{Outcome, PartName, Reward, Sample, Scored};
+pub use outcome::{Reward, Sample};
 pub use registry::{
     FromRegistry, Restriction, RewardConfig, RewardKind, RewardRegistry, RewardSpec,
     are_mean_weights, of_component,

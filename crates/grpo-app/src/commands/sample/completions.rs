@@ -116,7 +116,7 @@ fn write_lines(
     groups: &[Group],
 ) -> io::Result<()> {
     for (source, group) in sources.iter().zip(groups) {
-        for completion in &group.completions {
+        for completion in group.completions() {
             let ids: Vec<u32> = completion.action_ids().collect();
             let line = Line {
                 prompt: source.as_ref(),
