@@ -1,6 +1,4 @@
-//! The program `grpo` without its tasks. It reads arguments and configuration files, chooses a device, and prints;
-//! everything else is in the libraries. `grpo-cli` is its `main`.
-
+#![doc = include_str!("../README.md")]
 #![expect(clippy::print_stderr, reason = "this crate is the one that prints")]
 
 pub mod args;
@@ -27,7 +25,6 @@ mod session;
 pub mod source;
 pub mod supervised_run;
 pub mod task;
-mod tasks;
 pub mod train_file;
 mod trial_file;
 
@@ -37,7 +34,6 @@ use clap::ArgMatches;
 
 use crate::args::{Asked, AskedCommand, Command};
 pub use crate::task::{Task, Tasks};
-pub use crate::tasks::molecules::Molecules;
 
 /// Runs the command that the arguments of this process name, and returns its exit code. Runs record `revision`, the one that
 /// the program was built from.

@@ -38,17 +38,25 @@ impl Seen {
     pub(crate) fn of(tasks: &Tasks, codec: &Codec, evaluated: Option<&Evaluated>) -> Self {
         let Some(evaluated) = evaluated else { return Self::Nothing };
         match tasks.iter().find_map(|task| task.measures(codec)) {
-            Some(Measures { samples, measure }) => Self::Measured(Measured {
-                samples: format!("{} {samples}", evaluated.texts.len()),
-                rows: measure(&evaluated.texts, &evaluated.outcomes),
-            }),
+            Some(Measures { samples, measure }) => {
+                let texts: Vec<String> = evaluated.samples().map(|s| s.text.clone()).collect();
+                Self::Measured(Measured {
+                    samples: format!("{} {samples}", texts.len()),
+                    rows: measure(&texts, &outcomes(evaluated)),
+                })
+            }
             None => Self::Completions(Completions {
-                outcomes: evaluated.outcomes.clone(),
-                group_size: evaluated.group_size,
+                outcomes: outcomes(evaluated),
+                group_size: evaluated.groups.first().map_or(0, |group| group.samples.len()),
                 diversity: evaluated.diversity(),
             }),
         }
     }
+}
+
+/// The verdicts on all samples.
+fn outcomes(evaluated: &Evaluated) -> Vec<Outcome> {
+    evaluated.samples().filter_map(|sample| sample.outcome.clone()).collect()
 }
 
 /// The table before/after.
@@ -109,7 +117,7 @@ pub(crate) fn examples(
     (0..shown)
         .flat_map(|number| {
             let place = number * prompts.len() / shown;
-            let completion = |seen: &Evaluated| seen.texts[place * seen.group_size].clone();
+            let completion = |seen: &Evaluated| seen.groups[place].samples[0].text.clone();
             let prompt = &prompts[place];
             let of_task = tasks
                 .iter()

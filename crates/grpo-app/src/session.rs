@@ -153,7 +153,7 @@ struct Verifier<'a>(&'a Earlier);
 impl TrainObserver<Policy> for Verifier<'_> {
     fn step(&mut self, done: &StepDone<'_>, _: &Training<Policy>) -> Result<(), TrainError> {
         let step = done.report.step + 1;
-        let verified = self.0.check(done.metrics, &done.report.ledger);
+        let verified = self.0.check(done.metrics, &done.report.observed.ledger);
         match verified.map_err(anyhow::Error::msg).map_err(observer_error)? {
             true => say(format_args!("verified     step {step} is what it was")),
             false => {

@@ -511,7 +511,7 @@ impl TrainFile {
     ) -> anyhow::Result<Option<Combined>> {
         let both = self.combined.as_ref().zip(read);
         let build = |(combined, read): (&CombinedConfig, CombinedExamples)| {
-            combined.build(read.examples, decoder(codec), &device::device())
+            combined.build(read.examples, &device::device())
         };
         Ok(both.map(build).transpose()?)
     }

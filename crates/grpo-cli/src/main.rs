@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use grpo_app::Molecules;
 use grpo_infill::Infill;
+use grpo_molecules::Molecules;
 use grpo_replies::Replies;
 
 #[global_allocator]

@@ -1,9 +1,8 @@
-//! Plain data of a GRPO run: no tensors, no models, no terminal.
+#![doc = include_str!("../README.md")]
 //!
 //! - [`CounterRng`] gives every random number of the workspace as a function of
 //!   `(seed, purpose, counter)`.
-//! - [`MoleculeReader`] streams a user's `.smi` or CSV file, [`Vocabulary`] turns SMILES into token
-//!   ids, [`Corpus`] puts the two together and reports what it left out.
+//! - [`MoleculeReader`] streams a user's `.smi` or CSV file.
 //! - [`EpochOrder`] walks over a corpus in a shuffled order that can be resumed anywhere.
 //! - [`PromptReader`] streams a user's prompts from JSON lines or Parquet; [`ChatTemplate`] makes
 //!   text of conversations, [`TextTokenizer`] ids of text, and [`SpecialIds`] says which of them
@@ -17,7 +16,6 @@ mod characters;
 mod chat;
 mod codec;
 mod config_fault;
-mod corpus;
 mod error;
 mod example;
 mod lot;
@@ -29,36 +27,34 @@ mod prompts;
 mod record;
 mod record_files;
 mod rng;
-mod smiles_tokens;
+mod sample;
 mod special;
 mod split;
 pub mod statistics;
 mod tokenizer;
 mod tokenizer_training;
-mod vocabulary;
 
 pub use caught::caught;
 pub use characters::{BLANK, Characters};
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::{Codec, CodecKind, Codecs, TextCodec};
 pub use config_fault::{ConfigFault, deserialize_settings};
-pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
-pub use error::{DataError, Names, PromptFault, UnknownToken, described};
+pub use error::{DataError, Names, PromptFault, Shortened, described};
 pub use example::{Example, Examples};
+pub use lot::split_draw;
 pub use molecules::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 pub use order::{EpochOrder, OrderPosition};
-pub use origin::read_text_file;
+pub use origin::{Bytes, FileOrigin, open_file, read_text, read_text_file};
 pub use prompts::{
     CompletionSource, LineFault, ObjectReader, ObjectRow, PromptReader, PromptRecord, PromptSource,
 };
 pub use record::{
-    Completion, CompletionParts, Conditions, Finish, Group, Prompt, SampleKey, SampledUnder,
+    Completion, CompletionParts, Conditions, Finish, Prompt, SampleKey, SampledUnder,
 };
 pub use record_files::{ExampleFile, PromptFile, RecordReport};
 pub use rng::{CounterRng, Purpose};
-pub use smiles_tokens::{SmilesTokens, smiles_tokens};
+pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace};
 pub use special::SpecialIds;
 pub use split::{Quartiles, RecordSplit, SplitError, SplitFractions, group_by_keys, split_groups};
 pub use tokenizer::TextTokenizer;
 pub use tokenizer_training::{SMALLEST_VOCABULARY, train_tokenizer};
-pub use vocabulary::{BOUNDARY, Vocabulary};

@@ -1,8 +1,7 @@
-//! Measures of what a policy generates.
+#![doc = include_str!("../README.md")]
 
 mod means;
-mod molecules;
 mod rewards;
 
-pub use molecules::{MoleculeSummary, canonical_forms};
+pub use means::{mean, standard_error};
 pub use rewards::{Change, RewardChange, RewardSummary};

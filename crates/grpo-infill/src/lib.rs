@@ -1,10 +1,4 @@
-//! Infilling as a task: texts with blanks, models over characters that fill them, rewards, and subcommands.
-//!
-//! - [`Infill`] registers all of it with the program.
-//! - [`Passages`] are the stretches of a user's text; [`MaskingPlan`] says what of them is masked, [`MaskedStream`] makes
-//!   batches of it.
-//! - [`MaskedLmObjective`] trains an infiller, [`JudgeObjective`] a judge.
-//! - [`Infilling`] fills all blanks in one pass, which is what GRPO trains; [`Denoising`] fills them again and again.
+#![doc = include_str!("../README.md")]
 
 mod commands;
 mod denoising;

@@ -1,11 +1,4 @@
-//! Tweets and their replies as a task: records, splits, cleaning, what training reads of them, rewards, and subcommands.
-//!
-//! - [`Replies`] registers all of it with the program.
-//! - [`read_pairs`] reads tweets with their replies, and says of every other line why it is not a pair.
-//! - [`split_by_tweet`] and [`split_phases`] keep the replies to a tweet together.
-//! - [`CleaningPlan`] keeps the pairs that are worth training on.
-//! - [`EngagementHeadObjective`] trains what says how well a reply is received.
-//! - [`ReplyTemplate`] puts a tweet to a model; [`ReplyPrompts`] and [`ReplyExamples`] are what a training run reads.
+#![doc = include_str!("../README.md")]
 
 mod cleaning;
 mod commands;

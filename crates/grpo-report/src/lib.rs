@@ -1,4 +1,4 @@
-//! A training run, or several, as one HTML page, and the verdict at its head.
+#![doc = include_str!("../README.md")]
 //!
 //! Everything is read from the folders of the runs, as the training wrote it: nothing is computed again, no model is loaded,
 //! and a run that is still going, or was killed, is shown as far as it got. [`RunData::read`] reads a folder, [`judge`]

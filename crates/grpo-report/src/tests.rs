@@ -59,6 +59,7 @@ fn completion(step: u64, text: &str, reward: f64) -> CompletionRecord {
         sample: 0,
         text: text.to_owned(),
         reward: Some(reward),
+        bonus: None,
         outcome: RecordedOutcome::Scored,
         reason: None,
         parts: BTreeMap::from([("qed".to_owned(), 0.25)]),

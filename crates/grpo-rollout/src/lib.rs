@@ -1,6 +1,4 @@
-//! Rollouts: from prompts to groups of sampled completions.
-//!
-//! [`Rollout`] is an engine. [`Autoregressive`] is the one of causal policies; other engines implement the same trait.
+#![doc = include_str!("../README.md")]
 
 mod autoregressive;
 mod engine;

@@ -142,7 +142,14 @@ pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(),
 /// # Errors
 /// It is not finite.
 pub fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
-    let value = f64::from(loss.into_scalar::<f32>());
+    finite(f64::from(loss.into_scalar::<f32>()))
+}
+
+/// Returns the value of a loss.
+///
+/// # Errors
+/// It is not finite.
+pub(crate) fn finite(value: f64) -> Result<f64, TrainError> {
     if value.is_finite() { Ok(value) } else { Err(TrainError::Diverged { what: "loss", value }) }
 }
 

@@ -1,4 +1,4 @@
-//! Training: supervised stages, and the GRPO loop of collect → score → update.
+#![doc = include_str!("../README.md")]
 //!
 //! Start reading at [`Grpo::step`], which is the algorithm on one page. Nothing here prints, reads arguments
 //! or writes files: progress goes to an observer.
@@ -11,7 +11,6 @@ mod diversity_bonus;
 mod diversity_measure;
 mod error;
 mod evaluation;
-mod frame;
 mod group_diversity;
 mod guard_config;
 mod guards;
@@ -20,8 +19,10 @@ mod ledger;
 mod loss_settings;
 mod metric_names;
 mod metrics;
+mod micro_batch_state;
 mod optimizer;
 mod pretrain;
+mod probe;
 mod reference;
 mod reward_functions;
 mod reward_shares;
@@ -30,7 +31,9 @@ mod schedule;
 mod state;
 mod step;
 mod supervised;
-mod token_record;
+#[cfg(test)]
+mod test_groups;
+mod token_trace;
 mod train;
 mod transfer;
 
@@ -43,7 +46,7 @@ pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations, GroupDivers
 pub use grpo_rollout::{Actions, Decode, NextTokens};
 pub use guard_config::{GuardAction, GuardConfig, default_guards};
 pub use guards::{Action, Guards, GuardsState, Trip};
-pub use learner::{Learner, Lesson, LessonTimes, Update};
+pub use learner::{LearnResult, Learner, SupervisedUpdate, Update};
 pub use loss_settings::{AdvantageSettings, LossSettings};
 pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
@@ -51,16 +54,16 @@ pub use pretrain::{
     DiversityConfig, LimitAction, LossLimits, NextTokenObjective, PretrainConfig, PretrainMeasures,
     PretrainProgress, SampleRow, SampledEvalConfig, SampledMeasures,
 };
+pub use probe::{LearnTimes, Observed, PhaseMemory, PhaseTimes};
 pub use reference::{ReferenceFrom, ReferenceSettings};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::WarmupCosine;
-pub use state::{SavedState, StateNumbers, TrainerState};
-pub use step::{Grpo, PhaseMemory, PhaseTimes, StepReport};
+pub use state::{SavedState, StateNumbers, TrainerState, TrainingProgress};
+pub use step::{Grpo, RewardNames, StepReport};
 pub use supervised::{
     CompletedStep, Cut, EarlyStopping, GradientSum, Objective, Review, ScheduleUnit, StepGradients,
     StepsConfig, StopCause, SupervisedEnding, SupervisedObserver, SupervisedPlan,
     SupervisedProgress, SupervisedState, SupervisedStep, SupervisedTrainer, Validation, by_tokens,
 };
-pub use token_record::TokenRecord;
 pub use train::{Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
 pub use transfer::TransferConfig;

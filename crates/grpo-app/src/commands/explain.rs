@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
-use grpo_core::{KlEstimator, TokenFate};
+use grpo_core::{KlEstimator, TokenOutcome};
 use grpo_data::Codec;
 use grpo_run::RunFolder;
 use serde_json::Value;
@@ -107,7 +107,7 @@ fn legend(explanation: &Explanation) {
         );
         line("of the rewards", "the same without the KL pull");
     }
-    for fate in TokenFate::ALL {
+    for fate in TokenOutcome::ALL {
         let is_there = completions().any(|completion| completion.fates.contains_key(fate.name()));
         if is_there {
             line(fate.name(), meaning_of(fate));
@@ -118,13 +118,16 @@ fn legend(explanation: &Explanation) {
 fn of_completions(completions: &[Explained]) -> Table {
     let parts: BTreeSet<&String> = completions.iter().flat_map(|one| one.parts.keys()).collect();
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let has_bonus = completions.iter().any(|one| one.bonus.is_some());
     let mut header = words(&["sample", "completion", "reward"]);
+    header.extend(has_bonus.then(|| "bonus".to_owned()));
     header.extend(parts.iter().map(|part| (*part).clone()));
     header.extend(words(&["advantage", "tokens", "push", "KL pull", "what became of it"]));
     let right = 2..header.len() - 1;
     let mut table = table(header);
     for one in completions {
         let mut row = vec![one.sample.to_string(), cut(&one.text), optional(one.reward)];
+        row.extend(has_bonus.then(|| optional(one.bonus)));
         row.extend(parts.iter().map(|part| optional(one.parts.get(*part).copied())));
         row.extend([
             format!("{:+.4}", one.advantage),

@@ -1,7 +1,6 @@
 //! One file for each command.
 
 pub(crate) mod audit;
-pub(crate) mod describe;
 pub(crate) mod explain;
 pub(crate) mod init;
 pub(crate) mod logprob;

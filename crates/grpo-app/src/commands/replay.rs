@@ -199,11 +199,10 @@ fn trained(
     let mut num_tokens = 0;
     for step in 0..steps {
         let report = grpo.step(&prompts.of_step(step, file.train.prompts_per_step)?, step)?;
-        let completions = report.groups.iter().flat_map(|group| &group.completions);
-        num_tokens += completions.map(|completion| completion.actions() as u64).sum::<u64>();
+        num_tokens += report.actions() as u64;
         let metrics = Metrics::of(&report, num_tokens);
         recorded
-            .check(&metrics, &report.ledger)
+            .check(&metrics, &report.observed.ledger)
             .map_err(|fault| anyhow::anyhow!("trained again, {fault}"))?;
         progress.step(format!("reward {:.3}", metrics.get("reward").unwrap_or(f64::NAN)));
     }
@@ -226,7 +225,7 @@ fn sample<'a>(
         Some(_) => {
             let mut groups = sampler.sample(policy, prompts, key)?;
             let mut group = groups.swap_remove(arguments.prompt as usize);
-            group.completions.swap_remove(arguments.sample as usize)
+            group.samples.swap_remove(arguments.sample as usize).completion
         }
     };
     Ok((prompt, completion))

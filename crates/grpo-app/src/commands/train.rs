@@ -163,7 +163,7 @@ fn finish(
             examples(&session.tasks, session.codec(), training.evaluated_prompts(), before, after);
         examples.iter().for_each(|line| say(format_args!("{line}")));
     }
-    if let Some((step, reward)) = training.state().numbers.evaluations.best {
+    if let Some((step, reward)) = training.state().numbers.progress.evaluations.best {
         say(format_args!("best         step {step}, mean reward {reward:.4}"));
     }
     say(format_args!("{kind:<12} {}", target.display()));
@@ -251,7 +251,7 @@ impl Observer {
             files: StepFiles::open(folder, done, &mut monitor)?,
             can_roll_back: guards.iter().any(|guard| guard.action == GuardAction::RollBack),
             steps_done: training.steps(),
-            parts: training.grpo().part_names(),
+            parts: training.grpo().reward_names().parts,
             events: folder.events_from(done + 1, training.roll_backs())?,
             monitor,
             folder: folder.clone(),
@@ -338,7 +338,7 @@ impl Observer {
             lines.sync()?;
         }
         checkpoint::write(&self.folder, &self.writer, training)?;
-        let of_best = training.state().numbers.evaluations.best;
+        let of_best = training.state().numbers.progress.evaluations.best;
         let besides: Vec<u64> = of_best.iter().map(|(step, _)| u64::from(*step)).collect();
         self.clock.written(&self.folder, &besides)?;
         self.event(training.steps(), EventKind::Checkpoint { best })
@@ -355,7 +355,7 @@ impl Observer {
 
     /// Where the step was done before, whether it is what it was.
     fn compare(&mut self, done: &StepDone<'_>) {
-        match self.earlier.check(done.metrics, &done.report.ledger) {
+        match self.earlier.check(done.metrics, &done.report.observed.ledger) {
             Ok(_) => {}
             Err(fault) => self.monitor.say(&format!("warning      {fault}")),
         }
@@ -368,7 +368,7 @@ impl TrainObserver<Policy> for Observer {
         self.compare(done);
         let step = report.step + 1;
         // In front of the others: what a step left has its proof.
-        self.files.ledger.append(&report.ledger).map_err(observer_error)?;
+        self.files.ledger.append(&report.observed.ledger).map_err(observer_error)?;
         if is_due(step, self.completions_every) {
             let records = records(report, &self.writer.spec.codec);
             let parts: Vec<&str> = self.parts.iter().map(AsRef::as_ref).collect();
@@ -378,14 +378,16 @@ impl TrainObserver<Policy> for Observer {
         }
         self.files.metrics.append(metrics).map_err(observer_error)?;
         self.files.tensorboard.append(&line(metrics)).map_err(observer_error)?;
-        if report.corrected == Some(true) && !self.was_corrected {
+        if report.learned.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
             self.monitor.say(&format!(
                 "step {step}: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps"
             ));
         }
         self.trips(step, done.trips).map_err(observer_error)?;
-        if let Some(ReferenceChange { mix, weights }) = report.ledger.reference_changed.clone() {
+        if let Some(ReferenceChange { mix, weights }) =
+            report.observed.ledger.reference_changed.clone()
+        {
             self.event(step, EventKind::Reference { mix, weights }).map_err(observer_error)?;
         }
         self.steps_done = step;

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use burn::tensor::Device;
+use grpo_app::Task;
 use grpo_data::{MoleculeReader, ReadOptions};
-use grpo_replies::{PairRecord, read_pairs};
+use grpo_molecules::Molecules;
+use grpo_replies::{PairRecord, Replies, read_pairs};
 use grpo_rewards::{RewardRegistry, RewardRunner, Sample};
 use serde_json::{Value, json};
 
@@ -47,7 +49,7 @@ impl Rewards {
 
     fn new(samples: Vec<Sample>, reward: Value) -> anyhow::Result<Self> {
         anyhow::ensure!(samples.len() >= BATCH, "the bundled file has too few records");
-        let kinds = [grpo_rewards::molecule_kinds(), grpo_replies::reward_kinds()].concat();
+        let kinds = Molecules.rewards().into_iter().chain(Replies.rewards());
         let registry = RewardRegistry::default().with(kinds);
         let reward = registry.parse(serde_json::from_value(reward)?).context("the reward")?;
         let runner = RewardRunner::new(reward.build(&Device::flex())?, Duration::from_secs(600));

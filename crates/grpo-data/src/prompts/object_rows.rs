@@ -4,7 +4,7 @@ use super::json_rows::object;
 use super::{Rows, open_rows};
 use crate::DataError;
 use crate::error::PromptFault;
-use crate::origin::Origin;
+use crate::origin::FileOrigin;
 use serde_json::{Map, Value};
 use std::path::Path;
 
@@ -40,7 +40,7 @@ pub enum LineFault {
 
 /// Reads the objects of a file, from top to bottom. Empty lines are skipped; a line that is not an object is an item too.
 pub struct ObjectReader {
-    origin: Origin,
+    origin: FileOrigin,
     rows: Rows,
 }
 

@@ -2,11 +2,9 @@
 
 mod characters;
 mod chat;
-mod corpus;
 mod molecules;
 mod parquet;
 mod prompts;
 mod record;
 mod special;
 mod tokenizer;
-mod vocabulary;

@@ -148,32 +148,29 @@ fn a_frozen_trunk_stays_until_its_step() {
 #[test]
 fn settings_that_cannot_be_meant_are_refused() {
     let passages = passages(12);
-    let refused = |config: &MaskedLmConfig, critic: bool| {
+    let refuses = |config: &MaskedLmConfig, critic: bool, expected: &str| {
         let model = infiller(&passages, critic);
-        MaskedLmObjective::trainer(model, &data(&passages), None, config, 1).err().unwrap()
+        let data = data(&passages);
+        let refused = MaskedLmObjective::trainer(model, &data, None, config, 1).err().unwrap();
+        assert!(refused.to_string().starts_with(expected), "{refused}");
     };
     let frozen = TransferConfig { freeze_trunk: true, ..TransferConfig::default() };
     let nothing = MaskedLmConfig { transfer: frozen, ..config(5) };
-    let fault = |config: &MaskedLmConfig, critic| match refused(config, critic) {
-        TrainError::Config(fault) => fault.key,
-        other => panic!("{other}"),
-    };
-    assert_eq!(fault(&nothing, false), "transfer.freeze_trunk");
+    refuses(&nothing, false, "transfer.freeze_trunk = true leaves nothing to train: ");
     let late = TransferConfig { unfreeze_at_step: Some(1), ..TransferConfig::default() };
     let late = MaskedLmConfig { transfer: late, ..config(5) };
-    assert_eq!(fault(&late, false), "transfer.unfreeze_at_step");
+    refuses(&late, false, "transfer.unfreeze_at_step has no effect without ");
     let never = TransferConfig { freeze_trunk: true, unfreeze_at_step: Some(5), ..frozen };
     let never = MaskedLmConfig { transfer: never, ..config(5) };
-    assert_eq!(fault(&never, false), "transfer.unfreeze_at_step");
+    refuses(&never, false, "transfer.unfreeze_at_step = 5 is out of range; ");
     let idle = TransferConfig { unfreeze_learning_rate_factor: Some(0.5), ..frozen };
     let idle = MaskedLmConfig { transfer: idle, ..config(5) };
-    assert_eq!(fault(&idle, false), "transfer.unfreeze_learning_rate_factor");
-    let idle = refused(&config(5), true).to_string();
-    assert!(idle.starts_with("the model has a critic, and no section [critic]"), "{idle}");
-    assert_eq!(fault(&everything(5), false), "critic");
+    refuses(&idle, false, "transfer.unfreeze_learning_rate_factor has no effect without ");
+    refuses(&config(5), true, "the model has a critic, and no section [critic] ");
+    refuses(&everything(5), false, "[critic] trains a critic, and the model has none; ");
     let critic = CriticConfig { warmup_from: 3, warmup_to: 2, ..CriticConfig::default() };
     let backwards = MaskedLmConfig { critic: Some(critic), ..config(5) };
-    assert_eq!(fault(&backwards, true), "critic.warmup_to");
+    refuses(&backwards, true, "critic.warmup_to = 2 is before critic.warmup_from = 3");
 }
 
 #[test]

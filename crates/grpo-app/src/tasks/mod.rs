@@ -1,3 +1,0 @@
-//! The tasks whose crates do not exist yet.
-
-pub(crate) mod molecules;
