@@ -8,6 +8,7 @@ use grpo_model::{StoredAs, WeightPrecision};
 use crate::commands::clean_data::CleanDataArguments;
 use crate::commands::fill::FillArguments;
 use crate::commands::split_data::SplitDataArguments;
+use crate::pipeline::PipelineArguments;
 
 /// Group Relative Policy Optimization in one program.
 #[derive(Debug, Parser)]
@@ -22,6 +23,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a pipeline: train several models in order, each from the results of earlier ones
+    Run(PipelineArguments),
     /// Improve a model with GRPO: all of it, or a LoRA adapter
     Train(TrainArguments),
     /// Try a configuration of `grpo train` with a short, careful run, and say whether the long one can begin
@@ -177,18 +180,22 @@ pub(crate) struct TrialArguments {
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
     /// Configuration file (TOML); every key is explained in docs/configuration.md
-    pub(crate) config: PathBuf,
+    #[arg(required_unless_present = "resume")]
+    pub(crate) config: Option<PathBuf>,
     /// Change one key of the configuration, e.g. --set train.steps=50; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
     pub(crate) set: Vec<String>,
     /// Folder of the run [default: the configuration's `run`]
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
     pub(crate) run: Option<PathBuf>,
     /// Where the run folder exists, rename it (nothing is deleted) and begin anew
-    #[arg(long)]
+    #[arg(long, conflicts_with = "resume")]
     pub(crate) force: bool,
+    /// Resume this run from its newest checkpoint that is whole
+    #[arg(long, value_name = "RUN", conflicts_with = "config")]
+    pub(crate) resume: Option<PathBuf>,
     /// Look for unknown keys and values out of range, and end: no model and no data is read, and nothing is written
-    #[arg(long)]
+    #[arg(long, conflicts_with = "resume")]
     pub(crate) check: bool,
 }
 

@@ -6,18 +6,17 @@ use std::sync::Arc;
 use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::{Characters, DataError, MaskedStream, PassageOptions, PassageUnit, Passages};
-use grpo_model::{ModelFolder, ModelSpec, StoredAs, Transformer};
+use grpo_model::{LanguageModel, ModelFolder, ModelSpec, SequenceScorer, StoredAs, Transformer};
 use grpo_rewards::RewardConfig;
-use grpo_run::{Existing, JsonLinesWriter, write_folder_atomically, write_manifest};
+use grpo_run::VerifiedFolder;
 use grpo_train::{
-    JudgeGate, JudgeMeasures, JudgeReport, MaskedLmMeasures, OptimizerStep, StepsObserver,
-    TrainError, Validated,
+    JudgeGate, JudgeMeasures, JudgeObjective, JudgeReport, MaskedLmMeasures, MaskedLmObjective,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::models::{check_folder, check_infiller};
-use crate::output::{Progress, say};
-use crate::run_files::observer_error;
+use crate::output::say;
+use crate::supervised_run::ModelFiles;
 
 /// What a judge's folder says of its training.
 const JUDGE_REPORT: &str = "judge.json";
@@ -152,87 +151,65 @@ pub(crate) fn against(gate: &JudgeGate, found: &JudgeMeasures) -> String {
     )
 }
 
-/// How far an infiller is, in words.
-pub(crate) fn infiller_words(measures: &MaskedLmMeasures) -> String {
-    let MaskedLmMeasures { eval_loss, eval_accuracy } = measures;
-    let right = eval_accuracy.map(|part| format!(", blanks right {:.1} %", 100.0 * part));
-    format!("validation loss {eval_loss:.4}{}", right.unwrap_or_default())
+/// The files of an infiller.
+pub(crate) struct InfillerFiles<'a> {
+    pub(crate) spec: &'a ModelSpec,
+    /// Whether the best model is kept.
+    pub(crate) keeps_best: bool,
 }
 
-/// Puts a model folder, with the hashes of its files and what was found of a judge, in the place of the one that may be there.
-pub(crate) fn save_model(
-    target: &Path,
-    spec: &ModelSpec,
-    model: &Transformer,
-    report: Option<&JudgeReport>,
-) -> anyhow::Result<()> {
-    write_folder_atomically(target, Existing::Replace, |folder| {
-        spec.write(folder, model, StoredAs::F32)?;
-        if let Some(report) = report {
-            let path = folder.join(JUDGE_REPORT);
-            let json = serde_json::to_string_pretty(report)? + "\n";
-            std::fs::write(&path, json)
-                .with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        anyhow::Ok(write_manifest(folder)?)
-    })
-}
+impl<'a> ModelFiles<MaskedLmObjective<'a>> for InfillerFiles<'_> {
+    const SECTION: &'static str = "masked_lm";
 
-/// Writes metrics and the best model, and moves the bar.
-pub(crate) struct StepsFiles<'a, M, E> {
-    metrics: JsonLinesWriter,
-    progress: Option<Progress>,
-    /// Of the last look at the validation half, in words.
-    words: fn(&E) -> String,
-    last: String,
-    save: Option<Save<'a, M, E>>,
-}
-
-type Save<'a, M, E> = Box<dyn FnMut(&Validated<E>, &M) -> anyhow::Result<()> + 'a>;
-
-impl<'a, M, E> StepsFiles<'a, M, E> {
-    /// Writes to `metrics`. `save` gets the best model so far; without it nothing of the model is kept.
-    pub(crate) fn new(
-        metrics: &Path,
-        words: fn(&E) -> String,
-        save: Option<impl FnMut(&Validated<E>, &M) -> anyhow::Result<()> + 'a>,
-    ) -> anyhow::Result<Self> {
-        Ok(Self {
-            metrics: JsonLinesWriter::open(metrics)?,
-            progress: None,
-            words,
-            last: String::new(),
-            save: save.map(|save| Box::new(save) as Save<'a, M, E>),
-        })
+    fn write(&self, folder: &Path, model: &Transformer) -> anyhow::Result<()> {
+        self.spec.write(folder, model, StoredAs::F32).map(drop).map_err(Into::into)
     }
 
-    pub(crate) fn finish(&self) {
-        self.progress.iter().for_each(Progress::finish);
+    fn read(&self, folder: &VerifiedFolder, like: &Transformer) -> anyhow::Result<Transformer> {
+        Ok(ModelFolder::load(folder.path(), &like.device())?.model)
+    }
+
+    fn folder(&self) -> Option<&'static str> {
+        self.keeps_best.then_some("model")
+    }
+
+    fn words(&self, measures: &MaskedLmMeasures) -> String {
+        let MaskedLmMeasures { eval_loss, eval_accuracy } = measures;
+        let right = eval_accuracy.map(|part| format!(", blanks right {:.1} %", 100.0 * part));
+        format!("validation loss {eval_loss:.4}{}", right.unwrap_or_default())
     }
 }
 
-impl<M, E: Serialize> StepsObserver<M, E> for StepsFiles<'_, M, E> {
-    fn step(&mut self, step: &OptimizerStep, steps: u64) -> Result<(), TrainError> {
-        self.metrics.append(step).map_err(observer_error)?;
-        let progress = self.progress.get_or_insert_with(|| Progress::new(steps));
-        let (loss, rate) = (step.step_train_loss, step.learning_rate);
-        progress.step(format!("loss {loss:.4}  lr {rate:.1e}{}", self.last));
-        Ok(())
+/// The files of a judge.
+pub(crate) struct JudgeFiles<'a> {
+    pub(crate) spec: &'a ModelSpec,
+    /// None until the end: a training run that ends early leaves no judge that has passed.
+    pub(crate) report: Option<JudgeReport>,
+}
+
+impl<'a> ModelFiles<JudgeObjective<'a>> for JudgeFiles<'_> {
+    const SECTION: &'static str = "judge";
+
+    fn write(&self, folder: &Path, judge: &SequenceScorer) -> anyhow::Result<()> {
+        self.spec.write(folder, judge.model(), StoredAs::F32)?;
+        let Some(report) = &self.report else { return Ok(()) };
+        let path = folder.join(JUDGE_REPORT);
+        let json = serde_json::to_string_pretty(report)? + "\n";
+        std::fs::write(&path, json).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    fn validated(&mut self, validated: &Validated<E>, model: &M) -> Result<(), TrainError> {
-        self.metrics.append(validated).map_err(observer_error)?;
-        let words = (self.words)(&validated.measures);
-        let saved = match &mut self.save {
-            Some(save) if validated.best => {
-                save(validated, model).map_err(observer_error)?;
-                ", saved"
-            }
-            _ => "",
-        };
-        let line = format!("step {}: {words}{saved}", validated.train_step);
-        self.progress.iter().for_each(|progress| progress.say(&line));
-        self.last = format!("  {words}");
-        Ok(())
+    fn read(
+        &self,
+        folder: &VerifiedFolder,
+        like: &SequenceScorer,
+    ) -> anyhow::Result<SequenceScorer> {
+        Ok(SequenceScorer::load(folder.path(), &like.model().device())?.1)
+    }
+
+    fn words(&self, measures: &JudgeMeasures) -> String {
+        let JudgeMeasures { eval_loss, zero_mean, zero_p90, pearson, spearman } = measures;
+        format!(
+            "mean squared error {eval_loss:.4}, natural texts {zero_mean:.3} (90 % below {zero_p90:.3}), Pearson {pearson:.3}, Spearman {spearman:.3}"
+        )
     }
 }

@@ -17,23 +17,29 @@ mod interrupt;
 mod look;
 mod models;
 mod output;
+mod pipeline;
 mod preflight;
 mod prompts;
 mod recorded;
 mod resume_check;
 mod run_files;
 mod session;
+mod supervised_run;
 mod train_file;
 mod trial_file;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::args::{Arguments, Command};
 
-/// Runs the command that the arguments of this process name, and returns its exit code.
-pub fn main() -> ExitCode {
+/// Runs the command that the arguments of this process name, and returns its exit code. Runs record `revision`, the one that
+/// the program was built from.
+pub fn main(revision: Option<&'static str>) -> ExitCode {
+    if let Some(revision) = revision {
+        config::REVISION.get_or_init(|| revision);
+    }
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         // `grpo describe … | head` is no failure.
@@ -43,7 +49,7 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // The sentence first; each cause behind it, where it says something new.
             eprintln!("error: {}", output::sentence(&error));
-            ExitCode::FAILURE
+            pipeline::exit_code(&error)
         }
     }
 }
@@ -54,6 +60,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 fn command(command: Command) -> anyhow::Result<()> {
     match command {
+        Command::Run(arguments) => pipeline::run(&arguments, &Arguments::command()),
         Command::Train(arguments) => commands::train::run(&arguments),
         Command::Trial(arguments) => commands::trial::run(&arguments),
         Command::Pretrain(arguments) => commands::pretrain::run(&arguments),

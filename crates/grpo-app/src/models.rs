@@ -10,7 +10,7 @@ use grpo_model::{
     Adapted, Adapter, AdapterConfig, AdapterFolder, Family, LoraConfig, ModelFolder, ModelSpec,
     Policy, StoredAs, Transformer, WeightPrecision, write_adapter,
 };
-use grpo_run::{DataFile, Existing, RunError, write_folder_atomically, write_manifest};
+use grpo_run::{Existing, write_folder_atomically, write_manifest};
 
 /// A model, what turns text into its ids, and what of it is trained.
 pub(crate) struct Loaded {
@@ -219,11 +219,6 @@ impl Loaded {
             model.display()
         );
         Ok(ChatOptions::for_answer(thinking))
-    }
-
-    /// Hashes of the files that were read.
-    pub(crate) fn data_files(&self) -> Result<Vec<DataFile>, RunError> {
-        self.files.iter().map(|(role, path)| DataFile::measure(role, path)).collect()
     }
 
     /// How what is trained is called, and its folder in a run.

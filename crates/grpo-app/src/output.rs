@@ -189,11 +189,10 @@ impl FileInPlace {
 
 /// Whether a path is a device or pipe, such as `/dev/stdout`.
 pub(crate) fn is_device(path: &Path) -> bool {
-    // What `/dev/stdout` leads to may be a file, which is the shell's to replace.
-    if path.starts_with("/dev") {
-        return true;
-    }
-    std::fs::metadata(path).is_ok_and(|data| !data.is_file())
+    // What these lead to may be a file, which is the shell's to replace.
+    const OPEN_FILES: [&str; 4] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd"];
+    OPEN_FILES.iter().any(|open| path.starts_with(open))
+        || std::fs::metadata(path).is_ok_and(|data| !data.is_file())
 }
 
 /// A new file beside `path`: no two of them are one, not even of one path.
@@ -266,6 +265,21 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn devices_are_written_to_and_files_replaced_wherever_they_are() {
+        for device in ["/dev/null", "/dev/stdout", "/dev/fd/1"] {
+            assert!(is_device(Path::new(device)), "{device}");
+        }
+        // A file system in memory, on Linux.
+        let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
+        let path = folder.path().join("a.jsonl");
+        std::fs::write(&path, "the old one\n").unwrap();
+        let mut file = FileInPlace::create(&path).unwrap();
+        file.write_all(b"half").unwrap();
+        drop(file);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "the old one\n");
     }
 
     #[test]

@@ -4,9 +4,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use grpo_run::{DataFile, Existing, RunError, RunFolder, RunInfo};
-use grpo_train::TrainError;
+use grpo_report::command_of;
+use grpo_run::{
+    Checkpoint, DataFile, EventKind, Existing, RunError, RunFolder, RunInfo, RunLock,
+    VerifiedFolder,
+};
+use grpo_train::{TrainError, Trip};
+use serde::de::DeserializeOwned;
 
+use crate::config;
 use crate::output::say;
 
 /// Makes the folder of a run. With `force`, one that exists steps aside.
@@ -62,4 +68,89 @@ pub(crate) fn unlisted(
         "`{}` is not among the files that the run was made from (run.json); take it away, or put config.toml back as it was",
         path.display()
     )
+}
+
+/// The configuration of a run of `grpo COMMAND`.
+///
+/// # Errors
+/// It is a run of another command, or its file is not what the command wrote.
+pub(crate) fn config_of_run<T: DeserializeOwned>(
+    folder: &RunFolder,
+    command: &str,
+) -> anyhow::Result<config::Loaded<T>> {
+    let run = folder.path().display();
+    let keys = config::load::<toml::Table>(&folder.config_path(), &[])?.value;
+    let other = command_of(&keys);
+    anyhow::ensure!(
+        other == command,
+        "`{run}` is a run of `grpo {other}`, and this is for runs of `grpo {command}`"
+    );
+    config::load(&folder.config_path(), &[])
+        .with_context(|| format!("`{run}` is no run of `grpo {command}`"))
+}
+
+/// A run that this process resumes.
+pub(crate) struct Reopened<T> {
+    pub(crate) folder: RunFolder,
+    pub(crate) lock: RunLock,
+    pub(crate) info: RunInfo,
+    pub(crate) config: T,
+}
+
+/// Opens a run to resume it: no other process writes into it, and its configuration, which `read` reads, and the files
+/// that it was made from are what they were.
+pub(crate) fn reopen<T>(
+    run: &Path,
+    read: impl FnOnce(&RunFolder) -> anyhow::Result<T>,
+) -> anyhow::Result<Reopened<T>> {
+    let folder = RunFolder::open(run)?;
+    let lock = folder.lock()?;
+    let info = folder.read_info()?;
+    let config = read(&folder)?;
+    unchanged(&info.data)?;
+    folder.recover_checkpoints()?;
+    folder.clear_leftovers()?;
+    folder.check_config(&info)?;
+    Ok(Reopened { folder, lock, info, config })
+}
+
+/// Returns the last of `checkpoints` that is whole, and says which behind it are damaged; `None` if there are no
+/// checkpoints.
+///
+/// # Errors
+/// None of them is whole.
+pub(crate) fn last_whole(
+    folder: &RunFolder,
+    mut checkpoints: Vec<Checkpoint>,
+    command: &str,
+) -> anyhow::Result<Option<(u64, VerifiedFolder)>> {
+    let (mut whole, mut damaged) = (None, Vec::new());
+    while let (None, Some(found)) = (&whole, checkpoints.pop()) {
+        match found.verify() {
+            Ok(verified) => whole = Some((found.step, verified)),
+            Err(fault) => damaged.push(fault),
+        }
+    }
+    for fault in &damaged {
+        say(format_args!("checkpoint   {fault}"));
+    }
+    anyhow::ensure!(
+        whole.is_some() || damaged.is_empty(),
+        "none of the {} checkpoints of `{}` is whole; begin anew with `grpo {command} {} --run` and another folder",
+        damaged.len(),
+        folder.path().display(),
+        folder.config_path().display()
+    );
+    if let (Some((step, _)), false) = (&whole, damaged.is_empty()) {
+        say(format_args!("checkpoint   that of step {step} is taken instead"));
+    }
+    Ok(whole)
+}
+
+/// What a guard saw, in a line, and as it stands in `events.jsonl`.
+pub(crate) fn guard_event(trip: &Trip) -> (String, EventKind) {
+    let Trip { watch, value, bound, steps, action, message, .. } = trip.clone();
+    let line = format!("guard        {message}: {}", action.name());
+    let action = action.name().to_owned();
+    (line, EventKind::Guard { watch, value, bound, steps, action, message })
 }

@@ -18,7 +18,7 @@ use crate::models::Writer;
 use crate::output::say;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
-use crate::run_files::{create_run, observer_error, unchanged, unlisted};
+use crate::run_files::{Reopened, create_run, last_whole, observer_error, reopen, unlisted};
 use crate::train_file::{Start, TrainFile};
 use crate::{checkpoint, config};
 
@@ -85,16 +85,11 @@ impl Session {
         verify: bool,
         interrupt: Arc<AtomicBool>,
     ) -> anyhow::Result<Self> {
-        let folder = RunFolder::open(run)?;
-        let lock = folder.lock()?;
-        let info = folder.read_info()?;
-        let loaded = TrainFile::of_run(&folder)?;
-        let file = loaded.value;
-        file.check(&loaded.origin)?;
-        unchanged(&info.data)?;
-        folder.recover_checkpoints()?;
-        folder.clear_leftovers()?;
-        folder.check_config(&info)?;
+        let Reopened { folder, lock, info, config: file } = reopen(run, |folder| {
+            let loaded = TrainFile::of_run(folder)?;
+            loaded.value.check(&loaded.origin)?;
+            Ok(loaded.value)
+        })?;
         let from = place(&folder, verify)?;
         let start = file.start()?;
         unlisted(&start.files, &info.data)?;
@@ -181,26 +176,7 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
     checkpoints.retain(|found| latest.is_none_or(|latest| found.step <= latest));
     // One that has gone back more often is of later, whatever its step. One that does not say is looked at first.
     checkpoints.sort_by_cached_key(|found| (checkpoint::roll_backs(found), found.step));
-    let (mut whole, mut damaged) = (None, Vec::new());
-    while let (None, Some(found)) = (&whole, checkpoints.pop()) {
-        match found.verify() {
-            Ok(verified) => whole = Some((found.step, verified)),
-            Err(fault) => damaged.push(fault),
-        }
-    }
-    for fault in &damaged {
-        say(format_args!("checkpoint   {fault}"));
-    }
-    anyhow::ensure!(
-        whole.is_some() || damaged.is_empty(),
-        "none of the {} checkpoints of `{}` is whole; begin anew with `grpo train {} --run` and another folder",
-        damaged.len(),
-        folder.path().display(),
-        folder.config_path().display()
-    );
-    if let (Some((step, _)), false) = (&whole, damaged.is_empty()) {
-        say(format_args!("checkpoint   that of step {step} is taken instead"));
-    }
+    let whole = last_whole(folder, checkpoints, "train")?;
     let went_back = |event: &Event| matches!(event.what, EventKind::RolledBack { .. });
     anyhow::ensure!(
         whole.is_some() || !folder.read_events()?.iter().any(went_back),

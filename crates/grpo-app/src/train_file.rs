@@ -8,7 +8,7 @@ use anyhow::Context;
 use grpo_core::KlController;
 use grpo_data::{Codec, MaskingPlan, Prompt};
 use grpo_model::{Frozen, LanguageModel, LoraConfig, Policy, WeightPrecision};
-use grpo_report::{SuccessCriteria, other_command};
+use grpo_report::{SuccessCriteria, command_of};
 use grpo_rewards::{Reward, RewardConfig};
 use grpo_run::RunFolder;
 use grpo_train::{
@@ -18,6 +18,7 @@ use grpo_train::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::CheckpointSection;
 use crate::config::{self, Origin};
 use crate::device;
 use crate::generate::{actions, decoder};
@@ -26,6 +27,7 @@ use crate::models::{Loaded, Trained, Writer, load, load_infiller};
 use crate::output::say;
 use crate::preflight::PreflightSection;
 use crate::prompts::{PromptSection, Prompts, ReadExamples};
+use crate::run_files::config_of_run;
 
 /// Configuration of `grpo train`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -136,6 +138,14 @@ pub(crate) struct SaveSection {
     pub(crate) completions_every: u32,
 }
 
+impl SaveSection {
+    /// Returns what it says of checkpoints.
+    pub(crate) fn checkpoints(&self) -> CheckpointSection {
+        let &Self { every, every_minutes, keep_last, .. } = self;
+        CheckpointSection { every, every_minutes, keep_last }
+    }
+}
+
 impl Default for SaveSection {
     fn default() -> Self {
         Self { every: 0, every_minutes: 10.0, keep_last: 2, completions_every: 10 }
@@ -149,12 +159,11 @@ impl TrainFile {
     /// It is one of another command, or has a key or value that is none.
     pub(crate) fn read(path: &Path, set: &[String]) -> anyhow::Result<config::Loaded<Self>> {
         let keys = config::load::<toml::Table>(path, set)?.value;
-        if let Some(command) = other_command(&keys) {
-            let path = path.display();
-            anyhow::bail!(
-                "{path} is a configuration of `grpo {command}`: say `grpo {command} {path}`"
-            );
-        }
+        let (command, path_given) = (command_of(&keys), path.display());
+        anyhow::ensure!(
+            command == "train",
+            "{path_given} is a configuration of `grpo {command}`: say `grpo {command} {path_given}`"
+        );
         config::load(path, set)
     }
 
@@ -163,15 +172,7 @@ impl TrainFile {
     /// # Errors
     /// It is a run of another command, or its file is not what `grpo train` wrote.
     pub(crate) fn of_run(folder: &RunFolder) -> anyhow::Result<config::Loaded<Self>> {
-        let run = folder.path().display();
-        let keys = config::load::<toml::Table>(&folder.config_path(), &[])?.value;
-        if let Some(command) = other_command(&keys) {
-            anyhow::bail!(
-                "`{run}` is a run of `grpo {command}`, and this is for runs of `grpo train`"
-            );
-        }
-        config::load(&folder.config_path(), &[])
-            .with_context(|| format!("`{run}` is no run of `grpo train`"))
+        config_of_run(folder, "train")
     }
 
     /// With what the preset stands for written out.
@@ -288,18 +289,7 @@ impl TrainFile {
             origin.place("eval.every"),
             self.eval.every
         );
-        anyhow::ensure!(
-            self.save.keep_last >= 1,
-            "{}save.keep_last = 0 would keep no checkpoint; use 1 or more",
-            origin.place("save.keep_last")
-        );
-        anyhow::ensure!(
-            (0.0..=1e6).contains(&self.save.every_minutes),
-            "{}save.every_minutes = {} is out of range; expected 0 to 1000000",
-            origin.place("save.every_minutes"),
-            self.save.every_minutes
-        );
-        Ok(())
+        self.save.checkpoints().check(origin)
     }
 
     /// Reads what a training with this begins with.

@@ -6,5 +6,5 @@ use std::process::ExitCode;
 static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
 
 fn main() -> ExitCode {
-    grpo_app::main()
+    grpo_app::main(option_env!("GRPO_REVISION"))
 }

@@ -8,7 +8,8 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use grpo_kernels::{
     AdamW, Heads, KvPages, PAGE, Packing, RotaryTables, Seen, Sequence, Visible, adamw_step, add,
     add_bias, attention_softmax, batch_invariant_linear, gather_rows, gelu, gelu_tanh, indices,
-    joint_attention, layer_norm, matmul, plain, rms_norm, rotary, squared_norm, swiglu,
+    joint_attention, layer_norm, matmul, padded_attention, plain, rms_norm, rotary, squared_norm,
+    swiglu,
 };
 
 const ROWS: usize = 64 * 48;
@@ -117,7 +118,7 @@ fn compare_attention(criterion: &mut Criterion) {
         let plain = |x: Tensor<2>| {
             let [query, keys, values] =
                 [0, 1, 2].map(|part| x.clone().narrow(1, part * columns, columns));
-            plain::attention(query, keys, values, heads, scale, &packing, |weights| weights)
+            padded_attention(query, keys, values, heads, scale, &packing, |weights| weights)
         };
         let fused = |x: Tensor<2>| joint_attention(x, heads, scale, &packing);
         let name = format!("attention, {sequences} × {length}, {} × {width}", heads.heads);

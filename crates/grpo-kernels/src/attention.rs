@@ -1,13 +1,11 @@
 //! Multi-head attention over packed sequences.
 
-#[cfg(feature = "flex")]
-pub(crate) mod part;
-#[cfg(feature = "flex")]
-mod tiles;
+mod padded;
 
 use burn::tensor::Tensor;
 
-use crate::{Heads, Packing, plain};
+use crate::packing::{Heads, Packing};
+pub use padded::padded_attention;
 
 /// `softmax(scale · Q Kᵀ) V` for each head of each sequence (Vaswani et al. 2017, eq. 1), over the keys that
 /// `packing` lets a token see.
@@ -36,7 +34,7 @@ pub fn attention(
         let of = fused(heads, scale, packing);
         return crate::backend::attention([query, keys, values], of);
     }
-    plain::attention(query, keys, values, heads, scale, packing, |weights| weights)
+    padded_attention(query, keys, values, heads, scale, packing, |weights| weights)
 }
 
 /// [`attention`] of one matrix that holds queries, keys and values side by side.

@@ -6,8 +6,9 @@ use std::ops::Range;
 use burn::tensor::activation::{sigmoid, softmax};
 use burn::tensor::{Bool, DType, Device, FloatDType, Int, Tensor, TensorData};
 
-use crate::adamw::{AdamW, Factors};
-use crate::{Heads, Packing, RotaryTables, Visible};
+use crate::adamw::settings::{AdamW, Factors};
+use crate::rotary::tables::RotaryTables;
+use crate::visible::Visible;
 
 /// `a · b`. See [`crate::matmul`].
 pub fn matmul(a: Tensor<2>, b: Tensor<2>) -> Tensor<2> {
@@ -75,91 +76,6 @@ pub fn attention_softmax(scores: Tensor<4>, scale: f64, visible: &Visible) -> Te
         },
         3,
     )
-}
-
-/// Attention over packed sequences, by padding them on the left. See [`crate::attention`]. `on_weights` is what happens
-/// to the weights `[sequences, heads, queries, keys]` before they are used: dropout, or nothing.
-pub fn attention(
-    query: Tensor<2>,
-    keys: Tensor<2>,
-    values: Tensor<2>,
-    heads: Heads,
-    scale: f64,
-    packing: &Packing,
-    on_weights: impl FnOnce(Tensor<4>) -> Tensor<4>,
-) -> Tensor<2> {
-    let Heads { heads, kv_heads, width } = heads;
-    let padded = Padded::new(packing);
-    let (batch, queries, all) = (padded.starts.len(), padded.queries, padded.keys);
-    let split = |x: Tensor<2>, rows: &[i32], columns: usize, heads: usize| -> Tensor<4> {
-        take(x, rows).reshape([batch, columns, heads, width]).swap_dims(1, 2)
-    };
-    let query = split(query, &padded.query_rows, queries, heads); // [s, h, q, w]
-    let keys = split(keys, &padded.key_rows, all, kv_heads); // [s, kv, k, w]
-    let values = split(values, &padded.key_rows, all, kv_heads);
-    let visible = if packing.is_causal() { Visible::causal() } else { Visible::all() };
-    let tokens: Vec<_> = padded.starts.iter().map(|&start| start..all).collect();
-    // The heads that share keys are neighbours: as more rows of one product, keys need no copies.
-    let rows = heads / kv_heads * queries;
-    let grouped = query.reshape([batch, kv_heads, rows, width]);
-    let scores = grouped.matmul(keys.swap_dims(2, 3)).reshape([batch, heads, queries, all]);
-    let weights = on_weights(crate::attention_softmax(scores, scale, &visible.within(tokens)));
-    let grouped = weights.reshape([batch, kv_heads, rows, all]);
-    let mixed = grouped.matmul(values).reshape([batch, heads, queries, width]);
-    take(mixed.swap_dims(1, 2).reshape([batch * queries, heads * width]), &padded.own_rows)
-}
-
-/// Where rows go when packed sequences are padded on the left.
-struct Padded {
-    /// Columns of the longest sequence's own tokens, and of those with what it continues.
-    queries: usize,
-    keys: usize,
-    /// For each place `[sequences · queries]` and `[sequences · keys]` a row; any row will do for padding.
-    query_rows: Vec<i32>,
-    key_rows: Vec<i32>,
-    /// The column of the first key of each sequence.
-    starts: Vec<usize>,
-    /// For each row its place among the queries.
-    own_rows: Vec<i32>,
-}
-
-impl Padded {
-    fn new(packing: &Packing) -> Self {
-        let sequences = packing.sequences();
-        let seen = |index: usize| packing.prefix(index).len() + sequences[index].rows.len();
-        let queries = sequences.iter().map(|sequence| sequence.rows.len()).max().unwrap_or(0);
-        let keys = (0..sequences.len()).map(seen).max().unwrap_or(0);
-        let mut padded = Self {
-            queries,
-            keys,
-            query_rows: Vec::new(),
-            key_rows: Vec::new(),
-            starts: Vec::new(),
-            own_rows: Vec::new(),
-        };
-        for (index, sequence) in sequences.iter().enumerate() {
-            let padding = |count: usize| std::iter::repeat_n(0, count);
-            let own = sequence.rows.clone().map(|row| row as i32);
-            padded.query_rows.extend(padding(queries - sequence.rows.len()).chain(own.clone()));
-            let first = padded.query_rows.len() - sequence.rows.len();
-            padded.own_rows.extend((first..padded.query_rows.len()).map(|place| place as i32));
-            let prefix = packing.prefix(index).map(|row| row as i32);
-            let start = keys - seen(index);
-            padded.starts.push(start);
-            padded.key_rows.extend(padding(start).chain(prefix).chain(own));
-        }
-        padded
-    }
-}
-
-/// The rows `rows` of `x`; `x` itself where that is all of it.
-fn take(x: Tensor<2>, rows: &[i32]) -> Tensor<2> {
-    if x.dims()[0] == rows.len() && rows.iter().zip(0..).all(|(&row, place)| row == place) {
-        return x;
-    }
-    let rows =
-        Tensor::<1, Int>::from_data(TensorData::new(rows.to_vec(), [rows.len()]), &x.device());
-    x.select(0, rows)
 }
 
 /// `[batch or 1, 1, queries, keys]`: what a query doesn't see.

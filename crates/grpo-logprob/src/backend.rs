@@ -1,15 +1,13 @@
-//! The backends of the fused score, and how its derivative enters Burn's tape.
+//! The backends of the fused score, and its derivative.
 //!
 //! This is the only file of the crate that knows of backends. [`ScoreKernels`] is what a backend computes;
-//! [`FusedScore`] is what Burn dispatches, with the tape added by its `Autodiff` implementation.
+//! [`FusedScore`] is what Burn dispatches.
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients as Tape;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, backend_extension};
 use burn::tensor::Tensor;
+use grpo_kernels::tape::{Operation, record, run};
 
 use crate::fused::plain::Plain;
 use crate::fused::{self, Forward, Gradients, Problem, Wanted};
@@ -20,12 +18,11 @@ pub(crate) fn fused_score(hidden: Tensor<2>, head: &Head, targets: Targets) -> T
     // The operation takes tensors alone: without a bias, one number that is never read.
     let has_bias = head.bias.is_some();
     let bias = head.bias.clone().unwrap_or_else(|| Tensor::zeros([1], &head.weight.device()));
-    Tensor::from_dispatch(<Dispatch as FusedScore>::fused_score(
+    Tensor::from_dispatch(Dispatch::fused_score(
         hidden.into_dispatch(),
         head.weight.clone().into_dispatch(),
         bias.into_dispatch(),
-        has_bias,
-        targets,
+        Score { has_bias, targets },
     ))
 }
 
@@ -59,13 +56,12 @@ pub(crate) trait ScoreKernels: Backend {
 /// What Burn dispatches by device.
 #[backend_extension(Autodiff, Flex: cfg(feature = "flex"), Cube: cfg(any(feature = "cuda", feature = "wgpu")))]
 pub(crate) trait FusedScore: Backend {
-    /// `[n, 2]`; `bias` counts where `has_bias`.
+    /// `[n, 2]`.
     fn fused_score(
         hidden: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
-        has_bias: bool,
-        targets: Targets,
+        score: Score,
     ) -> FloatTensor<Self>;
 }
 
@@ -102,10 +98,9 @@ mod flex {
             hidden: FloatTensor<Self>,
             weight: FloatTensor<Self>,
             bias: FloatTensor<Self>,
-            has_bias: bool,
-            targets: Targets,
+            score: Score,
         ) -> FloatTensor<Self> {
-            untracked::<Self>(hidden, weight, bias, has_bias, &targets)
+            run::<Self, _, _>(&score, [hidden, weight, bias])
         }
     }
 }
@@ -122,23 +117,11 @@ mod cube {
             hidden: FloatTensor<Self>,
             weight: FloatTensor<Self>,
             bias: FloatTensor<Self>,
-            has_bias: bool,
-            targets: Targets,
+            score: Score,
         ) -> FloatTensor<Self> {
-            untracked::<Self>(hidden, weight, bias, has_bias, &targets)
+            run::<Self, _, _>(&score, [hidden, weight, bias])
         }
     }
-}
-
-fn untracked<B: ScoreKernels>(
-    hidden: FloatTensor<B>,
-    weight: FloatTensor<B>,
-    bias: FloatTensor<B>,
-    has_bias: bool,
-    targets: &Targets,
-) -> FloatTensor<B> {
-    let bias = has_bias.then_some(&bias);
-    B::score_forward(&Problem { hidden: &hidden, weight: &weight, bias, targets }, false).scores
 }
 
 impl<B: ScoreKernels, S: CheckpointStrategy> FusedScore for Autodiff<B, S> {
@@ -146,90 +129,71 @@ impl<B: ScoreKernels, S: CheckpointStrategy> FusedScore for Autodiff<B, S> {
         hidden: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
-        has_bias: bool,
-        targets: Targets,
+        score: Score,
     ) -> FloatTensor<Self> {
-        let wanted = Wanted {
-            hidden: hidden.is_tracked(),
-            weight: weight.is_tracked(),
-            bias: has_bias && bias.is_tracked(),
-        };
-        let nodes = [hidden.node(), weight.node(), bias.node()];
-        let [hidden, weight, bias] = [hidden, weight, bias].map(|tensor| tensor.into_primitive());
-        match Score.prepare::<S>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prep) => {
-                let mut state = State {
-                    hidden,
-                    weight,
-                    bias: has_bias.then_some(bias),
-                    targets,
-                    wanted,
-                    forward: None,
-                };
-                let forward = B::score_forward(&state.problem(), state.is_direct());
-                let scores = forward.scores.clone();
-                state.forward = Some(forward);
-                prep.finish(state, scores)
-            }
-            OpsKind::UnTracked(prep) => {
-                prep.finish(untracked::<B>(hidden, weight, bias, has_bias, &targets))
-            }
-        }
+        record::<_, S, _, _>(score, [hidden, weight, bias])
     }
 }
 
+/// The score of `targets` from hidden states, the head's weight and its bias, which counts where `has_bias`.
 #[derive(Debug)]
-struct Score;
+pub(crate) struct Score {
+    has_bias: bool,
+    targets: Targets,
+}
+
+impl Score {
+    fn problem<'a, B: Backend>(
+        &'a self,
+        [hidden, weight, bias]: &'a [FloatTensor<B>; 3],
+    ) -> Problem<'a, B> {
+        let bias = self.has_bias.then_some(bias);
+        Problem { hidden, weight, bias, targets: &self.targets }
+    }
+
+    fn wanted(&self, [hidden, weight, bias]: [bool; 3]) -> Wanted {
+        Wanted { hidden, weight, bias: self.has_bias && bias }
+    }
+}
 
 /// What the backward pass needs; no tensor of `[n, vocabulary]`.
 #[derive(Clone, Debug)]
-struct State<B: Backend> {
-    hidden: FloatTensor<B>,
-    weight: FloatTensor<B>,
-    bias: Option<FloatTensor<B>>,
-    targets: Targets,
-    wanted: Wanted,
-    forward: Option<Forward<B>>,
+pub(crate) struct Saved<B: Backend> {
+    inputs: [FloatTensor<B>; 3],
+    forward: Forward<B>,
 }
 
-impl<B: Backend> State<B> {
-    fn problem(&self) -> Problem<'_, B> {
-        let Self { hidden, weight, bias, targets, .. } = self;
-        Problem { hidden, weight, bias: bias.as_ref(), targets }
+impl<B: ScoreKernels> Operation<B, 3> for Score {
+    type Saved = Saved<B>;
+
+    fn forward(
+        &self,
+        inputs: [FloatTensor<B>; 3],
+        tracked: [bool; 3],
+    ) -> (FloatTensor<B>, Saved<B>) {
+        let wanted = self.wanted(tracked);
+        // With a frozen head the forward pass can make the gradient of `hidden` ready, so that logits are made
+        // once; otherwise they are made again anyway.
+        let direct = wanted.hidden && !wanted.weight && !wanted.bias;
+        let forward = B::score_forward(&self.problem(&inputs), direct);
+        (forward.scores.clone(), Saved { inputs, forward })
     }
 
-    /// With a frozen head the forward pass can make the gradient of `hidden` ready, so that logits are made
-    /// once; otherwise they are made again anyway.
-    fn is_direct(&self) -> bool {
-        self.wanted.hidden && !self.wanted.weight && !self.wanted.bias
-    }
-}
-
-impl<B: ScoreKernels> Backward<B, 3> for Score {
-    type State = State<B>;
-
+    /// `upstream`: `[n, 2]`.
     fn backward(
         self,
-        ops: Ops<Self::State, 3>,
-        grads: &mut Tape,
-        _checkpointer: &mut Checkpointer,
-    ) {
-        let upstream = grads.consume::<B>(&ops.node); // [n, 2]
-        let state = ops.state;
-        let forward = state.forward.as_ref().expect("the forward pass came first");
-        let gradients = match &forward.direction {
-            Some(direction) if B::is_zero(&upstream, 1) => {
-                let of_logprob = fused::columns::<B>(&upstream, &(0..1)); // [n, 1]
-                let hidden = B::float_mul(direction.clone(), of_logprob);
-                Gradients { hidden: Some(hidden), weight: None, bias: None }
-            }
-            _ => B::score_backward(&state.problem(), forward, &upstream, state.wanted),
-        };
-        let gradients = [gradients.hidden, gradients.weight, gradients.bias];
-        for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
-            if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                grads.register::<B>(parent.id, gradient);
-            }
+        Saved { inputs, forward }: Saved<B>,
+        upstream: FloatTensor<B>,
+        tracked: [bool; 3],
+    ) -> [Option<FloatTensor<B>>; 3] {
+        if let Some(direction) = &forward.direction
+            && B::is_zero(&upstream, 1)
+        {
+            let of_logprob = fused::columns::<B>(&upstream, &(0..1)); // [n, 1]
+            return [Some(B::float_mul(direction.clone(), of_logprob)), None, None];
         }
+        let wanted = self.wanted(tracked);
+        let gradients = B::score_backward(&self.problem(&inputs), &forward, &upstream, wanted);
+        [gradients.hidden, gradients.weight, gradients.bias]
     }
 }

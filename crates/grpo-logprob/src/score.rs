@@ -3,7 +3,7 @@
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Bool, Int, Tensor, TensorData};
 
-use crate::tiles::{Tile, Tiles};
+use crate::tiles::{EXCLUDED, Tile, Tiles};
 use crate::{Head, Targets, backend};
 
 /// What is known of each position.
@@ -114,6 +114,3 @@ fn log_policy(logits: Tensor<2>, targets: &Targets) -> Tensor<2> {
     }
     log_softmax(scaled, 1)
 }
-
-/// The scaled logit of an id that could not be drawn.
-pub(crate) const EXCLUDED: f64 = -1e30;

@@ -7,6 +7,9 @@ use grpo_sampling::{TokenSet, TokenSetIter};
 
 use crate::Targets;
 
+/// The scaled logit of an id that could not be drawn.
+pub(crate) const EXCLUDED: f64 = -1e30;
+
 /// Walks over the vocabulary for some positions, tile by tile in ascending order.
 pub(crate) struct Tiles<'a> {
     pub(crate) rows: Vec<RowSets<'a>>,

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Tensor;
-use grpo_kernels::{Heads, attention, joint_attention, plain};
+use grpo_kernels::{Heads, attention, joint_attention, padded_attention};
 
 use crate::description::Description;
 use crate::layers::{Linear, Norm};
@@ -79,7 +79,7 @@ impl Attention {
                         // Weights of which some are dropped have to be there.
                         true => {
                             let drop = |weights| pass.dropout.apply(weights);
-                            plain::attention(query, keys, values, self.heads, scale, &packing, drop)
+                            padded_attention(query, keys, values, self.heads, scale, &packing, drop)
                         }
                     }
                 }

@@ -27,14 +27,6 @@ pub enum ReportError {
         /// What is wrong with it, on one line.
         reason: String,
     },
-    /// A run of another command.
-    #[error("`{path}` is a run of `grpo {command}`; a report shows runs of `grpo train`")]
-    NotATraining {
-        /// The folder.
-        path: PathBuf,
-        /// The command.
-        command: &'static str,
-    },
     /// The run did not get as far as one step.
     #[error("`{path}` has no finished step to show; wait for the first line of its metrics.jsonl")]
     NoStep {

@@ -1,4 +1,4 @@
-//! A run of `grpo train`, or several, as one HTML page, and the verdict at its head.
+//! A training run, or several, as one HTML page, and the verdict at its head.
 //!
 //! Everything is read from the folders of the runs, as the training wrote it: nothing is computed again, no model is loaded,
 //! and a run that is still going, or was killed, is shown as far as it got. [`RunData::read`] reads a folder, [`judge`]
@@ -19,7 +19,7 @@ mod success;
 pub use distributions::{Scores, distributions};
 pub use error::ReportError;
 pub use page::render;
-pub use run_data::{RunData, other_command};
+pub use run_data::{RunData, command_of};
 pub use stages::{Stage, stages};
 pub use success::{Judged, OutOfRange, Outcome, SuccessCriteria, Verdict, judge};
 

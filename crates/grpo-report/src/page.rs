@@ -118,7 +118,9 @@ struct Row {
 }
 
 fn numbers(runs: &[RunData]) -> Vec<Row> {
-    const NAMES: [&str; 11] = [
+    const NAMES: [&str; 13] = [
+        "step_train_loss",
+        "eval_loss",
         "reward",
         "eval_reward",
         "rewards/valid/mean",

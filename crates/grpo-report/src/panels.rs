@@ -69,6 +69,12 @@ const PLANS: &[Plan] = &[
         spread: Spread::Deviation("reward_std"),
     },
     Plan {
+        title: "Supervised loss",
+        what: "Mean of a step, and of held-out data",
+        metrics: &[("step_train_loss", "training"), ("eval_loss", "validation")],
+        spread: Spread::None,
+    },
+    Plan {
         title: "KL to the reference",
         what: "Nats a token",
         metrics: &[("kl", "training"), ("eval_kl", "held out"), ("reward_kl", "in the reward")],
@@ -151,8 +157,10 @@ const PHASES: [(&str, &str); 3] =
 const ALWAYS: [&str; 3] = ["reward", "kl", "entropy"];
 
 /// Numbers of whole runs, and what another chart shows already.
-const NEVER: [&str; 7] = [
+const NEVER: [&str; 9] = [
     "step",
+    "train_step",
+    "epoch",
     "num_tokens",
     "step_time",
     "reward_std",

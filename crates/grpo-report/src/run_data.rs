@@ -6,9 +6,10 @@ use grpo_run::{CompletionRecord, Event, RunFolder, RunInfo};
 use serde_json::{Map, Value};
 
 use crate::series::{LARGEST, quantile};
+use crate::success::judge_supervised;
 use crate::{ReportError, SuccessCriteria, Verdict, judge};
 
-/// A run of `grpo train`, as far as it got.
+/// A training run, as far as it got.
 #[derive(Clone, Debug)]
 pub struct RunData {
     /// Its folder, as it was given.
@@ -35,22 +36,23 @@ pub(crate) struct RewardsOfStep {
     pub(crate) quantiles: [f64; 5],
 }
 
-/// The command whose run has this configuration, where it is another one than `grpo train`.
-pub fn other_command(config: &toml::Table) -> Option<&'static str> {
+/// Returns the command whose run has this configuration.
+pub fn command_of(config: &toml::Table) -> &'static str {
     let sections = [
         ("pretrain", "pretrain"),
-        ("masked_lm", "pretrain"),
         ("judge", "train-judge"),
+        ("masked_lm", "pretrain"),
         ("training", "train-engagement"),
     ];
-    sections.into_iter().find_map(|(key, command)| config.contains_key(key).then_some(command))
+    let found = sections.into_iter().find(|(key, _)| config.contains_key(*key));
+    found.map_or("train", |(_, command)| command)
 }
 
 impl RunData {
     /// Reads all that a report shows. Nothing is written.
     ///
     /// # Errors
-    /// The folder is no run of `grpo train`, has no finished step, or has a file that is damaged.
+    /// The folder is not that of a run, has no finished step, or has a file that is damaged.
     pub fn read(path: &Path) -> Result<Self, ReportError> {
         let folder = RunFolder::open(path)?;
         let info = folder.read_info()?;
@@ -59,9 +61,6 @@ impl RunData {
             folder.read_config()?.parse().map_err(|error: toml::de::Error| {
                 ReportError::Config { path: config_path.clone(), reason: one_line(error.message()) }
             })?;
-        if let Some(command) = other_command(&config) {
-            return Err(ReportError::NotATraining { path: path.to_owned(), command });
-        }
         let criteria = match config.get("success") {
             None => SuccessCriteria::default(),
             Some(section) => section.clone().try_into().map_err(|error: toml::de::Error| {
@@ -122,7 +121,10 @@ impl RunData {
 
     /// Whether the run reached its criteria.
     pub fn verdict(&self) -> Verdict {
-        judge(&self.metrics, &self.events, &self.criteria)
+        match command_of(&self.config) {
+            "train" => judge(&self.metrics, &self.events, &self.criteria),
+            _ => judge_supervised(&self.metrics, &self.events),
+        }
     }
 
     /// The value of `section.key` of the configuration.

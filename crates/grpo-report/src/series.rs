@@ -18,7 +18,7 @@ pub(crate) fn values_of(metrics: &[Map<String, Value>], name: &str) -> Vec<(u64,
 
 /// The step of line `i`: the line's own word, or its place.
 pub(crate) fn step_of(line: &Map<String, Value>, i: usize) -> u64 {
-    let step = line.get("step").and_then(Value::as_u64);
+    let step = grpo_run::step_of_line(line);
     step.filter(|step| *step < MOST_STEPS).unwrap_or(i as u64 + 1)
 }
 

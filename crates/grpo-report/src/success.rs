@@ -4,7 +4,7 @@ use grpo_run::{Event, EventKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::series::{mean, values_of};
+use crate::series::{mean, step_of, values_of};
 
 /// What a run must reach: the section `[success]` of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -110,8 +110,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// [`Outcome::Failed`] where one criterion was missed; else [`Outcome::Passed`] where the rise of the reward, which is
-    /// what a run is for, and its end could be judged; else [`Outcome::NotJudged`].
+    /// [`Outcome::Failed`] where one criterion was missed; else [`Outcome::Passed`] where the rise of the reward or the fall of the
+    /// loss, which is what a run is for, and its end could be judged; else [`Outcome::NotJudged`].
     pub fn outcome(&self) -> Outcome {
         let of = |name: &str| {
             self.criteria
@@ -120,7 +120,7 @@ impl Verdict {
         };
         if self.criteria.iter().any(|judged| judged.outcome == Outcome::Failed) {
             Outcome::Failed
-        } else if (of(REWARD) || of(REWARD_KEPT)) && of(END) {
+        } else if (of(REWARD) || of(REWARD_KEPT) || of(LOSS)) && of(END) {
             Outcome::Passed
         } else {
             Outcome::NotJudged
@@ -147,6 +147,12 @@ pub fn judge(
     Verdict { criteria: verdict }
 }
 
+/// Judges the lines of the `metrics.jsonl` of a supervised run, and the events beside them.
+pub(crate) fn judge_supervised(metrics: &[Map<String, Value>], events: &[Event]) -> Verdict {
+    Verdict { criteria: vec![loss_falls(metrics), nothing_stopped_it(metrics, events)] }
+}
+
+const LOSS: &str = "Validation loss falls";
 const REWARD: &str = "Reward rises";
 /// Of a run that need not gain anything.
 const REWARD_KEPT: &str = "Reward has not fallen";
@@ -229,6 +235,25 @@ fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
             "from {:.4} to {:.4} between the first and the last {steps} steps, {errors:+.1} standard errors; at least {least} are wanted",
             mean(&first),
             mean(&last)
+        ),
+    )
+}
+
+fn loss_falls(metrics: &[Map<String, Value>]) -> Judged {
+    let judged = |outcome, sentence| Judged { name: LOSS, outcome, sentence };
+    let losses = values_of(metrics, "eval_loss");
+    let [(first_step, first), rest @ ..] = &losses[..] else {
+        return judged(Outcome::NotJudged, "there was no validation".to_owned());
+    };
+    let Some((step, lowest)) = rest.iter().copied().reduce(|a, b| if b.1 < a.1 { b } else { a })
+    else {
+        let sentence = format!("{first:.4} after step {first_step} is the only one");
+        return judged(Outcome::NotJudged, sentence);
+    };
+    judged(
+        if lowest < *first { Outcome::Passed } else { Outcome::Failed },
+        format!(
+            "from {first:.4} after step {first_step} to {lowest:.4} after step {step}, the lowest behind it"
         ),
     )
 }
@@ -337,7 +362,8 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
     let count = |is: fn(&EventKind) -> bool| events.iter().filter(|event| is(&event.what)).count();
     let spoke = count(|what| matches!(what, EventKind::Guard { .. }));
     let rolled_back = count(|what| matches!(what, EventKind::RolledBack { .. }));
-    let mut sentence = format!("none in {} steps", metrics.len());
+    let steps = metrics.last().map_or(0, |line| step_of(line, metrics.len() - 1));
+    let mut sentence = format!("none in {steps} steps");
     if (spoke, rolled_back) != (0, 0) {
         sentence +=
             &format!("; guards spoke {spoke} times, and the run went back {rolled_back} times");

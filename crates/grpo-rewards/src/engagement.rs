@@ -126,6 +126,18 @@ impl EngagementModel {
         Ok(Self { description, head, embedder })
     }
 
+    /// Reads the head of a folder, of the sizes of `like`.
+    ///
+    /// # Errors
+    /// A file that is missing or damaged.
+    pub fn load_head(
+        folder: &Path,
+        like: &EngagementHead,
+    ) -> Result<EngagementHead, EngagementError> {
+        let (features, hidden, device) = (like.features(), like.hidden(), like.device());
+        Ok(EngagementHead::load(&folder.join(WEIGHTS), features, hidden, &device)?)
+    }
+
     /// Writes the two files into `folder`.
     ///
     /// # Errors

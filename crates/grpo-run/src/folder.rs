@@ -176,14 +176,13 @@ impl RunFolder {
     }
 
     /// Opens `metrics.jsonl` for the steps from `first_step` on. Lines of that step and later
-    /// ones, which a resumed run writes again, are taken out, and so are lines without a `step`.
+    /// ones, which a resumed run writes again, are taken out, and so are lines without a step.
     ///
     /// # Errors
     /// It cannot be read or written, or a finished line is no JSON object.
     pub fn metrics_from(&self, first_step: u64) -> Result<JsonLinesWriter, RunError> {
         JsonLinesWriter::resume(&self.metrics_path(), |line: &Map<String, Value>| {
-            let step = line.get("step").and_then(Value::as_u64);
-            step.is_some_and(|step| step < first_step)
+            crate::step_of_line(line).is_some_and(|step| step < first_step)
         })
     }
 

@@ -4,7 +4,7 @@
 //! runs/<name>/
 //!   config.toml            the resolved configuration
 //!   run.json               versions, seed, device, data            RunInfo
-//!   metrics.jsonl          one JSON object a step                  RunFolder::metrics_from
+//!   metrics.jsonl          one JSON object a step, of supervised training another one a validation  RunFolder::metrics_from
 //!   ledger.jsonl           which weights sampled what, which updates used it   LedgerStep
 //!   events.jsonl           guards, roll-backs, resumptions          Event
 //!   events.out.tfevents.…  the metrics for TensorBoard              TensorBoard
@@ -46,7 +46,7 @@ pub use error::RunError;
 pub use events::{Event, EventKind};
 pub use folder::{RunFolder, RunLock};
 pub use info::{DataFile, RunInfo};
-pub use json_lines::{JsonLinesWriter, read_json_lines};
+pub use json_lines::{JsonLinesWriter, read_json_lines, step_of_line};
 pub use ledger::{
     CompletionDigest, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, ReferenceChange,
 };

@@ -90,10 +90,11 @@ fn event(line: &Map<String, Value>, wall_time: f64) -> Event {
         let value = value.as_f64()? as f32;
         Some(SummaryValue { tag: name.clone(), simple_value: Some(value) })
     };
-    let numbers = line.iter().filter(|(name, _)| *name != "step").filter_map(scalar);
+    let is_step = |name: &str| ["step", "train_step"].contains(&name);
+    let numbers = line.iter().filter(|(name, _)| !is_step(name)).filter_map(scalar);
     Event {
         wall_time,
-        step: line.get("step").and_then(Value::as_i64).unwrap_or(0),
+        step: crate::step_of_line(line).map_or(0, u64::cast_signed),
         file_version: None,
         summary: Some(Summary { value: numbers.collect() }),
     }

@@ -1,5 +1,6 @@
 //! What a GRPO step learns besides: examples, and to keep the completions of a prompt diverse.
 
+use grpo_data::ConfigFault;
 use std::path::PathBuf;
 
 use burn::tensor::Device;
@@ -70,7 +71,7 @@ fn default_every() -> u32 {
 const SECTION: &str = "combined";
 
 impl CombinedConfig {
-    pub(crate) fn check(&self, updates_per_rollout: u32) -> Result<(), TrainError> {
+    pub(crate) fn check(&self, updates_per_rollout: u32) -> Result<(), ConfigFault> {
         in_range("combined.supervised_weight", self.supervised_weight, 0.0..=1e6)?;
         // Without GRPO there would be nothing to sample for: that is supervised training.
         in_range("combined.grpo_weight", self.grpo_weight, 1e-6..=1e6)?;
@@ -78,11 +79,24 @@ impl CombinedConfig {
         in_range("combined.batch_size", self.batch_size as f64, 1.0..=1e6)?;
         in_range("combined.every", f64::from(self.every), 1.0..=1e4)?;
         if self.every > 1 && self.supervised_weight == 0.0 {
-            return Err(TrainError::NothingSupervised { every: self.every });
+            let every = self.every;
+            return Err(ConfigFault::new(
+                "",
+                format!(
+                    "combined.every = {every} asks for optimizer steps of examples alone, and combined.supervised_weight = 0 leaves nothing to learn in them"
+                ),
+                "set combined.every to 1, or give the examples a weight",
+            ));
         }
         // The estimate of D's gradient is for what the policy itself sampled, and after an update it is another one.
         if updates_per_rollout != 1 {
-            return Err(TrainError::CombinedUpdates { updates: updates_per_rollout });
+            return Err(ConfigFault::new(
+                "",
+                format!(
+                    "train.updates_per_rollout = {updates_per_rollout} does not go with [combined]: its diversity term is for what the policy itself sampled, so that each rollout has one update"
+                ),
+                "set it to 1, and use combined.every for more optimizer steps",
+            ));
         }
         diversity_measure::check(SECTION, self.measure, self.embedder.as_ref())
     }
@@ -97,7 +111,8 @@ impl CombinedConfig {
         device: &Device,
     ) -> Result<Combined, TrainError> {
         if examples.is_empty() {
-            return Err(TrainError::NoExamples { file: self.file.clone() });
+            let message = format!("combined.file: {} has no example", self.file.display());
+            return Err(ConfigFault::new("", message, "").into());
         }
         let diversity =
             diversity_measure::build(SECTION, self.measure, self.embedder.as_ref(), device)?;

@@ -1,18 +1,19 @@
 //! Settings of a GRPO run, read from TOML and checked once.
 
 use grpo_core::{AdvantageConfig, KlController};
+use grpo_data::ConfigFault;
 use grpo_model::WeightPrecision;
 use grpo_rewards::RewardConfig;
 use grpo_rollout::StopStrings;
 use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
 
-use crate::error::in_range;
+use crate::error::{distribution_fault, in_range};
 use crate::guard_config::Guarded;
 use crate::{
     AboveTolerance, AdvantageSettings, CombinedConfig, DiversityBonusConfig, EvalConfig,
     GuardAction, GuardConfig, LossSettings, OptimizerConfig, ReferenceSettings, SamplerCheck,
-    TrainError, WarmupCosine, default_guards,
+    WarmupCosine, default_guards,
 };
 
 /// The sections of a configuration that the training itself needs.
@@ -174,8 +175,9 @@ impl SamplingConfig {
         &self,
         vocabulary: usize,
         forbidden: &[u32],
-    ) -> Result<SamplingDistribution, TrainError> {
-        Ok(self.settings(forbidden).checked(vocabulary)?)
+    ) -> Result<SamplingDistribution, ConfigFault> {
+        let checked = self.settings(forbidden).checked(vocabulary);
+        checked.map_err(|fault| distribution_fault("sampling", &fault))
     }
 }
 
@@ -200,7 +202,7 @@ impl GrpoConfig {
     ///
     /// # Errors
     /// The first key that is out of its range.
-    pub fn check(&self) -> Result<(), TrainError> {
+    pub fn check(&self) -> Result<(), ConfigFault> {
         let train = &self.train;
         in_range("train.steps", f64::from(train.steps), 1.0..=1e9)?;
         in_range("train.prompts_per_step", f64::from(train.prompts_per_step), 1.0..=1e6)?;
@@ -211,8 +213,11 @@ impl GrpoConfig {
         in_range("train.micro_batch_tokens", train.micro_batch_tokens as f64, 1.0..=1e9)?;
         in_range("train.reward_time_limit", train.reward_time_limit, 1e-3..=1e6)?;
         in_range("train.max_failed_rewards", train.max_failed_rewards, 0.0..=1.0)?;
-        self.sampling.settings(&[]).check()?;
-        StopStrings::check(&self.sampling.stop)?;
+        let settings = self.sampling.settings(&[]);
+        settings.check().map_err(|fault| distribution_fault("sampling", &fault))?;
+        StopStrings::check(&self.sampling.stop).map_err(|fault| {
+            ConfigFault::from_sentence("sampling.stop", &format!("sampling: {fault}"))
+        })?;
         in_range("sampling.max_new_tokens", self.sampling.max_new_tokens as f64, 1.0..=1e6)?;
         in_range("sampling.batch_size", self.sampling.batch_size as f64, 1.0..=1e6)?;
         self.advantages()?;
@@ -221,9 +226,21 @@ impl GrpoConfig {
         in_range("schedule.floor", self.schedule.floor, 0.0..=1.0)?;
         let kl_coef = self.loss.resolve()?.kl.coef;
         if let Some(controller) = &self.kl_controller {
-            controller.check(kl_coef).map_err(TrainError::KlController)?;
+            controller.check(kl_coef).map_err(|fault| {
+                let key = match fault.setting() {
+                    "kl_coef" => "loss.kl_coef",
+                    key => key,
+                };
+                ConfigFault::from_sentence(key, &fault.to_string())
+            })?;
             if controller.horizon < completions {
-                return Err(TrainError::Horizon { horizon: controller.horizon, completions });
+                let horizon = controller.horizon;
+                return Err(ConfigFault::new(
+                    "kl_controller.horizon",
+                    format!("kl_controller.horizon = {horizon} is less than the {completions} completions of a step"),
+                    "a horizon of some steps follows the KL without swinging",
+                )
+                .into());
             }
         }
         let updates = train.updates_per_rollout;
@@ -240,11 +257,17 @@ impl GrpoConfig {
     }
 
     /// A policy that samples with rounded weights is above any tolerance that would find a fault.
-    fn refuse_uncorrected(&self) -> Result<(), TrainError> {
+    fn refuse_uncorrected(&self) -> Result<(), ConfigFault> {
         let weights = self.sampling.weights;
         let above = self.sampler_check.resolved(self.loss.mismatch).above;
         if weights != WeightPrecision::F32 && above == Some(AboveTolerance::Stop) {
-            return Err(TrainError::UncorrectedWeights { weights });
+            return Err(ConfigFault::new(
+                "sampling.weights",
+                format!(
+                    "sampling: weights = \"{weights}\" samples from another policy than the one that is trained, which ends a run with sampler_check.above = \"stop\""
+                ),
+                "set loss.mismatch, or sampler_check.above = \"correct\"",
+            ));
         }
         Ok(())
     }
@@ -265,7 +288,7 @@ impl GrpoConfig {
     ///
     /// # Errors
     /// What [`AdvantageConfig::checked`] refuses.
-    pub fn advantages(&self) -> Result<AdvantageConfig, TrainError> {
+    pub fn advantages(&self) -> Result<AdvantageConfig, ConfigFault> {
         self.advantage.resolve(self.loss.preset)
     }
 

@@ -1,7 +1,7 @@
 //! A bonus for completions that are unlike the others of their group.
 
 use burn::tensor::Device;
-use grpo_data::{Bonus, Group, Outcome};
+use grpo_data::{Bonus, ConfigFault, Group, Outcome};
 use grpo_rewards::EmbedderConfig;
 use grpo_text::{Diversity, DiversityMeasure};
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ impl DiversityBonusConfig {
         Ok(DiversityBonus::new(self.weight, diversity))
     }
 
-    pub(crate) fn check(&self) -> Result<(), TrainError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         in_range("diversity_bonus.weight", self.weight, 0.0..=1e6)?;
         check(SECTION, self.measure, self.embedder.as_ref())
     }

@@ -1,10 +1,9 @@
 //! A measure of diversity as sections of the configuration name it: `measure`, and `embedder` for the one that needs it.
 
 use burn::tensor::Device;
-use grpo_rewards::EmbedderConfig;
+use grpo_data::ConfigFault;
+use grpo_rewards::{EmbedderConfig, EmbedderConfigError};
 use grpo_text::{Diversity, DiversityMeasure};
-
-use crate::TrainError;
 
 /// Refuses an embedder that nothing asks, and a measure that lacks one; `section` has the two keys.
 ///
@@ -14,15 +13,17 @@ pub(crate) fn check(
     section: &'static str,
     measure: DiversityMeasure,
     embedder: Option<&EmbedderConfig>,
-) -> Result<(), TrainError> {
+) -> Result<(), ConfigFault> {
     match (measure, embedder) {
-        (DiversityMeasure::Semantic, None) => Err(TrainError::NoEmbedder { section }),
+        (DiversityMeasure::Semantic, None) => Err(no_embedder(section)),
         (DiversityMeasure::Semantic, Some(embedder)) => {
-            embedder.check().map_err(|fault| TrainError::Embedder { section, fault })
+            embedder.check().map_err(|fault| of_embedder(section, &fault))
         }
-        (DiversityMeasure::Bleu | DiversityMeasure::Distinct, Some(_)) => {
-            Err(TrainError::IdleEmbedder { section })
-        }
+        (DiversityMeasure::Bleu | DiversityMeasure::Distinct, Some(_)) => Err(ConfigFault::new(
+            format!("{section}.embedder"),
+            format!("{section}.embedder is for the measure \"semantic\" alone"),
+            "leave it out",
+        )),
         (DiversityMeasure::Bleu | DiversityMeasure::Distinct, None) => Ok(()),
     }
 }
@@ -36,8 +37,22 @@ pub(crate) fn build(
     measure: DiversityMeasure,
     embedder: Option<&EmbedderConfig>,
     device: &Device,
-) -> Result<Diversity, TrainError> {
+) -> Result<Diversity, ConfigFault> {
     let embedder = embedder.map(|embedder| embedder.build(device)).transpose();
-    let embedder = embedder.map_err(|fault| TrainError::Embedder { section, fault })?;
-    Diversity::new(measure, embedder).map_err(|_absent| TrainError::NoEmbedder { section })
+    let embedder = embedder.map_err(|fault| of_embedder(section, &fault))?;
+    Diversity::new(measure, embedder).map_err(|_absent| no_embedder(section))
+}
+
+fn no_embedder(section: &str) -> ConfigFault {
+    ConfigFault::new(
+        format!("{section}.measure"),
+        format!(
+            "{section}.measure = \"semantic\" compares vectors of texts: name what makes them, for example {section}.embedder = {{ type = \"hashed_ngrams\" }}, or use another measure"
+        ),
+        "",
+    )
+}
+
+fn of_embedder(section: &str, fault: &EmbedderConfigError) -> ConfigFault {
+    ConfigFault::from_sentence(format!("{section}.embedder"), &format!("{section}.{fault}"))
 }

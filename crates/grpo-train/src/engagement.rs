@@ -7,6 +7,7 @@ mod examples;
 mod preferences;
 mod target;
 
+use grpo_data::ConfigFault;
 use std::collections::BTreeMap;
 
 use burn::module::Module;
@@ -102,7 +103,7 @@ impl EngagementConfig {
     ///
     /// # Errors
     /// The first key that is out of its range.
-    pub fn check(&self) -> Result<(), TrainError> {
+    pub fn check(&self) -> Result<(), ConfigFault> {
         match self.objective {
             EngagementObjective::Log { scale } => in_range("objective.scale", scale, 1e-3..=1e9)?,
             EngagementObjective::Pairwise { margin } => {

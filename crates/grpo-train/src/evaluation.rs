@@ -1,6 +1,8 @@
 //! A look at the policy from outside: completions of prompts that stay the same, that nothing is learned from.
 
+use grpo_data::ConfigFault;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use grpo_data::{Group, Prompt, Purpose, Sample};
@@ -34,11 +36,15 @@ impl Default for EvalConfig {
 }
 
 impl EvalConfig {
-    pub(crate) fn check(&self) -> Result<(), TrainError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         in_range("eval.min_gain", self.min_gain, 0.0..=f64::MAX)?;
         in_range("eval.group_size", self.group_size as f64, 1.0..=1e4)?;
         if self.patience > 0 && self.every == 0 {
-            return Err(TrainError::PatienceWithoutEvaluations);
+            return Err(ConfigFault::new(
+                "",
+                "eval.patience counts evaluations, and eval.every = 0 makes none during the training",
+                "set eval.every to a number of steps",
+            ));
         }
         Ok(())
     }
@@ -100,6 +106,11 @@ impl Evaluation {
             max_failed: config.train.max_failed_rewards,
             group_size: config.eval.group_size,
         })
+    }
+
+    /// [`Self::of`] ends with [`TrainError::Interrupted`] soon after `flag` becomes true.
+    pub(crate) fn interrupted_by(self, flag: Arc<AtomicBool>) -> Self {
+        Self { sampler: self.sampler.interrupted_by(flag), ..self }
     }
 
     /// What is completed.

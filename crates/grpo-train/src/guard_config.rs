@@ -1,8 +1,8 @@
 //! Settings of guards, and those that a run has without any.
 
+use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
 use crate::guards::Action;
 use crate::metric_names::{is_known, is_of_machine, nearest, nearest_known};
 
@@ -73,11 +73,16 @@ impl Guarded<'_> {
 /// Most factors: beyond it a slip of the keyboard.
 const MOST_FACTOR: f64 = 1e6;
 
+/// The fault of `key` of the `guard`th guard, from 0.
+pub(crate) fn guard_fault(guard: usize, key: &str, sentence: &str) -> ConfigFault {
+    let message = format!("guards[{guard}]: {sentence}");
+    ConfigFault::from_sentence(format!("guards[{guard}].{key}"), &message)
+}
+
 impl GuardConfig {
-    /// Checks `self`, the `guard`th of a run from 0.
-    pub(crate) fn check(&self, guard: usize, run: &Guarded<'_>) -> Result<(), TrainError> {
-        let refuse =
-            |key: &'static str, fault: String| Err(TrainError::Guard { guard, key, fault });
+    /// Checks `self`, the `guard`th guard of a run, from 0.
+    pub(crate) fn check(&self, guard: usize, run: &Guarded<'_>) -> Result<(), ConfigFault> {
+        let refuse = |key: &str, fault: String| Err(guard_fault(guard, key, &fault));
         let watch = &self.watch;
         let is_not_finite = watch == NOT_FINITE;
         if is_of_machine(watch) {
@@ -125,9 +130,8 @@ impl GuardConfig {
         self.check_factors(guard, run)
     }
 
-    fn check_factors(&self, guard: usize, run: &Guarded<'_>) -> Result<(), TrainError> {
-        let refuse =
-            |key: &'static str, fault: String| Err(TrainError::Guard { guard, key, fault });
+    fn check_factors(&self, guard: usize, run: &Guarded<'_>) -> Result<(), ConfigFault> {
+        let refuse = |key: &str, fault: String| Err(guard_fault(guard, key, &fault));
         let kl_coef = match *run {
             Guarded::Grpo { kl_coef } => kl_coef,
             Guarded::Supervised { .. } if self.action == GuardAction::RollBack => {

@@ -5,7 +5,7 @@ use grpo_core::AdvantageError;
 use grpo_rollout::RolloutError;
 use serde::{Deserialize, Serialize};
 
-use crate::guard_config::{GuardAction, GuardConfig, NOT_FINITE};
+use crate::guard_config::{GuardAction, GuardConfig, NOT_FINITE, guard_fault};
 use crate::metric_names::{is_occasional, nearest};
 use crate::{Metrics, TrainError};
 
@@ -198,13 +198,10 @@ impl Guards {
             let is_there = watch == NOT_FINITE || is_occasional(watch) || metrics.is_of_run(watch);
             if !is_there {
                 let near = nearest(watch, metrics.iter().map(|(name, _)| name)).unwrap_or("none");
-                return Err(TrainError::Guard {
-                    guard: place,
-                    key: "watch",
-                    fault: format!(
-                        "watch = \"{watch}\": the first step of this run has no such metric; the one most like it is '{near}'"
-                    ),
-                });
+                let fault = format!(
+                    "watch = \"{watch}\": the first step of this run has no such metric; the one most like it is '{near}'"
+                );
+                return Err(guard_fault(place, "watch", &fault).into());
             }
         }
         Ok(())

@@ -5,6 +5,7 @@ mod scaling;
 mod target;
 mod validation;
 
+use grpo_data::ConfigFault;
 use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleVisitor, Param};
@@ -17,9 +18,7 @@ use self::examples::{JudgeExamples, Judged};
 use self::validation::{Round, ValidationTexts};
 use crate::error::{finite_loss, in_range};
 use crate::measures;
-use crate::supervised::{
-    GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens,
-};
+use crate::supervised::{GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens};
 use crate::{StepsConfig, TrainError, TransferConfig};
 
 pub use self::examples::{FillSettings, JudgeData};
@@ -51,7 +50,7 @@ impl JudgeConfig {
     ///
     /// # Errors
     /// The first key that is out of its range, or that has no effect.
-    pub fn check(&self) -> Result<(), TrainError> {
+    pub fn check(&self) -> Result<(), ConfigFault> {
         self.steps.check("judge")?;
         in_range("natural_share", self.natural_share, 0.0..=0.99)?;
         self.fill.check()?;

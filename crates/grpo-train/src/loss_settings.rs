@@ -5,9 +5,8 @@ use grpo_core::{
     KlEstimator, KlPlacement, LossConfig, MismatchCorrection, Preset, RatioLevel, Reduction,
     RewardScale, Surrogate,
 };
+use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
-
-use crate::TrainError;
 
 /// The section `[advantage]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,14 +41,18 @@ impl AdvantageSettings {
     ///
     /// # Errors
     /// A scale that would have no effect; what [`AdvantageConfig::checked`] refuses.
-    pub fn resolve(&self, preset: Preset) -> Result<AdvantageConfig, TrainError> {
+    pub fn resolve(&self, preset: Preset) -> Result<AdvantageConfig, ConfigFault> {
         let Self { aggregation, baseline, scale, deviation, epsilon, clip } = *self;
         if scale.is_some() && aggregation == Aggregation::NormalizeThenSum {
-            return Err(TrainError::ScaleOfParts);
+            return Err(ConfigFault::new(
+                "advantage.scale",
+                "advantage: scale has no effect with aggregation = \"normalize_then_sum\", which divides by the deviation of each group and then of the batch",
+                "leave it out",
+            ));
         }
         let scale = scale.unwrap_or(preset.reward_scale());
         let config = AdvantageConfig { aggregation, baseline, scale, deviation, epsilon, clip };
-        config.checked().map_err(TrainError::AdvantageSettings)
+        config.checked().map_err(|fault| section_fault("advantage", fault.setting(), &fault))
     }
 
     /// The same with what the preset says written out.
@@ -121,7 +124,7 @@ impl LossSettings {
     ///
     /// # Errors
     /// A constant of another surrogate; what [`LossConfig::checked`] refuses.
-    pub fn resolve(&self) -> Result<LossConfig, TrainError> {
+    pub fn resolve(&self) -> Result<LossConfig, ConfigFault> {
         let preset = self.preset.config();
         let config = LossConfig {
             surrogate: self.surrogate(preset.surrogate)?,
@@ -133,14 +136,14 @@ impl LossSettings {
             mismatch: self.mismatch,
             entropy_bonus: self.entropy_bonus,
         };
-        config.checked().map_err(|fault| TrainError::Loss { key: self.key_of(&fault), fault })
+        config.checked().map_err(|fault| section_fault("loss", &self.key_of(&fault), &fault))
     }
 
     /// The same loss with every choice written out, so that it stays what it is whatever becomes of the preset.
     ///
     /// # Errors
     /// What [`LossSettings::resolve`] refuses.
-    pub fn resolved(&self) -> Result<Self, TrainError> {
+    pub fn resolved(&self) -> Result<Self, ConfigFault> {
         let LossConfig {
             surrogate,
             ratio_level,
@@ -190,7 +193,7 @@ impl LossSettings {
         if given.is_some() { setting.to_owned() } else { format!("surrogate.{setting}") }
     }
 
-    fn surrogate(&self, of_preset: Surrogate) -> Result<Surrogate, TrainError> {
+    fn surrogate(&self, of_preset: Surrogate) -> Result<Surrogate, ConfigFault> {
         let mut surrogate = self.surrogate.unwrap_or(of_preset);
         let Self { epsilon_low, epsilon_high, delta, cap, .. } = *self;
         let is_clipped = matches!(surrogate, Surrogate::Clipped { .. });
@@ -203,7 +206,14 @@ impl LossSettings {
         ];
         for (key, value, fits, owner) in given {
             if value.is_some() && !fits {
-                return Err(TrainError::OtherSurrogate { key, owner, preset: self.preset });
+                let preset = self.preset;
+                return Err(ConfigFault::new(
+                    format!("loss.{key}"),
+                    format!(
+                        "loss: {key} belongs to the {owner} surrogate, but the loss (preset = \"{preset}\") has another one"
+                    ),
+                    "leave it out, or choose another preset",
+                ));
             }
         }
         match &mut surrogate {
@@ -231,4 +241,9 @@ impl LossSettings {
                 .unwrap_or(of_preset.bias_correction && can_be_corrected),
         }
     }
+}
+
+/// The fault of a key of `section`, as the section's own checks say it.
+fn section_fault(section: &str, key: &str, fault: &ConfigError) -> ConfigFault {
+    ConfigFault::from_sentence(format!("{section}.{key}"), &format!("{section}: {fault}"))
 }

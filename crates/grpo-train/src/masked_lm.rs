@@ -6,6 +6,7 @@ mod modifiers;
 #[cfg(test)]
 mod tests;
 
+use grpo_data::ConfigFault;
 use std::collections::BTreeMap;
 
 use burn::module::Module;
@@ -19,11 +20,9 @@ use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::Serialize;
 
 use self::batch::MaskedBatch;
-use crate::error::{finite_loss, in_range};
+use crate::error::{distribution_fault, finite_loss, in_range};
 use crate::fill::draw_blanks;
-use crate::supervised::{
-    GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens,
-};
+use crate::supervised::{GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens};
 use crate::{StepsConfig, TrainError, TransferConfig};
 
 pub use self::critic::{CriticConfig, CriticScope};
@@ -56,7 +55,7 @@ impl MaskedLmConfig {
     ///
     /// # Errors
     /// The first key that is out of its range, or that has no effect.
-    pub fn check(&self) -> Result<(), TrainError> {
+    pub fn check(&self) -> Result<(), ConfigFault> {
         self.steps.check("masked_lm")?;
         in_range("validation.batches", self.eval_batches as f64, 1.0..=1e6)?;
         self.modifiers.check("modifiers")?;
@@ -65,7 +64,11 @@ impl MaskedLmConfig {
             critic.check()?;
         }
         match self.transfer.is_frozen(self.steps.steps - 1) && self.critic.is_none() {
-            true => Err(TrainError::NothingLearns),
+            true => Err(ConfigFault::new(
+                "transfer.freeze_trunk",
+                "transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters",
+                "add [critic] with a model that has one, or transfer.unfreeze_at_step",
+            )),
             false => Ok(()),
         }
     }
@@ -80,24 +83,56 @@ impl MaskedLmConfig {
         model: &Transformer,
         data: &MaskedData,
         judge: Option<&SequenceScorer>,
-    ) -> Result<(), TrainError> {
+    ) -> Result<(), ConfigFault> {
         match (self.critic.is_some(), model.description().critic) {
-            (true, false) => return Err(TrainError::NoCritic),
-            (false, true) => return Err(TrainError::IdleCritic),
+            (true, false) => {
+                return Err(ConfigFault::new(
+                    "critic",
+                    "[critic] trains a critic, and the model has none",
+                    "set model.critic = true, or leave the section out",
+                ));
+            }
+            (false, true) => {
+                return Err(ConfigFault::new(
+                    "",
+                    "the model has a critic, and no section [critic] says how it learns",
+                    "add it, or make a model without one",
+                ));
+            }
             _ => {}
         }
         for stream in [&data.train, &data.validation] {
             let is_line = |stage: &Masking| matches!(stage, Masking::Line { .. });
             if let Some(stage) = stream.plan().stages().iter().position(is_line) {
-                return Err(TrainError::LineStage { stage });
+                let key = format!("masking.stages[{stage}]");
+                let message = format!("{key} replaces whole lines, and leaves nothing to fill in");
+                return Err(ConfigFault::new(key, message, "it is for judges, so take it out"));
             }
         }
         let length = data.train.passages().options().length;
         match (&self.modifiers.judge, judge.map(SequenceScorer::longest_text)) {
-            (Some(_), None) => return Err(TrainError::NoWeighingJudge),
-            (None, Some(_)) => return Err(TrainError::IdleJudge),
+            (Some(_), None) => {
+                return Err(ConfigFault::new(
+                    "",
+                    "modifiers.judge weighs texts by a judge, and there is none",
+                    "load it, or leave the section out",
+                ));
+            }
+            (None, Some(_)) => {
+                return Err(ConfigFault::new(
+                    "",
+                    "there is a judge, and without modifiers.judge it weighs nothing",
+                    "leave it out, or add the section",
+                ));
+            }
             (Some(_), Some(sees)) if sees < length => {
-                return Err(TrainError::ShortJudge { sees, length });
+                return Err(ConfigFault::new(
+                    "modifiers.judge.model",
+                    format!(
+                        "modifiers.judge.model: the judge sees {sees} characters of a text, and texts have up to {length} (data.length)"
+                    ),
+                    "lower data.length, or take a judge that was trained on longer texts",
+                ));
             }
             _ => {}
         }
@@ -156,7 +191,9 @@ impl<'a> MaskedLmObjective<'a> {
             forbidden: data.characters.specials().to_vec(),
             ..SamplingSettings::default()
         };
-        let distribution = settings.checked(data.characters.len())?;
+        let distribution = settings
+            .checked(data.characters.len())
+            .map_err(|fault| distribution_fault("sampling", &fault))?;
         let rng = CounterRng::new(seed, Purpose::Sampling);
         let objective = Self { data, judge, config, distribution, rng };
         let plan = config.steps.plan(&config.transfer, seed);

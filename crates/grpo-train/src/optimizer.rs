@@ -1,5 +1,6 @@
 //! AdamW.
 
+use grpo_data::ConfigFault;
 use std::collections::{BTreeMap, BTreeSet};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
@@ -63,7 +64,7 @@ impl OptimizerConfig {
     ///
     /// # Errors
     /// The first key that is out of its range.
-    pub fn check(&self, section: &str) -> Result<(), TrainError> {
+    pub fn check(&self, section: &str) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("{section}.{name}");
         in_range(&key("learning_rate"), self.learning_rate, 0.0..=1.0)?;
         in_range(&key("betas[0]"), self.betas[0], 0.0..=0.999_999)?;

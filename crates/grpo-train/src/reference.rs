@@ -1,8 +1,8 @@
 //! When the reference becomes another one.
 
+use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
 use crate::error::in_range;
 
 /// The section `[reference]`: what the policy is held back by.
@@ -36,7 +36,7 @@ pub enum ReferenceFrom {
 }
 
 impl ReferenceSettings {
-    pub(crate) fn check(&self) -> Result<(), TrainError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         let at_least_one = |key: &str, every: Option<u32>| {
             every.map_or(Ok(()), |every| in_range(key, f64::from(every), 1.0..=1e9))
         };
@@ -46,10 +46,18 @@ impl ReferenceSettings {
             in_range("reference.mix", mix, 1e-6..=1.0)?;
         }
         if self.every_steps.is_some() && self.every_epochs.is_some() {
-            return Err(TrainError::TwoPeriods);
+            return Err(ConfigFault::new(
+                "reference.every_epochs",
+                "reference.every_steps and reference.every_epochs are two periods of one reference",
+                "leave one of them out",
+            ));
         }
         if self.mix.is_some() && !self.follows() {
-            return Err(TrainError::MixOfNothing);
+            return Err(ConfigFault::new(
+                "reference.mix",
+                "reference.mix has no effect on a reference that stays what it is",
+                "add reference.every_steps or reference.every_epochs, or leave it out",
+            ));
         }
         Ok(())
     }

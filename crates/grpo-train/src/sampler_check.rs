@@ -3,6 +3,7 @@
 
 use grpo_core::{LossConfig, MismatchCorrection, MismatchMode, RatioLevel};
 use grpo_data::Completion;
+use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
@@ -56,7 +57,7 @@ impl SamplerCheck {
         Self { above: Some(self.above.unwrap_or(usual)), ..self }
     }
 
-    pub(crate) fn check(&self) -> Result<(), TrainError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         in_range("sampler_check.tolerance", self.tolerance, 0.0..=f64::MAX)
     }
 

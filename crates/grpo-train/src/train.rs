@@ -193,6 +193,7 @@ impl<M: LanguageModel> Grpo<M> {
     /// Where `flag` becomes true, the step that is being done ends with [`TrainError::Interrupted`] before the policy
     /// moves, or is done to its end where it moves already.
     pub fn interrupted_by(&mut self, flag: Arc<AtomicBool>) {
+        self.sampler = self.sampler.clone().interrupted_by(Arc::clone(&flag));
         self.interrupt = flag;
     }
 
@@ -244,7 +245,11 @@ impl GrpoConfig {
 
 impl<M: LanguageModel> Training<M> {
     /// A training before its first step, evaluated by `evaluation` as `[eval]` says.
+    /// What interrupts a step interrupts an evaluation too.
     pub fn new(grpo: Grpo<M>, evaluation: Option<Evaluation>) -> Self {
+        let interrupted_by_flag =
+            |evaluation: Evaluation| evaluation.interrupted_by(Arc::clone(&grpo.interrupt));
+        let evaluation = evaluation.map(interrupted_by_flag);
         Self {
             guards: Guards::new(&grpo.config.guards()),
             grpo,

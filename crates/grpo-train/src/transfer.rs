@@ -1,5 +1,6 @@
 //! Training that begins with a model's trunk, which may stay as it is for a while.
 
+use grpo_data::ConfigFault;
 use std::collections::BTreeSet;
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
@@ -8,7 +9,6 @@ use burn::tensor::Tensor;
 use grpo_model::parameters;
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
 use crate::error::in_range;
 
 /// What becomes of the trunk that a training begins with: embeddings, blocks and the last norm, all but the heads that
@@ -31,17 +31,29 @@ impl TransferConfig {
     ///
     /// # Errors
     /// The first key that is out of its range, or that has no effect.
-    pub fn check(&self, section: &str, steps: u64) -> Result<(), TrainError> {
+    pub fn check(&self, section: &str, steps: u64) -> Result<(), ConfigFault> {
         if let Some(factor) = self.unfreeze_learning_rate_factor {
             in_range(&format!("{section}.unfreeze_learning_rate_factor"), factor, 0.0..=1e3)?;
         }
         match (self.unfreeze_at_step, self.unfreeze_learning_rate_factor) {
-            (Some(_), _) if !self.freeze_trunk => Err(TrainError::UnfreezeOfNothing),
+            (Some(_), _) if !self.freeze_trunk => Err(ConfigFault::new(
+                format!("{section}.unfreeze_at_step"),
+                format!(
+                    "{section}.unfreeze_at_step has no effect without {section}.freeze_trunk = true"
+                ),
+                "leave it out, or freeze the trunk",
+            )),
             (Some(first), _) => {
                 let last = steps.saturating_sub(1) as f64;
                 in_range(&format!("{section}.unfreeze_at_step"), first as f64, 0.0..=last)
             }
-            (None, Some(_)) => Err(TrainError::UnfreezeFactorOfNothing),
+            (None, Some(_)) => Err(ConfigFault::new(
+                format!("{section}.unfreeze_learning_rate_factor"),
+                format!(
+                    "{section}.unfreeze_learning_rate_factor has no effect without {section}.unfreeze_at_step"
+                ),
+                "leave it out, or say when the trunk is trained again",
+            )),
             (None, None) => Ok(()),
         }
     }

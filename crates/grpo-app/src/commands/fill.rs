@@ -1,11 +1,13 @@
 //! `grpo fill`: texts with blanks, filled.
 
 mod arguments;
+mod comparison;
 mod models;
 mod output;
 mod texts;
 
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
 
 use anyhow::Context;
 use grpo_data::{Characters, Prompt, Purpose};
@@ -30,29 +32,59 @@ const MOST: u32 = 100_000;
 
 pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
     check(arguments)?;
-    let infiller = LoadedInfiller::load(&arguments.model, &device::device())?;
-    let characters = infiller.characters();
-    let texts = texts::texts(arguments, characters, infiller.model.context_length())?;
-    let load = |folder| judge(folder, characters, &texts);
-    let judges = Judges {
-        first: arguments.judge.as_deref().map(load).transpose()?,
-        second: arguments.second_judge.as_deref().map(load).transpose()?,
-        characters,
+    let filled = Filling::new(arguments, &arguments.model)?;
+    let characters = filled.infiller.characters();
+    let written = match &arguments.before {
+        None => write(arguments.json, &filled.texts, &filled.groups, characters),
+        Some(folder) => {
+            let before = Filling::new(arguments, folder)?;
+            anyhow::ensure!(
+                before.infiller.characters() == characters,
+                "{} and {} have different characters, so they cannot be compared; take models that were trained on the same text",
+                folder.display(),
+                arguments.model.display()
+            );
+            let page =
+                comparison::comparison(&filled.texts, &before.groups, &filled.groups, characters);
+            io::stdout().write_all(page.as_bytes())
+        }
     };
-    let remask = arguments.remask.as_deref().unwrap_or("probability");
-    let critic = critic(remask, &infiller, &texts)?;
+    written.context("cannot write to standard output")
+}
 
-    let order = order(arguments);
-    let of_first = |ids: &[u32]| judges.reward_of_first(ids).unwrap_or(f64::NAN);
-    let quality = match order {
-        Order::None => Quality::None,
-        Order::Own => Quality::Own,
-        Order::Judge => Quality::Judge(&of_first),
-    };
-    let groups = fill(arguments, &infiller, &texts, critic.as_ref(), quality)?;
-    let judged = groups.into_iter().map(|group| judges.judged(group, order));
-    let groups: Vec<Vec<Completion>> = judged.collect::<anyhow::Result<_>>()?;
-    write(arguments.json, &texts, &groups, characters).context("cannot write to standard output")
+/// Texts and what a model put into their blanks.
+struct Filling {
+    infiller: LoadedInfiller,
+    texts: Vec<Text>,
+    groups: Vec<Vec<Completion>>,
+}
+
+impl Filling {
+    /// Lets the infiller in `folder` fill what the arguments name.
+    fn new(arguments: &FillArguments, folder: &Path) -> anyhow::Result<Self> {
+        let infiller = LoadedInfiller::load(folder, &device::device())?;
+        let characters = infiller.characters();
+        let texts = texts::texts(arguments, characters, infiller.model.context_length())?;
+        let load = |folder| judge(folder, characters, &texts);
+        let judges = Judges {
+            first: arguments.judge.as_deref().map(load).transpose()?,
+            second: arguments.second_judge.as_deref().map(load).transpose()?,
+            characters,
+        };
+        let remask = arguments.remask.as_deref().unwrap_or("probability");
+        let critic = critic(remask, &infiller, &texts)?;
+        let order = order(arguments);
+        let of_first = |ids: &[u32]| judges.reward_of_first(ids).unwrap_or(f64::NAN);
+        let quality = match order {
+            Order::None => Quality::None,
+            Order::Own => Quality::Own,
+            Order::Judge => Quality::Judge(&of_first),
+        };
+        let groups = fill(arguments, &infiller, &texts, critic.as_ref(), quality)?;
+        let judged = groups.into_iter().map(|group| judges.judged(group, order));
+        let groups: Vec<Vec<Completion>> = judged.collect::<anyhow::Result<_>>()?;
+        Ok(Self { infiller, texts, groups })
+    }
 }
 
 /// Refuses arguments that are out of range, or without effect beside the others.

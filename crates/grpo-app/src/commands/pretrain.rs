@@ -1,6 +1,6 @@
 //! `grpo pretrain`: next-token prediction on a file of molecules or texts.
 
-mod observer;
+mod files;
 
 use std::path::{Path, PathBuf};
 
@@ -14,17 +14,19 @@ use grpo_model::{
     LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy, Transformer,
     WeightPrecision,
 };
-use grpo_run::DataFile;
-use grpo_train::{PretrainConfig, PretrainEnding, Pretrained, Pretraining};
+use grpo_report::command_of;
+use grpo_train::{GuardConfig, NextTokenObjective, PretrainConfig};
 use serde::{Deserialize, Serialize};
 
-use self::observer::Observer;
+use self::files::{PolicyFiles, summary};
 use crate::args::RunArguments;
+use crate::checkpoint::CheckpointSection;
+use crate::config::Origin;
+use crate::device;
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::{say, say_checked};
 use crate::prompts::check_replies;
-use crate::run_files::create_run;
-use crate::{config, device};
+use crate::supervised_run::{self, Request};
 
 /// Configuration of `grpo pretrain`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,6 +52,10 @@ struct PretrainFile {
     #[serde(default)]
     model: Option<ModelSection>,
     pretrain: PretrainConfig,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    guards: Vec<GuardConfig>,
+    #[serde(default)]
+    save: CheckpointSection,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -103,42 +109,29 @@ struct ModelSection {
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
-    let keys = config::load::<toml::Table>(&arguments.config, &arguments.set)?.value;
-    if keys.contains_key("masked_lm") {
+    let keys = supervised_run::keys(arguments)?;
+    if keys.contains_key("masked_lm") && !keys.contains_key("judge") {
         return super::pretrain_infiller::run(arguments);
     }
-    if keys.contains_key("train") && keys.contains_key("sampling") {
-        let path = arguments.config.display();
+    if let (Some(path), true) = (&arguments.config, command_of(&keys) == "train") {
+        let path = path.display();
         anyhow::bail!("{path} is a configuration of `grpo train`: say `grpo train {path}`");
     }
-    let loaded = config::load::<PretrainFile>(&arguments.config, &arguments.set)?;
-    let origin = loaded.origin;
-    let mut file = loaded.value;
-    if let Some(run) = &arguments.run {
-        file.run.clone_from(run);
-    }
-    file.pretrain.check().map_err(|error| origin.explain(error))?;
-    if let Some(lora) = &file.lora {
-        lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
-    }
-    anyhow::ensure!(
-        (0.0..1.0).contains(&file.data.validation_fraction),
-        "{}data.validation_fraction = {} is out of range; expected 0 or more, and less than 1",
-        origin.place("data.validation_fraction"),
-        file.data.validation_fraction
-    );
-    check_replies(file.data.replies.as_ref(), file.data.thinking, &origin)?;
-    if arguments.check {
-        say_checked(&arguments.config);
+    let Request { file, origin, start } =
+        Request::read(arguments, "pretrain", |file: &mut PretrainFile| &mut file.run)?;
+    file.check(&origin)?;
+    if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
+        say_checked(configuration);
         return Ok(());
     }
     let device = device::device().autodiff();
     let loaded = starting_point(&file, &device)?;
-    let Source { examples, report, files } = examples(&file, &loaded)?;
+    let Source { examples, report, files: read } = examples(&file, &loaded)?;
+    let is_of_molecules = loaded.spec.codec.vocabulary().is_some();
     anyhow::ensure!(
         !examples.validation.is_empty(),
         "no {} of {} is left for validation, so the best model could not be told; raise data.validation_fraction (it is {})",
-        if loaded.spec.codec.vocabulary().is_some() { "molecule" } else { "text" },
+        if is_of_molecules { "molecule" } else { "text" },
         file.data.file.display(),
         file.data.validation_fraction
     );
@@ -147,45 +140,42 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         say(format_args!("  {line}"));
     }
 
-    let mut data = loaded.data_files()?;
-    let role = if loaded.spec.codec.vocabulary().is_some() { "molecules" } else { "texts" };
-    let vocabulary = file.data.vocabulary.iter().map(|path| ("vocabulary", path));
-    for (role, path) in files.iter().map(|path| (role, path)).chain(vocabulary) {
-        data.push(DataFile::measure(role, path)?);
-    }
-    data.extend(embedder_files(&file.pretrain)?);
     let kind = loaded.kind();
-    let Loaded { spec, policy, adapter, .. } = loaded;
-    let training = Pretraining::new(policy, &spec.codec, &examples, &file.pretrain, file.seed)
-        .map_err(|error| origin.explain(error))?;
-    let info = config::run_info(file.seed, data);
-    let text = config::resolved(&file)?;
-    let folder = create_run(&file.run, arguments.force, &text, &info)?;
-    let target = folder.path().join(kind);
-    let writer = Writer { spec, adapter };
-    let mut observer = Observer::new(&folder, &file.pretrain, target.clone(), writer)?;
-    let trained = training.run(&mut observer);
-    observer.finish();
-    let Pretrained { ending, .. } =
-        trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
-    observer.ended(&ending)?;
-    observer.summary();
-    say(format_args!("{kind:<12} {}", target.display()));
-    if let PretrainEnding::Limit { message } = ending {
-        anyhow::bail!("a limit ended the training of {}: {message}", file.run.display());
+    let Loaded { spec, policy, adapter, mut files } = loaded;
+    let role = if is_of_molecules { "molecules" } else { "texts" };
+    files.extend(read.into_iter().map(|path| (role, path)));
+    files.extend(file.data.vocabulary.iter().map(|path| ("vocabulary", path.clone())));
+    for embedder in file.pretrain.embedders() {
+        files.extend(embedder.files()?);
     }
-    Ok(())
+    let trainer =
+        NextTokenObjective::trainer(policy, &spec.codec, &examples, &file.pretrain, file.seed);
+    let trainer = trainer.and_then(|trainer| trainer.with_guards(&file.guards));
+    let mut trainer = trainer.map_err(|error| origin.explain(error))?;
+    let run = start.folder(&file, &file.run, file.seed, &files)?;
+    let mut files = PolicyFiles::new(Writer { spec, adapter }, kind, &file.pretrain);
+    let ending = run.train(&mut trainer, &mut files, &file.save)?;
+    summary(&run)?;
+    say(format_args!("{kind:<12} {}", run.target(kind).display()));
+    run.refuse_stopped(ending)
 }
 
-/// The files of the embedders that the training asks.
-fn embedder_files(config: &PretrainConfig) -> anyhow::Result<Vec<DataFile>> {
-    let mut files = Vec::new();
-    for embedder in config.embedders() {
-        for (role, path) in embedder.files()? {
-            files.push(DataFile::measure(role, &path)?);
+impl PretrainFile {
+    /// Refuses what is out of range, as far as that goes without a model.
+    fn check(&self, origin: &Origin) -> anyhow::Result<()> {
+        self.pretrain.check().map_err(|error| origin.explain(error))?;
+        if let Some(lora) = &self.lora {
+            lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
         }
+        let fraction = self.data.validation_fraction;
+        anyhow::ensure!(
+            (0.0..1.0).contains(&fraction),
+            "{}data.validation_fraction = {fraction} is out of range; expected 0 or more, and less than 1",
+            origin.place("data.validation_fraction")
+        );
+        self.save.check(origin)?;
+        check_replies(self.data.replies.as_ref(), self.data.thinking, origin)
     }
-    Ok(files)
 }
 
 /// The model that the training begins with.

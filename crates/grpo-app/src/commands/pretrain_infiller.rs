@@ -6,20 +6,19 @@ use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::{Codec, Half, MaskedStream, MaskingPlan, Passages, Purpose};
 use grpo_model::{InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
-use grpo_run::DataFile;
 use grpo_train::{
-    CriticConfig, DEFAULT_EVAL_BATCHES, MaskedData, MaskedLmConfig, MaskedLmMeasures,
-    ModifierConfig, StepsConfig, TransferConfig, Validated, train_masked_lm,
+    CriticConfig, DEFAULT_EVAL_BATCHES, GuardConfig, MaskedData, MaskedLmConfig, MaskedLmObjective,
+    ModifierConfig, StepsConfig, TransferConfig,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::args::RunArguments;
-use crate::infill::{
-    LoadedInfiller, PassageSection, StepsFiles, checked, infiller_words, passed, save_model,
-};
+use crate::checkpoint::CheckpointSection;
+use crate::config::Origin;
+use crate::device;
+use crate::infill::{InfillerFiles, LoadedInfiller, PassageSection, checked, passed};
 use crate::output::{say, say_checked};
-use crate::run_files::create_run;
-use crate::{config, device};
+use crate::supervised_run::Request;
 
 /// Configuration of `grpo pretrain` for an infiller.
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,6 +44,10 @@ struct MaskedLmFile {
     critic: Option<CriticConfig>,
     #[serde(default)]
     transfer: TransferConfig,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    guards: Vec<GuardConfig>,
+    #[serde(default)]
+    save: CheckpointSection,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -72,73 +75,75 @@ impl Default for ValidationSection {
 }
 
 pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
-    let loaded = config::load::<MaskedLmFile>(&arguments.config, &arguments.set)?;
-    let origin = loaded.origin;
-    let mut file = loaded.value;
-    if let Some(run) = &arguments.run {
-        file.run.clone_from(run);
-    }
-    let settings = MaskedLmConfig {
-        steps: file.masked_lm,
-        eval_batches: file.validation.batches,
-        modifiers: file.modifiers.clone(),
-        critic: file.critic,
-        transfer: file.transfer,
-    };
-    settings.check().map_err(|error| origin.explain(error))?;
-    if arguments.check {
-        say_checked(&arguments.config);
+    let Request { file, origin, start } =
+        Request::read(arguments, "pretrain", |file: &mut MaskedLmFile| &mut file.run)?;
+    let settings = file.settings(&origin)?;
+    if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
+        say_checked(configuration);
         return Ok(());
     }
     let device = device::device().autodiff();
-    let mut beginning = Beginning::of(&file, &device)?;
-    let judge = file.modifiers.judge.as_ref().map(|weighting| {
-        let folder = &weighting.model;
-        let (spec, judge) = SequenceScorer::load(folder, &device.clone().inner())?;
-        anyhow::ensure!(
-            spec.codec.characters() == Some(beginning.passages.characters()),
-            "{}: the judge has other characters than the text; take one that was trained on the same",
-            folder.display()
-        );
-        if !weighting.accept_failed_judge {
-            passed(folder).map_err(|fault| {
-                anyhow::anyhow!("{fault:#}, or set modifiers.judge.accept_failed_judge = true")
-            })?;
-        }
-        anyhow::Ok(judge)
-    });
-    let judge = judge.transpose().context("modifiers.judge.model")?;
+    let Beginning { spec, model, passages, mut files } = Beginning::of(&file, &device)?;
+    let judge = file.judge(&passages, &device)?;
     let stream = |half, purpose| {
-        let passages = beginning.passages.clone();
+        let passages = passages.clone();
         checked(MaskedStream::new(passages, half, file.masking.clone(), file.seed, purpose))
             .with_context(|| format!("{}masking", origin.place("masking.stages")))
     };
     let data = MaskedData {
-        characters: beginning.passages.characters().clone(),
+        characters: passages.characters().clone(),
         train: stream(Half::Train, Purpose::Masking)?,
         validation: stream(Half::Validation, Purpose::Evaluation)?,
     };
-    settings
-        .check_with(&beginning.model, &data, judge.as_ref())
-        .map_err(|error| origin.explain(error))?;
-    let files = std::mem::take(&mut beginning.files);
-    let mut files: Vec<DataFile> =
-        files.iter().map(|(role, path)| DataFile::measure(role, path)).collect::<Result<_, _>>()?;
-    files.push(DataFile::measure("text", &file.data.file)?);
-    let info = config::run_info(file.seed, files);
-    let folder = create_run(&file.run, arguments.force, &config::resolved(&file)?, &info)?;
-    let target = folder.path().join("model");
-    let Beginning { spec, model, .. } = beginning;
-    let save = |_: &Validated<MaskedLmMeasures>, model: &Transformer| {
-        save_model(&target, &spec, model, None)
-    };
-    let mut observer = StepsFiles::new(&folder.metrics_path(), infiller_words, Some(save))?;
-    let trained =
-        train_masked_lm(model, &data, judge.as_ref(), &settings, file.seed, &mut observer);
-    observer.finish();
-    trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
-    say(format_args!("{:<12} {}", "model", target.display()));
-    Ok(())
+    let trainer = MaskedLmObjective::trainer(model, &data, judge.as_ref(), &settings, file.seed);
+    let trainer = trainer.and_then(|trainer| trainer.with_guards(&file.guards));
+    let mut trainer = trainer.map_err(|error| origin.explain(error))?;
+    files.push(("text", file.data.file.clone()));
+    let run = start.folder(&file, &file.run, file.seed, &files)?;
+    let mut files = InfillerFiles { spec: &spec, keeps_best: true };
+    let ending = run.train(&mut trainer, &mut files, &file.save)?;
+    say(format_args!("{:<12} {}", "model", run.target("model").display()));
+    run.refuse_stopped(ending)
+}
+
+impl MaskedLmFile {
+    /// The settings of the training, checked as far as that goes without a model.
+    fn settings(&self, origin: &Origin) -> anyhow::Result<MaskedLmConfig> {
+        let settings = MaskedLmConfig {
+            steps: self.masked_lm,
+            eval_batches: self.validation.batches,
+            modifiers: self.modifiers.clone(),
+            critic: self.critic,
+            transfer: self.transfer,
+        };
+        settings.check().map_err(|error| origin.explain(error))?;
+        self.save.check(origin)?;
+        Ok(settings)
+    }
+
+    /// The judge that weighs texts, if one does.
+    fn judge(
+        &self,
+        passages: &Passages,
+        device: &Device,
+    ) -> anyhow::Result<Option<SequenceScorer>> {
+        let judge = self.modifiers.judge.as_ref().map(|weighting| {
+            let folder = &weighting.model;
+            let (spec, judge) = SequenceScorer::load(folder, &device.clone().inner())?;
+            anyhow::ensure!(
+                spec.codec.characters() == Some(passages.characters()),
+                "{}: the judge has other characters than the text; take one that was trained on the same",
+                folder.display()
+            );
+            if !weighting.accept_failed_judge {
+                passed(folder).map_err(|fault| {
+                    anyhow::anyhow!("{fault:#}, or set modifiers.judge.accept_failed_judge = true")
+                })?;
+            }
+            anyhow::Ok(judge)
+        });
+        judge.transpose().context("modifiers.judge.model")
+    }
 }
 
 /// What the training begins with.

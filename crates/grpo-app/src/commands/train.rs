@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use grpo_model::Policy;
@@ -14,16 +13,17 @@ use grpo_train::{
 use serde_json::{Map, Value};
 
 use crate::args::TrainArguments;
+use crate::checkpoint::CheckpointClock;
 use crate::dashboard::Monitor;
 use crate::earlier::Earlier;
-use crate::interrupt::Interrupted;
+use crate::interrupt::{Deferred, Interrupted};
 use crate::look::{Seen, comparison, examples};
 use crate::models::Writer;
 use crate::output::{say, say_checked, sentence};
 use crate::recorded::records;
-use crate::run_files::observer_error;
+use crate::run_files::{guard_event, observer_error};
 use crate::session::Session;
-use crate::train_file::{SaveSection, TrainFile};
+use crate::train_file::TrainFile;
 use crate::{checkpoint, config, interrupt};
 
 pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
@@ -52,6 +52,7 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
 
 /// All that is left of a run, with what is said and written at its end.
 pub(crate) fn complete(session: &mut Session, show: Show) -> anyhow::Result<()> {
+    let deferred = Deferred::new();
     let mut observer = Observer::new(session, show)?;
     if session.is_resumed {
         observer.event(session.training.steps(), EventKind::Resumed {})?;
@@ -62,7 +63,7 @@ pub(crate) fn complete(session: &mut Session, show: Show) -> anyhow::Result<()> 
     let trained = train(session, &mut observer);
     observer.monitor.finish();
     match trained {
-        Ok(ending) => finish(session, &mut observer, &ending),
+        Ok(ending) => finish(session, &mut observer, &ending, deferred),
         Err(error) => Err(ended_early(session, &mut observer, error)),
     }
 }
@@ -96,21 +97,30 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
     }
 }
 
-/// What was learned before a failure is not lost; where saving fails too, the training's reason is the one to know.
+/// What was learned before a failure is not lost; what cannot be saved is named behind the training's reason.
 fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error) -> anyhow::Error {
     let Session { training, folder, writer, kind, file, .. } = session;
     let reason = sentence(&error);
-    let _lost = observer.event(training.steps(), EventKind::Stopped { reason });
+    let mut saved = vec![observer.event(training.steps(), EventKind::Stopped { reason })];
     // Of a step that is written down as well, and whole.
     if training.is_between_steps() && observer.steps_done == training.steps() {
-        let _lost = observer.checkpoint(training, false);
+        saved.push(observer.checkpoint(training, false));
     }
-    let _lost = writer.save(&folder.path().join(kind), training.policy());
+    saved.push(writer.save(&folder.path().join(kind), training.policy()));
+    let mut error = error;
+    if let Some(lost) = saved.into_iter().find_map(Result::err) {
+        error = error.context(format!("not all of it could be saved: {}", sentence(&lost)));
+    }
     error.context(format!("the training of {} ended early", file.run.display()))
 }
 
-/// Says and writes what there is at the end.
-fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow::Result<()> {
+/// Says and writes what there is at the end. From the last save on, a signal ends the program.
+fn finish(
+    session: &Session,
+    observer: &mut Observer,
+    ending: &Ending,
+    deferred: Deferred,
+) -> anyhow::Result<()> {
     let Session { training, folder, writer, kind, file, before, .. } = session;
     let steps = training.steps();
     match ending {
@@ -127,13 +137,7 @@ fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow
         }
         Ending::RollBack { .. } => unreachable!("`train` goes back by itself"),
         Ending::Interrupted => {
-            observer.checkpoint(training, false)?;
-            observer.event(steps, EventKind::Interrupted {})?;
-            say(format_args!(
-                "interrupted  after step {steps} of {}; `grpo train --resume {}` goes on",
-                file.train.steps,
-                folder.path().display()
-            ));
+            observer.interrupted(training)?;
             return Err(Interrupted.into());
         }
     }
@@ -145,7 +149,12 @@ fn finish(session: &Session, observer: &mut Observer, ending: &Ending) -> anyhow
             "in {idle} of {steps} steps the rewards of every group were equal, and nothing was learned from them"
         ));
     }
-    let after = training.evaluate()?;
+    drop(deferred);
+    let after = match training.evaluate() {
+        // The signal came in the last step, or now.
+        Err(TrainError::Interrupted) => return Err(Interrupted.into()),
+        evaluated => evaluated?,
+    };
     let seen = |evaluated| Seen::of(session.codec(), evaluated);
     say(format_args!("{}", comparison(&seen(before.as_ref()), &seen(after.as_ref()))));
     if let (Some(before), Some(after), true) = (before, &after, session.codec().is_text()) {
@@ -214,7 +223,7 @@ struct Observer {
     parts: Vec<PartName>,
     monitor: Monitor,
     folder: RunFolder,
-    save: SaveSection,
+    completions_every: u32,
     steps: u32,
     steps_done: u32,
     /// Whether a guard may want to go back.
@@ -222,8 +231,7 @@ struct Observer {
     writer: Writer,
     /// What the steps were, where they were done before.
     earlier: Earlier,
-    /// The last checkpoint.
-    saved: Instant,
+    clock: CheckpointClock,
     /// Whether a step before had to be corrected for its sampler.
     was_corrected: bool,
 }
@@ -245,18 +253,35 @@ impl Observer {
             events: folder.events_from(done + 1, training.roll_backs())?,
             monitor,
             folder: folder.clone(),
-            save: save.clone(),
+            completions_every: save.completions_every,
             steps: train.steps,
             writer: writer.clone(),
             earlier: std::mem::take(earlier),
-            saved: Instant::now(),
+            clock: CheckpointClock::new(save.checkpoints()),
             was_corrected: false,
         })
     }
 
     fn event(&mut self, step: u32, what: EventKind) -> anyhow::Result<()> {
         let event = Event { step: u64::from(step), at: config::now(), what };
-        Ok(self.events.append(&event)?)
+        self.events.append(&event)?;
+        Ok(self.events.sync()?)
+    }
+
+    /// Saves a run that ends where it was interrupted, and says how it is resumed. An evaluation that was interrupted belongs
+    /// to a step that is not recorded: the run then resumes from the checkpoint before it.
+    fn interrupted(&mut self, training: &Training<Policy>) -> anyhow::Result<()> {
+        let steps = self.steps_done;
+        if training.steps() == steps {
+            self.checkpoint(training, false)?;
+        }
+        self.event(steps, EventKind::Interrupted {})?;
+        say(format_args!(
+            "interrupted  after step {steps} of {}; `grpo train --resume {}` goes on",
+            self.steps,
+            self.folder.path().display()
+        ));
+        Ok(())
     }
 
     /// Goes back to the newest checkpoint of before step `since`, and on from there with these settings; whether there is
@@ -297,10 +322,9 @@ impl Observer {
     /// Says what guards saw.
     fn trips(&mut self, step: u32, trips: &[Trip]) -> anyhow::Result<()> {
         for trip in trips {
-            let Trip { watch, value, bound, steps, action, message, .. } = trip.clone();
-            self.monitor.event(&format!("guard        {message}: {}", action.name()));
-            let action = action.name().to_owned();
-            self.event(step, EventKind::Guard { watch, value, bound, steps, action, message })?;
+            let (line, event) = guard_event(trip);
+            self.monitor.event(&line);
+            self.event(step, event)?;
         }
         Ok(())
     }
@@ -312,23 +336,19 @@ impl Observer {
             lines.sync()?;
         }
         checkpoint::write(&self.folder, &self.writer, training)?;
-        self.saved = Instant::now();
         let of_best = training.state().numbers.progress.evaluations.best;
         let besides: Vec<u64> = of_best.iter().map(|(step, _)| u64::from(*step)).collect();
-        self.folder.keep_checkpoints(self.save.keep_last, &besides)?;
+        self.clock.written(&self.folder, &besides)?;
         self.event(training.steps(), EventKind::Checkpoint { best })
     }
 
     fn is_checkpoint_due(&self, done: &StepDone<'_>) -> bool {
         let step = done.report.step + 1;
-        let minutes = self.save.every_minutes;
-        let is_time =
-            minutes > 0.0 && self.saved.elapsed() > Duration::from_secs_f64(60.0 * minutes);
         if matches!(done.ending, Some(Ending::RollBack { .. })) {
             return false;
         }
         let is_end = step == self.steps || done.ending.is_some();
-        is_due(step, self.save.every) || is_time || is_end || done.is_best
+        self.clock.is_due(step.into()) || is_end || done.is_best
     }
 
     /// Where the step was done before, whether it is what it was.
@@ -347,7 +367,7 @@ impl TrainObserver<Policy> for Observer {
         let step = report.step + 1;
         // In front of the others: what a step left has its proof.
         self.files.ledger.append(&report.observed.ledger).map_err(observer_error)?;
-        if is_due(step, self.save.completions_every) {
+        if is_due(step, self.completions_every) {
             let records = records(report, &self.writer.spec.codec);
             let parts: Vec<&str> = self.parts.iter().map(AsRef::as_ref).collect();
             self.folder
@@ -379,7 +399,7 @@ impl TrainObserver<Policy> for Observer {
     }
 
     fn records(&self, step: u32) -> bool {
-        is_due(step + 1, self.save.completions_every)
+        is_due(step + 1, self.completions_every)
     }
 }
 

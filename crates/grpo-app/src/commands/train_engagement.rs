@@ -9,18 +9,19 @@ use grpo_rewards::{
     EmbedderConfig, EngagementDescription, EngagementGate, EngagementMeasures, EngagementModel,
     EngagementObjective, EngagementReport, engagement_features,
 };
-use grpo_run::{DataFile, Existing, write_folder_atomically, write_manifest};
+use grpo_run::VerifiedFolder;
 use grpo_train::{
-    EngagementConfig, EngagementData, EngagementTraining, Validated, measure_engagement,
-    train_engagement,
+    EngagementConfig, EngagementData, EngagementHeadObjective, EngagementTraining, GuardConfig,
+    measure_engagement,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::args::RunArguments;
-use crate::infill::StepsFiles;
+use crate::checkpoint::CheckpointSection;
+use crate::config::Origin;
+use crate::device;
 use crate::output::{say, say_checked};
-use crate::run_files::create_run;
-use crate::{config, device};
+use crate::supervised_run::{ModelFiles, Request, save_folder};
 
 /// Configuration of `grpo train-engagement`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -40,6 +41,10 @@ struct EngagementFile {
     training: EngagementTraining,
     #[serde(default)]
     gate: EngagementGate,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    guards: Vec<GuardConfig>,
+    #[serde(default)]
+    save: CheckpointSection,
 }
 
 fn default_hidden() -> [usize; 2] {
@@ -68,106 +73,117 @@ fn default_held_out() -> f64 {
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
-    let loaded = config::load::<EngagementFile>(&arguments.config, &arguments.set)?;
-    let origin = loaded.origin;
-    let mut file = loaded.value;
-    if let Some(run) = &arguments.run {
-        file.run.clone_from(run);
-    }
-    let settings = EngagementConfig {
-        objective: file.objective,
-        training: file.training,
-        gate: file.gate.or_default(&file.objective),
-    };
-    settings.check().map_err(|error| origin.explain(error))?;
-    file.embedder
-        .check()
-        .map_err(|error| anyhow::anyhow!("{}{error}", origin.place("embedder")))?;
-    // What could be trained, but not be read again, is not begun.
-    let check_sizes = |width| {
-        let place = origin.place(if width > EngagementDescription::MOST_NUMBERS {
-            "embedder.width"
-        } else {
-            "hidden"
-        });
-        let checked = EngagementDescription::check_sizes(width, file.hidden);
-        checked.map_err(|fault| anyhow::anyhow!("{place}{fault}"))
-    };
-    if let EmbedderConfig::HashedNgrams { width } = file.embedder {
-        check_sizes(width)?;
-    }
-    let PairSection { train, validation, test, .. } = file.data;
-    let fractions = SplitFractions { train, validation, test };
-    fractions.check().with_context(|| format!("{}data", origin.place("data")))?;
-    if arguments.check {
-        say_checked(&arguments.config);
+    let Request { file, origin, start } =
+        Request::read(arguments, "train-engagement", |file: &mut EngagementFile| &mut file.run)?;
+    let settings = file.settings(&origin)?;
+    if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
+        say_checked(configuration);
         return Ok(());
     }
     let device = device::device().autodiff();
     let embedder = file.embedder.build(&device.clone().inner())?;
-    check_sizes(embedder.width())?;
+    file.check_sizes(embedder.width(), &origin)?;
     let read = read_pairs(&file.data.file)?;
     say(format_args!("{}: {read}", file.data.file.display()));
     read.unsaid().into_iter().for_each(|unsaid| say(format_args!("  {unsaid}")));
-    let split = split_by_tweet(&read.pairs, &fractions, file.seed)
+    let split = split_by_tweet(&read.pairs, &file.data.fractions(), file.seed)
         .with_context(|| format!("{}data", origin.place("data")))?;
     let texts: Vec<(&str, &str)> = read.pairs.iter().map(texts).collect();
     let features = engagement_features(&*embedder, &texts)?;
     let data = EngagementData::new(&read.pairs, features, &split);
-    data.check(&settings.objective).map_err(|error| origin.explain(error))?;
-    let mut files = Vec::new();
-    for path in &read.files {
-        files.push(DataFile::measure("pairs", path)?);
-    }
-    for (role, path) in file.embedder.files()? {
-        files.push(DataFile::measure(role, &path)?);
-    }
-    let info = config::run_info(file.seed, files);
-    let folder = create_run(&file.run, arguments.force, &config::resolved(&file)?, &info)?;
-    let description = EngagementDescription {
-        embedder: file.embedder.clone(),
-        embedder_identity: embedder.identity(),
-        width: embedder.width(),
-        hidden: file.hidden,
-        objective: file.objective,
-        report: None,
-    };
-    let target = folder.path().join("model");
-    let mut chosen = None;
-    // Without a report until the end: a training that ends early leaves no model that has passed.
-    let save = |validated: &Validated<EngagementMeasures>, head: &EngagementHead| {
-        chosen = Some((head.clone(), validated.train_step));
-        save_model(&target, &description, head)
-    };
-    let mut observer = StepsFiles::new(&folder.metrics_path(), words, Some(save))?;
     let head = EngagementHead::random(2 * embedder.width(), file.hidden, file.seed, &device);
-    let trained = train_engagement(head, &data, &settings, file.seed, &mut observer);
-    observer.finish();
-    drop(observer);
-    trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
-    let (head, train_step) = chosen.expect("the first look is the best so far");
+    let trainer = EngagementHeadObjective::trainer(head, &data, &settings, file.seed);
+    let trainer = trainer.and_then(|trainer| trainer.with_guards(&file.guards));
+    let mut trainer = trainer.map_err(|error| origin.explain(error))?;
+    let pairs = read.files.iter().map(|path| ("pairs", path.clone()));
+    let files: Vec<_> = pairs.chain(file.embedder.files()?).collect();
+    let run = start.folder(&file, &file.run, file.seed, &files)?;
+    let mut files = EngagementFiles {
+        description: EngagementDescription {
+            embedder: file.embedder.clone(),
+            embedder_identity: embedder.identity(),
+            width: embedder.width(),
+            hidden: file.hidden,
+            objective: file.objective,
+            report: None,
+        },
+    };
+    let ending = run.train(&mut trainer, &mut files, &file.save)?;
+    run.refuse_stopped(ending)?;
+    let (head, train_step) = run.best(&trainer, &files)?;
     let test = measure_engagement(&head, &data, &settings)?;
     let passed = settings.gate.passes(&test);
     let report = EngagementReport { passed, gate: settings.gate, test, train_step };
-    let description = EngagementDescription { report: Some(report), ..description };
-    save_model(&target, &description, &head)?;
+    files.description.report = Some(report);
+    let target = run.target("model");
+    save_folder(&target, |folder| files.write(folder, &head))?;
     verdict(&report, &target)
+}
+
+impl EngagementFile {
+    /// The settings of the training, checked as far as that goes without data.
+    fn settings(&self, origin: &Origin) -> anyhow::Result<EngagementConfig> {
+        let settings = EngagementConfig {
+            objective: self.objective,
+            training: self.training,
+            gate: self.gate.or_default(&self.objective),
+        };
+        settings.check().map_err(|error| origin.explain(error))?;
+        let embedder = self.embedder.check();
+        embedder.map_err(|error| anyhow::anyhow!("{}{error}", origin.place("embedder")))?;
+        if let EmbedderConfig::HashedNgrams { width } = self.embedder {
+            self.check_sizes(width, origin)?;
+        }
+        let fractions = self.data.fractions();
+        fractions.check().with_context(|| format!("{}data", origin.place("data")))?;
+        self.save.check(origin)?;
+        Ok(settings)
+    }
+
+    /// Refuses a model that could be trained, but not be read again.
+    fn check_sizes(&self, width: usize, origin: &Origin) -> anyhow::Result<()> {
+        let is_wide = width > EngagementDescription::MOST_NUMBERS;
+        let place = origin.place(if is_wide { "embedder.width" } else { "hidden" });
+        let checked = EngagementDescription::check_sizes(width, self.hidden);
+        checked.map_err(|fault| anyhow::anyhow!("{place}{fault}"))
+    }
+}
+
+impl PairSection {
+    fn fractions(&self) -> SplitFractions {
+        let Self { train, validation, test, .. } = *self;
+        SplitFractions { train, validation, test }
+    }
 }
 
 fn texts(pair: &PairRecord) -> (&str, &str) {
     (&pair.tweet, &pair.reply)
 }
 
-/// Puts a model's folder, with the hashes of its files, in the place of the one that may be there.
-fn save_model(
-    target: &Path,
-    description: &EngagementDescription,
-    head: &EngagementHead,
-) -> anyhow::Result<()> {
-    write_folder_atomically(target, Existing::Replace, |folder| {
-        EngagementModel::write(folder, description, head)?;
-        anyhow::Ok(write_manifest(folder)?)
-    })
+/// The files of an engagement model.
+struct EngagementFiles {
+    /// Without a report until the end: a training run that ends early leaves no model that has passed.
+    description: EngagementDescription,
+}
+
+impl<'a> ModelFiles<EngagementHeadObjective<'a>> for EngagementFiles {
+    const SECTION: &'static str = "training";
+
+    fn write(&self, folder: &Path, head: &EngagementHead) -> anyhow::Result<()> {
+        Ok(EngagementModel::write(folder, &self.description, head)?)
+    }
+
+    fn read(
+        &self,
+        folder: &VerifiedFolder,
+        like: &EngagementHead,
+    ) -> anyhow::Result<EngagementHead> {
+        Ok(EngagementModel::load_head(folder.path(), like)?)
+    }
+
+    fn words(&self, measures: &EngagementMeasures) -> String {
+        words(measures)
+    }
 }
 
 fn words(measures: &EngagementMeasures) -> String {

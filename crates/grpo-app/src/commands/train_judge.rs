@@ -7,22 +7,22 @@ use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::{Corruption, Half, MaskedStream, Masking, MaskingPlan, Passages, Purpose};
 use grpo_model::{Frozen, InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
-use grpo_run::{DataFile, RunFolder};
 use grpo_train::{
-    FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures, JudgeReport, JudgeScaling,
-    JudgeValidationConfig, MaskedData, MaskedLmConfig, MaskedLmMeasures, StepsConfig,
-    TransferConfig, Validated, measure_judge, train_judge, train_masked_lm,
+    FillSettings, GuardConfig, JudgeConfig, JudgeData, JudgeGate, JudgeObjective, JudgeReport,
+    JudgeScaling, JudgeValidationConfig, MaskedData, MaskedLmConfig, MaskedLmObjective,
+    StepsConfig, TransferConfig, measure_judge,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::args::RunArguments;
+use crate::checkpoint::CheckpointSection;
+use crate::config::Origin;
+use crate::device;
 use crate::infill::{
-    LoadedInfiller, PassageSection, StepsFiles, against, checked as stream_checked, infiller_words,
-    save_model,
+    InfillerFiles, JudgeFiles, LoadedInfiller, PassageSection, against, checked as stream_checked,
 };
 use crate::output::{say, say_checked};
-use crate::run_files::create_run;
-use crate::{config, device};
+use crate::supervised_run::{ModelFiles, Request, SupervisedRun, save_folder};
 
 /// Configuration of `grpo train-judge`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -58,6 +58,10 @@ struct JudgeFile {
     validation: JudgeValidationConfig,
     #[serde(default)]
     gate: JudgeGate,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    guards: Vec<GuardConfig>,
+    #[serde(default)]
+    save: CheckpointSection,
 }
 
 fn yes() -> bool {
@@ -76,38 +80,11 @@ struct JudgeSection {
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
-    let loaded = config::load::<JudgeFile>(&arguments.config, &arguments.set)?;
-    let origin = loaded.origin;
-    let mut file = loaded.value;
-    if let Some(run) = &arguments.run {
-        file.run.clone_from(run);
-    }
-    let settings = JudgeConfig {
-        steps: file.judge,
-        natural_share: file.natural_share,
-        fill: file.fill,
-        scaling: file.scaling,
-        transfer: file.transfer,
-        validation: file.validation,
-        gate: file.gate,
-    };
-    let checked = settings.check().and_then(|()| match &file.masked_lm {
-        Some(steps) => steps.check("masked_lm"),
-        None => Ok(()),
-    });
-    checked.map_err(|error| origin.explain(error))?;
-    anyhow::ensure!(
-        file.masked_lm.is_none() || !file.start_from_infiller,
-        "{}[masked_lm] is for a judge that begins with nothing, and this one begins as the infiller; leave it out, or set start_from_infiller = false",
-        origin.place("masked_lm")
-    );
-    anyhow::ensure!(
-        file.masking.corruption() == Corruption::None,
-        "{}a judge learns from blanks that the infiller fills, and masking.corruption = \"bert\" leaves random characters beside them; leave it out",
-        origin.place("masking.corruption")
-    );
-    if arguments.check {
-        say_checked(&arguments.config);
+    let Request { file, origin, start } =
+        Request::read(arguments, "train-judge", |file: &mut JudgeFile| &mut file.run)?;
+    let settings = file.settings(&origin)?;
+    if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
+        say_checked(configuration);
         return Ok(());
     }
     let device = device::device().autodiff();
@@ -125,35 +102,61 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let own_trunk =
         file.masked_lm.map(|steps| OwnTrunk::of(&file, steps, &spec, &data.passages, &device));
     let own_trunk = own_trunk.transpose()?;
-    let files = infiller.files.iter();
-    let mut files: Vec<DataFile> =
-        files.map(|(_, path)| DataFile::measure("infiller", path)).collect::<Result<_, _>>()?;
-    files.push(DataFile::measure("text", &file.data.file)?);
-    let info = config::run_info(file.seed, files);
-    let folder = create_run(&file.run, arguments.force, &config::resolved(&file)?, &info)?;
-    let target = folder.path().join("model");
-    if let Some(own_trunk) = own_trunk {
-        let trunk = own_trunk.trained(&file, &folder)?;
+    let files = infiller.files.iter().map(|(_, path)| ("infiller", path.clone()));
+    let files: Vec<_> = files.chain([("text", file.data.file.clone())]).collect();
+    let run = start.folder(&file, &file.run, file.seed, &files)?;
+    // The checkpoint of a judge has its trunk in it.
+    if let (Some(own_trunk), false) = (own_trunk, run.has_checkpoint()) {
+        let trunk = own_trunk.trained(&file, &run)?;
         judge = SequenceScorer::from_trunk(&spec.config, &trunk, file.seed, &device)?;
     }
-    let mut chosen = None;
-    // Without a report until the end: a training that ends early leaves no judge that has passed.
-    let save = |validated: &Validated<JudgeMeasures>, judge: &SequenceScorer| {
-        chosen = Some((judge.clone(), validated.train_step));
-        save_model(&target, &spec, judge.model(), None)
-    };
-    let mut observer = StepsFiles::new(&folder.metrics_path(), words, Some(save))?;
-    let trained = train_judge(judge, &data, &settings, file.seed, &mut observer);
-    observer.finish();
-    drop(observer);
-    trained.with_context(|| format!("the training of {} ended early", file.run.display()))?;
-    let (judge, train_step) = chosen.expect("the first look is the best so far");
+    let trainer = JudgeObjective::trainer(judge, &data, &settings, file.seed);
+    let trainer = trainer.and_then(|trainer| trainer.with_guards(&file.guards));
+    let mut trainer = trainer.map_err(|error| origin.explain(error))?;
+    let mut files = JudgeFiles { spec: &spec, report: None };
+    let ending = run.train(&mut trainer, &mut files, &file.save)?;
+    run.refuse_stopped(ending)?;
+    let (judge, train_step) = run.best(&trainer, &files)?;
     let validation = measure_judge(&judge, &data, &settings, file.seed)?;
-    let passed = file.gate.passes(&validation);
     let (gate, texts) = (file.gate, file.validation);
+    let passed = gate.passes(&validation);
     let report = JudgeReport { passed, gate, validation, texts, train_step };
-    save_model(&target, &spec, judge.model(), Some(&report))?;
+    files.report = Some(report);
+    let target = run.target("model");
+    save_folder(&target, |folder| files.write(folder, &judge))?;
     verdict(&report, &target)
+}
+
+impl JudgeFile {
+    /// The settings of the training, checked as far as that goes without a model.
+    fn settings(&self, origin: &Origin) -> anyhow::Result<JudgeConfig> {
+        let settings = JudgeConfig {
+            steps: self.judge,
+            natural_share: self.natural_share,
+            fill: self.fill,
+            scaling: self.scaling,
+            transfer: self.transfer,
+            validation: self.validation,
+            gate: self.gate,
+        };
+        let checked = settings.check().and_then(|()| match &self.masked_lm {
+            Some(steps) => steps.check("masked_lm"),
+            None => Ok(()),
+        });
+        checked.map_err(|error| origin.explain(error))?;
+        self.save.check(origin)?;
+        anyhow::ensure!(
+            self.masked_lm.is_none() || !self.start_from_infiller,
+            "{}[masked_lm] is for a judge that begins with nothing, and this one begins as the infiller; leave it out, or set start_from_infiller = false",
+            origin.place("masked_lm")
+        );
+        anyhow::ensure!(
+            self.masking.corruption() == Corruption::None,
+            "{}a judge learns from blanks that the infiller fills, and masking.corruption = \"bert\" leaves random characters beside them; leave it out",
+            origin.place("masking.corruption")
+        );
+        Ok(settings)
+    }
 }
 
 /// The judge, untrained, and what is written with it.
@@ -191,12 +194,13 @@ fn beginning(
 /// training but its trunk.
 struct OwnTrunk {
     model: Transformer,
+    spec: ModelSpec,
     data: MaskedData,
     config: MaskedLmConfig,
 }
 
-/// Its curve, beside that of the judge.
-const TRUNK_METRICS: &str = "trunk-metrics.jsonl";
+/// The stage of the run in which it is trained.
+const TRUNK: &str = "trunk";
 
 impl OwnTrunk {
     fn of(
@@ -207,7 +211,9 @@ impl OwnTrunk {
         device: &Device,
     ) -> anyhow::Result<Self> {
         let sizes = InfillerConfig::of(&spec.config).expect("it is a judge's");
-        let model = Transformer::random(&ModelConfig::infiller(&sizes)?, file.seed, device)?;
+        let config = ModelConfig::infiller(&sizes)?;
+        let model = Transformer::random(&config, file.seed, device)?;
+        let spec = ModelSpec { config, codec: spec.codec.clone() };
         let stages = file.masking.stages().iter();
         let stages = stages.filter(|stage| !matches!(stage, Masking::Line { .. })).cloned();
         let plan = MaskingPlan::new(stages.collect(), Corruption::None)
@@ -222,25 +228,18 @@ impl OwnTrunk {
             train: stream(Half::Train, Purpose::Masking)?,
             validation: stream(Half::Validation, Purpose::Evaluation)?,
         };
-        Ok(Self { model, data, config: MaskedLmConfig::plain(steps) })
+        Ok(Self { model, spec, data, config: MaskedLmConfig::plain(steps) })
     }
 
-    fn trained(self, file: &JudgeFile, folder: &RunFolder) -> anyhow::Result<Transformer> {
-        let Self { model, data, config } = self;
-        let none = None::<fn(&Validated<MaskedLmMeasures>, &Transformer) -> anyhow::Result<()>>;
-        let metrics = folder.path().join(TRUNK_METRICS);
-        let mut observer = StepsFiles::new(&metrics, infiller_words, none)?;
-        let trained = train_masked_lm(model, &data, None, &config, file.seed, &mut observer);
-        observer.finish();
-        trained.with_context(|| format!("the training of {} ended early", file.run.display()))
+    fn trained(self, file: &JudgeFile, run: &SupervisedRun) -> anyhow::Result<Transformer> {
+        let Self { model, spec, data, config } = self;
+        let run = run.stage(TRUNK)?;
+        let mut trainer = MaskedLmObjective::trainer(model, &data, None, &config, file.seed)?;
+        let mut files = InfillerFiles { spec: &spec, keeps_best: false };
+        let ending = run.train(&mut trainer, &mut files, &file.save)?;
+        run.refuse_stopped(ending)?;
+        Ok(trainer.into_model())
     }
-}
-
-fn words(measures: &JudgeMeasures) -> String {
-    let JudgeMeasures { eval_loss, zero_mean, zero_p90, pearson, spearman } = measures;
-    format!(
-        "mean squared error {eval_loss:.4}, natural texts {zero_mean:.3} (90 % below {zero_p90:.3}), Pearson {pearson:.3}, Spearman {spearman:.3}"
-    )
 }
 
 /// Says whether the judge may be a reward; where it may not, that is how the command ends.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use grpo_rollout::RolloutError;
+use grpo_data::ConfigFault;
 use grpo_train::TrainError;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -78,91 +78,17 @@ fn loaded<T: DeserializeOwned>(
 
 impl Origin {
     /// A fault that the training found, with the place of the key that it names.
-    pub(crate) fn explain(&self, error: TrainError) -> anyhow::Error {
-        match &error {
-            TrainError::Range { key, .. } => anyhow::anyhow!("{}{error}", self.place(key)),
-            TrainError::Rollout(RolloutError::EmptyStop) => {
-                anyhow::anyhow!("{}{error}", self.place("sampling.stop"))
-            }
-            TrainError::Sampling(fault) => {
-                let key = format!("sampling.{}", fault.setting());
-                anyhow::anyhow!("{}{error}", self.place(&key))
-            }
-            TrainError::NoEmbedder { section } => {
-                anyhow::anyhow!("{}{error}", self.place(&format!("{section}.measure")))
-            }
-            TrainError::IdleEmbedder { section } | TrainError::Embedder { section, .. } => {
-                anyhow::anyhow!("{}{error}", self.place(&format!("{section}.embedder")))
-            }
-            TrainError::Samples { section, .. } => {
-                anyhow::anyhow!("{}{error}", self.place(&format!("{section}.max_new_tokens")))
-            }
-            TrainError::GainWithoutPatience { section } => {
-                anyhow::anyhow!("{}{error}", self.place(&format!("{section}.min_gain")))
-            }
-            TrainError::NoLimits => {
-                anyhow::anyhow!("{}{error}", self.place("pretrain.limits"))
-            }
-            TrainError::Fill(fault) => {
-                anyhow::anyhow!("{}{error}", self.place(&format!("fill.{}", fault.setting())))
-            }
-            TrainError::UnfreezeOfNothing => {
-                anyhow::anyhow!("{}{error}", self.place("transfer.unfreeze_at_step"))
-            }
-            TrainError::UnfreezeFactorOfNothing => {
-                let key = "transfer.unfreeze_learning_rate_factor";
-                anyhow::anyhow!("{}{error}", self.place(key))
-            }
-            TrainError::ShortJudge { .. } => {
-                anyhow::anyhow!("{}{error}", self.place("modifiers.judge.model"))
-            }
-            TrainError::NothingLearns => {
-                anyhow::anyhow!("{}{error}", self.place("transfer.freeze_trunk"))
-            }
-            TrainError::CriticWarmup { .. } => {
-                anyhow::anyhow!("{}{error}", self.place("critic.warmup_to"))
-            }
-            TrainError::NoCritic => anyhow::anyhow!("{}{error}", self.place("critic")),
-            TrainError::LineStage { stage } => {
-                anyhow::anyhow!("{}{error}", self.place(&format!("masking.stages[{stage}]")))
-            }
-            TrainError::Loss { key, .. } => {
-                anyhow::anyhow!("{}{error}", self.place(&format!("loss.{key}")))
-            }
-            TrainError::Guard { guard, key, .. } => {
-                anyhow::anyhow!("{}{error}", self.place(&format!("guards[{guard}].{key}")))
-            }
-            TrainError::KlController(fault) => {
-                let key = match fault.setting() {
-                    "kl_coef" => "loss.kl_coef",
-                    key => key,
-                };
-                anyhow::anyhow!("{}{error}", self.place(key))
-            }
-            TrainError::Horizon { .. } => {
-                anyhow::anyhow!("{}{error}", self.place("kl_controller.horizon"))
-            }
-            TrainError::TwoPeriods => {
-                anyhow::anyhow!("{}{error}", self.place("reference.every_epochs"))
-            }
-            TrainError::MixOfNothing => {
-                anyhow::anyhow!("{}{error}", self.place("reference.mix"))
-            }
-            TrainError::UncorrectedWeights { .. } => {
-                anyhow::anyhow!("{}{error}", self.place("sampling.weights"))
-            }
-            TrainError::ScaleOfParts => {
-                anyhow::anyhow!("{}{error}", self.place("advantage.scale"))
-            }
-            TrainError::OtherSurrogate { key, .. } => {
-                anyhow::anyhow!("{}{error}", self.place(&format!("loss.{key}")))
-            }
-            TrainError::AdvantageSettings(fault) => {
-                let key = format!("advantage.{}", fault.setting());
-                anyhow::anyhow!("{}{error}", self.place(&key))
-            }
-            _ => anyhow::anyhow!("{}{error}", self.place("")),
+    pub(crate) fn explain(&self, error: impl Into<TrainError>) -> anyhow::Error {
+        match error.into() {
+            TrainError::Config(fault) => self.locate(fault).into(),
+            error => anyhow::anyhow!("{}{error}", self.place("")),
         }
+    }
+
+    /// The fault with the place of its key.
+    fn locate(&self, fault: ConfigFault) -> ConfigFault {
+        let place = self.place(&fault.key);
+        fault.at(place.trim_end_matches(": ").to_owned())
     }
 
     /// `file:line: ` of the topmost layer that gives `key`, or its table, or just the file.

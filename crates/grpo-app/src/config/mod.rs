@@ -4,4 +4,4 @@ mod layers;
 mod records;
 
 pub(crate) use layers::{Command, Loaded, Origin, is_set, load, load_for, of_sets};
-pub(crate) use records::{now, resolved, run_info};
+pub(crate) use records::{REVISION, now, resolved, run_info};

@@ -82,9 +82,9 @@ impl Measured for Step {
         for _ in 0..self.steps {
             let report = self.grpo.step(&self.prompts, self.next)?;
             self.next += 1;
-            rollout += report.times.rollout.as_secs_f64();
-            reward += report.times.reward.as_secs_f64();
-            update += report.times.update.as_secs_f64();
+            rollout += report.observed.times.rollout.as_secs_f64();
+            reward += report.observed.times.reward.as_secs_f64();
+            update += report.observed.times.update.as_secs_f64();
         }
         let repetition = Repetition::since(started, f64::from(self.steps), Some(self.flops));
         let details = json!({"rollout": rollout, "reward": reward, "update": update});

@@ -1,9 +1,10 @@
-//! Supervised training: forward, cross-entropy, backward, clipping and AdamW, through `pretrain`.
+//! Supervised training: forward, cross-entropy, backward, clipping and AdamW, through its driver.
 
 use grpo_data::{Codec, CounterRng, Example, Examples, Purpose, SpecialIds};
 use grpo_model::Policy;
 use grpo_train::{
-    PretrainConfig, PretrainEvaluation, PretrainObserver, PretrainStep, TrainError, pretrain,
+    CompletedStep, NextTokenObjective, Objective, PretrainConfig, SupervisedObserver,
+    SupervisedTrainer, TrainError,
 };
 use serde_json::json;
 
@@ -48,7 +49,8 @@ impl Measured for Training {
     fn run(&mut self) -> anyhow::Result<Repetition> {
         let mut times = Times::default();
         let codec = Codec::of_ids(SpecialIds::default());
-        pretrain(self.policy.clone(), &codec, &self.examples, &self.config, 1, &mut times)?;
+        let (policy, examples) = (self.policy.clone(), &self.examples);
+        NextTokenObjective::trainer(policy, &codec, examples, &self.config, 1)?.run(&mut times)?;
         let seconds = times.0.iter().skip(1).sum();
         Ok(Repetition { seconds, work: self.tokens, flops: Some(self.flops), details: None })
     }
@@ -58,13 +60,13 @@ impl Measured for Training {
 #[derive(Default)]
 struct Times(Vec<f64>);
 
-impl PretrainObserver<Policy> for Times {
-    fn step(&mut self, step: &PretrainStep, _steps: u64) -> Result<(), TrainError> {
-        self.0.push(step.step_time);
-        Ok(())
-    }
-
-    fn evaluated(&mut self, _: &PretrainEvaluation, _model: &Policy) -> Result<(), TrainError> {
+impl<O: Objective> SupervisedObserver<O> for Times {
+    fn step(
+        &mut self,
+        done: &CompletedStep<'_, O::Measures>,
+        _: &SupervisedTrainer<O>,
+    ) -> Result<(), TrainError> {
+        self.0.push(done.step.step_time);
         Ok(())
     }
 }

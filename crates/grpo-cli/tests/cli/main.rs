@@ -18,6 +18,7 @@ mod logprob;
 mod models;
 mod molecules;
 mod pairs;
+mod pipelines;
 mod polychromic;
 mod preflight;
 mod replay;

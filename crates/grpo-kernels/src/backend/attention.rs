@@ -1,19 +1,17 @@
-//! Attention over packed sequences: its tasks on the CPU, and its place on the tape.
+//! Attention over packed sequences: its tasks.
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients as Tape;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+mod part;
+mod tiles;
+
+use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 
-use crate::attention::part::{
-    Columns, Gradients, Inputs, NORMALIZERS, Part, Upstream, backward, forward,
-};
+use super::{ternary, unary};
+use crate::tape::Operation;
 use crate::{Heads, Packing};
+use part::{Columns, Gradients, Inputs, NORMALIZERS, Part, Upstream, backward, forward};
 
 /// What attention is besides its matrices.
 #[derive(Clone, Debug)]
@@ -23,133 +21,30 @@ pub(crate) struct Attention {
     pub(crate) packing: Packing,
 }
 
-pub(crate) fn attention(inputs: [Tensor<2>; 3], of: Attention) -> Tensor<2> {
-    let [query, keys, values] = inputs.map(Tensor::into_dispatch);
-    Tensor::from_dispatch(<Dispatch as FusedAttention>::fused_attention(query, keys, values, of))
+pub(crate) fn attention([query, keys, values]: [Tensor<2>; 3], of: Attention) -> Tensor<2> {
+    ternary(of, query, [keys, values])
 }
 
 pub(crate) fn joint_attention(inputs: Tensor<2>, of: Attention) -> Tensor<2> {
-    let inputs = inputs.into_dispatch();
-    Tensor::from_dispatch(<Dispatch as FusedAttention>::fused_joint_attention(inputs, of))
-}
-
-/// What a backend computes. `inputs` are queries, keys and values, or all three in one matrix.
-pub(crate) trait AttentionKernels: Backend {
-    /// The output, and of each query and head what its weights are normalised by.
-    fn attention_kernel(inputs: &[FloatTensor<Self>], of: &Attention) -> [FloatTensor<Self>; 2];
-    /// The gradient of each of `inputs`.
-    fn attention_kernel_backward(
-        inputs: &[FloatTensor<Self>],
-        forward: &[FloatTensor<Self>; 2],
-        dy: FloatTensor<Self>,
-        of: &Attention,
-    ) -> Vec<FloatTensor<Self>>;
-}
-
-/// What Burn dispatches by device.
-#[backend_extension(Autodiff, Flex)]
-pub(crate) trait FusedAttention: Backend {
-    fn fused_attention(
-        query: FloatTensor<Self>,
-        keys: FloatTensor<Self>,
-        values: FloatTensor<Self>,
-        of: Attention,
-    ) -> FloatTensor<Self>;
-    fn fused_joint_attention(inputs: FloatTensor<Self>, of: Attention) -> FloatTensor<Self>;
-}
-
-impl FusedAttention for Flex {
-    fn fused_attention(
-        query: FloatTensor<Self>,
-        keys: FloatTensor<Self>,
-        values: FloatTensor<Self>,
-        of: Attention,
-    ) -> FloatTensor<Self> {
-        let [output, _] = Self::attention_kernel(&[query, keys, values], &of);
-        output
-    }
-
-    fn fused_joint_attention(inputs: FloatTensor<Self>, of: Attention) -> FloatTensor<Self> {
-        let [output, _] = Self::attention_kernel(&[inputs], &of);
-        output
-    }
-}
-
-impl<B: Backend + AttentionKernels, S: CheckpointStrategy> FusedAttention for Autodiff<B, S> {
-    fn fused_attention(
-        query: FloatTensor<Self>,
-        keys: FloatTensor<Self>,
-        values: FloatTensor<Self>,
-        of: Attention,
-    ) -> FloatTensor<Self> {
-        on_tape::<B, S, 3>([query, keys, values], of)
-    }
-
-    fn fused_joint_attention(inputs: FloatTensor<Self>, of: Attention) -> FloatTensor<Self> {
-        on_tape::<B, S, 1>([inputs], of)
-    }
-}
-
-fn on_tape<B: Backend + AttentionKernels, S: CheckpointStrategy, const N: usize>(
-    inputs: [FloatTensor<Autodiff<B, S>>; N],
-    of: Attention,
-) -> FloatTensor<Autodiff<B, S>>
-where
-    Step: Backward<B, N, State = State<B, N>>,
-{
-    let nodes = inputs.each_ref().map(|input| input.node());
-    let inputs = inputs.map(|input| input.into_primitive());
-    let forward = B::attention_kernel(&inputs, &of);
-    let output = forward[0].clone();
-    match Step.prepare::<S>(nodes).compute_bound().stateful() {
-        OpsKind::Tracked(prep) => prep.finish(State { inputs, forward, of }, output),
-        OpsKind::UnTracked(prep) => prep.finish(output),
-    }
-}
-
-#[derive(Clone, Debug)]
-struct State<B: Backend, const N: usize> {
-    inputs: [FloatTensor<B>; N],
-    forward: [FloatTensor<B>; 2],
-    of: Attention,
-}
-
-#[derive(Debug)]
-struct Step;
-
-impl<B: AttentionKernels, const N: usize> Backward<B, N> for Step {
-    type State = State<B, N>;
-
-    fn backward(
-        self,
-        ops: Ops<Self::State, N>,
-        grads: &mut Tape,
-        _checkpointer: &mut Checkpointer,
-    ) {
-        let dy = grads.consume::<B>(&ops.node);
-        let State { inputs, forward, of } = ops.state;
-        let gradients = B::attention_kernel_backward(&inputs, &forward, dy, &of);
-        for (parent, gradient) in ops.parents.into_iter().zip(gradients) {
-            if let Some(parent) = parent {
-                grads.register::<B>(parent.id, gradient);
-            }
-        }
-    }
+    unary(of, inputs)
 }
 
 /// Queries of one task. The results do not depend on it but, in the gradients of keys and values, by rounding.
 const QUERIES: usize = 128;
 
-impl AttentionKernels for Flex {
-    fn attention_kernel(inputs: &[FlexTensor], of: &Attention) -> [FlexTensor; 2] {
-        let rows_of = inputs.iter().map(Rows::new).collect::<Vec<_>>();
-        let inputs = view(&rows_of, of);
-        let (rows, heads) = (of.packing.rows(), of.heads.heads);
-        let columns = [heads * of.heads.width, heads * NORMALIZERS];
+/// Of queries, keys and values, or of all three in one matrix.
+impl<const N: usize> Operation<Flex, N> for Attention {
+    type Saved = Saved<N>;
+
+    fn forward(&self, inputs: [FlexTensor; N], _: [bool; N]) -> (FlexTensor, Saved<N>) {
+        let rows_of = inputs.each_ref().map(Rows::new);
+        let view = view(&rows_of, self);
+        let (rows, heads) = (self.packing.rows(), self.heads.heads);
+        let columns = [heads * self.heads.width, heads * NORMALIZERS];
         let [mut output, mut normalizers] = columns.map(|columns| vec![0.0; rows * columns]);
         let mut tasks = Vec::new();
         let (mut outputs, mut numbers) = (&mut output[..], &mut normalizers[..]);
-        for part in parts(&of.packing, 0..of.packing.sequences().len()) {
+        for part in parts(&self.packing, 0..self.packing.sequences().len()) {
             let queries = part.queries.len();
             let (of_part, rest) = outputs.split_at_mut(queries * columns[0]);
             let (normalizers, others) = numbers.split_at_mut(queries * columns[1]);
@@ -157,49 +52,29 @@ impl AttentionKernels for Flex {
             tasks.push((part, of_part, normalizers));
         }
         tasks.into_par_iter().for_each(|(part, output, normalizers)| {
-            forward(&inputs, &part, output, normalizers);
+            forward(&view, &part, output, normalizers);
         });
-        [tensor(output, rows), tensor(normalizers, rows)]
+        let [output, normalizers] = [output, normalizers].map(|values| tensor(values, rows));
+        (output.clone(), Saved { inputs, output, normalizers })
     }
 
-    fn attention_kernel_backward(
-        inputs: &[FlexTensor],
-        [output, normalizers]: &[FlexTensor; 2],
-        dy: FlexTensor,
-        of: &Attention,
-    ) -> Vec<FlexTensor> {
-        let rows_of = inputs.iter().map(Rows::new).collect::<Vec<_>>();
-        let inputs = view(&rows_of, of);
+    fn backward(self, saved: Saved<N>, dy: FlexTensor, _: [bool; N]) -> [Option<FlexTensor>; N] {
+        let rows_of = saved.inputs.each_ref().map(Rows::new);
+        let inputs = view(&rows_of, &self);
         let dy = dy.to_contiguous();
         let upstream = Upstream {
-            output: output.storage::<f32>(),
+            output: saved.output.storage::<f32>(),
             gradient: dy.storage::<f32>(),
-            normalizers: normalizers.storage::<f32>(),
+            normalizers: saved.normalizers.storage::<f32>(),
         };
-        let rows = of.packing.rows();
-        let widths: Vec<usize> = rows_of.iter().map(|rows| rows.columns).collect();
-        let mut gradients: Vec<Vec<f32>> =
-            widths.iter().map(|columns| vec![0.0; rows * columns]).collect();
-        let mut rest: Vec<&mut [f32]> = gradients.iter_mut().map(|all| &mut all[..]).collect();
-        let mut sequences = Vec::new();
-        for sequence in of.packing.sequences() {
-            let cut = rest.into_iter().zip(&widths);
-            let cut = cut.map(|(rest, columns)| rest.split_at_mut(sequence.rows.len() * columns));
-            let (gradients, behind) = cut.unzip();
-            sequences.push(Some(OfSequence { gradients, heads: of.heads }));
-            rest = behind;
-        }
-        let families: Vec<Vec<(usize, OfSequence<'_>)>> = families(&of.packing)
-            .into_iter()
-            .map(|members| {
-                let take = |index: usize| sequences[index].take().map(|of| (index, of));
-                members.into_iter().filter_map(take).collect()
-            })
-            .collect();
+        let rows = self.packing.rows();
+        let widths = rows_of.each_ref().map(|rows| rows.columns);
+        let mut gradients = widths.map(|columns| vec![0.0; rows * columns]);
+        let families = split_by_family(&mut gradients, &widths, &self);
         families.into_par_iter().for_each(|mut members| {
             let tasks: Vec<(Part, usize)> =
-                parts(&of.packing, members.iter().map(|(index, _)| *index))
-                    .flat_map(|part| (0..of.heads.kv_heads).map(move |head| (part.clone(), head)))
+                parts(&self.packing, members.iter().map(|(index, _)| *index))
+                    .flat_map(|part| (0..self.heads.kv_heads).map(move |head| (part.clone(), head)))
                     .collect();
             // The gradients of a task are of all keys that it sees: those of a few tasks at a time, so that memory
             // grows with the length and not with its square.
@@ -214,8 +89,37 @@ impl AttentionKernels for Flex {
                 }
             }
         });
-        gradients.into_iter().map(|values| tensor(values, rows)).collect()
+        gradients.map(|values| Some(tensor(values, rows)))
     }
+}
+
+/// What the backward pass of attention needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Saved<const N: usize> {
+    inputs: [FlexTensor; N],
+    output: FlexTensor,
+    /// Of each query and head what its weights are normalised by.
+    normalizers: FlexTensor,
+}
+
+/// The rows of each sequence in the gradient of each input, by families.
+fn split_by_family<'a, const N: usize>(
+    gradients: &'a mut [Vec<f32>; N],
+    widths: &[usize; N],
+    of: &Attention,
+) -> Vec<Vec<(usize, OfSequence<'a>)>> {
+    let mut rest: Vec<&mut [f32]> = gradients.iter_mut().map(|all| &mut all[..]).collect();
+    let mut sequences = Vec::new();
+    for sequence in of.packing.sequences() {
+        let cut = rest.into_iter().zip(widths);
+        let cut = cut.map(|(rest, columns)| rest.split_at_mut(sequence.rows.len() * columns));
+        let (gradients, behind) = cut.unzip();
+        sequences.push(Some(OfSequence { gradients, heads: of.heads }));
+        rest = behind;
+    }
+    let mut take = |index: usize| sequences[index].take().map(|of| (index, of));
+    let families = families(&of.packing).into_iter();
+    families.map(|members| members.into_iter().filter_map(&mut take).collect()).collect()
 }
 
 /// The parts of sequences, each of at most [`QUERIES`] queries.

@@ -13,12 +13,13 @@ const PARALLEL: usize = 192 * 192 * 192;
 /// `a · b` of two matrices in any layout, transposed views among them.
 ///
 /// # Panics
-/// Where the shapes disagree.
+/// If the shapes disagree, or the product has more elements than memory can hold.
 pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
     let (a, b) = (View::new(a), View::new(b));
     assert_eq!(a.columns, b.rows, "columns of the first against rows of the second");
     let (m, n, k) = (a.rows, b.columns, a.columns);
-    let mut out: Vec<f32> = Vec::with_capacity(m * n);
+    let elements = m.checked_mul(n).expect("a product with more elements than can be counted");
+    let mut out: Vec<f32> = Vec::with_capacity(elements);
     let threads = match m.saturating_mul(n).saturating_mul(k) >= PARALLEL {
         true => gemm::Parallelism::Rayon(0),
         false => gemm::Parallelism::None,
@@ -28,7 +29,7 @@ pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
         reason = "the crate's function takes pointers; what it is worth stands above"
     )]
     // SAFETY: `View::new` has checked that each place that rows, columns and strides can name is inside of its slice.
-    // The result has room for m · n numbers, at n to a row; `gemm` does not read it (`read_dst` is false) and writes all
+    // The result has room for m · n numbers, which `usize` can count, at n to a row; `gemm` does not read it (`read_dst` is false) and writes all
     // of it, which makes `set_len` right. Nothing else refers to the result yet.
     unsafe {
         gemm::gemm(
@@ -52,7 +53,7 @@ pub(crate) fn product(a: &FlexTensor, b: &FlexTensor) -> FlexTensor {
             false,
             threads,
         );
-        out.set_len(m * n);
+        out.set_len(elements);
     }
     FlexTensor::from_data(TensorData::new(out, [m, n]))
 }
@@ -80,9 +81,30 @@ impl<'a> View<'a> {
         assert!(down >= 0 && across >= 0, "a matrix is not read backwards");
         let numbers = &tensor.storage::<f32>()[layout.start_offset()..];
         if rows > 0 && columns > 0 {
-            let last = (rows - 1) * down as usize + (columns - 1) * across as usize;
-            assert!(last < numbers.len(), "a matrix inside of its storage");
+            let along = |count: usize, stride: isize| (count - 1).checked_mul(stride as usize);
+            let last = along(rows, down).zip(along(columns, across));
+            let last = last.and_then(|(down, across)| down.checked_add(across));
+            assert!(
+                last.is_some_and(|last| last < numbers.len()),
+                "a matrix inside of its storage"
+            );
         }
         Self { numbers, rows, columns, down, across }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::backend::Flex;
+    use burn::backend::ops::FloatTensorOps;
+
+    /// A view of one number that has 2³³ rows or columns; two of them have a product of 2⁶⁶ elements.
+    #[test]
+    #[should_panic(expected = "more elements than can be counted")]
+    fn a_product_whose_size_overflows_is_refused() {
+        let one = FlexTensor::from_data(TensorData::new(vec![1.0_f32], [1, 1]));
+        let expand = |shape: [usize; 2]| Flex::float_expand(one.clone(), shape.into());
+        product(&expand([1 << 33, 1]), &expand([1, 1 << 33]));
     }
 }

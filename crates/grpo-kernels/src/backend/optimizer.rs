@@ -3,11 +3,11 @@
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
+use multiversion::multiversion;
 use rayon::prelude::*;
 
-use crate::adamw::{self, Factors};
-use crate::simd::CHUNK;
-use crate::squared_norm::sum_of_squares;
+use crate::adamw::settings::Factors;
+use crate::simd::{CHUNK, LANES};
 
 pub(crate) fn adamw_step<const D: usize>(
     parameter: Tensor<D>,
@@ -36,13 +36,44 @@ fn step(written: &mut [FlexTensor; 3], gradient: &FlexTensor, by: &Factors) {
         .zip(gradient.storage::<f32>().par_chunks(CHUNK))
         .zip(moments)
         .for_each(|((parameter, gradient), (first, second))| {
-            adamw::step(parameter, gradient, first, second, by);
+            step_chunk(parameter, gradient, first, second, by);
         });
 }
 
 fn primitive<const D: usize>(x: Tensor<D>) -> FlexTensor {
     let x = x.try_into_primitive::<Flex>().expect("a tensor of the CPU backend, off the tape");
-    super::dense(x)
+    x.to_contiguous()
+}
+
+#[multiversion(targets = "simd")]
+fn step_chunk(
+    parameter: &mut [f32],
+    gradient: &[f32],
+    first: &mut [f32],
+    second: &mut [f32],
+    by: &Factors,
+) {
+    let moments = first.iter_mut().zip(second);
+    for ((parameter, &gradient), (m, v)) in parameter.iter_mut().zip(gradient).zip(moments) {
+        let gradient = gradient * by.gradient;
+        *m = by.first[0] * *m + by.first[1] * gradient;
+        *v = by.second[0] * *v + by.second[1] * (gradient * gradient);
+        let root = v.sqrt() * by.inverse_root + by.epsilon;
+        *parameter = by.decay * *parameter - by.rate * (*m / root);
+    }
+}
+
+#[multiversion(targets = "simd")]
+fn sum_of_squares(x: &[f32]) -> f64 {
+    let mut lanes = [0.0_f64; LANES];
+    let mut chunks = x.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane += f64::from(x) * f64::from(x);
+        }
+    }
+    let rest = chunks.remainder().iter().map(|&x| f64::from(x) * f64::from(x));
+    lanes.into_iter().chain(rest).sum()
 }
 
 #[cfg(test)]

@@ -1,110 +1,70 @@
 //! Rotary positions: rows over the threads, and on the way back the negative angles.
 
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
+use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::Tensor;
+use multiversion::multiversion;
 use rayon::prelude::*;
 
-use crate::RotaryTables;
-use crate::rotary::turn;
+use super::ternary;
 use crate::simd::CHUNK;
+use crate::tape::Operation;
 
-pub(crate) fn rotary(x: Tensor<2>, tables: &RotaryTables) -> Tensor<2> {
-    let [cos, sin] = [&tables.cos, &tables.sin].map(|table| table.clone().into_dispatch());
-    Tensor::from_dispatch(<Dispatch as FusedRotary>::fused_rotary(x.into_dispatch(), cos, sin))
-}
-
-/// What a backend computes.
-pub(crate) trait RotaryKernels: Backend {
-    /// `direction` is 1, or −1 for the gradient.
-    fn rotary_kernel(
-        x: FloatTensor<Self>,
-        cos: FloatTensor<Self>,
-        sin: FloatTensor<Self>,
-        direction: f32,
-    ) -> FloatTensor<Self>;
-}
-
-/// What Burn dispatches by device.
-#[backend_extension(Autodiff, Flex)]
-pub(crate) trait FusedRotary: Backend {
-    fn fused_rotary(
-        x: FloatTensor<Self>,
-        cos: FloatTensor<Self>,
-        sin: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
-}
-
-impl FusedRotary for Flex {
-    fn fused_rotary(
-        x: FloatTensor<Self>,
-        cos: FloatTensor<Self>,
-        sin: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        Self::rotary_kernel(x, cos, sin, 1.0)
-    }
-}
-
-impl<B: Backend + RotaryKernels, S: CheckpointStrategy> FusedRotary for Autodiff<B, S> {
-    fn fused_rotary(
-        x: FloatTensor<Self>,
-        cos: FloatTensor<Self>,
-        sin: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        let node = x.node();
-        let [x, cos, sin] = [x, cos, sin].map(|tensor| tensor.into_primitive());
-        let y = B::rotary_kernel(x, cos.clone(), sin.clone(), 1.0);
-        match Rotary.prepare::<S>([node]).compute_bound().stateful() {
-            OpsKind::Tracked(prep) => prep.finish((cos, sin), y),
-            OpsKind::UnTracked(prep) => prep.finish(y),
-        }
-    }
+/// `tables` are the cosines and sines.
+pub(crate) fn rotary(x: Tensor<2>, tables: [Tensor<2>; 2]) -> Tensor<2> {
+    ternary(Rotary, x, tables)
 }
 
 #[derive(Debug)]
 struct Rotary;
 
-impl<B: RotaryKernels> Backward<B, 1> for Rotary {
-    type State = (FloatTensor<B>, FloatTensor<B>);
+impl Operation<Flex, 3> for Rotary {
+    /// The tables.
+    type Saved = [FlexTensor; 2];
+
+    fn forward(&self, [x, cos, sin]: [FlexTensor; 3], _: [bool; 3]) -> (FlexTensor, Self::Saved) {
+        let tables = [cos, sin];
+        (turned(x, &tables, 1.0), tables)
+    }
 
     fn backward(
         self,
-        ops: Ops<Self::State, 1>,
-        grads: &mut Gradients,
-        _checkpointer: &mut Checkpointer,
-    ) {
-        let [parent] = ops.parents;
-        let dy = grads.consume::<B>(&ops.node);
-        let (cos, sin) = ops.state;
-        if let Some(parent) = parent {
-            grads.register::<B>(parent.id, B::rotary_kernel(dy, cos, sin, -1.0));
-        }
+        tables: Self::Saved,
+        dy: FlexTensor,
+        _: [bool; 3],
+    ) -> [Option<FlexTensor>; 3] {
+        [Some(turned(dy, &tables, -1.0)), None, None]
     }
 }
 
-impl RotaryKernels for Flex {
-    fn rotary_kernel(
-        x: FlexTensor,
-        cos: FlexTensor,
-        sin: FlexTensor,
-        direction: f32,
-    ) -> FlexTensor {
-        let (cos, sin) = (cos.to_contiguous(), sin.to_contiguous());
-        let (columns, half) = (x.layout().shape()[1], cos.layout().shape()[1]);
-        let rows = (CHUNK / columns).max(1);
-        // Not a second name for the same storage, which would then be copied.
-        let mut x = super::dense(x);
-        let tables = cos.storage::<f32>().par_chunks(rows * half);
-        let tables = tables.zip(sin.storage::<f32>().par_chunks(rows * half));
-        x.storage_mut::<f32>()
-            .par_chunks_mut(rows * columns)
-            .zip(tables)
-            .for_each(|(x, (cos, sin))| turn(x, columns, cos, sin, half, direction));
-        x
+/// `direction` is 1, or −1 for the gradient.
+fn turned(x: FlexTensor, tables: &[FlexTensor; 2], direction: f32) -> FlexTensor {
+    let [cos, sin] = tables.each_ref().map(|table| table.to_contiguous());
+    let (columns, half) = (x.layout().shape()[1], cos.layout().shape()[1]);
+    let rows = (CHUNK / columns).max(1);
+    // Not a second name for the same storage, which would then be copied.
+    let mut x = x.to_contiguous();
+    let tables = cos.storage::<f32>().par_chunks(rows * half);
+    let tables = tables.zip(sin.storage::<f32>().par_chunks(rows * half));
+    x.storage_mut::<f32>()
+        .par_chunks_mut(rows * columns)
+        .zip(tables)
+        .for_each(|(x, (cos, sin))| turn(x, columns, cos, sin, half, direction));
+    x
+}
+
+/// Rows `[rows][heads · 2 · half]` by tables `[rows][half]`; by the negative angles where `direction` is −1.
+#[multiversion(targets = "simd")]
+fn turn(x: &mut [f32], columns: usize, cos: &[f32], sin: &[f32], half: usize, direction: f32) {
+    let tables = cos.chunks_exact(half).zip(sin.chunks_exact(half));
+    for (row, (cos, sin)) in x.chunks_exact_mut(columns).zip(tables) {
+        for head in row.chunks_exact_mut(2 * half) {
+            let (first, second) = head.split_at_mut(half);
+            let pairs = first.iter_mut().zip(second).zip(cos.iter().zip(sin));
+            for ((first, second), (&cos, &sin)) in pairs {
+                let sin = direction * sin;
+                (*first, *second) = (*first * cos - *second * sin, *second * cos + *first * sin);
+            }
+        }
     }
 }

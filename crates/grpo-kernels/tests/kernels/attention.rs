@@ -1,7 +1,7 @@
 //! Attention over packed sequences.
 
 use burn::tensor::{Device, Tensor};
-use grpo_kernels::{Heads, Packing, Sequence, attention, joint_attention, plain};
+use grpo_kernels::{Heads, Packing, Sequence, attention, joint_attention, padded_attention};
 use proptest::prelude::*;
 
 use crate::support::{assert_close, bits, finite_differences, host, tensor, values};
@@ -64,7 +64,7 @@ fn plain_joint(x: Tensor<2>, heads: Heads, scale: f64, packing: &Packing) -> Ten
     let part = |start: usize, length: usize| x.clone().narrow(1, start, length);
     let parts = [part(0, queries), part(queries, keys), part(queries + keys, keys)];
     let [query, keys, values] = parts;
-    plain::attention(query, keys, values, heads, scale, packing, |weights| weights)
+    padded_attention(query, keys, values, heads, scale, packing, |weights| weights)
 }
 
 /// Three matrices of their own.

@@ -31,7 +31,7 @@ pub(crate) struct Row {
 }
 
 /// The scaled logit of an id that could not be drawn.
-const EXCLUDED: f32 = crate::score::EXCLUDED as f32;
+const EXCLUDED: f32 = crate::tiles::EXCLUDED as f32;
 
 impl Steps<Flex> for Fused {
     type Running = Vec<Row>;

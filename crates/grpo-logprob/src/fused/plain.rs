@@ -5,7 +5,7 @@ use burn::backend::{Backend, TensorMetadata, get_device_settings};
 use burn::tensor::{DType, TensorData};
 
 use super::{Place, Steps};
-use crate::score::EXCLUDED;
+use crate::tiles::EXCLUDED;
 
 /// See [`Steps`].
 pub(crate) struct Plain;

@@ -44,7 +44,7 @@ pub(super) fn suite(
     }
     let trained = |error: grpo_train::TrainError| golden.fault("config", error.to_string());
     let config = config(golden, expected)?;
-    config.check().map_err(trained)?;
+    config.check().map_err(|fault| trained(fault.into()))?;
     let policy = Policy::Whole(before.clone());
     let reference = Frozen::snapshot(&policy);
     let mut learner = Learner::new(policy, reference, &config).map_err(trained)?;

@@ -7,7 +7,7 @@ use grpo_rewards::EngagementObjective;
 
 use super::preferences::{Preference, neighbours};
 use super::target::{Targets, engagement_score};
-use crate::TrainError;
+use grpo_data::ConfigFault;
 
 /// A reply to a tweet.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,22 +62,40 @@ impl EngagementData {
     ///
     /// # Errors
     /// A tweet on two sides; too few replies on one, or no two of them that `objective` could compare.
-    pub fn check(&self, objective: &EngagementObjective) -> Result<(), TrainError> {
+    pub fn check(&self, objective: &EngagementObjective) -> Result<(), ConfigFault> {
         let sides = [("train", &self.train, 2), ("validation", &self.validation, FEWEST_HELD_OUT)];
         let sides = sides.into_iter().chain([("test", &self.test, FEWEST_HELD_OUT)]);
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         for (side, replies, needed) in sides {
             if replies.len() < needed {
-                return Err(TrainError::FewReplies { side, found: replies.len(), needed });
+                let found = replies.len();
+                let message = format!(
+                    "the {side} part has {found} replies, and an engagement model needs {needed} there"
+                );
+                return Err(ConfigFault::new(
+                    "",
+                    message,
+                    "take a file with more, or change [data]",
+                ));
             }
             let own: BTreeSet<&str> = replies.iter().map(|reply| reply.tweet.as_str()).collect();
             if let Some(tweet) = own.intersection(&seen).next() {
-                return Err(TrainError::TweetOnTwoSides { tweet: (*tweet).to_owned() });
+                let message = format!(
+                    "the tweet {tweet} is in two parts, so that held-out figures would be too good"
+                );
+                return Err(ConfigFault::new("", message, "split by whole tweets"));
             }
             seen.extend(own);
             let is_compared = matches!(objective, EngagementObjective::Pairwise { .. });
             if is_compared && neighbours(replies, 0.0).is_empty() {
-                return Err(TrainError::NoPreferences { side });
+                let message = format!(
+                    "in the {side} part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those"
+                );
+                return Err(ConfigFault::new(
+                    "objective.type",
+                    message,
+                    "choose \"rank\" or \"log\"",
+                ));
             }
         }
         Ok(())

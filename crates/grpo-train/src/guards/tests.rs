@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::default_guards;
+use crate::guard_config::Guarded;
+
+const GRPO: Guarded<'_> = Guarded::Grpo { kl_coef: 0.0 };
 
 fn guard(watch: &str, action: GuardAction) -> GuardConfig {
     GuardConfig {
@@ -133,7 +136,7 @@ fn what_is_not_finite() {
             "step 3: the step failed: {diverged}, 2 steps in a row: nothing sound can be learned from such a number"
         )
     );
-    let other = TrainError::TwoPeriods;
+    let other = TrainError::Interrupted;
     assert_eq!(guards.failed(4, &other), []);
     let mut none = Guards::new(&[guard("kl", GuardAction::Stop)]);
     assert_eq!(none.failed(3, &diverged), []);
@@ -252,14 +255,14 @@ fn the_state_goes_through_a_checkpoint() {
 #[test]
 fn the_guards_of_a_run_without_any_are_in_range() {
     for (place, guard) in default_guards().iter().enumerate() {
-        guard.check(place, 0.0).unwrap();
+        guard.check(place, &GRPO).unwrap();
     }
     assert_eq!(default_guards()[0].watch, NOT_FINITE);
 }
 
 #[track_caller]
 fn refused(config: &GuardConfig, expected: &str) {
-    let error = config.check(2, 0.0).unwrap_err().to_string();
+    let error = config.check(2, &GRPO).unwrap_err().to_string();
     assert_eq!(error, format!("guards[2]: {expected}"));
 }
 
@@ -267,8 +270,8 @@ fn refused(config: &GuardConfig, expected: &str) {
 fn settings_that_cannot_be_meant() {
     let kl = guard("kl", GuardAction::Warn);
     let roll_back = guard("kl", GuardAction::RollBack);
-    kl.check(0, 0.0).unwrap();
-    roll_back.check(0, 0.0).unwrap();
+    kl.check(0, &GRPO).unwrap();
+    roll_back.check(0, &GRPO).unwrap();
     refused(
         &guard("ratio_p99", GuardAction::Warn),
         "watch = \"ratio_p99\" is no metric that a guard can watch; did you mean 'ratio/p99'? `not_finite` watches all of them for NaN and infinity",

@@ -1,5 +1,6 @@
 //! What a judge learns from: texts of which an infiller has replaced a part, and how large a part.
 
+use grpo_data::ConfigFault;
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
@@ -9,6 +10,7 @@ use grpo_model::{Frozen, TokenBatch, Transformer};
 use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
 
+use crate::error::distribution_fault;
 use crate::fill::{Blank, draw_blanks};
 use crate::supervised::by_tokens;
 use crate::{JudgeConfig, TrainError};
@@ -40,8 +42,8 @@ impl Default for FillSettings {
 }
 
 impl FillSettings {
-    pub(super) fn check(&self) -> Result<(), TrainError> {
-        self.settings().check().map_err(TrainError::Fill)
+    pub(super) fn check(&self) -> Result<(), ConfigFault> {
+        self.settings().check().map_err(|fault| distribution_fault("fill", &fault))
     }
 
     fn settings(&self) -> SamplingSettings {
@@ -85,7 +87,9 @@ impl<'a> JudgeExamples<'a> {
         Ok(Self {
             data,
             natural_share: config.natural_share,
-            distribution: settings.checked(characters.len())?,
+            distribution: settings
+                .checked(characters.len())
+                .map_err(|fault| distribution_fault("fill", &fault))?,
             micro_batch_tokens: config.steps.micro_batch_tokens,
             natural: CounterRng::new(seed, Purpose::Augmentation),
             drawn: CounterRng::new(seed, Purpose::Sampling),

@@ -3,9 +3,9 @@
 //! Both factors are numbers of the whole batch of a step; no gradient goes through them. They are computed with the
 //! platform's own `exp`, so that trainings with them are equal bit by bit on one platform, as trainings in f32 are anyway.
 
+use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
 use crate::error::in_range;
 use crate::measures::{pearson, variance};
 
@@ -52,7 +52,7 @@ impl Default for CorrelationScaling {
 
 impl JudgeScaling {
     /// Checks ranges once; `section` names the place in the configuration.
-    pub(crate) fn check(&self, section: &str) -> Result<(), TrainError> {
+    pub(crate) fn check(&self, section: &str) -> Result<(), ConfigFault> {
         if let Some(variance) = self.variance {
             in_range(&format!("{section}.variance.scale"), variance.scale, 1.0..=1e3)?;
             in_range(&format!("{section}.variance.alpha"), variance.alpha, 0.0..=1e3)?;

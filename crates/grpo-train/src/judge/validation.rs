@@ -1,5 +1,6 @@
 //! How good a judge is on held-out texts, and whether that is good enough for a reward.
 
+use grpo_data::ConfigFault;
 use grpo_data::{CounterRng, Half, Purpose};
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +27,7 @@ impl Default for JudgeValidationConfig {
 }
 
 impl JudgeValidationConfig {
-    pub(super) fn check(&self, section: &str) -> Result<(), TrainError> {
+    pub(super) fn check(&self, section: &str) -> Result<(), ConfigFault> {
         in_range(&format!("{section}.natural"), self.natural as f64, 1.0..=1e6)?;
         in_range(&format!("{section}.spread"), self.spread as f64, 2.0..=1e6)
     }
@@ -65,7 +66,7 @@ impl Default for JudgeGate {
 
 impl JudgeGate {
     /// Checks ranges once.
-    pub(super) fn check(&self) -> Result<(), TrainError> {
+    pub(super) fn check(&self) -> Result<(), ConfigFault> {
         in_range("gate.max_zero_p90", self.max_zero_p90, 0.0..=1.0)?;
         in_range("gate.min_spearman", self.min_spearman, -1.0..=1.0)
     }

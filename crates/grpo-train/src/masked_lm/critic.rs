@@ -2,12 +2,12 @@
 
 use burn::tensor::activation::log_sigmoid;
 use burn::tensor::{Tensor, TensorData};
+use grpo_data::ConfigFault;
 use grpo_data::MaskedText;
 use grpo_kernels::{gather_rows, indices};
 use grpo_model::{Dropout, LanguageModel, TokenBatch, Transformer};
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
 use crate::error::in_range;
 
 /// How the critic learns: the model fills its blanks, reads the filled text again, and its second head says of each
@@ -43,10 +43,18 @@ impl Default for CriticConfig {
 }
 
 impl CriticConfig {
-    pub(super) fn check(&self) -> Result<(), TrainError> {
+    pub(super) fn check(&self) -> Result<(), ConfigFault> {
         in_range("critic.alpha", self.alpha, 0.0..=1e3)?;
         let (from, to) = (self.warmup_from, self.warmup_to);
-        if to < from { Err(TrainError::CriticWarmup { from, to }) } else { Ok(()) }
+        if to < from {
+            Err(ConfigFault::new(
+                "critic.warmup_to",
+                format!("critic.warmup_to = {to} is before critic.warmup_from = {from}"),
+                "",
+            ))
+        } else {
+            Ok(())
+        }
     }
 
     /// What its loss is multiplied by in step `step`, from 0.

@@ -3,11 +3,11 @@
 //! All weights are numbers: no gradient goes through them. They are computed with the platform's own `powf` and `ln`, so that
 //! trainings with such weights are equal bit by bit on one platform, as trainings in f32 are anyway.
 
+use grpo_data::ConfigFault;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
 use crate::error::in_range;
 use crate::judge::corruption_target;
 
@@ -92,7 +92,7 @@ fn ten() -> f64 {
 
 impl ModifierConfig {
     /// Checks ranges once; `section` names the place in the configuration.
-    pub(crate) fn check(&self, section: &str) -> Result<(), TrainError> {
+    pub(crate) fn check(&self, section: &str) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("{section}.{name}");
         in_range(&key("label_smoothing"), self.label_smoothing, 0.0..=0.99)?;
         if let Some(entropy) = self.entropy {

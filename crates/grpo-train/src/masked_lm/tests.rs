@@ -193,6 +193,8 @@ fn steps() -> StepsConfig {
         learning_rate_floor: 0.1,
         dropout: 0.0,
         eval_every: 10,
+        patience: 0,
+        min_gain: 0.0,
         optimizer,
     }
 }
@@ -215,8 +217,8 @@ fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
     let judge = config.modifiers.judge.as_ref().map(|_| judge(&data));
     let judge = judge.as_ref();
     config.check_with(&model, &data, judge).unwrap();
-    let lesson = MaskedLm { data: &data, judge, config: &config, distribution, rng };
-    let mut taught = lesson.gradients(&model, 3, &mut Dropout::off()).unwrap();
+    let objective = MaskedLmObjective { data: &data, judge, config: &config, distribution, rng };
+    let mut computed = objective.step(&model, 3, &mut Dropout::off()).unwrap();
 
     let texts = data.train.batch(3, 6).unwrap();
     let batch = MaskedBatch::new(&texts, &data.characters);
@@ -224,7 +226,7 @@ fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
     let here = log_probabilities(&model, &batch, base);
     let hidden = model.hidden(&batch.inputs, None, &mut Dropout::off());
     let hidden = gather_rows(hidden, batch.places(&model.device()));
-    let filled = lesson.filled(&model, &hidden, &texts, &batch, 0, 3).unwrap();
+    let filled = objective.filled(&model, &hidden, &texts, &batch, 0, 3).unwrap();
     let scores: Vec<f64> =
         judge.iter().flat_map(|judge| filled.iter().map(|text| judge.score(text))).collect();
     let weights = plain_weights(&texts, &batch, &here, &scores, &config.modifiers);
@@ -238,11 +240,11 @@ fn check(modifiers: ModifierConfig, critic: Option<CriticConfig>) {
             })
     };
     let expected = plain(&model);
-    assert!((taught.loss - expected).abs() < 1e-5, "{} {expected}", taught.loss);
+    assert!((computed.loss - expected).abs() < 1e-5, "{} {expected}", computed.loss);
 
     let mut compared = 0;
     for parameter in parameters(&model) {
-        let gradient = Gradient::of(&model, parameter.id, &mut taught.gradients);
+        let gradient = Gradient::of(&model, parameter.id, &mut computed.gradients);
         // The element with the largest gradient, and one in the middle.
         let largest =
             (0..gradient.len()).max_by(|&a, &b| gradient[a].abs().total_cmp(&gradient[b].abs()));
@@ -344,12 +346,17 @@ fn a_judge_is_there_where_it_weighs_and_sees_whole_texts() {
     weighed.modifiers.judge = Some(weighting);
     assert!(plain.check_with(&model, &data, None).is_ok());
     assert!(weighed.check_with(&model, &data, Some(&judge)).is_ok());
-    let fault = |config: &MaskedLmConfig, judge| config.check_with(&model, &data, judge).err();
-    assert!(matches!(fault(&plain, Some(&judge)), Some(TrainError::IdleJudge)));
-    assert!(matches!(fault(&weighed, None), Some(TrainError::NoWeighingJudge)));
+    let fault = |config: &MaskedLmConfig, judge| {
+        config.check_with(&model, &data, judge).unwrap_err().to_string()
+    };
+    assert!(fault(&plain, Some(&judge)).starts_with("there is a judge, and without"));
+    assert!(fault(&weighed, None).starts_with("modifiers.judge weighs texts by a judge"));
     let short = judge_of(&data, 8);
     let found = fault(&weighed, Some(&short));
-    assert!(matches!(found, Some(TrainError::ShortJudge { sees: 8, length: 9 })), "{found:?}");
+    assert!(
+        found.contains("the judge sees 8 characters of a text, and texts have up to 9"),
+        "{found}"
+    );
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! Settings of supervised training.
 
+use grpo_data::ConfigFault;
 use grpo_rewards::EmbedderConfig;
 use grpo_sampling::SamplingSettings;
 use grpo_text::DiversityMeasure;
 use serde::{Deserialize, Serialize};
 
+use crate::OptimizerConfig;
 use crate::diversity_measure;
 use crate::error::in_range;
 use crate::supervised::{Cut, EarlyStopping};
-use crate::{OptimizerConfig, TrainError};
 
 /// Settings of a pre-training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -205,7 +206,7 @@ impl PretrainConfig {
     ///
     /// # Errors
     /// The first key that is out of its range.
-    pub fn check(&self) -> Result<(), TrainError> {
+    pub fn check(&self) -> Result<(), ConfigFault> {
         in_range("pretrain.epochs", f64::from(self.epochs), 1.0..=1e6)?;
         in_range("pretrain.batch_size", self.batch_size as f64, 1.0..=1e6)?;
         let micro = self.micro_batch_tokens.unwrap_or(1);
@@ -236,14 +237,18 @@ impl PretrainConfig {
 }
 
 impl LossLimits {
-    fn check(&self) -> Result<(), TrainError> {
+    fn check(&self) -> Result<(), ConfigFault> {
         let limits = [
             ("pretrain.limits.max_gap", self.max_gap),
             ("pretrain.limits.min_valid_loss", self.min_valid_loss),
             ("pretrain.limits.max_valid_loss", self.max_valid_loss),
         ];
         if limits.iter().all(|(_, limit)| limit.is_none()) {
-            return Err(TrainError::NoLimits);
+            return Err(ConfigFault::new(
+                "pretrain.limits",
+                "pretrain.limits has no limit",
+                "set max_gap, min_valid_loss or max_valid_loss, or leave the section out",
+            ));
         }
         limits
             .iter()
@@ -253,7 +258,7 @@ impl LossLimits {
 }
 
 impl SampledEvalConfig {
-    fn check(&self) -> Result<(), TrainError> {
+    fn check(&self) -> Result<(), ConfigFault> {
         in_range("pretrain.eval.prompts", self.prompts as f64, 1.0..=1e6)?;
         in_range("pretrain.eval.generations", self.generations as f64, 1.0..=1e4)?;
         let tokens = self.max_new_tokens as f64;
@@ -272,7 +277,7 @@ impl DiversityConfig {
         }
     }
 
-    fn check(&self) -> Result<(), TrainError> {
+    fn check(&self) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("pretrain.diversity.{name}");
         in_range(&key("weight"), self.weight(), 0.0..=1e3)?;
         let Self::ScoreFunction {
@@ -299,7 +304,7 @@ impl DiversityConfig {
     }
 }
 
-fn check_sampling(section: &str, temperature: f32, top_p: f32) -> Result<(), TrainError> {
+fn check_sampling(section: &str, temperature: f32, top_p: f32) -> Result<(), ConfigFault> {
     in_range(&format!("{section}.temperature"), f64::from(temperature), 1e-3..=1e3)?;
     in_range(&format!("{section}.top_p"), f64::from(top_p), 1e-6..=1.0)
 }

@@ -13,6 +13,7 @@ use super::batch::CrossEntropy;
 use super::config::{DiversityConfig, PretrainConfig, sampling};
 use crate::TrainError;
 use crate::diversity_measure;
+use crate::error::{distribution_fault, length_fault};
 use crate::group_diversity::Contributions;
 use crate::supervised::{Cut, GradientSum};
 
@@ -51,12 +52,14 @@ impl DiversityTerm {
             group_size: *generations,
             max_new_tokens: *max_new_tokens,
             end_ids: codec.end_ids().to_vec(),
-            distribution: sampling(*temperature, *top_p).checked(model.vocabulary_size())?,
+            distribution: sampling(*temperature, *top_p)
+                .checked(model.vocabulary_size())
+                .map_err(|fault| distribution_fault(SECTION, &fault))?,
             batch_size: generations * max_examples,
         };
         let longest = train.iter().map(|example| example.first_target).max().unwrap_or(1);
-        let rollout = Rollout::new(rollout, model, longest)
-            .map_err(|fault| TrainError::Samples { section: SECTION, fault })?;
+        let rollout =
+            Rollout::new(rollout, model, longest).map_err(|fault| length_fault(SECTION, &fault))?;
         let device = model.device().inner();
         let diversity = diversity_measure::build(SECTION, *measure, embedder.as_ref(), &device)?;
         Ok(Self::ScoreFunction(Box::new(ScoreFunction {

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::config::{SampledEvalConfig, sampling};
 use crate::TrainError;
 use crate::diversity_measure;
+use crate::error::{distribution_fault, length_fault};
 
 const SECTION: &str = "pretrain.eval";
 
@@ -86,7 +87,8 @@ impl SampledEvaluation {
             max_new_tokens: settings.max_new_tokens,
             end_ids: codec.end_ids().to_vec(),
             distribution: sampling(settings.temperature, settings.top_p)
-                .checked(model.vocabulary_size())?,
+                .checked(model.vocabulary_size())
+                .map_err(|fault| distribution_fault(SECTION, &fault))?,
             batch_size: 256,
         };
         let device = model.device().inner();
@@ -99,7 +101,7 @@ impl SampledEvaluation {
             prompts,
             truths,
             rollout: Rollout::new(rollout, model, longest)
-                .map_err(|fault| TrainError::Samples { section: SECTION, fault })?,
+                .map_err(|fault| length_fault(SECTION, &fault))?,
             semantic: semantic.transpose()?,
             rows: settings.rows,
             codec: codec.clone(),

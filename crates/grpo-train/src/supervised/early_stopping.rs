@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
 use crate::error::in_range;
+use grpo_data::ConfigFault;
 
 /// When a training run ends because it gains nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -19,10 +19,16 @@ impl EarlyStopping {
     ///
     /// # Errors
     /// A gain that is out of range, or that nothing waits for.
-    pub fn check(&self, section: &str) -> Result<(), TrainError> {
+    pub fn check(&self, section: &str) -> Result<(), ConfigFault> {
         in_range(&format!("{section}.min_gain"), self.min_gain, 0.0..=f64::MAX)?;
         match self.min_gain > 0.0 && self.patience == 0 {
-            true => Err(TrainError::GainWithoutPatience { section: section.to_owned() }),
+            true => Err(ConfigFault::new(
+                format!("{section}.min_gain"),
+                format!(
+                    "{section}.min_gain is what {section}.patience waits for, and patience = 0 waits for nothing"
+                ),
+                format!("set {section}.patience, or leave min_gain out"),
+            )),
             false => Ok(()),
         }
     }

@@ -32,12 +32,7 @@ impl GradientSum {
     }
 
     /// Adds the gradients of a loss that was made of what `forward` gave.
-    pub fn add_of<M: LanguageModel>(
-        &mut self,
-        forward: Forward<M>,
-        loss: Tensor<1>,
-        model: &M,
-    ) {
+    pub fn add_of<M: LanguageModel>(&mut self, forward: Forward<M>, loss: Tensor<1>, model: &M) {
         let started = Instant::now();
         for part in forward.backward(loss, model) {
             self.add(model, part);
@@ -57,11 +52,7 @@ impl GradientSum {
 }
 
 /// Cuts a batch into micro-batches of at most `tokens` tokens; an item that has more by itself is alone.
-pub fn by_tokens<T>(
-    batch: &[T],
-    tokens: Option<usize>,
-    length: impl Fn(&T) -> usize,
-) -> Vec<&[T]> {
+pub fn by_tokens<T>(batch: &[T], tokens: Option<usize>, length: impl Fn(&T) -> usize) -> Vec<&[T]> {
     let most = tokens.unwrap_or(usize::MAX);
     let (mut parts, mut first, mut sum) = (Vec::new(), 0, 0);
     for (place, item) in batch.iter().enumerate() {

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
 use crate::supervised::{EarlyStopping, ScheduleUnit, SupervisedPlan};
-use crate::{OptimizerConfig, TrainError, TransferConfig, WarmupCosine};
+use crate::{OptimizerConfig, TransferConfig, WarmupCosine};
+use grpo_data::ConfigFault;
 
 /// The settings of a supervised training run in steps.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,7 +49,7 @@ impl StepsConfig {
     ///
     /// # Errors
     /// The first key that is out of its range.
-    pub fn check(&self, section: &str) -> Result<(), TrainError> {
+    pub fn check(&self, section: &str) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("{section}.{name}");
         in_range(&key("steps"), self.steps as f64, 1.0..=1e9)?;
         in_range(&key("batch_size"), self.batch_size as f64, 1.0..=1e6)?;

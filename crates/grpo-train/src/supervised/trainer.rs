@@ -17,7 +17,7 @@ use crate::transfer::Trunk;
 use crate::{Action, GuardConfig, Guards, Metrics, Optimizer, TrainError, Trip};
 
 /// One optimizer step, as it is written to `metrics.jsonl`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SupervisedStep {
     /// Optimizer steps done, this one included.
     pub train_step: u64,

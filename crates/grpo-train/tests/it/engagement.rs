@@ -6,12 +6,12 @@ use grpo_model::EngagementHead;
 use grpo_rewards::{EngagementGate, EngagementMeasures, EngagementObjective, engagement_features};
 use grpo_text::HashedNgrams;
 use grpo_train::{
-    EngagementConfig, EngagementData, EngagementTraining, OptimizerConfig, TrainError,
-    measure_engagement, train_engagement,
+    EngagementConfig, EngagementData, EngagementHeadObjective, EngagementTraining, OptimizerConfig,
+    TrainError, measure_engagement,
 };
 
-use crate::passages::Told;
 use crate::support::{optimizer, parameters};
+use crate::told::{self, Told};
 
 const WIDTH: usize = 48;
 
@@ -66,6 +66,8 @@ fn config(objective: EngagementObjective) -> EngagementConfig {
             epochs: 6,
             batch_size: 32,
             dropout: 0.2,
+            patience: 0,
+            min_gain: 0.0,
             optimizer: OptimizerConfig { learning_rate: 3e-3, ..optimizer() },
         },
         gate: EngagementGate::default().or_default(&objective),
@@ -81,8 +83,8 @@ fn run(
     config: &EngagementConfig,
     seed: u64,
 ) -> (Told<EngagementMeasures>, EngagementHead) {
-    let mut told = Told::default();
-    let trained = train_engagement(head(), data, config, seed, &mut told).unwrap();
+    let trainer = EngagementHeadObjective::trainer(head(), data, config, seed);
+    let (told, trained, _) = told::run(trainer);
     (told, trained)
 }
 
@@ -105,10 +107,10 @@ fn what_replies_have_in_common_is_learned_and_passes() {
         assert!(after.spearman > 0.6 && after.eval_loss < before.eval_loss, "{after:?}");
         assert_eq!((after.replies, after.tweets), (data.test.len(), data.test.len() / 4));
         assert!(after.pairs > after.tweets);
-        assert_eq!(told.validated.len(), 6);
+        assert_eq!(told.validations.len(), 6);
         // The observer keeps the lowest.
-        let losses: Vec<f64> = told.validated.iter().map(|it| it.measures.eval_loss).collect();
-        for (look, validated) in told.validated.iter().enumerate() {
+        let losses: Vec<f64> = told.validations.iter().map(|it| it.measures.eval_loss).collect();
+        for (look, validated) in told.validations.iter().enumerate() {
             let lowest = losses[..look].iter().all(|loss| losses[look] < *loss);
             assert_eq!(validated.best, lowest, "{losses:?}");
         }
@@ -170,8 +172,8 @@ fn threads_change_nothing_of_the_usual_sizes() {
         pool.install(|| {
             let device = Device::flex().autodiff();
             let head = EngagementHead::random(2 * width, EngagementHead::HIDDEN, 1, &device);
-            let mut told = Told::default();
-            parameters(&train_engagement(head, &data, &config, 1, &mut told).unwrap())
+            let trainer = EngagementHeadObjective::trainer(head, &data, &config, 1);
+            parameters(&told::run(trainer).1)
         })
     };
     assert_eq!(result(1), result(3));
@@ -192,22 +194,22 @@ fn no_tweet_is_on_two_sides() {
 
     let refused = |data: &EngagementData| {
         let config = config(EngagementObjective::Rank);
-        train_engagement(head(), data, &config, 1, &mut Told::default()).unwrap_err()
+        EngagementHeadObjective::trainer(head(), data, &config, 1).err().unwrap()
     };
     data.test[0].tweet = data.train[0].tweet.clone();
-    let TrainError::TweetOnTwoSides { tweet } = refused(&data) else { panic!() };
-    assert_eq!(tweet, data.train[0].tweet);
+    let fault = refused(&data).to_string();
+    assert!(fault.contains(&format!("the tweet {} is in two parts", data.train[0].tweet)), "{fault}");
     // Split by replies, as the original does, each tweet's are everywhere.
     let part = |start: usize| (start..480).step_by(4).collect();
     let split = PairSplit { train: part(0), validation: part(1), test: part(2) };
     let by_reply = EngagementData::new(&pairs, features(&pairs), &split);
-    assert!(matches!(refused(&by_reply), TrainError::TweetOnTwoSides { .. }));
+    assert!(refused(&by_reply).to_string().contains("is in two parts"));
 }
 
 #[test]
 fn too_little_to_learn_from_is_refused() {
     let refused = |data: &EngagementData, config: &EngagementConfig| {
-        train_engagement(head(), data, config, 1, &mut Told::default()).unwrap_err().to_string()
+        EngagementHeadObjective::trainer(head(), data, config, 1).err().unwrap().to_string()
     };
     let whole = data(&pairs(1.0));
     let rank = config(EngagementObjective::Rank);
@@ -222,7 +224,10 @@ fn too_little_to_learn_from_is_refused() {
     unmeasured.test.iter_mut().for_each(|reply| reply.preference = 1.0);
     let pairwise = EngagementObjective::Pairwise { margin: 0.1 };
     let refused_by = unmeasured.check(&pairwise).unwrap_err();
-    assert!(matches!(refused_by, TrainError::NoPreferences { side: "test" }), "{refused_by}");
+    assert!(
+        refused_by.to_string().starts_with("in the test part no tweet has two replies"),
+        "{refused_by}"
+    );
     unmeasured.check(&EngagementObjective::Rank).unwrap();
     let mut equal = whole.clone();
     equal.train.iter_mut().for_each(|reply| reply.preference = 1.0);
@@ -238,4 +243,15 @@ fn too_little_to_learn_from_is_refused() {
     assert!(refused(&whole, &wild).starts_with("gate.min_pearson = 1.5"));
     let wild = config(EngagementObjective::Log { scale: 0.0 });
     assert!(refused(&whole, &wild).starts_with("objective.scale = 0"));
+}
+
+#[test]
+fn an_interrupted_training_ends_as_one_that_was_not() {
+    let data = data(&pairs(1.0));
+    for objective in OBJECTIVES {
+        let mut config = config(objective);
+        config.training.epochs = 2;
+        let trainer = || EngagementHeadObjective::trainer(head(), &data, &config, 1).unwrap();
+        told::check_resumed(trainer, &[3, 9], EngagementHead::clone, |head| parameters(head));
+    }
 }

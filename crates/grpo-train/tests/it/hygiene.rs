@@ -10,14 +10,12 @@ use grpo_core::KlEstimator;
 use grpo_data::{Codec, Example, Examples, Prompt, SampleKey};
 use grpo_logprob::Head;
 use grpo_model::{CacheSlot, Dropout, Forward, Frozen, KvCache, LanguageModel, TokenBatch};
-use grpo_train::{
-    Actions, Decode, Grpo, GrpoConfig, Parts, PretrainConfig, PretrainEvaluation, PretrainObserver,
-    PretrainStep, TrainError, pretrain,
-};
+use grpo_train::{Actions, Decode, Grpo, GrpoConfig, NextTokenObjective, Parts, PretrainConfig};
 use serde_json::json;
 
 use crate::oracle::completions;
 use crate::support::{SEED, config, vocabulary};
+use crate::told;
 
 const TOKENS: usize = 8;
 /// The end mark, which is never fed.
@@ -162,25 +160,13 @@ fn only_what_follows_a_prompt_is_learned_from_examples() {
         let codec = Codec::of_vocabulary(vocabulary());
         let policy = Bigram::new();
         let before = policy.rows();
-        let trained = pretrain(policy, &codec, &examples, &config, SEED, &mut Unheard).unwrap();
-        let after = trained.model.rows();
+        let trainer = NextTokenObjective::trainer(policy, &codec, &examples, &config, SEED);
+        let after = told::run(trainer).1.rows();
         for token in [END, PROMPT[0], PROMPT[1]] {
             assert_eq!(after[token as usize], before[token as usize], "after token {token}");
         }
         let moved = |row: u32| after[row as usize] != before[row as usize];
         assert!((1..5).chain([BEGIN]).all(moved));
-    }
-}
-
-struct Unheard;
-
-impl PretrainObserver<Bigram> for Unheard {
-    fn step(&mut self, _: &PretrainStep, _: u64) -> Result<(), TrainError> {
-        Ok(())
-    }
-
-    fn evaluated(&mut self, _: &PretrainEvaluation, _: &Bigram) -> Result<(), TrainError> {
-        Ok(())
     }
 }
 

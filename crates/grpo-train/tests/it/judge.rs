@@ -7,13 +7,14 @@ use grpo_data::{Half, Passages};
 use grpo_model::{Frozen, ModelConfig, SequenceScorer};
 use grpo_train::{
     CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
-    JudgeScaling, JudgeValidationConfig, TransferConfig, VarianceScaling, measure_judge,
-    train_judge,
+    JudgeObjective, JudgeScaling, JudgeValidationConfig, TransferConfig, VarianceScaling,
+    measure_judge,
 };
 
 use crate::masked_lm::trained_infiller;
-use crate::passages::{Told, infiller, judge, passages, random, sizes, steps, stream};
+use crate::passages::{infiller, judge, passages, random, sizes, steps, stream};
 use crate::support::parameters;
+use crate::told::{self, Told};
 
 /// The infiller knows nothing, so that what it fills in is random.
 fn data(passages: &Arc<Passages>) -> JudgeData {
@@ -46,8 +47,8 @@ fn run_from(
     config: &JudgeConfig,
     seed: u64,
 ) -> (Told<JudgeMeasures>, SequenceScorer) {
-    let mut told = Told::default();
-    let trained = train_judge(judge, &data(&passages(12)), config, seed, &mut told).unwrap();
+    let data = data(&passages(12));
+    let (told, trained, _) = told::run(JudgeObjective::trainer(judge, &data, config, seed));
     (told, trained)
 }
 
@@ -97,22 +98,22 @@ fn a_judge_that_passes_is_better_than_one_that_does_not() {
     };
     // A gate that some looks pass, but not the one of the smallest error.
     let free = run(JudgeGate { max_zero_p90: 1.0, min_spearman: -1.0 });
-    let looks = || free.validated.iter().map(|look| look.measures);
+    let looks = || free.validations.iter().map(|look| look.measures);
     let smallest = looks().min_by(|a, b| a.eval_loss.total_cmp(&b.eval_loss)).unwrap();
     let others = looks().map(|look| look.zero_p90).filter(|&other| other < smallest.zero_p90);
     let max_zero_p90 = others.fold(0.0, f64::max);
     let all_alike = JudgeGate { max_zero_p90, min_spearman: -1.0 };
     let told = run(all_alike);
     let mut best: Option<(bool, f64)> = None;
-    for look in &told.validated {
+    for look in &told.validations {
         let own = (!all_alike.passes(&look.measures), look.measures.eval_loss);
         let is_best = best.is_none_or(|best| own < best);
-        assert_eq!(look.best, is_best, "{:?}", told.validated);
+        assert_eq!(look.best, is_best, "{:?}", told.validations);
         best = if is_best { Some(own) } else { best };
     }
-    let passing = told.validated.iter().map(|look| all_alike.passes(&look.measures));
+    let passing = told.validations.iter().map(|look| all_alike.passes(&look.measures));
     let kinds: std::collections::BTreeSet<bool> = passing.collect();
-    assert_eq!(kinds, [false, true].into(), "looks of both kinds: {:?}", told.validated);
+    assert_eq!(kinds, [false, true].into(), "looks of both kinds: {:?}", told.validations);
 }
 
 /// The best of many looks is chosen for what it is on their texts; the report is of others, always the same.
@@ -184,4 +185,14 @@ fn factors_reach_the_gradients() {
     {
         assert!((scaled - factor * plain).abs() < 1e-4 * scaled, "{plain} {scaled}");
     }
+}
+
+#[test]
+fn an_interrupted_training_ends_as_one_that_was_not() {
+    let passages = passages(12);
+    let (data, model) = (data(&passages), judge(&passages, 1));
+    let mut config = everything(6);
+    config.steps.eval_every = 2;
+    let trainer = || JudgeObjective::trainer(model.clone(), &data, &config, 1).unwrap();
+    told::check_resumed(trainer, &[1, 4], SequenceScorer::clone, |judge| parameters(judge.model()));
 }

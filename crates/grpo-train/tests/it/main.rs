@@ -27,3 +27,4 @@ mod supervised;
 mod support;
 mod threads;
 mod token_record;
+mod told;

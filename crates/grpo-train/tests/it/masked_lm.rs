@@ -6,11 +6,12 @@ use grpo_data::{Half, Passages};
 use grpo_model::Transformer;
 use grpo_train::{
     CriticConfig, EntropyWeighting, MaskRatioWeighting, MaskedData, MaskedLmConfig,
-    MaskedLmMeasures, ModifierConfig, TrainError, TransferConfig, train_masked_lm,
+    MaskedLmMeasures, MaskedLmObjective, ModifierConfig, TrainError, TransferConfig,
 };
 
-use crate::passages::{Told, infiller, passages, random, steps, stream};
+use crate::passages::{infiller, passages, random, steps, stream};
 use crate::support::parameters;
+use crate::told::{self, Told};
 
 fn data(passages: &Arc<Passages>) -> MaskedData {
     let plan = random(0.4);
@@ -37,9 +38,9 @@ fn run(
     seed: u64,
 ) -> (Told<MaskedLmMeasures>, Transformer) {
     let passages = passages(12);
-    let mut told = Told::default();
     let data = data(&passages);
-    let trained = train_masked_lm(model, &data, None, config, seed, &mut told).unwrap();
+    let (told, trained, _) =
+        told::run(MaskedLmObjective::trainer(model, &data, None, config, seed));
     (told, trained)
 }
 
@@ -57,7 +58,7 @@ fn a_text_without_a_choice_is_learned() {
     assert!((first - equal_shares).abs() < 0.1, "{first}, not {equal_shares}");
     let last = told.last();
     assert!(last.eval_loss < 0.15 && last.eval_accuracy.unwrap() > 0.94, "{last:?}");
-    let train_steps: Vec<u64> = told.validated.iter().map(|look| look.train_step).collect();
+    let train_steps: Vec<u64> = told.validations.iter().map(|look| look.train_step).collect();
     assert_eq!(train_steps, [50, 100, 150, 200, 250, 300, 350]);
 }
 
@@ -149,9 +150,7 @@ fn settings_that_cannot_be_meant_are_refused() {
     let passages = passages(12);
     let refused = |config: &MaskedLmConfig, critic: bool| {
         let model = infiller(&passages, critic);
-        let told = &mut Told::<MaskedLmMeasures>::default();
-        let error = train_masked_lm(model, &data(&passages), None, config, 1, told);
-        error.err().unwrap()
+        MaskedLmObjective::trainer(model, &data(&passages), None, config, 1).err().unwrap()
     };
     let frozen = TransferConfig { freeze_trunk: true, ..TransferConfig::default() };
     let nothing = MaskedLmConfig { transfer: frozen, ..config(5) };
@@ -170,4 +169,20 @@ fn settings_that_cannot_be_meant_are_refused() {
     let critic = CriticConfig { warmup_from: 3, warmup_to: 2, ..CriticConfig::default() };
     let backwards = MaskedLmConfig { critic: Some(critic), ..config(5) };
     assert!(matches!(refused(&backwards, true), TrainError::CriticWarmup { from: 3, to: 2 }));
+}
+
+#[test]
+fn an_interrupted_training_ends_as_one_that_was_not() {
+    let passages = passages(12);
+    let data = data(&passages);
+    let transfer = TransferConfig {
+        freeze_trunk: true,
+        unfreeze_at_step: Some(3),
+        unfreeze_learning_rate_factor: Some(0.3),
+    };
+    let mut config = MaskedLmConfig { transfer, ..everything(6) };
+    config.steps.eval_every = 2;
+    let model = infiller(&passages, true);
+    let trainer = || MaskedLmObjective::trainer(model.clone(), &data, None, &config, 1).unwrap();
+    told::check_resumed(trainer, &[2, 5], Transformer::clone, |model| parameters(model));
 }

@@ -8,9 +8,7 @@ use grpo_data::{
     Half, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Purpose,
 };
 use grpo_model::{InfillerConfig, ModelConfig, SequenceScorer, Transformer};
-use grpo_train::{
-    OptimizerConfig, OptimizerStep, StepsConfig, StepsObserver, TrainError, Validated,
-};
+use grpo_train::{OptimizerConfig, StepsConfig};
 
 use crate::support::optimizer;
 
@@ -67,42 +65,8 @@ pub(crate) fn steps(steps: u64) -> StepsConfig {
         learning_rate_floor: 0.1,
         dropout: 0.0,
         eval_every: 50,
+        patience: 0,
+        min_gain: 0.0,
         optimizer: OptimizerConfig { learning_rate: 5e-3, ..optimizer() },
-    }
-}
-
-/// What a training told, without times.
-#[derive(Debug)]
-pub(crate) struct Told<E> {
-    pub(crate) steps: Vec<OptimizerStep>,
-    pub(crate) validated: Vec<Validated<E>>,
-}
-
-impl<E> Default for Told<E> {
-    fn default() -> Self {
-        Self { steps: Vec::new(), validated: Vec::new() }
-    }
-}
-
-impl<E> Told<E> {
-    pub(crate) fn losses(&self) -> Vec<f64> {
-        self.steps.iter().map(|step| step.step_train_loss).collect()
-    }
-
-    pub(crate) fn last(&self) -> &E {
-        &self.validated.last().unwrap().measures
-    }
-}
-
-impl<M, E: Clone> StepsObserver<M, E> for Told<E> {
-    fn step(&mut self, step: &OptimizerStep, steps: u64) -> Result<(), TrainError> {
-        assert!(step.train_step <= steps);
-        self.steps.push(step.clone());
-        Ok(())
-    }
-
-    fn validated(&mut self, validated: &Validated<E>, _: &M) -> Result<(), TrainError> {
-        self.validated.push(validated.clone());
-        Ok(())
     }
 }

@@ -1,14 +1,16 @@
 //! Supervised training with a term for diversity, and evaluations that sample.
 
 use grpo_data::{Codec, Example, Examples, SpecialIds};
-use grpo_model::{LanguageModel, Transformer};
+use grpo_model::{Adapted, Adapter, LanguageModel, LoraConfig, Policy, Transformer};
 use grpo_text::{DiversityMeasure, distinct, self_bleu};
 use grpo_train::{
-    DiversityConfig, PretrainConfig, PretrainEnding, PretrainEvaluation, PretrainObserver,
-    PretrainStep, SampledEvalConfig, TrainError, pretrain,
+    DiversityConfig, GuardConfig, LimitAction, LossLimits, NextTokenObjective, PretrainConfig,
+    PretrainMeasures, SampledEvalConfig, StopCause, SupervisedEnding,
 };
+use serde_json::json;
 
 use crate::support::{distance, model, optimizer, parameters};
+use crate::told::{self, Told};
 
 const VOCABULARY: usize = 12;
 
@@ -68,32 +70,11 @@ fn score_function(weight: f64) -> DiversityConfig {
     }
 }
 
-#[derive(Default)]
-struct Told {
-    steps: Vec<PretrainStep>,
-    evaluations: Vec<PretrainEvaluation>,
-}
-
-impl PretrainObserver<Transformer> for Told {
-    fn step(&mut self, step: &PretrainStep, _: u64) -> Result<(), TrainError> {
-        self.steps.push(step.clone());
-        Ok(())
-    }
-    fn evaluated(
-        &mut self,
-        evaluation: &PretrainEvaluation,
-        _: &Transformer,
-    ) -> Result<(), TrainError> {
-        self.evaluations.push(evaluation.clone());
-        Ok(())
-    }
-}
-
-fn run(config: &PretrainConfig) -> (Told, Vec<f32>, PretrainEnding) {
-    let mut told = Told::default();
-    let trained =
-        pretrain(model(VOCABULARY, 2.0), &codec(), &examples(), config, 1, &mut told).unwrap();
-    (told, parameters(&trained.model), trained.ending)
+fn run(config: &PretrainConfig) -> (Told<PretrainMeasures>, Vec<f32>, SupervisedEnding) {
+    let (model, examples) = (model(VOCABULARY, 2.0), examples());
+    let (told, trained, ending) =
+        told::run(NextTokenObjective::trainer(model, &codec(), &examples, config, 1));
+    (told, parameters(&trained), ending)
 }
 
 /// Section D, item 9, and what the original did not do: its λ changed the loss that it wrote and no gradient.
@@ -105,14 +86,14 @@ fn the_weight_changes_the_training_and_0_does_not() {
         let (told, unmoved, _) = of(weight_to_term(0.0));
         assert_eq!(unmoved, plain);
         let scores: Vec<f64> =
-            told.steps.iter().map(|step| step.diversity.unwrap().diversity_score).collect();
+            told.steps.iter().map(|step| step.parts["diversity_score"]).collect();
         assert!(scores.iter().any(|&score| score > 0.1), "{scores:?}");
         let (told, moved, _) = of(weight_to_term(0.3));
         assert_ne!(moved, plain);
         for step in &told.steps {
-            let term = step.diversity.unwrap();
-            assert_eq!(term.diversity_weight, 0.3);
-            assert_eq!(term.combined_loss, step.step_train_loss - 0.3 * term.diversity_score);
+            assert_eq!(step.parts["diversity_weight"], 0.3);
+            let combined = step.step_train_loss - 0.3 * step.parts["diversity_score"];
+            assert_eq!(step.parts["combined_loss"], combined);
         }
     }
 }
@@ -151,9 +132,10 @@ fn sampled(generations: usize) -> SampledEvalConfig {
 fn evaluations_continue_validation_prompts() {
     let config = PretrainConfig { eval: Some(sampled(3)), eval_every: 3, ..config() };
     let (told, weights, _) = run(&config);
-    let steps: Vec<u64> = told.evaluations.iter().map(|e| e.train_step).collect();
+    let steps: Vec<u64> = told.validations.iter().map(|e| e.train_step).collect();
     assert_eq!(steps, [3, 4]);
-    for evaluation in &told.evaluations {
+    for evaluation in &told.validations {
+        let evaluation = &evaluation.measures;
         let prompts: Vec<&str> = evaluation.rows.iter().map(|row| row.prompt.as_str()).collect();
         let truths: Vec<&str> =
             evaluation.rows.iter().map(|row| row.ground_truth.as_str()).collect();
@@ -167,7 +149,7 @@ fn evaluations_continue_validation_prompts() {
     // Where all of a group is shown, its measures can be taken again.
     let one = SampledEvalConfig { prompts: 1, ..sampled(1) };
     let (told, ..) = run(&PretrainConfig { eval: Some(one), ..config });
-    let seen = &told.evaluations[0];
+    let seen = &told.validations[0].measures;
     let texts = [seen.rows[0].generated.as_str()];
     let measures = seen.sampled.unwrap();
     assert_eq!(measures.eval_distinct_2, distinct(&texts, 2));
@@ -181,11 +163,13 @@ fn a_training_without_gain_ends_early() {
     // So high that it only becomes worse.
     config.optimizer.learning_rate = 0.5;
     let (told, _, ending) = run(&config);
-    let PretrainEnding::NoGain { step, best: (best, loss) } = ending else { panic!("{ending:?}") };
+    let SupervisedEnding::NoGain { step, best: (best, loss) } = ending else {
+        panic!("{ending:?}")
+    };
     assert!(step < 40 && told.steps.len() as u64 == step);
-    let lowest = told.evaluations.iter().rfind(|e| e.best).unwrap();
-    assert_eq!((lowest.train_step, lowest.eval_loss), (best, loss));
-    assert!(told.evaluations.iter().rev().take(3).all(|evaluation| !evaluation.best));
+    let lowest = told.validations.iter().rfind(|e| e.best).unwrap();
+    assert_eq!((lowest.train_step, lowest.measures.eval_loss), (best, loss));
+    assert!(told.validations.iter().rev().take(3).all(|evaluation| !evaluation.best));
     // With more patience it goes on.
     let patient = run(&PretrainConfig { patience: 0, ..config }).0;
     assert_eq!(patient.steps.len(), 40);
@@ -195,11 +179,9 @@ fn a_training_without_gain_ends_early() {
 fn prompts_too_long_to_sample_behind_are_refused_at_the_beginning() {
     let context = model(VOCABULARY, 2.0).context_length();
     let refused = |config: &PretrainConfig| {
-        let mut told = Told::default();
-        let model = model(VOCABULARY, 2.0);
-        let error = pretrain(model, &codec(), &examples(), config, 1, &mut told);
-        assert!(told.steps.is_empty());
-        error.err().unwrap().to_string()
+        let (model, examples) = (model(VOCABULARY, 2.0), examples());
+        let refused = NextTokenObjective::trainer(model, &codec(), &examples, config, 1);
+        refused.err().unwrap().to_string()
     };
     let mut long = score_function(0.1);
     if let DiversityConfig::ScoreFunction { max_new_tokens, .. } = &mut long {
@@ -214,4 +196,81 @@ fn prompts_too_long_to_sample_behind_are_refused_at_the_beginning() {
     let eval = SampledEvalConfig { max_new_tokens: context, ..sampled(1) };
     let eval = PretrainConfig { eval: Some(eval), ..config() };
     assert_eq!(refused(&eval), format!("pretrain.eval: {expected}"));
+}
+
+/// With dropout, in the model and in an adapter, terms for diversity, samples, early stopping and limits: wherever it is
+/// interrupted.
+#[test]
+fn an_interrupted_training_ends_as_one_that_was_not() {
+    let (examples, codec) = (examples(), codec());
+    let limits = LossLimits {
+        max_gap: Some(0.0),
+        min_valid_loss: None,
+        max_valid_loss: Some(0.1),
+        action: LimitAction::Warn,
+    };
+    let plain = PretrainConfig {
+        epochs: 4,
+        eval_every: 3,
+        patience: 9,
+        min_gain: 0.5,
+        limits: Some(limits),
+        ..config()
+    };
+    let mut every_second = score_function(0.3);
+    if let DiversityConfig::ScoreFunction { every, .. } = &mut every_second {
+        *every = 2;
+    }
+    let whole = model(VOCABULARY, 2.0);
+    let lora = LoraConfig { rank: 2, alpha: 8.0, dropout: 0.4, targets: vec![], rslora: false };
+    let adapter = Adapter::random(&lora, &whole, 1, &whole.device()).unwrap();
+    let policies = [Policy::Whole(whole.clone()), Policy::Adapted(Adapted::new(&whole, adapter))];
+    for (policy, diversity) in policies.into_iter().zip([Some(every_second), None]) {
+        let config = PretrainConfig { diversity, eval: Some(sampled(2)), ..plain.clone() };
+        let trainer = || {
+            let policy = policy.clone();
+            NextTokenObjective::trainer(policy, &codec, &examples, &config, 1).unwrap()
+        };
+        told::check_resumed(trainer, &[1, 2, 6], Policy::clone, |policy| parameters(policy));
+    }
+    // One that gained nothing has ended, and stays ended.
+    let stopping = PretrainConfig { patience: 1, min_gain: 5.0, eval_every: 1, ..plain };
+    let trainer =
+        || NextTokenObjective::trainer(whole.clone(), &codec, &examples, &stopping, 1).unwrap();
+    let (told, _, ending) = told::run(Ok(trainer()));
+    assert!(matches!(ending, SupervisedEnding::NoGain { step: 2, .. }), "{ending:?}");
+    assert_eq!((told.steps.len(), told.warnings.len()), (2, 1), "{:?}", told.warnings);
+    told::check_resumed(trainer, &[1], Transformer::clone, |model| parameters(model));
+}
+
+/// Guards see the numbers of steps and of validations.
+#[test]
+fn guards_warn_and_stop_a_supervised_run() {
+    let (examples, codec, config) = (examples(), codec(), config());
+    let guarded = |guards: serde_json::Value| {
+        let model = model(VOCABULARY, 2.0);
+        let guards: Vec<GuardConfig> = serde_json::from_value(guards).unwrap();
+        NextTokenObjective::trainer(model, &codec, &examples, &config, 1)
+            .and_then(|trainer| trainer.with_guards(&guards))
+    };
+    let warn = json!({"watch": "eval_loss", "above": 0.0, "action": "warn"});
+    let stop = json!({"watch": "step_train_loss", "above": 0.0, "steps": 3, "action": "stop"});
+    let (told, _, ending) = told::run(guarded(json!([warn, stop])));
+    let SupervisedEnding::Stopped { cause: StopCause::Guard, message } = ending else {
+        panic!("{ending:?}")
+    };
+    assert!(message.starts_with("step 3: step_train_loss was "), "{message}");
+    assert_eq!(told.steps.len(), 3);
+    let trainer = || guarded(json!([warn, stop])).unwrap();
+    told::check_resumed(trainer, &[1, 2], Transformer::clone, |model| parameters(model));
+
+    let refused = |guard: serde_json::Value| guarded(json!([guard])).err().unwrap().to_string();
+    assert_eq!(
+        refused(json!({"watch": "eval_los", "above": 1.0, "action": "warn"})),
+        "guards[0]: watch = \"eval_los\" is no metric that a guard can watch; did you mean 'eval_loss'? `not_finite` watches all of them for NaN and infinity"
+    );
+    assert_eq!(
+        refused(json!({"watch": "eval_loss", "above": 1.0, "action": "roll_back"})),
+        "guards[0]: action = \"roll_back\" is for `grpo train`; a supervised run can \"warn\" or \"stop\""
+    );
 }

@@ -1,12 +1,13 @@
 //! Supervised pre-training on a corpus of a few molecules.
 
 use grpo_data::{Corpus, CorpusOptions, Examples, MoleculeRecord, Vocabulary};
-use grpo_model::Transformer;
 use grpo_train::{
-    PretrainConfig, PretrainEvaluation, PretrainObserver, PretrainStep, TrainError, pretrain,
+    CompletedStep, NextTokenObjective, Objective, PretrainConfig, PretrainMeasures,
+    SupervisedObserver, SupervisedTrainer, TrainError,
 };
 
 use crate::support::{fresh_model, ids, model, optimizer, parameters};
+use crate::told::{self, Told};
 
 const CONFIG: fn() -> PretrainConfig = || PretrainConfig {
     epochs: 6,
@@ -53,36 +54,12 @@ fn corpus() -> (Vocabulary, Examples) {
     (vocabulary, examples)
 }
 
-/// What a training told, without times.
-#[derive(Debug, Default, PartialEq)]
-struct Told {
-    /// `(train_step, loss, norm, learning rate, tokens)`
-    steps: Vec<(u64, f64, f64, f64, u64)>,
-    epochs: Vec<PretrainEvaluation>,
-}
-
-impl PretrainObserver<Transformer> for Told {
-    fn step(&mut self, step: &PretrainStep, steps: u64) -> Result<(), TrainError> {
-        assert!(step.train_step <= steps);
-        let PretrainStep {
-            train_step, step_train_loss, grad_norm, learning_rate, num_tokens, ..
-        } = *step;
-        self.steps.push((train_step, step_train_loss, grad_norm, learning_rate, num_tokens));
-        Ok(())
-    }
-
-    fn evaluated(&mut self, epoch: &PretrainEvaluation, _: &Transformer) -> Result<(), TrainError> {
-        self.epochs.push(epoch.clone());
-        Ok(())
-    }
-}
-
-fn run(config: &PretrainConfig, seed: u64) -> (Told, Vec<f32>) {
+fn run(config: &PretrainConfig, seed: u64) -> (Told<PretrainMeasures>, Vec<f32>) {
     let (vocabulary, corpus) = corpus();
     let model = fresh_model(vocabulary.len());
-    let mut told = Told::default();
-    let trained = pretrain(model, &ids(), &corpus, config, seed, &mut told).unwrap();
-    (told, parameters(&trained.model))
+    let trainer = NextTokenObjective::trainer(model, &ids(), &corpus, config, seed);
+    let (told, model, _) = told::run(trainer);
+    (told, parameters(&model))
 }
 
 #[test]
@@ -90,16 +67,16 @@ fn the_loss_falls_from_that_of_equal_shares() {
     let (vocabulary, corpus) = corpus();
     let (told, _) = run(&CONFIG(), 1);
     let steps = corpus.train.len().div_ceil(8) * 6;
-    assert_eq!((told.steps.len(), told.epochs.len()), (steps, 6));
-    let first = told.steps[0].1;
+    assert_eq!((told.steps.len(), told.validations.len()), (steps, 6));
+    let first = told.losses()[0];
     let equal_shares = (vocabulary.len() as f64).ln();
     assert!((first - equal_shares).abs() < 0.05, "{first}, not {equal_shares}");
-    let last = &told.epochs[5];
+    let last = told.last();
     assert!(last.train_loss < 0.6 * first, "{last:?}");
     assert!(last.eval_loss < 0.7 * first, "{last:?}");
     // Each molecule and its end mark, in each epoch.
     let tokens: usize = corpus.train.iter().map(|example| example.targets().len()).sum();
-    assert_eq!(told.steps[steps - 1].4, 6 * tokens as u64);
+    assert_eq!(told.steps[steps - 1].num_tokens, 6 * tokens as u64);
 }
 
 #[test]
@@ -109,17 +86,17 @@ fn the_best_epoch_is_that_of_the_lowest_validation_loss() {
     config.optimizer.learning_rate = 0.1;
     let (told, _) = run(&config, 1);
     let mut lowest = f64::INFINITY;
-    for epoch in &told.epochs {
-        assert_eq!(epoch.best, epoch.eval_loss < lowest);
-        lowest = lowest.min(epoch.eval_loss);
+    for epoch in &told.validations {
+        assert_eq!(epoch.best, epoch.measures.eval_loss < lowest);
+        lowest = lowest.min(epoch.measures.eval_loss);
     }
-    assert!(told.epochs.iter().any(|epoch| !epoch.best), "the loss only fell");
+    assert!(told.validations.iter().any(|epoch| !epoch.best), "the loss only fell");
 }
 
 #[test]
 fn the_rate_warms_up_over_tokens_and_falls_to_its_floor() {
     let (told, _) = run(&PretrainConfig { warmup_epochs: 1.0, ..CONFIG() }, 1);
-    let rates: Vec<f64> = told.steps.iter().map(|step| step.3).collect();
+    let rates: Vec<f64> = told.steps.iter().map(|step| step.learning_rate).collect();
     let top = rates.iter().copied().fold(0.0, f64::max);
     let peak = rates.iter().position(|rate| *rate == top).unwrap();
     assert!((0.99e-2..=1e-2).contains(&top) && rates[..=peak].is_sorted(), "{rates:?}");
@@ -147,9 +124,9 @@ fn numbers_that_are_not_finite_end_the_training() {
     let (vocabulary, corpus) = corpus();
     // Products of such weights are infinite.
     let model = model(vocabulary.len(), 1e30);
-    let mut told = Told::default();
-    let error = pretrain(model, &ids(), &corpus, &CONFIG(), 1, &mut told);
-    let error = error.err().unwrap();
+    let (mut told, config) = (Told::default(), CONFIG());
+    let mut trainer = NextTokenObjective::trainer(model, &ids(), &corpus, &config, 1).unwrap();
+    let error = trainer.run(&mut told).unwrap_err();
     assert!(matches!(error, TrainError::Diverged { what: "loss", .. }), "{error:?}");
     assert!(error.to_string().ends_with(
         ": training has diverged; lower the learning rate, or look at the data and the rewards"
@@ -160,16 +137,17 @@ fn numbers_that_are_not_finite_end_the_training() {
 #[test]
 fn an_observer_ends_the_training() {
     struct Full;
-    impl PretrainObserver<Transformer> for Full {
-        fn step(&mut self, _: &PretrainStep, _: u64) -> Result<(), TrainError> {
+    impl<O: Objective> SupervisedObserver<O> for Full {
+        fn step(
+            &mut self,
+            _: &CompletedStep<'_, O::Measures>,
+            _: &SupervisedTrainer<O>,
+        ) -> Result<(), TrainError> {
             Err(TrainError::Observer("the disk is full".into()))
-        }
-        fn evaluated(&mut self, _: &PretrainEvaluation, _: &Transformer) -> Result<(), TrainError> {
-            unreachable!("the first step ended it")
         }
     }
     let (vocabulary, corpus) = corpus();
-    let model = fresh_model(vocabulary.len());
-    let error = pretrain(model, &ids(), &corpus, &CONFIG(), 1, &mut Full);
-    assert_eq!(error.err().unwrap().to_string(), "the disk is full");
+    let (model, config) = (fresh_model(vocabulary.len()), CONFIG());
+    let mut trainer = NextTokenObjective::trainer(model, &ids(), &corpus, &config, 1).unwrap();
+    assert_eq!(trainer.run(&mut Full).unwrap_err().to_string(), "the disk is full");
 }

@@ -4,11 +4,10 @@ use grpo_data::{Example, Examples};
 use grpo_model::{
     Adapted, Adapter, Dropout, LanguageModel, LoraConfig, Policy, TokenBatch, Transformer,
 };
-use grpo_train::{
-    PretrainConfig, PretrainEvaluation, PretrainObserver, PretrainStep, TrainError, pretrain,
-};
+use grpo_train::{NextTokenObjective, PretrainConfig, PretrainMeasures};
 
 use crate::support::{distance, ids, model, optimizer, parameters};
+use crate::told;
 
 const VOCABULARY: usize = 12;
 
@@ -43,32 +42,23 @@ fn config() -> PretrainConfig {
     }
 }
 
-#[derive(Default)]
-struct Told {
-    losses: Vec<f64>,
-    norms: Vec<f64>,
-    tokens: u64,
-    valid: Vec<f64>,
-}
-
-impl<M> PretrainObserver<M> for Told {
-    fn step(&mut self, step: &PretrainStep, _: u64) -> Result<(), TrainError> {
-        self.losses.push(step.step_train_loss);
-        self.norms.push(step.grad_norm);
-        self.tokens = step.num_tokens;
-        Ok(())
-    }
-
-    fn evaluated(&mut self, epoch: &PretrainEvaluation, _: &M) -> Result<(), TrainError> {
-        self.valid.push(epoch.eval_loss);
-        Ok(())
-    }
-}
+type Told = told::Told<PretrainMeasures>;
 
 fn run<M: LanguageModel>(model: M, config: &PretrainConfig) -> (Told, M) {
-    let mut told = Told::default();
-    let trained = pretrain(model, &ids(), &examples(), config, 1, &mut told).unwrap();
-    (told, trained.model)
+    let examples = examples();
+    let (told, model, _) =
+        told::run(NextTokenObjective::trainer(model, &ids(), &examples, config, 1));
+    (told, model)
+}
+
+impl told::Told<PretrainMeasures> {
+    fn norms(&self) -> Vec<f64> {
+        self.steps.iter().map(|step| step.grad_norm).collect()
+    }
+
+    fn valid(&self) -> Vec<f64> {
+        self.validations.iter().map(|validation| validation.measures.eval_loss).collect()
+    }
 }
 
 /// `−Σ log p / n` over the tokens that are to be predicted, one sequence at a time.
@@ -106,9 +96,11 @@ fn the_loss_is_that_of_the_tokens_behind_the_prompt() {
     for micro_batch_tokens in [None, Some(1), Some(2), Some(100)] {
         let (told, _) =
             run(model.clone(), &PretrainConfig { micro_batch_tokens, ..config.clone() });
-        assert_eq!((told.losses.len(), told.tokens), (1, 5 + 2 + 1 + 4 + 1));
-        assert!((told.losses[0] - expected[0]).abs() < 1e-6, "{} {}", told.losses[0], expected[0]);
-        assert!((told.valid[0] - expected[1]).abs() < 1e-6, "{} {}", told.valid[0], expected[1]);
+        let losses = told.losses();
+        assert_eq!((losses.len(), told.steps[0].num_tokens), (1, 5 + 2 + 1 + 4 + 1));
+        assert!((losses[0] - expected[0]).abs() < 1e-6, "{} {}", losses[0], expected[0]);
+        let valid = told.valid()[0];
+        assert!((valid - expected[1]).abs() < 1e-6, "{valid} {}", expected[1]);
     }
 }
 
@@ -131,8 +123,8 @@ fn micro_batches_decide_nothing() {
         let (cut, cut_after) =
             run(start.clone(), &PretrainConfig { micro_batch_tokens: Some(size), ..smooth() });
         assert!(distance(&parameters(&after), &parameters(&cut_after)) < 1e-5 * moved);
-        let pairs = whole.losses.iter().zip(&cut.losses).chain(whole.norms.iter().zip(&cut.norms));
-        for (a, b) in pairs.chain(whole.valid.iter().zip(&cut.valid)) {
+        let numbers = |told: &Told| [told.losses(), told.norms(), told.valid()].concat();
+        for (a, b) in numbers(&whole).iter().zip(&numbers(&cut)) {
             assert!((a - b).abs() < 2e-6 * a.abs(), "{a} and {b}");
         }
     }
@@ -153,7 +145,7 @@ fn blocks_computed_twice_train_the_same() {
                 ..smooth()
             };
             let (told, trained) = run(policy.clone(), &config);
-            (told.losses, told.norms, told.valid, parameters(&trained))
+            (told.losses(), told.norms(), told.valid(), parameters(&trained))
         };
         assert_eq!(of(false, 0.2), of(true, 0.2));
         assert_ne!(of(false, 0.2).0, of(false, 0.0).0);

@@ -10,6 +10,7 @@ use grpo_data::PassageUnit;
   grpo fill runs/infill/grpo/model --judge runs/infill/judge/model --text 'CC(=O)N__c1ccccc1'
   grpo fill runs/infill/grpo/model --file molecules.txt --random 0.3 --iterations 15
   grpo fill runs/infill/grpo/model --file blanked.jsonl --json > filled.jsonl
+  grpo fill runs/infill/grpo/model --before runs/infill/generator/model --file molecules.txt --random 0.3
 
 A blank is `_`, or what --blank says; `␣` always is one. One pass fills all blanks at once, each without knowing what is put
 into the others; --iterations fills the least trusted ones again.")]
@@ -83,6 +84,9 @@ pub(crate) struct FillArguments {
     /// What completions of a text are ordered by, the best first [default: judge where there is one, else self]
     #[arg(long, value_name = "QUALITY")]
     pub(crate) quality: Option<Order>,
+    /// An earlier model: compare what it fills into the same blanks, with the same random numbers
+    #[arg(long, value_name = "FOLDER", conflicts_with = "json")]
+    pub(crate) before: Option<PathBuf>,
     /// Write JSON lines, one a completion
     #[arg(long)]
     pub(crate) json: bool,

@@ -108,7 +108,7 @@ pub(super) fn write_text(
 }
 
 /// Blanks that have the right character, where that is known.
-fn recovered(text: &Text, filled: &Filled) -> Option<usize> {
+pub(super) fn recovered(text: &Text, filled: &Filled) -> Option<usize> {
     let truth = text.truth.as_ref()?;
     Some(filled.blanks.iter().filter(|&&place| filled.ids[place] == truth[place]).count())
 }

@@ -435,11 +435,11 @@ fn plain_step(
     batch: &[&Example],
     entropy: Option<f64>,
     config: &PretrainConfig,
-) -> (Taught, GradientSum) {
+) -> (CrossEntropy, GradientSum) {
     let (weights, mut gradients) = (Weights { loss: 1.0, entropy }, GradientSum::default());
     let (mut dropout, cut) = (Dropout::off(), config.cut());
-    let taught = cross_entropy(model, batch, weights, cut, &mut dropout, &mut gradients);
-    (taught.unwrap(), gradients)
+    let computed = cross_entropy(model, batch, weights, cut, &mut dropout, &mut gradients);
+    (computed.unwrap(), gradients)
 }
 
 #[test]
@@ -450,20 +450,20 @@ fn every_second_step_has_the_term() {
     let term = DiversityTerm::ScoreFunction(Box::new(term(&config, &model)));
     let examples = examples();
     let batch: Vec<&Example> = examples.iter().collect();
-    let taught = || plain_step(&model, &batch, None, &config);
+    let plain_loss = || plain_step(&model, &batch, None, &config);
     let of = |step| {
-        let (taught, mut gradients) = taught();
-        let told = term.add(&model, &batch, step, &taught, &mut gradients).unwrap();
-        (told, taught.loss, numbers(&model, &gradients.finish()))
+        let (computed, mut gradients) = plain_loss();
+        let found = term.add(&model, &batch, step, &computed, &mut gradients).unwrap();
+        (found, computed.loss, numbers(&model, &gradients.finish()))
     };
-    let plain = numbers(&model, &taught().1.finish());
-    let (told, _, gradient) = of(1);
-    assert!(told.is_none() && gradient == plain);
-    let (told, loss, gradient) = of(4);
-    let told = told.unwrap();
-    assert_eq!(told.combined_loss, loss - 0.3 * told.diversity_score);
-    assert!(told.diversity_score > 0.0 && gradient != plain);
-    assert!((1.0..=2.0).contains(&told.generation_length.unwrap()));
+    let plain = numbers(&model, &plain_loss().1.finish());
+    let (found, _, gradient) = of(1);
+    assert!(found.is_empty() && gradient == plain);
+    let (found, loss, gradient) = of(4);
+    let score = found["diversity_score"];
+    assert_eq!(found["combined_loss"], loss - 0.3 * score);
+    assert!(score > 0.0 && gradient != plain);
+    assert!((1.0..=2.0).contains(&found["generation_length"]));
     assert_eq!(gradient, of(4).2);
     assert_ne!(gradient, of(6).2);
 }
@@ -499,12 +499,12 @@ fn the_entropy_term_has_its_gradient() {
         let diversity = config.diversity.as_ref().unwrap();
         let term = DiversityTerm::new(diversity, &config, &model, &codec(), &examples, 1).unwrap();
         let coef = term.entropy_coef();
-        let (taught, mut gradients) = plain_step(&model, &batch, coef, &config);
-        let told = term.add(&model, &batch, 0, &taught, &mut gradients).unwrap().unwrap();
+        let (computed, mut gradients) = plain_step(&model, &batch, coef, &config);
+        let found = term.add(&model, &batch, 0, &computed, &mut gradients).unwrap();
         let [loss, entropy] = plain_losses(&model, &examples);
-        assert!((taught.loss - loss).abs() < 1e-5, "{} {loss}", taught.loss);
-        assert!((told.diversity_score - entropy).abs() < 1e-5, "{told:?} {entropy}");
-        assert!((told.combined_loss - (loss - weight * entropy)).abs() < 2e-5);
+        assert!((computed.loss - loss).abs() < 1e-5, "{} {loss}", computed.loss);
+        assert!((found["diversity_score"] - entropy).abs() < 1e-5, "{found:?} {entropy}");
+        assert!((found["combined_loss"] - (loss - weight * entropy)).abs() < 2e-5);
         let gradient = numbers(&model, &gradients.finish());
         check_gradient(&model, &gradient, |model| {
             let [loss, entropy] = plain_losses(model, &examples);

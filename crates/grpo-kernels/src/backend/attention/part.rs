@@ -11,11 +11,11 @@ use crate::simd::{self, LANES};
 
 /// Columns of a matrix that lie next to each other in memory.
 #[derive(Clone, Copy)]
-pub(crate) struct Columns<'a> {
+pub(super) struct Columns<'a> {
     /// From the first column of the first row on.
-    pub(crate) values: &'a [f32],
+    pub(super) values: &'a [f32],
     /// From a row to the next.
-    pub(crate) stride: usize,
+    pub(super) stride: usize,
 }
 
 impl<'a> Columns<'a> {
@@ -28,32 +28,32 @@ impl<'a> Columns<'a> {
 
 /// Queries, keys and values of all sequences.
 #[derive(Clone, Copy)]
-pub(crate) struct Inputs<'a> {
-    pub(crate) query: Columns<'a>,
-    pub(crate) keys: Columns<'a>,
-    pub(crate) values: Columns<'a>,
-    pub(crate) heads: Heads,
+pub(super) struct Inputs<'a> {
+    pub(super) query: Columns<'a>,
+    pub(super) keys: Columns<'a>,
+    pub(super) values: Columns<'a>,
+    pub(super) heads: Heads,
     /// What scores are multiplied by.
-    pub(crate) scale: f32,
-    pub(crate) causal: bool,
+    pub(super) scale: f32,
+    pub(super) causal: bool,
 }
 
 /// Some queries of one sequence.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(super) struct Part {
     /// Index of the sequence.
-    pub(crate) sequence: usize,
+    pub(super) sequence: usize,
     /// Rows in front of the sequence's own that it sees.
-    pub(crate) prefix: Range<usize>,
+    pub(super) prefix: Range<usize>,
     /// The sequence's own rows.
-    pub(crate) own: Range<usize>,
+    pub(super) own: Range<usize>,
     /// The queries, counted from the first of its own rows.
-    pub(crate) queries: Range<usize>,
+    pub(super) queries: Range<usize>,
 }
 
 impl Part {
     /// Keys that its last query sees: those of the prefix, then own ones.
-    pub(crate) fn keys(&self, causal: bool) -> usize {
+    pub(super) fn keys(&self, causal: bool) -> usize {
         self.prefix.len() + if causal { self.queries.end } else { self.own.len() }
     }
 
@@ -65,12 +65,12 @@ impl Part {
 }
 
 /// Of each query and head two numbers, of which its weights are `exp(score − largest) · inverse`.
-pub(crate) const NORMALIZERS: usize = 2;
+pub(super) const NORMALIZERS: usize = 2;
 
 /// `output` and `normalizers` are the rows of the part's queries, `[queries][heads · width]` and
 /// `[queries][heads · NORMALIZERS]`.
 #[multiversion(targets = "simd")]
-pub(crate) fn forward(
+pub(super) fn forward(
     inputs: &Inputs<'_>,
     part: &Part,
     output: &mut [f32],
@@ -126,28 +126,28 @@ fn forward_with<const FMA: bool>(
 
 /// What the backward pass knows besides the inputs, of all rows.
 #[derive(Clone, Copy)]
-pub(crate) struct Upstream<'a> {
+pub(super) struct Upstream<'a> {
     /// `[rows][heads · width]`
-    pub(crate) output: &'a [f32],
+    pub(super) output: &'a [f32],
     /// Its gradient.
-    pub(crate) gradient: &'a [f32],
+    pub(super) gradient: &'a [f32],
     /// `[rows][heads · NORMALIZERS]`
-    pub(crate) normalizers: &'a [f32],
+    pub(super) normalizers: &'a [f32],
 }
 
 /// Gradients from the queries of a part in the heads that share one head of keys.
-pub(crate) struct Gradients {
+pub(super) struct Gradients {
     /// `[queries][heads of the group · width]`
-    pub(crate) query: Vec<f32>,
+    pub(super) query: Vec<f32>,
     /// `[keys][padded width]`
-    pub(crate) keys: Vec<Lanes>,
-    pub(crate) values: Vec<Lanes>,
-    pub(crate) padded: usize,
+    pub(super) keys: Vec<Lanes>,
+    pub(super) values: Vec<Lanes>,
+    pub(super) padded: usize,
 }
 
 /// See [`Gradients`].
 #[multiversion(targets = "simd")]
-pub(crate) fn backward(
+pub(super) fn backward(
     inputs: &Inputs<'_>,
     part: &Part,
     kv_head: usize,

@@ -1,0 +1,403 @@
+//! Pipeline files: what they say, checked before anything runs.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use serde::Deserialize;
+use toml::Table;
+
+use crate::config::{self, Origin};
+
+/// A pipeline file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PipelineFile {
+    stages: Vec<StageSection>,
+    /// Commands that show the results when all stages are finished.
+    #[serde(default)]
+    summary: Vec<SummarySection>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StageSection {
+    name: String,
+    /// A command of this program.
+    command: String,
+    /// Its configuration file, whose `run` is the folder of the stage.
+    #[serde(default)]
+    config: Option<PathBuf>,
+    #[serde(default)]
+    arguments: Vec<String>,
+    /// Files that the stage reads: if one is newer than its outputs, the stage runs again.
+    #[serde(default)]
+    inputs: Vec<PathBuf>,
+    /// Files and folders that exist when the stage is finished.
+    #[serde(default)]
+    outputs: Vec<PathBuf>,
+    /// A JSON file with the key `passed`, which must be true.
+    #[serde(default)]
+    gate: Option<PathBuf>,
+    /// Metrics of the run that the table at the end shows.
+    #[serde(default)]
+    metrics: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SummarySection {
+    command: String,
+    #[serde(default)]
+    arguments: Vec<String>,
+}
+
+/// A checked pipeline.
+pub(super) struct Pipeline {
+    pub(super) path: PathBuf,
+    pub(super) stages: Vec<Stage>,
+    /// The words of each command that shows the results.
+    pub(super) summary: Vec<Vec<String>>,
+}
+
+/// A stage and what its command can do.
+pub(super) struct Stage {
+    pub(super) name: String,
+    pub(super) command: String,
+    pub(super) config: Option<StageConfig>,
+    pub(super) arguments: Vec<String>,
+    pub(super) inputs: Vec<PathBuf>,
+    pub(super) outputs: Vec<PathBuf>,
+    pub(super) gate: Option<PathBuf>,
+    pub(super) metrics: Vec<String>,
+    pub(super) is_last: bool,
+    pub(super) options: Options,
+}
+
+/// The configuration of a stage, with the files that it extends.
+pub(super) struct StageConfig {
+    pub(super) path: PathBuf,
+    pub(super) run: PathBuf,
+    pub(super) keys: Table,
+}
+
+/// Which of the options that matter here a command has.
+#[derive(Clone, Copy)]
+pub(super) struct Options {
+    pub(super) set: bool,
+    pub(super) force: bool,
+    pub(super) plain: bool,
+    pub(super) check: bool,
+    pub(super) resume: bool,
+}
+
+/// Options that `grpo run` itself gives to commands.
+const OWN_OPTIONS: [&str; 5] = ["--force", "--resume", "--check", "--plain", "--run"];
+
+impl Pipeline {
+    /// Reads and checks the file at `path`.
+    pub(super) fn read(path: &Path, commands: &clap::Command) -> anyhow::Result<Self> {
+        let loaded = config::load::<PipelineFile>(path, &[])?;
+        let (file, origin) = (loaded.value, loaded.origin);
+        ensure!(
+            !file.stages.is_empty(),
+            "{}stages is empty; add a table [[stages]] with a name, a command and its config",
+            origin.place("stages")
+        );
+        let last = file.stages.len() - 1;
+        let mut stages: Vec<Stage> = Vec::new();
+        for (index, section) in file.stages.into_iter().enumerate() {
+            let key = format!("stages[{index}]");
+            let stage = Stage::new(section, index == last, commands, &key, &origin)?;
+            stage.check_among(&stages, &key, &origin)?;
+            stages.push(stage);
+        }
+        let mut summary = Vec::new();
+        for (index, section) in file.summary.into_iter().enumerate() {
+            let mut words = vec![section.command];
+            words.extend(section.arguments);
+            parse(commands, &words, &format!("summary[{index}]"), &origin)?;
+            summary.push(words);
+        }
+        Ok(Self { path: path.to_owned(), stages, summary })
+    }
+}
+
+impl Stage {
+    fn new(
+        section: StageSection,
+        is_last: bool,
+        commands: &clap::Command,
+        key: &str,
+        origin: &Origin,
+    ) -> anyhow::Result<Self> {
+        let StageSection { name, command, config, arguments, inputs, outputs, gate, metrics } =
+            section;
+        let place = |name: &str| origin.place(&format!("{key}.{name}"));
+        let mut words = vec![command.clone()];
+        words.extend(config.iter().map(|path| path.display().to_string()));
+        words.extend(arguments.iter().cloned());
+        let options = parse(commands, &words, key, origin)?;
+        if let Some(word) = arguments.iter().find(|word| is_own_option(word)) {
+            bail!(
+                "{}`grpo run` itself decides about {word}; leave it out (the run folder is the key `run` of the configuration)",
+                place("arguments")
+            );
+        }
+        ensure!(
+            config.is_some() || !outputs.is_empty(),
+            "{}stage `{name}` has neither config nor outputs, so nothing shows when it is finished; add outputs, the files that it writes",
+            place("name")
+        );
+        ensure!(
+            config.is_some() || metrics.is_empty(),
+            "{}metrics are those of a run, and stage `{name}` has no config; leave metrics out",
+            place("metrics")
+        );
+        let config = config.map(|path| {
+            StageConfig::read(path, &arguments)
+                .with_context(|| format!("{}stage `{name}`", place("config")))
+        });
+        let config = config.transpose()?;
+        Ok(Self {
+            name,
+            command,
+            config,
+            arguments,
+            inputs,
+            outputs,
+            gate,
+            metrics,
+            is_last,
+            options,
+        })
+    }
+
+    /// Refuses what does not fit the stages before it.
+    fn check_among(&self, earlier: &[Self], key: &str, origin: &Origin) -> anyhow::Result<()> {
+        let place = |name: &str| origin.place(&format!("{key}.{name}"));
+        for other in earlier {
+            ensure!(
+                other.name != self.name,
+                "{}two stages are called `{}`; give each its own name",
+                place("name"),
+                self.name
+            );
+            ensure!(
+                other.place() != self.place(),
+                "{}stages `{}` and `{}` both write {}; give each its own folder",
+                place(if self.config.is_some() { "config" } else { "outputs" }),
+                other.name,
+                self.name,
+                self.place().display()
+            );
+        }
+        let is_made = |input: &Path| {
+            let made = earlier.iter().flat_map(|stage| {
+                stage.outputs.iter().chain(stage.config.as_ref().map(|config| &config.run))
+            });
+            made.into_iter().any(|output| input.starts_with(output))
+        };
+        for input in &self.inputs {
+            ensure!(
+                is_made(input) || input.exists(),
+                "{}{} does not exist, and no earlier stage writes it; correct the path, or list it under outputs of the stage that writes it",
+                place("inputs"),
+                input.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// The run folder, or the first output of a stage without one.
+    pub(super) fn place(&self) -> &Path {
+        match &self.config {
+            Some(config) => &config.run,
+            None => &self.outputs[0],
+        }
+    }
+}
+
+impl StageConfig {
+    fn read(path: PathBuf, arguments: &[String]) -> anyhow::Result<Self> {
+        let loaded = config::load::<Table>(&path, &sets(arguments))?;
+        let run = loaded.value.get("run").and_then(toml::Value::as_str);
+        let run = run.with_context(|| {
+            let place = loaded.origin.place("run");
+            format!("{place}the key `run` (folder of the run) is missing; add it, or pass the file under arguments")
+        })?;
+        Ok(Self { run: PathBuf::from(run), keys: loaded.value, path })
+    }
+}
+
+/// The `KEY=VALUE` pairs of `--set` among the arguments.
+fn sets(arguments: &[String]) -> Vec<String> {
+    let mut words = arguments.iter();
+    let mut sets = Vec::new();
+    while let Some(word) = words.next() {
+        match word.strip_prefix("--set") {
+            Some("") => sets.extend(words.next().cloned()),
+            Some(pair) => sets.extend(pair.strip_prefix('=').map(str::to_owned)),
+            None => {}
+        }
+    }
+    sets
+}
+
+fn is_own_option(word: &str) -> bool {
+    let name = word.split('=').next().unwrap_or(word);
+    OWN_OPTIONS.contains(&name)
+}
+
+/// Refuses words that this program would not understand.
+fn parse(
+    commands: &clap::Command,
+    words: &[String],
+    key: &str,
+    origin: &Origin,
+) -> anyhow::Result<Options> {
+    let place = |name: &str| origin.place(&format!("{key}.{name}"));
+    let name = words[0].as_str();
+    let command = commands.find_subcommand(name).filter(|_| name != "run");
+    let Some(command) = command else {
+        let names: Vec<&str> = commands
+            .get_subcommands()
+            .map(clap::Command::get_name)
+            .filter(|name| *name != "run")
+            .collect();
+        bail!(
+            "{}`{name}` is not a command that a pipeline can run; expected one of {}",
+            place("command"),
+            names.join(", ")
+        );
+    };
+    let has = |name: &str| command.get_arguments().any(|argument| argument.get_id() == name);
+    let options = Options {
+        set: has("set"),
+        force: has("force"),
+        plain: has("plain"),
+        check: has("check"),
+        resume: has("resume"),
+    };
+    let parsed = commands
+        .clone()
+        .try_get_matches_from(std::iter::once("grpo").chain(words.iter().map(String::as_str)));
+    if let Err(error) = parsed {
+        let text = error.to_string();
+        let sentence = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        bail!(
+            "{}`grpo {}`: {sentence}; see `grpo {name} --help`",
+            place("command"),
+            words.join(" ")
+        );
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::args::Arguments;
+
+    /// What the file says, or why it is refused, in a folder with a configuration.
+    #[track_caller]
+    fn check(pipeline: &str, expected: &str) {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let config = at("grpo.toml");
+        std::fs::write(&config, "run = \"runs/a\"\n").unwrap();
+        std::fs::write(at("empty.toml"), "seed = 1\n").unwrap();
+        let here = folder.path().display().to_string();
+        std::fs::write(at("pipeline.toml"), pipeline.replace("HERE", &here)).unwrap();
+        let read = Pipeline::read(&at("pipeline.toml"), &Arguments::command());
+        let found = read.map_or_else(
+            |error| crate::output::sentence(&error),
+            |read| {
+                let place = |stage: &Stage| format!("{}: {}", stage.name, stage.place().display());
+                read.stages.iter().map(place).collect::<Vec<_>>().join(", ")
+            },
+        );
+        assert_eq!(found.replace(&here, "HERE"), expected);
+    }
+
+    const TRAIN: &str =
+        "[[stages]]\nname = \"a\"\ncommand = \"train\"\nconfig = \"HERE/grpo.toml\"\n";
+
+    #[test]
+    fn pipelines_that_are_well_formed() {
+        check(TRAIN, "a: runs/a");
+        let moved = format!(
+            "{TRAIN}[[stages]]\nname = \"b\"\ncommand = \"train\"\nconfig = \"HERE/grpo.toml\"\narguments = [\"--set\", \"run=b\", \"--set=seed=7\"]\ninputs = [\"runs/a/model\"]\n"
+        );
+        check(&moved, "a: runs/a, b: b");
+        let split = "[[stages]]\nname = \"split\"\ncommand = \"split-data\"\narguments = [\"--input=x\"]\noutputs = [\"d/a.json\"]\n[[summary]]\ncommand = \"report\"\narguments = [\"runs/a\"]\n";
+        check(split, "split: d/a.json");
+    }
+
+    #[test]
+    fn a_bad_pipeline_is_refused_in_one_sentence() {
+        check(
+            "stages = []",
+            "HERE/pipeline.toml:1: stages is empty; add a table [[stages]] with a name, a command and its config",
+        );
+        check(
+            &TRAIN.replace("command", "comand"),
+            "HERE/pipeline.toml:3: unknown key 'stages[0].comand'; did you mean 'command'?",
+        );
+        let unknown =
+            Pipeline::read(Path::new("nowhere.toml"), &Arguments::command()).err().unwrap();
+        assert!(
+            crate::output::sentence(&unknown)
+                .starts_with("cannot read the configuration nowhere.toml: ")
+        );
+        check(
+            &TRAIN.replace("\"train\"", "\"trian\"").replace("pipeline", ""),
+            &format!(
+                "HERE/pipeline.toml:3: `trian` is not a command that a pipeline can run; expected one of {}",
+                Arguments::command()
+                    .get_subcommands()
+                    .map(|command| command.get_name().to_owned())
+                    .filter(|name| name != "run")
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            ),
+        );
+        check(
+            &format!("{TRAIN}arguments = [\"--sets\", \"a=1\"]"),
+            "HERE/pipeline.toml:3: `grpo train HERE/grpo.toml --sets a=1`: unexpected argument '--sets' found; see `grpo train --help`",
+        );
+        check(
+            &format!("{TRAIN}arguments = [\"--run=b\"]"),
+            "HERE/pipeline.toml:5: `grpo run` itself decides about --run=b; leave it out (the run folder is the key `run` of the configuration)",
+        );
+        check(
+            "[[stages]]\nname = \"a\"\ncommand = \"describe\"\narguments = [\"x.smi\"]\n",
+            "HERE/pipeline.toml:2: stage `a` has neither config nor outputs, so nothing shows when it is finished; add outputs, the files that it writes",
+        );
+        check(
+            "[[stages]]\nname = \"a\"\ncommand = \"describe\"\narguments = [\"x.smi\"]\noutputs = [\"y\"]\nmetrics = [\"kl\"]\n",
+            "HERE/pipeline.toml:6: metrics are those of a run, and stage `a` has no config; leave metrics out",
+        );
+        check(
+            &TRAIN.replace("grpo.toml", "empty.toml"),
+            "HERE/pipeline.toml:4: stage `a`: HERE/empty.toml: the key `run` (folder of the run) is missing; add it, or pass the file under arguments",
+        );
+    }
+
+    #[test]
+    fn stages_fit_those_before_them() {
+        check(
+            &format!("{TRAIN}{TRAIN}"),
+            "HERE/pipeline.toml:6: two stages are called `a`; give each its own name",
+        );
+        check(
+            &format!("{TRAIN}{}", TRAIN.replace("\"a\"", "\"b\"")),
+            "HERE/pipeline.toml:8: stages `a` and `b` both write runs/a; give each its own folder",
+        );
+        check(
+            &format!("{TRAIN}inputs = [\"HERE/nothing\"]"),
+            "HERE/pipeline.toml:5: HERE/nothing does not exist, and no earlier stage writes it; correct the path, or list it under outputs of the stage that writes it",
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! `grpo run`: the stages of a pipeline file in order, each a command of this program in a process of its own.
+//!
+//! What a stage trains, or on what, is not known here: a stage is finished when its run folder or its files say so.
+
+mod difference;
+mod file;
+mod plan;
+mod process;
+mod summary;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::interrupt::Interrupted;
+use crate::output::{say, say_aside};
+use file::{Pipeline, Stage};
+use plan::{Plan, Request};
+use process::{Program, StageFailed};
+use summary::{Outcome, Row};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo run configs/infill/pipeline.toml                     an infiller, its judges, and GRPO with them
+  grpo run configs/replies/pipeline.toml --set seed=7       another seed for the last stage
+  grpo run configs/replies/pipeline.toml --check            what would run, and whether its configurations are valid
+
+Finished stages are reused. From the first stage that has to run, all later ones run too, since each uses the results of
+earlier ones. docs/configuration.md describes pipeline files.")]
+pub(crate) struct PipelineArguments {
+    /// Pipeline file (TOML)
+    #[arg(value_name = "FILE")]
+    pipeline: PathBuf,
+    /// Run every stage from scratch; existing run folders are renamed (nothing is deleted)
+    #[arg(long)]
+    force: bool,
+    /// Change one key of the last stage's configuration, e.g. --set train.steps=50; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Write plain lines instead of a screen with curves
+    #[arg(long)]
+    plain: bool,
+    /// Check the stages and their configurations, say what would run, and exit; nothing is written
+    #[arg(long)]
+    check: bool,
+    #[arg(from_global)]
+    threads: Option<usize>,
+}
+
+/// Runs the pipeline that the arguments name; `commands` are those that it may use.
+pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> anyhow::Result<()> {
+    let pipeline = Pipeline::read(&arguments.pipeline, commands)?;
+    let PipelineArguments { force, set, plain, .. } = arguments;
+    let request = Request { force: *force, set, plain: *plain };
+    let plans = plan::plans(&pipeline, &request)?;
+    for (stage, plan) in pipeline.stages.iter().zip(&plans) {
+        if let Some(difference) = stage.edited_since(plan)? {
+            say_aside(format_args!("{:<12} {difference}", stage.name));
+        }
+    }
+    let program = Program::new(arguments.threads)?;
+    for (stage, plan) in pipeline.stages.iter().zip(&plans) {
+        check_configuration(&program, stage, plan, set)?;
+    }
+    if arguments.check {
+        for (stage, plan) in pipeline.stages.iter().zip(&plans) {
+            say(format_args!("{:<12} {plan}", stage.name));
+        }
+        return Ok(());
+    }
+    let rows = run_stages(&program, &pipeline, &plans).map_err(|error| {
+        match error.is::<Interrupted>() {
+            true => {
+                let file = arguments.pipeline.display();
+                say_aside(format_args!("interrupted  `grpo run {file}` continues"));
+                error
+            }
+            false => error,
+        }
+    })?;
+    for command in &pipeline.summary {
+        program.run(command).context("the stages are finished, and the summary failed")?;
+    }
+    say(format_args!("{}", summary::table(&rows)));
+    Ok(())
+}
+
+/// The exit code of a failed command: that of the stage that failed, if one did.
+pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
+    let code = error.downcast_ref::<StageFailed>().and_then(StageFailed::code);
+    code.map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+fn run_stages(program: &Program, pipeline: &Pipeline, plans: &[Plan]) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (stage, plan) in pipeline.stages.iter().zip(plans) {
+        let start = Instant::now();
+        let outcome = match plan {
+            Plan::Reuse => {
+                let place = stage.place().display();
+                say_aside(format_args!(
+                    "{:<12} {place} is finished and reused (--force runs every stage again)",
+                    stage.name
+                ));
+                Outcome::Reused
+            }
+            Plan::Resume(words) | Plan::Run(words) => {
+                let failed = || {
+                    let file = pipeline.path.display();
+                    format!("stage `{}` failed; `grpo run {file}` continues there", stage.name)
+                };
+                program.run(words).with_context(failed)?;
+                stage.check_result().with_context(failed)?;
+                let time = start.elapsed();
+                match plan {
+                    Plan::Resume(_) => Outcome::Resumed(time),
+                    _ => Outcome::Done(time),
+                }
+            }
+        };
+        rows.push(Row::new(stage, outcome)?);
+    }
+    Ok(rows)
+}
+
+/// Lets a command check the configuration of a stage that will start, so that a mistake in the last one is not found after
+/// hours of training.
+fn check_configuration(
+    program: &Program,
+    stage: &Stage,
+    plan: &Plan,
+    set: &[String],
+) -> anyhow::Result<()> {
+    let (Plan::Run(_), Some(config)) = (plan, &stage.config) else { return Ok(()) };
+    if !stage.options.check {
+        return Ok(());
+    }
+    let mut words = vec![stage.command.clone(), config.path.display().to_string()];
+    words.extend(stage.arguments.iter().cloned());
+    words.push("--check".to_owned());
+    if stage.is_last {
+        words.extend(set.iter().map(|pair| format!("--set={pair}")));
+    }
+    program
+        .check(&words)
+        .with_context(|| format!("the configuration of stage `{}` is not valid", stage.name))
+}

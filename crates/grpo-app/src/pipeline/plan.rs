@@ -1,0 +1,200 @@
+//! What is done with each stage: reused, resumed, or run.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, ensure};
+use grpo_run::{EventKind, RunFolder};
+use serde_json::Value;
+
+use super::difference::first_difference;
+use super::file::{Pipeline, Stage};
+
+/// What the user asked for.
+pub(super) struct Request<'a> {
+    pub(super) force: bool,
+    pub(super) set: &'a [String],
+    pub(super) plain: bool,
+}
+
+/// What is done with a stage. Words are those behind `grpo`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    Reuse,
+    Resume(Vec<String>),
+    Run(Vec<String>),
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reuse => f.write_str("finished, reused"),
+            Self::Resume(words) | Self::Run(words) => write!(f, "grpo {}", words.join(" ")),
+        }
+    }
+}
+
+/// How far a stage has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Missing,
+    /// Its results are missing, incomplete or outdated.
+    Unusable,
+    /// A run that was interrupted and can resume.
+    Interrupted,
+    Finished,
+}
+
+/// The plan of each stage. From the first stage that runs, all do, since each uses the results of earlier ones.
+pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Result<Vec<Plan>> {
+    let mut again = request.force;
+    let mut plans = Vec::new();
+    for stage in &pipeline.stages {
+        let set: &[String] = if stage.is_last { request.set } else { &[] };
+        ensure!(
+            set.is_empty() || stage.options.set,
+            "--set is for the last stage, `{}`, and `grpo {}` does not have it; leave it out",
+            stage.name,
+            stage.command
+        );
+        let progress = stage.progress()?;
+        if !again && progress == Progress::Finished {
+            ensure!(
+                set.is_empty(),
+                "stage `{}` is finished ({}), so --set {} would change nothing; add --force to run every stage from scratch, or run this stage alone: `grpo {} {} --run FOLDER --set {}`",
+                stage.name,
+                stage.place().display(),
+                set.join(" --set "),
+                stage.command,
+                stage
+                    .config
+                    .as_ref()
+                    .map_or(String::new(), |config| config.path.display().to_string()),
+                set.join(" --set ")
+            );
+            plans.push(Plan::Reuse);
+            continue;
+        }
+        let resumes = !again && progress == Progress::Interrupted && set.is_empty();
+        let mut words = vec![stage.command.clone()];
+        if resumes {
+            words.push(format!("--resume={}", stage.place().display()));
+        } else {
+            words.extend(stage.config.iter().map(|config| config.path.display().to_string()));
+            words.extend(stage.arguments.iter().cloned());
+            words.extend(set.iter().map(|pair| format!("--set={pair}")));
+            if progress != Progress::Missing && stage.options.force {
+                words.push("--force".to_owned());
+            }
+        }
+        if request.plain && stage.options.plain {
+            words.push("--plain".to_owned());
+        }
+        plans.push(if resumes { Plan::Resume(words) } else { Plan::Run(words) });
+        again = true;
+    }
+    Ok(plans)
+}
+
+impl Stage {
+    /// In words, where the configuration of the stage differs from that of the run that is used.
+    pub(super) fn edited_since(&self, plan: &Plan) -> anyhow::Result<Option<String>> {
+        let (Plan::Reuse | Plan::Resume(_), Some(config)) = (plan, &self.config) else {
+            return Ok(None);
+        };
+        let recorded: toml::Table =
+            toml::from_str(&RunFolder::open(&config.run)?.read_config()?)
+                .with_context(|| format!("{}/config.toml is not TOML", config.run.display()))?;
+        let difference = first_difference(&config.keys, &recorded, "");
+        Ok(difference.map(|difference| {
+            format!(
+                "warning: {} was edited since {} started: {difference}",
+                config.path.display(),
+                config.run.display()
+            )
+        }))
+    }
+
+    /// Refuses a stage whose command succeeded without the results that the pipeline expects.
+    pub(super) fn check_result(&self) -> anyhow::Result<()> {
+        if let Some(missing) = self.outputs.iter().find(|path| !path.exists()) {
+            anyhow::bail!(
+                "`grpo {}` succeeded and did not write {}; correct outputs in the pipeline file",
+                self.command,
+                missing.display()
+            );
+        }
+        ensure!(
+            self.has_passed(),
+            "{} does not say that its gate was passed",
+            self.gate.as_deref().unwrap_or(Path::new("")).display()
+        );
+        Ok(())
+    }
+
+    fn progress(&self) -> anyhow::Result<Progress> {
+        let is_complete = self.outputs.iter().all(|path| path.exists()) && self.has_passed();
+        let Some(config) = &self.config else {
+            let has_begun =
+                |path: &PathBuf| path.exists() || path.parent().is_some_and(has_entries);
+            return Ok(match is_complete && !self.is_outdated()? {
+                true => Progress::Finished,
+                false if self.outputs.iter().any(has_begun) => Progress::Unusable,
+                false => Progress::Missing,
+            });
+        };
+        if !has_entries(&config.run) {
+            return Ok(Progress::Missing);
+        }
+        let Ok(run) = RunFolder::open(&config.run) else { return Ok(Progress::Unusable) };
+        if self.is_outdated()? {
+            return Ok(Progress::Unusable);
+        }
+        Ok(match is_finished(&run)? {
+            true if is_complete => Progress::Finished,
+            false if self.options.resume => Progress::Interrupted,
+            _ => Progress::Unusable,
+        })
+    }
+
+    fn has_passed(&self) -> bool {
+        let Some(gate) = &self.gate else { return true };
+        let report = std::fs::read(gate).ok();
+        let report = report.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+        report.and_then(|report| report.get("passed")?.as_bool()) == Some(true)
+    }
+
+    /// Whether an input is newer than an output.
+    fn is_outdated(&self) -> anyhow::Result<bool> {
+        let times = |paths: &[PathBuf]| -> anyhow::Result<Vec<SystemTime>> {
+            let existing = paths.iter().filter(|path| path.exists());
+            let time = |path: &PathBuf| {
+                let modified = path.metadata().and_then(|metadata| metadata.modified());
+                modified.with_context(|| format!("cannot read the time of {}", path.display()))
+            };
+            existing.map(time).collect()
+        };
+        let newest = times(&self.inputs)?.into_iter().max();
+        let oldest = times(&self.outputs)?.into_iter().min();
+        Ok(newest.zip(oldest).is_some_and(|(input, output)| input > output))
+    }
+}
+
+/// Whether a run did all of its steps.
+fn is_finished(run: &RunFolder) -> anyhow::Result<bool> {
+    if let Some(last) = run.read_events()?.last() {
+        return Ok(matches!(last.what, EventKind::Finished {}));
+    }
+    // Older versions wrote no events of masked-language models, judges and engagement models.
+    let config: toml::Table = toml::from_str(&run.read_config()?)
+        .with_context(|| format!("{} is not TOML", run.config_path().display()))?;
+    let steps = config.values().filter_map(|section| section.get("steps")?.as_integer());
+    let metrics = if run.metrics_path().exists() { run.read_metrics()? } else { Vec::new() };
+    let done = metrics.last().and_then(|line| line.get("train_step")?.as_i64());
+    Ok(done.is_some_and(|done| steps.into_iter().any(|steps| steps == done)))
+}
+
+fn has_entries(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+}

@@ -1,0 +1,118 @@
+//! Commands of this program, as processes of their own.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use anyhow::Context;
+
+use crate::interrupt::{EXIT_CODE, Interrupted};
+use crate::output::say_aside;
+
+/// This program, to be started again.
+pub(super) struct Program {
+    path: PathBuf,
+    threads: Option<usize>,
+    /// Set by the first signal.
+    interrupted: Arc<AtomicBool>,
+    /// The process id of the command that runs; 0 if none does.
+    running: Arc<AtomicU32>,
+}
+
+impl Program {
+    /// Passes signals on to the command that runs from now on: it ends as if it had been started alone.
+    pub(super) fn new(threads: Option<usize>) -> anyhow::Result<Self> {
+        let path = std::env::current_exe().context("the path of this program is unknown")?;
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let running = Arc::new(AtomicU32::new(0));
+        let (flag, child) = (Arc::clone(&interrupted), Arc::clone(&running));
+        let handler = move || {
+            flag.store(true, Ordering::Relaxed);
+            match child.load(Ordering::Relaxed) {
+                0 => std::process::exit(EXIT_CODE.into()),
+                id => terminate(id),
+            }
+        };
+        ctrlc::set_handler(handler).context("signals cannot be caught")?;
+        Ok(Self { path, threads, interrupted, running })
+    }
+
+    /// Runs a command on our terminal.
+    ///
+    /// # Errors
+    /// [`StageFailed`] if its exit code is not 0, [`Interrupted`] if a signal ended it.
+    pub(super) fn run(&self, words: &[String]) -> anyhow::Result<()> {
+        say_aside(format_args!("\n$ grpo {}", words.join(" ")));
+        self.wait(&mut self.command(words), words)
+    }
+
+    /// Runs a command without its standard output.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub(super) fn check(&self, words: &[String]) -> anyhow::Result<()> {
+        self.wait(self.command(words).stdout(Stdio::null()), words)
+    }
+
+    fn command(&self, words: &[String]) -> Command {
+        let mut command = Command::new(&self.path);
+        if let Some(threads) = self.threads {
+            command.arg(format!("--threads={threads}"));
+        }
+        command.args(words);
+        command
+    }
+
+    fn wait(&self, command: &mut Command, words: &[String]) -> anyhow::Result<()> {
+        let mut child =
+            command.spawn().with_context(|| format!("cannot start {}", self.path.display()))?;
+        self.running.store(child.id(), Ordering::Relaxed);
+        let status = child.wait().context("the result of a command is unknown");
+        self.running.store(0, Ordering::Relaxed);
+        let status = status?;
+        if status.success() && !self.interrupted.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if self.interrupted.load(Ordering::Relaxed) || status.code() == Some(EXIT_CODE.into()) {
+            return Err(Interrupted.into());
+        }
+        Err(StageFailed { command: words.join(" "), status }.into())
+    }
+}
+
+/// Asks a process to end, as the signal that came here asks us.
+#[cfg(unix)]
+fn terminate(id: u32) {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+    // A process that has just ended needs no signal.
+    let _ended = i32::try_from(id).map(|id| kill(Pid::from_raw(id), Signal::SIGTERM));
+}
+
+/// The console sends Ctrl-C to every process in it.
+#[cfg(not(unix))]
+fn terminate(_id: u32) {}
+
+/// A command that ended with an exit code other than 0.
+#[derive(Debug)]
+pub(super) struct StageFailed {
+    command: String,
+    status: ExitStatus,
+}
+
+impl StageFailed {
+    /// Its exit code, unless a signal ended it.
+    pub(super) fn code(&self) -> Option<u8> {
+        self.status.code().and_then(|code| u8::try_from(code).ok())
+    }
+}
+
+impl fmt::Display for StageFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`grpo {}` ended with {}", self.command, self.status)
+    }
+}
+
+impl std::error::Error for StageFailed {}

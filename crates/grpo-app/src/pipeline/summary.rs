@@ -1,0 +1,67 @@
+//! The table of stages at the end.
+
+use std::time::Duration;
+
+use comfy_table::{Table, presets};
+use grpo_run::RunFolder;
+use serde_json::Value;
+
+use super::file::Stage;
+
+/// What happened to a stage.
+pub(super) enum Outcome {
+    Reused,
+    Resumed(Duration),
+    Done(Duration),
+}
+
+/// A stage in the table.
+pub(super) struct Row([String; 5]);
+
+impl Row {
+    /// A stage that is finished.
+    pub(super) fn new(stage: &Stage, outcome: Outcome) -> anyhow::Result<Self> {
+        let (word, time) = match outcome {
+            Outcome::Reused => ("reused", String::new()),
+            Outcome::Resumed(time) => ("resumed", minutes(time)),
+            Outcome::Done(time) => ("done", minutes(time)),
+        };
+        let place = stage.place().display().to_string();
+        Ok(Self([stage.name.clone(), word.to_owned(), time, place, result(stage)?]))
+    }
+}
+
+/// The table itself.
+pub(super) fn table(rows: &[Row]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY);
+    table.set_header(["stage", "", "time", "folder", "first and last value of each metric"]);
+    for Row(cells) in rows {
+        table.add_row(cells.clone());
+    }
+    table.to_string()
+}
+
+/// The first and the last value of each metric that the stage names.
+fn result(stage: &Stage) -> anyhow::Result<String> {
+    let Some(config) = stage.config.as_ref().filter(|_| !stage.metrics.is_empty()) else {
+        return Ok(String::new());
+    };
+    let lines = RunFolder::open(&config.run)?.read_metrics()?;
+    let words = stage.metrics.iter().map(|name| {
+        let values: Vec<f64> =
+            lines.iter().filter_map(|line| line.get(name).and_then(Value::as_f64)).collect();
+        match values[..] {
+            [] => format!("{name} -"),
+            [only] => format!("{name} {only:.4}"),
+            [first, .., last] => format!("{name} {first:.4} → {last:.4}"),
+        }
+    });
+    Ok(words.collect::<Vec<_>>().join("\n"))
+}
+
+/// `0:07` or `12:30`, in minutes and seconds.
+fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    format!("{}:{:02} min", seconds / 60, seconds % 60)
+}

@@ -1,0 +1,189 @@
+//! `grpo run`: stages that are run, reused, resumed and refused.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::support::{Ended, Place, train_toml};
+
+const PIPELINE: &str = r#"[[stages]]
+name = "prior"
+command = "pretrain"
+config = "pretrain.toml"
+arguments = ["--set", "pretrain.epochs=2"]
+inputs = ["molecules.smi"]
+outputs = ["prior/model/manifest.json"]
+metrics = ["eval_loss"]
+
+[[stages]]
+name = "grpo"
+command = "train"
+config = "train.toml"
+outputs = ["run/model/manifest.json"]
+metrics = ["reward", "nothing"]
+
+[[summary]]
+command = "report"
+arguments = ["run", "--output=report.html"]
+"#;
+
+/// A folder with a pipeline of two stages.
+fn place() -> Place {
+    let place = Place::for_pretraining();
+    let train = train_toml();
+    let (_, after_model) = train.split_once("model = ").unwrap();
+    let (_, rest) = after_model.split_once('\n').unwrap();
+    place.write("train.toml", format!("run = \"run\"\nmodel = \"prior/model\"\n{rest}"));
+    place.write("pipeline.toml", PIPELINE);
+    place
+}
+
+/// The outcome of each stage in the table at the end.
+fn outcomes(ended: &Ended) -> Vec<&str> {
+    let rows = ended.stdout.lines().filter_map(|line| line.strip_prefix("│ "));
+    let cells = rows.filter_map(|row| row.split_whitespace().nth(1));
+    let known = ["done", "resumed", "reused"];
+    cells.filter(|cell| known.contains(cell)).collect()
+}
+
+#[test]
+fn stages_run_once_and_are_reused() {
+    let place = place();
+    let pipeline = |words: &[&str]| place.run(&[&["run", "pipeline.toml"], words].concat());
+    let before = place.files();
+    let checked = pipeline(&["--check"]);
+    assert_eq!(
+        checked.stdout,
+        "prior        grpo pretrain pretrain.toml --set pretrain.epochs=2\ngrpo         grpo train train.toml\n"
+    );
+    assert_eq!(place.files(), before);
+
+    let first = pipeline(&["--plain"]);
+    assert_eq!(first.code, Some(0), "{}", first.stderr);
+    assert_eq!(outcomes(&first), ["done", "done"]);
+    assert!(
+        first.stdout.contains("eval_loss ") && first.stdout.contains(" → "),
+        "{}",
+        first.stdout
+    );
+    assert!(first.stdout.contains("nothing -") && place.path("report.html").is_file());
+    assert!(first.stderr.contains("$ grpo train train.toml --plain\n"), "{}", first.stderr);
+
+    let weights = place.read("run/model/manifest.json");
+    place.write("train.toml", place.read("train.toml").replace("steps = 3", "steps = 4"));
+    let second = pipeline(&[]);
+    assert_eq!((second.code, outcomes(&second)), (Some(0), vec!["reused", "reused"]));
+    let said = "grpo         warning: train.toml was edited since run started: train.steps is 4 now and was 3\n";
+    assert!(second.stderr.contains(said), "{}", second.stderr);
+    assert_eq!(place.read("run/model/manifest.json"), weights);
+    let refused = "error: stage `grpo` is finished (run), so --set seed=7 would change nothing; add --force to run every stage from scratch, or run this stage alone: `grpo train train.toml --run FOLDER --set seed=7`\n";
+    assert_eq!(pipeline(&["--set", "seed=7"]).stderr, refused);
+
+    // A file that a stage was made from is newer: everything after it is made again.
+    let data = fs::File::options().write(true).open(place.path("molecules.smi")).unwrap();
+    data.set_modified(std::time::SystemTime::now() + Duration::from_secs(60)).unwrap();
+    let checked = pipeline(&["--check", "--set", "seed=7"]).stdout;
+    let words = "--set pretrain.epochs=2 --force\ngrpo         grpo train train.toml --set=seed=7 --force\n";
+    assert!(checked.ends_with(words), "{checked}");
+    data.set_modified(std::time::UNIX_EPOCH).unwrap();
+    let forced = pipeline(&["--force"]);
+    assert_eq!((forced.code, outcomes(&forced)), (Some(0), vec!["done", "done"]));
+    assert!(place.path("run.old-1").is_dir() && place.path("prior.old-1").is_dir());
+}
+
+#[test]
+fn mistakes_are_found_before_anything_is_trained() {
+    let place = place();
+    let before = place.files();
+    let ended = place.run(&["run", "pipeline.toml", "--set", "train.step=1"]);
+    assert_eq!(
+        ended.stderr,
+        "error: --set train.step=1: unknown key 'train.step'; did you mean 'steps'?\nerror: the configuration of stage `grpo` is not valid: `grpo train train.toml --check --set=train.step=1` ended with exit status: 1\n"
+    );
+    assert_eq!((ended.code, place.files()), (Some(1), before));
+    place.write("pipeline.toml", PIPELINE.replace("prior/model/manifest.json", "nothing"));
+    let ended = place.run(&["run", "pipeline.toml"]);
+    let said = "error: stage `prior` failed; `grpo run pipeline.toml` continues there: `grpo pretrain` succeeded and did not write nothing; correct outputs in the pipeline file\n";
+    assert!(ended.stderr.ends_with(said), "{}", ended.stderr);
+    // Clap's exit code for words that it does not know is 2; a pipeline finds them first.
+    place.write("pipeline.toml", PIPELINE.replace("--output=", "--out="));
+    let ended = place.run(&["run", "pipeline.toml"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.starts_with(
+            "error: pipeline.toml:18: `grpo report run --out=report.html`: unexpected"
+        ),
+        "{}",
+        ended.stderr
+    );
+}
+
+/// A judge's training may succeed as a program and give a judge that may not be used.
+#[test]
+fn a_gate_that_was_not_passed_ends_the_pipeline() {
+    let place = place();
+    let gated = PIPELINE.replacen("metrics", "gate = \"gate.json\"\nmetrics", 1);
+    place.write("pipeline.toml", gated);
+    place.write("gate.json", r#"{"passed": false}"#);
+    let ended = place.run(&["run", "pipeline.toml"]);
+    let said = "stage `prior` failed; `grpo run pipeline.toml` continues there: gate.json does not say that its gate was passed\n";
+    assert!(ended.code == Some(1) && ended.stderr.ends_with(said), "{}", ended.stderr);
+    assert!(!place.path("run").exists());
+    place.write("gate.json", r#"{"passed": true}"#);
+    let ended = place.succeed(&["run", "pipeline.toml"]);
+    assert_eq!(outcomes(&ended), ["reused", "done"]);
+}
+
+/// SIGTERM reaches the command that runs, which writes its checkpoint; the next call resumes it.
+#[test]
+#[cfg(unix)]
+fn an_interrupted_stage_resumes() {
+    let place = place();
+    place.write("train.toml", place.read("train.toml").replace("steps = 3", "steps = 100"));
+    let mut command = place.command(&["run", "pipeline.toml", "--threads=1"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    let has_steps = || {
+        let metrics = fs::read_to_string(place.path("run/metrics.jsonl")).unwrap_or_default();
+        metrics.lines().count() > 2
+    };
+    while !has_steps() {
+        assert!(start.elapsed() < Duration::from_secs(120), "no step in two minutes");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let sent = std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(sent.unwrap().success());
+    let ended = Ended::of(child.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+    assert!(
+        ended.stderr.ends_with("interrupted  `grpo run pipeline.toml` continues\n"),
+        "{}",
+        ended.stderr
+    );
+    assert!(place.read("run/events.jsonl").lines().last().unwrap().contains("interrupted"));
+
+    let checked = place.succeed(&["run", "pipeline.toml", "--check"]);
+    assert_eq!(
+        checked.stdout,
+        "prior        finished, reused\ngrpo         grpo train --resume=run\n"
+    );
+    let ended = place.succeed(&["run", "pipeline.toml"]);
+    assert_eq!(outcomes(&ended), ["reused", "resumed"]);
+}
+
+#[test]
+fn the_bundled_pipelines_are_valid() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (name, stages) in [("infill", 4), ("replies", 3)] {
+        let file = format!("configs/{name}/pipeline.toml");
+        let mut command = Place::new().command(&["run", &file, "--check", "--force"]);
+        let ended = Ended::of(command.current_dir(&root).output().unwrap());
+        assert_eq!(
+            (ended.code, ended.stdout.lines().count()),
+            (Some(0), stages),
+            "{}",
+            ended.stderr
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! Sums, written where the first term lies.
+
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
+use burn::tensor::{Tensor, TensorData};
+use multiversion::multiversion;
+use rayon::prelude::*;
+
+use super::{binary, sum_in_order};
+use crate::simd::{CHUNK, ROWS};
+use crate::tape::Operation;
+
+pub(crate) fn add(x: Tensor<2>, y: Tensor<2>) -> Tensor<2> {
+    binary(Add, x, y)
+}
+
+pub(crate) fn add_bias(x: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
+    binary(AddBias, x, bias)
+}
+
+#[derive(Debug)]
+struct Add;
+
+impl Operation<Flex, 2> for Add {
+    type Saved = ();
+
+    fn forward(&self, [x, y]: [FlexTensor; 2], _: [bool; 2]) -> (FlexTensor, ()) {
+        let (mut x, y) = (x.to_contiguous(), y.to_contiguous());
+        x.storage_mut::<f32>()
+            .par_chunks_mut(CHUNK)
+            .zip(y.storage::<f32>().par_chunks(CHUNK))
+            .for_each(|(x, y)| add_to(x, y));
+        (x, ())
+    }
+
+    fn backward(self, (): (), dy: FlexTensor, [of_x, of_y]: [bool; 2]) -> [Option<FlexTensor>; 2] {
+        [of_x.then(|| dy.clone()), of_y.then_some(dy)]
+    }
+}
+
+#[derive(Debug)]
+struct AddBias;
+
+impl Operation<Flex, 2> for AddBias {
+    type Saved = ();
+
+    fn forward(&self, [x, bias]: [FlexTensor; 2], _: [bool; 2]) -> (FlexTensor, ()) {
+        let (mut x, bias) = (x.to_contiguous(), bias.to_contiguous());
+        let bias = bias.storage::<f32>();
+        let columns = bias.len().max(1);
+        let rows = (CHUNK / columns).max(1);
+        x.storage_mut::<f32>()
+            .par_chunks_mut(rows * columns)
+            .for_each(|rows| rows.chunks_mut(columns).for_each(|row| add_to(row, bias)));
+        (x, ())
+    }
+
+    fn backward(
+        self,
+        (): (),
+        dy: FlexTensor,
+        [of_x, of_bias]: [bool; 2],
+    ) -> [Option<FlexTensor>; 2] {
+        let sum = of_bias.then(|| sum_of_rows(&dy.to_contiguous()));
+        [of_x.then_some(dy), sum]
+    }
+}
+
+fn sum_of_rows(x: &FlexTensor) -> FlexTensor {
+    let columns = x.layout().shape()[1];
+    let partial: Vec<Vec<f32>> = x
+        .storage::<f32>()
+        .par_chunks(ROWS * columns.max(1))
+        .map(|rows| {
+            let mut sum = vec![0.0; columns];
+            rows.chunks(columns.max(1)).for_each(|row| add_to(&mut sum, row));
+            sum
+        })
+        .collect();
+    FlexTensor::from_data(TensorData::new(sum_in_order(partial, columns), [columns]))
+}
+
+#[multiversion(targets = "simd")]
+fn add_to(x: &mut [f32], y: &[f32]) {
+    for (x, y) in x.iter_mut().zip(y) {
+        *x += y;
+    }
+}

@@ -1,0 +1,46 @@
+//! Normalisation of rows.
+
+use burn::tensor::Tensor;
+
+use crate::plain;
+
+/// Layer normalisation (Ba, Kiros & Hinton 2016).
+///
+/// `y = (x − mean) / √(variance + ε) · γ + β`, mean and (population) variance of each row.
+///
+/// # Shapes
+/// - x: `[rows, features]`; gamma, beta: `[features]`
+/// - output: `[rows, features]`
+///
+/// # Panics
+/// Where `gamma` or `beta` has another length than a row.
+pub fn layer_norm(x: Tensor<2>, gamma: Tensor<1>, beta: Tensor<1>, epsilon: f64) -> Tensor<2> {
+    let [_, features] = x.dims();
+    assert_eq!([features], gamma.dims(), "gamma against the features of x");
+    assert_eq!([features], beta.dims(), "beta against the features of x");
+    #[cfg(feature = "flex")]
+    if crate::backend::is_fusable(&x) {
+        return crate::backend::layer_norm(x, gamma, beta, epsilon as f32);
+    }
+    plain::layer_norm(x, gamma, beta, epsilon)
+}
+
+/// Root mean square layer normalisation (Zhang & Sennrich 2019, equation 4).
+///
+/// `y = x / √(mean(x²) + ε) · γ`, the mean of each row.
+///
+/// # Shapes
+/// - x: `[rows, features]`; gamma: `[features]`
+/// - output: `[rows, features]`
+///
+/// # Panics
+/// Where `gamma` has another length than a row.
+pub fn rms_norm(x: Tensor<2>, gamma: Tensor<1>, epsilon: f64) -> Tensor<2> {
+    let [_, features] = x.dims();
+    assert_eq!([features], gamma.dims(), "gamma against the features of x");
+    #[cfg(feature = "flex")]
+    if crate::backend::is_fusable(&x) {
+        return crate::backend::rms_norm(x, gamma, epsilon as f32);
+    }
+    plain::rms_norm(x, gamma, epsilon)
+}
