@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_core::KlController;
-use grpo_data::{Codec, MaskingPlan, Prompt};
+use grpo_data::{MaskingPlan, Prompt};
 use grpo_model::{Frozen, LanguageModel, LoraConfig, Policy, WeightPrecision};
 use grpo_report::{SuccessCriteria, command_of};
 use grpo_rewards::{Reward, RewardConfig};
@@ -401,7 +401,7 @@ impl TrainFile {
             actions: actions(&codec),
             reward,
             bonus,
-            combined: self.combined(&codec, examples)?,
+            combined: self.combined(examples)?,
             longest_prompt: prompts.longest(),
             epoch: prompts.epoch(),
             decode: decoder(&codec),
@@ -422,11 +422,7 @@ impl TrainFile {
     }
 
     /// What is learned besides, where something is.
-    fn combined(
-        &self,
-        codec: &Codec,
-        read: Option<ReadExamples>,
-    ) -> anyhow::Result<Option<Combined>> {
+    fn combined(&self, read: Option<ReadExamples>) -> anyhow::Result<Option<Combined>> {
         let both = self.combined.as_ref().zip(read);
         let build = |(combined, read): (&CombinedConfig, ReadExamples)| {
             combined.build(read.examples, &device::device())
