@@ -1,4 +1,4 @@
-//! Plain data of a GRPO run: no tensors, no models, no terminal.
+#![doc = include_str!("../README.md")]
 //!
 //! - [`CounterRng`] gives every random number of the workspace as a function of
 //!   `(seed, purpose, counter)`.
@@ -43,8 +43,8 @@ mod vocabulary;
 pub use caught::caught;
 pub use characters::{BLANK, Characters};
 pub use chat::{ChatOptions, ChatTemplate, Message};
-pub use codec::Codec;
-pub use config_fault::ConfigFault;
+pub use codec::{Codec, CodecKind, Codecs, TextCodec};
+pub use config_fault::{ConfigFault, deserialize_settings};
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
 pub use error::{DataError, Names, PromptFault, UnknownToken};
 pub use example::{Example, Examples};

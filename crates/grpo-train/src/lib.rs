@@ -1,4 +1,4 @@
-//! Training: supervised stages, and the GRPO loop of collect → score → update.
+#![doc = include_str!("../README.md")]
 //!
 //! Start reading at [`Grpo::step`], which is the algorithm on one page. Nothing here prints, reads arguments
 //! or writes files: progress goes to an observer.

@@ -106,7 +106,7 @@ pub struct Parts<M> {
     pub reference: Frozen<M>,
     /// What the policy chooses.
     pub actions: Actions,
-    /// What the completions are worth: the one that [`GrpoConfig::reward`] describes.
+    /// What the completions are worth.
     pub reward: Arc<dyn Reward>,
     /// What rewards get on top: the one that [`GrpoConfig::diversity_bonus`] describes.
     pub bonus: Option<DiversityBonus>,
@@ -344,7 +344,8 @@ impl<M: LanguageModel> Training<M> {
         let mut is_best = false;
         if let Some(evaluated) = &evaluated {
             let config = &self.grpo.config.eval;
-            is_best = self.progress.evaluations.observe(self.progress.steps, evaluated.reward(), config);
+            is_best =
+                self.progress.evaluations.observe(self.progress.steps, evaluated.reward(), config);
             metrics.extend(evaluated.metrics());
         }
         let trips = self.guards.observe(self.progress.steps.into(), &metrics)?;

@@ -52,10 +52,10 @@ pub(crate) fn result(run: &Path) -> Result {
 fn is_of_machine(name: &str) -> bool {
     name.starts_with("time/")
         || name.starts_with("memory/")
-        || ["step_time", "tokens_per_second"].contains(&name)
+        || ["step_time", "tokens_per_second", "generation_time"].contains(&name)
 }
 
-fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub(crate) fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> = entries.filter(|path| path.is_file()).collect();
     files.sort();
@@ -64,14 +64,15 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// Kills that the test below makes; more with the environment variable GRPO_KILLS, for who has the time.
-fn kills() -> u32 {
+pub(crate) fn kills() -> u32 {
     std::env::var("GRPO_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(8)
 }
 
-/// Kills runs of `train.toml` in `place` at random moments of the time that a whole one takes, and resumes them: each then
-/// is as `expected`, to the last bit, and proves itself.
+/// Kills runs of `COMMAND.toml` in `place` at random moments of the time that a whole one takes, and resumes them: each then
+/// is as `expected`, to the last bit, and one of `grpo train` proves itself.
 pub(crate) fn kill_and_resume(
     place: &Place,
+    command: &str,
     kills: u32,
     seed: u64,
     whole: Duration,
@@ -80,7 +81,8 @@ pub(crate) fn kill_and_resume(
     let rng = CounterRng::new(seed, Purpose::Evaluation);
     for kill in 0..kills {
         let run = format!("run-{kill}");
-        let train = ["train", "train.toml", "--run", &run, "--force"];
+        let configuration = format!("{command}.toml");
+        let train = [command, &configuration, "--run", &run, "--force"];
         let mut child =
             place.command(&train).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(whole.mul_f64(rng.uniform([kill, 0, 0, 0])));
@@ -88,7 +90,7 @@ pub(crate) fn kill_and_resume(
         child.wait().unwrap();
         // Before there is a run, there is nothing to resume.
         if place.path(&run).join("run.json").exists() {
-            place.succeed(&["train", "--resume", &run]);
+            place.succeed(&[command, "--resume", &run]);
         } else {
             place.succeed(&train);
         }
@@ -99,7 +101,9 @@ pub(crate) fn kill_and_resume(
         assert_eq!(found.metrics, expected.metrics, "kill {kill}");
         assert_eq!(names(&found.completions), names(&expected.completions), "kill {kill}");
         assert!(found == *expected, "kill {kill}: other bytes");
-        place.succeed(&["audit", &run]);
+        if command == "train" {
+            place.succeed(&["audit", &run]);
+        }
         let left = fs::read_dir(place.path(&run).join("checkpoints")).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         assert!(left.iter().all(|name| !name.to_string_lossy().starts_with('.')), "{left:?}");
@@ -117,7 +121,7 @@ fn a_killed_run_ends_as_one_that_was_not() {
     let expected = result(&place.path("whole"));
     assert_eq!(expected.metrics.len(), 8);
 
-    kill_and_resume(&place, kills(), 5, whole, &expected);
+    kill_and_resume(&place, "train", kills(), 5, whole, &expected);
 }
 
 /// A run that ended can be taken up, and has nothing left to do.
@@ -150,12 +154,56 @@ fn an_interrupted_run_says_how_to_go_on() {
         );
         let ended = Ended::of(child.wait_with_output().unwrap());
         assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+        assert!(ended.stderr.contains("interrupting "), "{}", ended.stderr);
         let steps = fs::read_to_string(place.path("run/metrics.jsonl")).unwrap().lines().count();
         let said =
             format!("interrupted  after step {steps} of 400; `grpo train --resume run` goes on\n");
         assert!(ended.stdout.ends_with(&said), "{}", ended.stdout);
         assert!(!place.path("run/model").exists());
         assert!(place.path(&format!("run/checkpoints/step-{steps}")).exists());
+    }
+}
+
+/// In the trial batch, and in evaluations: each would take minutes here.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_comes_before_the_first_step_is_interrupted_within_a_second() {
+    for long in ["preflight.samples=1000000", "eval.samples=1000000"] {
+        let place = place(400);
+        let mut child = place
+            .command(&["train", "train.toml", "--set", "train.group_size=1000", "--set", long])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id().to_string();
+        wait_for_handler(&pid);
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(child.try_wait().unwrap(), None, "{long} is not long");
+        let begun = Instant::now();
+        assert!(
+            std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success()
+        );
+        let ended = Ended::of(child.wait_with_output().unwrap());
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+        assert!(ended.stderr.contains("interrupted "), "{}", ended.stderr);
+    }
+}
+
+/// Until a process catches SIGINT: bit 1 of a number in hexadecimal.
+#[cfg(target_os = "linux")]
+fn wait_for_handler(pid: &str) {
+    let begun = Instant::now();
+    loop {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok());
+        if caught.is_some_and(|signals| signals & 2 != 0) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "SIGINT is never caught");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -342,7 +390,7 @@ fn a_run_that_went_back_recovers() {
     fs::remove_dir(place.path("whole/checkpoints")).unwrap();
     fs::rename(place.path("checkpoints"), place.path("whole/checkpoints")).unwrap();
 
-    kill_and_resume(&place, kills().div_ceil(2), 6, whole, &expected);
+    kill_and_resume(&place, "train", kills().div_ceil(2), 6, whole, &expected);
 }
 
 /// A guard that stops, and one that would go back once too often: the model is written, and the exit code says it.

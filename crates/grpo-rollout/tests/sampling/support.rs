@@ -1,7 +1,7 @@
 //! A small model, settings and prompts that several tests need.
 
 use burn::tensor::Device;
-use grpo_data::{Codec, Completion, Group, Prompt, Purpose};
+use grpo_data::{Codec, Codecs, Completion, Group, Prompt, Purpose};
 use grpo_model::{
     Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
     WeightPrecision,
@@ -57,7 +57,7 @@ pub(crate) fn shaken_with(
         number.copy_from_slice(&(scale * value + shake * away).to_le_bytes());
     }
     std::fs::write(&path, file).unwrap();
-    ModelFolder::load_in(folder.path(), precision, &device).unwrap().model
+    ModelFolder::load_in(folder.path(), &Codecs::default(), precision, &device).unwrap().model
 }
 
 /// Numbers in −½ to ½.
@@ -119,7 +119,7 @@ pub(crate) fn sample(settings: RolloutSettings, prompts: &[Prompt], key: StepKey
 }
 
 pub(crate) fn completions(groups: &[Group]) -> impl Iterator<Item = &Completion> {
-    groups.iter().flat_map(|group| &group.completions)
+    groups.iter().flat_map(Group::completions)
 }
 
 pub(crate) fn all_ids(groups: &[Group]) -> Vec<&[u32]> {

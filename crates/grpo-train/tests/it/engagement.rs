@@ -7,7 +7,7 @@ use grpo_rewards::{EngagementGate, EngagementMeasures, EngagementObjective, enga
 use grpo_text::HashedNgrams;
 use grpo_train::{
     EngagementConfig, EngagementData, EngagementHeadObjective, EngagementTraining, OptimizerConfig,
-    TrainError, measure_engagement,
+    measure_engagement,
 };
 
 use crate::support::{optimizer, parameters};
@@ -198,7 +198,10 @@ fn no_tweet_is_on_two_sides() {
     };
     data.test[0].tweet = data.train[0].tweet.clone();
     let fault = refused(&data).to_string();
-    assert!(fault.contains(&format!("the tweet {} is in two parts", data.train[0].tweet)), "{fault}");
+    assert!(
+        fault.contains(&format!("the tweet {} is in two parts", data.train[0].tweet)),
+        "{fault}"
+    );
     // Split by replies, as the original does, each tweet's are everywhere.
     let part = |start: usize| (start..480).step_by(4).collect();
     let split = PairSplit { train: part(0), validation: part(1), test: part(2) };
