@@ -199,7 +199,7 @@ fn one_iteration_is_a_single_pass() {
     let found = fill(&settings, &texts, Trust::Probability);
     assert!(found.iter().map(Vec::len).eq(expected.iter().map(|group| group.samples.len())));
     for (filled, completion) in
-        found.iter().flatten().zip(expected.iter().flat_map(Group::completions))
+        found.iter().flatten().zip(expected.iter().flat_map(|group| group.completions()))
     {
         assert_eq!(filled.ids, completion.ids());
         assert_eq!(filled.logprobs, completion.sampling_logprobs());

@@ -114,7 +114,7 @@ fn every_blank_of_every_row_is_filled_from_the_distribution_that_is_scored() {
         }
     }
     // They are draws, and not one answer.
-    let first: Vec<&[u32]> = groups[2].samples.iter().map(Completion::ids).collect();
+    let first: Vec<&[u32]> = groups[2].completions().map(Completion::ids).collect();
     assert!(first.iter().any(|ids| *ids != first[0]));
 }
 

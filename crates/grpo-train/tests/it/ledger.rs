@@ -74,6 +74,6 @@ fn an_adapter_is_hashed_and_the_model_under_it_once() {
         assert_eq!(report.observed.ledger.reference, begin);
         assert_eq!(&report.observed.ledger.updates[0].weights, after);
     }
-    assert_eq!(steps[1].0.ledger.rollout.weights, steps[0].1);
+    assert_eq!(steps[1].0.observed.ledger.rollout.weights, steps[0].1);
     assert_ne!(steps[0].1, begin);
 }

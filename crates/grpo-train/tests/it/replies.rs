@@ -57,7 +57,7 @@ fn the_reward_of_replies_moves_the_adapter_and_no_bit_of_its_base() {
     for step in 0..2 {
         let before = parameters(grpo.policy());
         let report = grpo.step(&prompts(), step).unwrap();
-        assert!(report.outcomes.iter().all(|outcome| outcome.part("relevance").is_some()));
+        assert!(report.samples().all(|s| s.outcome.as_ref().unwrap().part("relevance").is_some()));
         assert!(report.learned.grad_norm() > 1e-4, "{}", report.learned.grad_norm());
         assert!(distance(&parameters(grpo.policy()), &before) > 1e-4, "step {step}");
         assert_eq!(StoredTensors::of(grpo.policy().parts().0).read(), base, "step {step}");

@@ -109,7 +109,7 @@ fn presets_are_different_losses() {
     let of = |preset| {
         let mut config = smooth(config());
         config.loss.preset = preset;
-        take_step(&mut grpo(config, chains()), 0).grad_norm
+        take_step(&mut grpo(config, chains()), 0).learned.grad_norm()
     };
     let norms = [Preset::Grpo, Preset::DrGrpo, Preset::Dapo].map(of);
     for (a, b) in [(0, 1), (0, 2), (1, 2)] {
@@ -146,11 +146,11 @@ fn the_penalty_leads_back_to_the_reference() {
     let mut config = config();
     config.loss.kl_coef = Some(0.5);
     let mut grpo = grpo(config, decode);
-    let displaced = (0..6).map(|step| take_step(&mut grpo, step).tokens.kl().unwrap()).last();
+    let displaced = (0..6).map(|step| take_step(&mut grpo, step).learned.tokens().kl().unwrap()).last();
     let displaced = displaced.unwrap();
     assert!(displaced > 1e-3, "{displaced}");
     equal.store(true, Ordering::Relaxed);
-    let returned = (6..60).map(|step| take_step(&mut grpo, step).tokens.kl().unwrap()).last();
+    let returned = (6..60).map(|step| take_step(&mut grpo, step).learned.tokens().kl().unwrap()).last();
     assert!(returned.unwrap() < 0.25 * displaced, "{displaced} came to {returned:?}");
 }
 
