@@ -12,7 +12,6 @@
 //! - [`Prompt`], [`Completion`] and [`Group`] are what sampling hands to rewards and losses.
 
 mod caught;
-mod characters;
 mod chat;
 mod codec;
 mod config_fault;
@@ -35,7 +34,6 @@ mod tokenizer;
 mod tokenizer_training;
 
 pub use caught::caught;
-pub use characters::{BLANK, Characters};
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::{Codec, CodecKind, Codecs, TextCodec};
 pub use config_fault::{ConfigFault, deserialize_settings};
