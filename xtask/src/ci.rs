@@ -1,6 +1,12 @@
 //! `cargo xtask ci`.
+//!
+//! Clippy and rustdoc otherwise read dependencies from artefacts of their own, as `cargo check` makes them. Here both see
+//! those of the tests, so that each dependency is compiled once: clippy's driver compiles our crates for the tests, and
+//! rustdoc checks the documentation of a crate when it is asked for its doc tests.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -11,14 +17,9 @@ use crate::{process, tidy};
 /// A step and what it does.
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
-/// The cheapest first. Each reuses what the one before has built, as far as cargo can.
-const STEPS: &[Step] = &[
-    ("format", format),
-    ("tidy", tidy::tidy),
-    ("clippy", clippy),
-    ("docs", docs),
-    ("tests", |root| test(root, &Test::ALL)),
-];
+/// The cheapest first.
+const STEPS: &[Step] =
+    &[("format", format), ("tidy", tidy::tidy), ("deny", deny), ("lints", lints), ("tests", tests)];
 
 /// Every step up to the first that fails, and a table of them.
 pub(crate) fn ci(root: &Path) -> Result<()> {
@@ -44,15 +45,77 @@ fn format(root: &Path) -> Result<()> {
         .context("mend it with `cargo fmt --all`")
 }
 
-fn clippy(root: &Path) -> Result<()> {
-    let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    process::run(process::cargo(root).args(arguments))
+/// What needs no network: the server looks for advisories too.
+fn deny(root: &Path) -> Result<()> {
+    let mut version = process::cargo(root);
+    version.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
+    if !version.status().is_ok_and(|status| status.success()) {
+        println!("skipped: cargo-deny is not installed (`cargo install --locked cargo-deny`)");
+        return Ok(());
+    }
+    process::run(process::cargo(root).args(["deny", "check", "licenses", "bans", "sources"]))
 }
 
-fn docs(root: &Path) -> Result<()> {
-    // Read by rustdoc alone, so that nothing is compiled anew.
+/// Compiles everything that is tested, and benches, with clippy's driver.
+fn lints(root: &Path) -> Result<()> {
     let mut cargo = process::cargo(root);
-    process::run(cargo.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--workspace", "--no-deps"]))
+    process::run(cargo.envs(with_lints()).args([
+        "test",
+        "--workspace",
+        "--all-targets",
+        "--no-run",
+        "--quiet",
+    ]))
+}
+
+/// Runs what [`lints`] compiled, doc tests, and checks the documentation.
+fn tests(root: &Path) -> Result<()> {
+    let rustdoc = std::env::var_os("RUSTDOC").unwrap_or_else(|| "rustdoc".into());
+    let us = std::env::current_exe().context("the path of this program is unknown")?;
+    let documentation = [(RUSTDOC, rustdoc), ("RUSTDOC", us.into_os_string())];
+    test(root, &Test::ALL, with_lints().into_iter().chain(documentation))
+}
+
+fn with_lints() -> [(&'static str, OsString); 2] {
+    let beside =
+        std::env::var_os("CARGO").map(|cargo| PathBuf::from(cargo).with_file_name("clippy-driver"));
+    let driver = beside.filter(|path| path.is_file()).unwrap_or_else(|| "clippy-driver".into());
+    // As `cargo clippy -- -D warnings` passes it on.
+    let arguments = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__".into();
+    [("RUSTC_WORKSPACE_WRAPPER", driver.into_os_string()), ("CLIPPY_ARGS", arguments)]
+}
+
+/// Names the true rustdoc to this program, where cargo starts it in rustdoc's place.
+pub(crate) const RUSTDOC: &str = "XTASK_RUSTDOC";
+
+/// What rustdoc does, after a check of the documentation itself if doc tests are asked for.
+pub(crate) fn rustdoc(program: &OsString) -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let run = |arguments: &[OsString]| {
+        let status = Command::new(program).args(arguments).status();
+        status.is_ok_and(|status| status.success())
+    };
+    let is_good =
+        documentation(&arguments).is_none_or(|arguments| run(&arguments)) && run(&arguments);
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The arguments that make the documentation, from those of the doc tests.
+fn documentation(doc_tests: &[OsString]) -> Option<Vec<OsString>> {
+    let mut words = doc_tests.iter();
+    let mut arguments = Vec::new();
+    let mut are_tests = false;
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--test") => are_tests = true,
+            Some("--test-run-directory" | "--test-args") => drop(words.next()),
+            Some(text) if text.starts_with("--test-") || text == "--nocapture" => {}
+            _ => arguments.push(word.clone()),
+        }
+    }
+    let folder = std::env::temp_dir().join("grpo-xtask-doc");
+    arguments.extend(["-Dwarnings".into(), "--out-dir".into(), folder.into_os_string()]);
+    are_tests.then_some(arguments)
 }
 
 /// One line a step; those after the first failure were not run.
@@ -96,8 +159,8 @@ mod tests {
 step           time  outcome
 format        1.0 s  passed
 tidy          2.0 s  passed
-clippy       30.0 s  passed
-docs         40.0 s  passed
+deny         30.0 s  passed
+lints        40.0 s  passed
 tests       500.0 s  passed
 all         573.0 s  passed",
         );
@@ -112,10 +175,23 @@ all         573.0 s  passed",
 step           time  outcome
 format        1.0 s  passed
 tidy          2.0 s  FAILED
-clippy            -  not run
-docs              -  not run
+deny              -  not run
+lints             -  not run
 tests             -  not run
 all           3.0 s  FAILED",
         );
+    }
+
+    #[test]
+    fn documentation_is_made_from_what_doc_tests_are_made_from() {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let tests = words(
+            "--edition=2024 --test src/lib.rs --test-run-directory crates/a --extern b=libb.rlib",
+        );
+        let mut expected =
+            words("--edition=2024 src/lib.rs --extern b=libb.rlib -Dwarnings --out-dir");
+        expected.push(std::env::temp_dir().join("grpo-xtask-doc").into_os_string());
+        assert_eq!(documentation(&tests), Some(expected));
+        assert_eq!(documentation(&words("-vV")), None);
     }
 }

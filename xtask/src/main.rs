@@ -9,7 +9,6 @@ mod split_data;
 mod test;
 mod tidy;
 mod train;
-mod train_path;
 mod workspace;
 
 use std::process::ExitCode;
@@ -29,21 +28,24 @@ enum Command {
     Train(train::Train),
     SplitData(split_data::SplitData),
     Test(test::Test),
-    /// Every check that a change must pass: format, tidy, clippy, docs, tests; stops at the first failure
+    /// Every check that a change must pass: format, tidy, dependencies, lints, tests, docs; stops at the first failure
     Ci,
-    /// Checks the rules of the house that the compiler doesn't know: one line a violation
+    /// Check the rules that neither the compiler nor clippy knows: one line per violation
     Tidy,
     Bench(bench::Bench),
     MakeReplies(replies::MakeReplies),
 }
 
 fn main() -> ExitCode {
+    if let Some(rustdoc) = std::env::var_os(ci::RUSTDOC) {
+        return ci::rustdoc(&rustdoc);
+    }
     let Arguments { command } = Arguments::parse();
     let root = workspace::root();
     let done = match command {
         Command::Train(train) => train::train(&root, train),
         Command::SplitData(split) => split_data::split_data(&root, split),
-        Command::Test(test) => test::test(&root, &test),
+        Command::Test(test) => test::test(&root, &test, []),
         Command::Ci => ci::ci(&root),
         Command::Tidy => tidy::tidy(&root),
         Command::Bench(bench) => bench::bench(&root, &bench),

@@ -35,10 +35,14 @@ impl Test {
         Self { package: Vec::new(), arguments: Vec::new(), harness: Vec::new() };
 }
 
-/// `cargo test`, on the whole workspace where no package is named.
-pub(crate) fn test(root: &Path, test: &Test) -> Result<()> {
+/// `cargo test`, of the whole workspace if no package is named.
+pub(crate) fn test(
+    root: &Path,
+    test: &Test,
+    environment: impl IntoIterator<Item = (&'static str, OsString)>,
+) -> Result<()> {
     let mut cargo = process::cargo(root);
-    cargo.arg("test");
+    cargo.arg("test").envs(environment);
     if test.package.is_empty() {
         cargo.arg("--workspace");
     }

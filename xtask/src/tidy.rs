@@ -1,8 +1,7 @@
-//! `cargo xtask tidy`: the rules of the house that the compiler doesn't know.
+//! `cargo xtask tidy`: rules that no compiler, linter or cargo checks.
 //!
-//! A rule is a plain function from the [`tree::Tree`] to its violations, in a file of its own under `rules`.
+//! A rule is a function from the [`tree::Tree`] to its violations, in a file of its own under `rules`.
 
-mod crate_table;
 mod rules;
 #[cfg(test)]
 mod testing;
@@ -18,22 +17,17 @@ use tree::Tree;
 /// Prints each violation on a line.
 ///
 /// # Errors
-/// Where there is one.
+/// If there is one.
 pub(crate) fn tidy(root: &Path) -> Result<()> {
     let tree = Tree::read(root)?;
-    let mut violations = 0;
-    for rule in rules::ALL {
-        for violation in rule(&tree) {
-            println!("{violation}");
-            violations += 1;
-        }
-    }
-    match violations {
+    let violations: Vec<_> = rules::ALL.iter().flat_map(|rule| rule(&tree)).collect();
+    violations.iter().for_each(|violation| println!("{violation}"));
+    match violations.len() {
         0 => {
             println!("tidy: {} rules hold in {} files", rules::ALL.len(), tree.files().count());
             Ok(())
         }
-        1 => bail!("1 violation of the rules of the house"),
-        _ => bail!("{violations} violations of the rules of the house"),
+        1 => bail!("1 violation"),
+        count => bail!("{count} violations"),
     }
 }

@@ -1,13 +1,15 @@
-//! Ctrl-C and what else asks a program to end.
+//! Ctrl-C and the other signals that ask the program to end.
 
 use std::fmt;
+use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::dashboard;
+use crate::dashboard::terminal;
+use crate::output::say_aside;
 
 /// Exit code after an interruption, as shells give it to a program that SIGINT ended.
 pub(crate) const EXIT_CODE: u8 = 130;
@@ -16,23 +18,68 @@ pub(crate) const EXIT_CODE: u8 = 130;
 /// it runs, and `grpo run` passes it on.
 const SAME_REQUEST: Duration = Duration::from_millis(300);
 
-/// A flag that the first signal sets (SIGINT, SIGTERM, SIGHUP); the second one ends the program at once.
+/// Whether something runs that saves its progress when the flag is set.
+static SAVES_PROGRESS: AtomicBool = AtomicBool::new(false);
+
+/// Returns a flag that the first signal (SIGINT, SIGTERM, SIGHUP) sets. The signal is answered by a line. It ends the
+/// program, unless a [`Deferred`] lives: then only the second signal does.
 pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let of_handler = Arc::clone(&flag);
     let first = OnceLock::new();
     ctrlc::set_handler(move || {
         let since_first = first.get_or_init(Instant::now).elapsed();
-        if of_handler.swap(true, Ordering::Relaxed) && since_first > SAME_REQUEST {
-            dashboard::restore();
-            std::process::exit(EXIT_CODE.into());
+        if of_handler.swap(true, Ordering::SeqCst) {
+            if since_first > SAME_REQUEST {
+                end_process();
+            }
+            return;
+        }
+        let saves_progress = SAVES_PROGRESS.load(Ordering::SeqCst);
+        if !saves_progress || !terminal::is_open() {
+            // Over a progress bar, which has no line end.
+            let clear = if io::stderr().is_terminal() { "\r\x1b[2K" } else { "" };
+            say_aside(format_args!("{clear}{}", answer(saves_progress)));
+        }
+        if !saves_progress {
+            end_process();
         }
     })
     .context("signals cannot be caught")?;
     Ok(flag)
 }
 
-/// A run that was asked to end, and did so in good order.
+fn answer(saves_progress: bool) -> &'static str {
+    match saves_progress {
+        true => "interrupting a second signal ends the program without saving",
+        false => "interrupted  there was no progress to save",
+    }
+}
+
+/// While it lives, whoever made the work interruptible ends it and saves its progress; otherwise a signal ends the program,
+/// since nothing is lost: in loading, in the checks before a run, and after the last save.
+pub(crate) struct Deferred;
+
+impl Deferred {
+    pub(crate) fn new() -> Self {
+        SAVES_PROGRESS.store(true, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        SAVES_PROGRESS.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Ends the program immediately, with the terminal as it was.
+pub(crate) fn end_process() -> ! {
+    terminal::restore();
+    std::process::exit(EXIT_CODE.into())
+}
+
+/// A run that was asked to end, and saved its progress.
 #[derive(Debug)]
 pub(crate) struct Interrupted;
 

@@ -14,7 +14,7 @@ use grpo_train::Metrics;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-use crate::interrupt::Interrupted;
+use crate::interrupt::{Deferred, Interrupted};
 use crate::output::say;
 
 const NAME: &str = "Resume is exact";
@@ -52,6 +52,8 @@ pub(crate) fn resume_check(
     };
     let steps = format!("steps {} to {last}", from + 1);
     say(format_args!("doing {steps} once more, from the checkpoint of step {from}, in a copy"));
+    // A signal ends the other process, and the copy is removed.
+    let _deferred = Deferred::new();
     let copy = copy(&folder, checkpoint.path(), from)?;
     if let Some(fault) = take_up_again(copy.path(), interrupt)? {
         return Ok(judged(Outcome::Failed, fault));

@@ -1,4 +1,4 @@
-//! Molecules as strings: SMILES checked, made canonical and described.
+#![doc = include_str!("../README.md")]
 //!
 //! [`describe`] gives every column of `grpo describe`, [`qed_and_sa`] the two scores that a reward needs. Both agree
 //! with RDKit 2026.09 (`tests/peers/rdkit` holds the programs that compare), and no input makes them panic: what is
@@ -8,14 +8,6 @@
 //! - [`grammar`] refuses what the toolkit's parser would let through;
 //! - [`Toolkit`] is all that this crate asks of a chemistry library, [`Chematic`] its implementation;
 //! - [`qed`] and [`sa_score`] are plain formulas over what a toolkit counts.
-//!
-//! ```
-//! let aspirin = grpo_chem::describe("CC(=O)Oc1ccccc1C(=O)O")?;
-//! assert_eq!(aspirin.canonical, "CC(=O)Oc1ccccc1C(=O)O");
-//! assert_eq!(aspirin.scaffold, "c1ccccc1");
-//! assert!((aspirin.qed - 0.5501).abs() < 1e-4);
-//! # Ok::<(), grpo_chem::InvalidSmiles>(())
-//! ```
 
 mod chematic_toolkit;
 mod describe;

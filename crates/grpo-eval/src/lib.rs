@@ -1,4 +1,4 @@
-//! Measures of what a policy generates.
+#![doc = include_str!("../README.md")]
 
 mod means;
 mod molecules;

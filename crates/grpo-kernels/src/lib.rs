@@ -1,4 +1,4 @@
-//! Fused tensor operations with hand-written derivatives.
+#![doc = include_str!("../README.md")]
 //!
 //! Burn's CPU backend runs element-wise work as one-thread scalar loops and, under autodiff, takes
 //! GELU, softmax and layer norm apart into primitives that each keep a tensor. On small models that

@@ -1,4 +1,4 @@
-//! The one path from hidden states or logits to log-probabilities.
+#![doc = include_str!("../README.md")]
 //!
 //! A sampler and a trainer that disagree about a token's probability train on a wrong ratio, and nobody
 //! notices. So both come here, and nothing else in the workspace takes a log-softmax: [`draw`] picks a

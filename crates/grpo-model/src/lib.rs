@@ -1,5 +1,4 @@
-//! Transformers as policies: what they compute, what they remember while sampling, and how their weights
-//! go to and come from disk.
+#![doc = include_str!("../README.md")]
 //!
 //! There is one [`Transformer`]. A family ([`Family`]) is a way to fill in its [`Description`] from a
 //! `config.json`, and a table of [`Names`]. What is trained is a [`Policy`]: the whole model, or an [`Adapter`] on

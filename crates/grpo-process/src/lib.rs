@@ -1,13 +1,4 @@
-//! The process itself: its allocator and its threads, set up before it begins, and the memory that it holds.
-//!
-//! ```no_run
-//! #[global_allocator]
-//! static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;
-//!
-//! fn main() -> Result<(), grpo_process::ThreadsError> {
-//!     grpo_process::compute(None, || println!("on a thread of the pool"))
-//! }
-//! ```
+#![doc = include_str!("../README.md")]
 
 mod allocator;
 mod memory;

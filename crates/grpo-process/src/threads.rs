@@ -13,7 +13,8 @@ const STACK: usize = 8 << 20;
 /// thread takes part in it. A training step begins thousands.
 ///
 /// # Errors
-/// A number of threads that no machine has, or a pool that the system refuses.
+/// A number of threads that no machine has; a process that has other threads already, where the system says so (Linux); a
+/// pool that the system refuses.
 pub fn compute<R: Send>(
     threads: Option<usize>,
     program: impl FnOnce() -> R + Send,
@@ -21,7 +22,7 @@ pub fn compute<R: Send>(
     if let Some(threads) = threads.filter(|threads| !(1..=1024).contains(threads)) {
         return Err(ThreadsError::Number { threads });
     }
-    keep_memory();
+    keep_memory()?;
     // 0 stands for the machine's cores, or RAYON_NUM_THREADS.
     ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).stack_size(STACK).build_global()?;
     Ok(rayon::scope(|_| program()))
@@ -35,6 +36,12 @@ pub enum ThreadsError {
     #[error("--threads {threads} is out of range; expected 1 to 1024")]
     Number {
         /// What was asked for.
+        threads: usize,
+    },
+    /// The options of the allocator are set before any thread reads them.
+    #[error("the process has {threads} threads already; `compute` comes first in `main`")]
+    Late {
+        /// Threads of the process.
         threads: usize,
     },
     /// The system, or a pool that there is already.

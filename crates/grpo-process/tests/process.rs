@@ -1,9 +1,32 @@
-//! Tests through the public interface: in a process of their own, as options of the allocator and the pool of threads
-//! are set once in each.
+//! Tests through the public interface, in one thread and in order: options of the allocator and the pool of threads are
+//! set once in each process, before there are other threads. A test harness has some.
+
+use std::ffi::c_long;
+use std::sync::mpsc::channel;
 
 use grpo_process::{ResidentMemory, ThreadsError, compute};
 
-#[test]
+fn main() {
+    if cfg!(target_os = "linux") {
+        a_process_that_has_threads_already_is_refused();
+        what_is_taken_is_counted();
+    }
+    a_program_runs_in_a_pool_of_its_threads();
+}
+
+fn a_process_that_has_threads_already_is_refused() {
+    let (end, ended) = channel::<()>();
+    let thread = std::thread::spawn(move || ended.recv());
+    let error = compute(None, || ()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the process has 2 threads already; `compute` comes first in `main`"
+    );
+    assert!(purge_delay() > 1, "the option is as it was, and no other has this default");
+    drop(end);
+    assert!(thread.join().unwrap().is_err());
+}
+
 fn a_program_runs_in_a_pool_of_its_threads() {
     let error = compute(Some(0), || ()).unwrap_err();
     assert_eq!(error.to_string(), "--threads 0 is out of range; expected 1 to 1024");
@@ -11,14 +34,23 @@ fn a_program_runs_in_a_pool_of_its_threads() {
         (rayon::current_thread_index().is_some(), rayon::current_num_threads())
     });
     assert_eq!(inside.unwrap(), (true, 3));
-    assert!(matches!(compute(None, || ()), Err(ThreadsError::Pool(_))));
+    assert_eq!(purge_delay(), -1, "free memory is kept");
+    let again = compute(None, || ());
+    assert!(matches!(again, Err(ThreadsError::Late { .. } | ThreadsError::Pool(_))));
 }
 
-#[test]
-#[cfg(target_os = "linux")]
 fn what_is_taken_is_counted() {
     let before = ResidentMemory::of_this_process().unwrap();
     let taken = vec![1_u8; 64 << 20];
     let after = ResidentMemory::of_this_process().unwrap();
     assert!(after.peak >= before.now + (60 << 20), "{before:?} {after:?} {}", taken[9]);
+}
+
+fn purge_delay() -> c_long {
+    const PURGE_DELAY: i32 = 15;
+    #[expect(unsafe_code, reason = "mimalloc's options have no other door than its C functions")]
+    // SAFETY: reads a number.
+    unsafe {
+        libmimalloc_sys::mi_option_get(PURGE_DELAY)
+    }
 }

@@ -1,4 +1,4 @@
-//! A training run, or several, as one HTML page, and the verdict at its head.
+#![doc = include_str!("../README.md")]
 //!
 //! Everything is read from the folders of the runs, as the training wrote it: nothing is computed again, no model is loaded,
 //! and a run that is still going, or was killed, is shown as far as it got. [`RunData::read`] reads a folder, [`judge`]
@@ -18,7 +18,7 @@ mod success;
 
 pub use distributions::{Scores, distributions};
 pub use error::ReportError;
-pub use page::render;
+pub use page::{Drawing, render};
 pub use run_data::{RunData, command_of};
 pub use stages::{Stage, stages};
 pub use success::{Judged, OutOfRange, Outcome, SuccessCriteria, Verdict, judge};

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use grpo_data::Group;
 
 use crate::{Outcome, PartName, Reward, Sample};
 
@@ -14,7 +16,12 @@ use crate::{Outcome, PartName, Reward, Sample};
 pub struct RewardRunner {
     reward: Arc<dyn Reward>,
     time_limit: Duration,
+    /// Threads of batches that took too long, until they end.
+    overdue: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
+
+/// Batches that may hang at the same time. Each keeps its samples and a pool of threads.
+const MOST_OVERDUE: usize = 4;
 
 impl fmt::Debug for RewardRunner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,7 +32,7 @@ impl fmt::Debug for RewardRunner {
 impl RewardRunner {
     /// A runner that gives each batch `time_limit`.
     pub fn new(reward: Arc<dyn Reward>, time_limit: Duration) -> Self {
-        Self { reward, time_limit }
+        Self { reward, time_limit, overdue: Arc::default() }
     }
 
     /// See [`Reward::term_names`].
@@ -38,10 +45,38 @@ impl RewardRunner {
         self.reward.parts()
     }
 
+    /// Sets text and outcome of the samples of a batch; `decode` makes texts of ids. See [`Self::score`].
+    pub fn score_groups(&self, groups: &mut [Group], decode: &dyn Fn(&[u32]) -> String) {
+        let mut inputs = Vec::new();
+        for Group { prompt, samples } in &mut *groups {
+            for sample in samples {
+                sample.text = decode(&sample.completion.text_ids());
+                let fields = prompt.fields.clone();
+                inputs.push(Sample { text: sample.text.clone(), fields });
+            }
+        }
+        let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
+        for (sample, outcome) in samples.zip(self.score(inputs)) {
+            sample.outcome = Some(outcome);
+        }
+    }
+
     /// Scores a batch. A reward that panics, takes too long or gives another number of outcomes fails for
-    /// the whole batch; a thread that hangs is left behind.
+    /// the whole batch. A batch that hangs keeps its threads; while four of them hang, the next ones fail.
     pub fn score(&self, samples: Vec<Sample>) -> Vec<Outcome> {
         let count = samples.len();
+        let mut overdue = self.overdue.lock().unwrap_or_else(PoisonError::into_inner);
+        overdue.retain(|thread| !thread.is_finished());
+        if overdue.len() >= MOST_OVERDUE {
+            let limit = self.time_limit;
+            return failures(
+                count,
+                format!(
+                    "{MOST_OVERDUE} earlier batches of the reward still run beyond their limit of {limit:?}, and no more are begun until one ends; look for what the reward waits for"
+                ),
+            );
+        }
+        drop(overdue);
         let reward = Arc::clone(&self.reward);
         let (sender, receiver) = channel();
         let threads = rayon::current_num_threads();
@@ -54,9 +89,13 @@ impl RewardRunner {
             let outcome = catch_unwind(AssertUnwindSafe(score));
             let _gone = sender.send(outcome.map_err(|panic| panic_message(&*panic)));
         };
-        if let Err(error) = thread::Builder::new().name("reward".to_owned()).spawn(work) {
-            return failures(count, format!("no thread could be started for the reward: {error}"));
-        }
+        let thread = match thread::Builder::new().name("reward".to_owned()).spawn(work) {
+            Ok(thread) => thread,
+            Err(error) => {
+                let reason = format!("no thread could be started for the reward: {error}");
+                return failures(count, reason);
+            }
+        };
         match receiver.recv_timeout(self.time_limit) {
             Ok(Ok(Err(error))) => {
                 failures(count, format!("no threads could be started for the reward: {error}"))
@@ -67,10 +106,11 @@ impl RewardRunner {
                 format!("the reward gave {} outcomes for {count} completions", outcomes.len()),
             ),
             Ok(Err(panic)) => failures(count, format!("the reward panicked: {panic}")),
-            Err(RecvTimeoutError::Timeout) => failures(
-                count,
-                format!("the reward took longer than its limit of {:?}", self.time_limit),
-            ),
+            Err(RecvTimeoutError::Timeout) => {
+                self.overdue.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+                let limit = self.time_limit;
+                failures(count, format!("the reward took longer than its limit of {limit:?}"))
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 failures(count, "the reward's thread ended without an answer".to_owned())
             }
@@ -89,6 +129,8 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::Scored;
 
@@ -146,5 +188,32 @@ mod tests {
         );
         assert_all_failed(&run(|_| panic!("out of {}", "luck")), "panicked: out of luck");
         assert_all_failed(&run(|_| vec![Outcome::Abstained]), "gave 1 outcomes for 2");
+    }
+
+    #[test]
+    fn only_so_many_batches_hang_at_the_same_time() {
+        let (end, ended) = channel::<()>();
+        let ended = Mutex::new(ended);
+        let begun = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&begun);
+        let hangs = move |batch: &[Sample]| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let _gone = ended.lock().unwrap().recv();
+            vec![Outcome::Abstained; batch.len()]
+        };
+        let runner = RewardRunner::new(Arc::new(Of(hangs)), Duration::from_millis(200));
+        let score = || runner.clone().score(vec!["a".into(), "bc".into()]);
+        for _ in 0..MOST_OVERDUE {
+            assert_all_failed(&score(), "longer than its limit");
+        }
+        for _ in 0..3 {
+            assert_all_failed(&score(), "4 earlier batches of the reward still run beyond");
+        }
+        drop(end);
+        let began = std::time::Instant::now();
+        while score() != vec![Outcome::Abstained; 2] {
+            assert!(began.elapsed() < Duration::from_secs(60), "hung batches that ended count");
+        }
+        assert!(begun.load(Ordering::SeqCst) > MOST_OVERDUE);
     }
 }

@@ -114,6 +114,7 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
 
     fn run(mut self) -> Result<Vec<(Place, Completion)>, RolloutError> {
         loop {
+            self.task.rollout.refuse_interrupt()?;
             self.begin_completions()?;
             let prompts = self.next_prompts();
             if !self.running.is_empty() || !prompts.is_empty() {

@@ -6,6 +6,9 @@ use grpo_logprob::NotFinite;
 #[derive(Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RolloutError {
+    /// Whoever asked for completions does not want them any more.
+    #[error("sampling was interrupted")]
+    Interrupted,
     /// A count of 0.
     #[error("{name} = 0 would sample nothing; use 1 or more")]
     Zero {

@@ -1,5 +1,8 @@
 //! Blanks filled in one pass: every masked position is drawn from what the model says of it, all at once.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use burn::tensor::Tensor;
 use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
 use grpo_kernels::{gather_rows, indices, on_host};
@@ -8,6 +11,7 @@ use grpo_model::{Frozen, LanguageModel, TokenBatch};
 use grpo_sampling::SamplingDistribution;
 use rayon::prelude::*;
 
+use crate::rollout::refuse_interrupt;
 use crate::{RolloutError, StepKey};
 
 /// How blanks are filled.
@@ -29,6 +33,7 @@ pub struct InfillingSettings {
 #[derive(Clone, Debug)]
 pub struct Infilling {
     settings: InfillingSettings,
+    interrupt: Arc<AtomicBool>,
 }
 
 impl Infilling {
@@ -47,7 +52,13 @@ impl Infilling {
         }
         check_distribution(&settings.distribution, settings.mask_id, model)?;
         fits(longest_text, model.context_length())?;
-        Ok(Self { settings })
+        Ok(Self { settings, interrupt: Arc::default() })
+    }
+
+    /// Sampling ends with [`RolloutError::Interrupted`] within a text once `flag` is true.
+    #[must_use]
+    pub fn interrupted_by(self, flag: Arc<AtomicBool>) -> Self {
+        Self { interrupt: flag, ..self }
     }
 
     /// Fills the blanks of each text `group_size` times.
@@ -65,8 +76,9 @@ impl Infilling {
     ) -> Result<Vec<Group>, RolloutError> {
         let samples: Vec<u32> = (0..self.settings.group_size as u32).collect();
         let group = |prompt: &Prompt| {
+            refuse_interrupt(&self.interrupt)?;
             let completions = self.fill(policy, prompt, &samples, key)?;
-            Ok(Group { prompt: prompt.clone(), completions })
+            Ok(Group::new(prompt.clone(), completions))
         };
         prompts.par_iter().map(group).collect()
     }

@@ -1,7 +1,4 @@
-//! Rollouts: from prompts to groups of sampled completions, by a policy that continues them or fills their blanks.
-//!
-//! Each token is a function of (seed, purpose, step, prompt, sample, position) and the policy, to the last bit: what is
-//! sampled beside it, how many at a time, and by how many threads, decides nothing but speed.
+#![doc = include_str!("../README.md")]
 
 mod denoising;
 mod engine;

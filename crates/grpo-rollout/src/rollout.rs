@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
@@ -58,6 +59,7 @@ pub struct StepKey {
 pub struct Rollout {
     settings: RolloutSettings,
     stop: Option<Arc<dyn StopRule>>,
+    interrupt: Arc<AtomicBool>,
 }
 
 impl Rollout {
@@ -88,13 +90,19 @@ impl Rollout {
             return Err(RolloutError::Vocabulary { found, vocabulary });
         }
         settings.fits(longest_prompt, model.context_length())?;
-        Ok(Self { settings, stop: None })
+        Ok(Self { settings, stop: None, interrupt: Arc::default() })
     }
 
     /// With a rule that ends completions, besides the end ids and the limit of tokens.
     #[must_use]
     pub fn stopping(self, rule: impl StopRule + 'static) -> Self {
         Self { stop: Some(Arc::new(rule)), ..self }
+    }
+
+    /// Sampling ends with [`RolloutError::Interrupted`] within a token once `flag` is true.
+    #[must_use]
+    pub fn interrupted_by(self, flag: Arc<AtomicBool>) -> Self {
+        Self { interrupt: flag, ..self }
     }
 
     /// With strings that end completions where their text has one; without any, as it is.
@@ -112,7 +120,7 @@ impl Rollout {
     /// Samples a group for each prompt.
     ///
     /// # Errors
-    /// [`RolloutError::Diverged`], [`RolloutError::PromptId`]; a prompt that is empty, or longer than what
+    /// [`RolloutError::Diverged`], [`RolloutError::PromptId`], [`RolloutError::Interrupted`]; a prompt that is empty, or longer than what
     /// [`Self::new`] was told and too long for the model.
     ///
     /// # Panics
@@ -134,10 +142,8 @@ impl Rollout {
         // In the thread pool itself: from outside, each of the many short operations would wait for a thread to wake.
         let mut completions =
             rayon::scope(|_| task.run(&self.rooms(policy, prompts.len())))?.into_iter();
-        let group = |prompt: &Prompt| Group {
-            prompt: prompt.clone(),
-            completions: completions.by_ref().take(k as usize).collect(),
-        };
+        let group =
+            |prompt: &Prompt| Group::new(prompt.clone(), completions.by_ref().take(k as usize));
         Ok(prompts.iter().map(group).collect())
     }
 
@@ -197,6 +203,10 @@ impl Rollout {
         &self.settings
     }
 
+    pub(crate) fn refuse_interrupt(&self) -> Result<(), RolloutError> {
+        refuse_interrupt(&self.interrupt)
+    }
+
     pub(crate) fn stop(&self) -> Option<&dyn StopRule> {
         self.stop.as_deref()
     }
@@ -206,6 +216,11 @@ impl fmt::Debug for Rollout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rollout").field("settings", &self.settings).finish_non_exhaustive()
     }
+}
+
+/// An error once the flag is set.
+pub(crate) fn refuse_interrupt(flag: &AtomicBool) -> Result<(), RolloutError> {
+    if flag.load(Ordering::Relaxed) { Err(RolloutError::Interrupted) } else { Ok(()) }
 }
 
 /// The room of each of `most` engines, or of fewer where there is too little to sample: what can be sampled at the same

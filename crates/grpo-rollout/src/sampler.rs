@@ -1,5 +1,8 @@
 //! How a policy acts: it continues a prompt, or fills the blanks of a text.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use grpo_data::{Completion, Group, Prompt};
 use grpo_model::{Frozen, LanguageModel};
 
@@ -15,6 +18,15 @@ pub enum Sampler {
 }
 
 impl Sampler {
+    /// Sampling ends with [`RolloutError::Interrupted`] soon after `flag` becomes true.
+    #[must_use]
+    pub fn interrupted_by(self, flag: Arc<AtomicBool>) -> Self {
+        match self {
+            Self::Continuation(rollout) => Self::Continuation(rollout.interrupted_by(flag)),
+            Self::Infilling(infilling) => Self::Infilling(infilling.interrupted_by(flag)),
+        }
+    }
+
     /// Samples a group for each prompt.
     ///
     /// # Errors

@@ -15,7 +15,8 @@ pub struct RunInfo {
     pub started: String,
     /// Versions of the program and of the libraries that decide results, by name.
     pub versions: BTreeMap<String, String>,
-    /// The git revision of the folder that the program ran in, where that is a checkout.
+    /// The git revision that the program was built from, with `-dirty` if its sources were edited since; `None` if it was not
+    /// built in a checkout.
     pub git_revision: Option<String>,
     /// The run's seed, from which all its random numbers follow.
     pub seed: u64,

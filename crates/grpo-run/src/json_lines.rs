@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Appends records to a file, each handed to the operating system as one whole line.
@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 pub struct JsonLinesWriter {
     path: PathBuf,
     file: File,
-    lost: u64,
+    /// Bytes of whole lines, if more than these may be in the file: part of a line that could not be written.
+    whole: Option<u64>,
 }
 
 impl JsonLinesWriter {
@@ -30,7 +31,7 @@ impl JsonLinesWriter {
         Ok(Self {
             path: path.to_owned(),
             file: options.open(path).map_err(RunError::write(path))?,
-            lost: 0,
+            whole: None,
         })
     }
 
@@ -62,9 +63,8 @@ impl JsonLinesWriter {
     /// Appends one record.
     ///
     /// # Errors
-    /// The line could not be written whole. Only the first time: a full disk is one message, not
-    /// one a step. Later records are tried all the same, and those lost are counted in
-    /// [`Self::lost`].
+    /// The record is lost: the line could not be written whole, or the part of an earlier line that was written could not
+    /// be taken out. Later records can be tried all the same.
     ///
     /// # Panics
     /// If the record is not an object in JSON, or has keys that are no strings.
@@ -76,16 +76,29 @@ impl JsonLinesWriter {
             String::from_utf8_lossy(&line)
         );
         line.push(b'\n');
-        let before = self.file.metadata().map(|found| found.len());
-        let Err(error) = self.file.write_all(&line) else {
-            return Ok(());
-        };
-        // Half a line would spoil the next one. Where this fails as well, readers will say so.
-        if let Ok(before) = before {
-            let _ = self.file.set_len(before);
+        self.write(&line).map_err(RunError::write(&self.path))
+    }
+
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        self.take_out_part()?;
+        let before = self.file.metadata()?.len();
+        let written = self.file.write_all(line);
+        if written.is_err() {
+            // Half a line would spoil the next one. If it stays, the next record is refused.
+            self.whole = Some(before);
+            let _tried_again = self.take_out_part();
         }
-        self.lost += 1;
-        if self.lost == 1 { Err(RunError::write(&self.path)(error)) } else { Ok(()) }
+        written
+    }
+
+    fn take_out_part(&mut self) -> io::Result<()> {
+        let Some(whole) = self.whole else { return Ok(()) };
+        // A device, such as a full one in tests, keeps nothing.
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(whole)?;
+        }
+        self.whole = None;
+        Ok(())
     }
 
     /// Makes what was appended outlast a power cut.
@@ -94,11 +107,6 @@ impl JsonLinesWriter {
     /// The system could not write it.
     pub fn sync(&self) -> Result<(), RunError> {
         self.file.sync_data().map_err(RunError::write(&self.path))
-    }
-
-    /// Records that could not be written.
-    pub fn lost(&self) -> u64 {
-        self.lost
     }
 }
 

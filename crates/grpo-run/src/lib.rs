@@ -1,4 +1,4 @@
-//! The formats of a run's folder, written and read.
+#![doc = include_str!("../README.md")]
 //!
 //! ```text
 //! runs/<name>/

@@ -1,5 +1,4 @@
-//! What proves the other crates: oracles in plain f64 loops, and readers of values that other programs
-//! computed. A dev-dependency of the crates that it proves, shipped as `grpo selftest`.
+#![doc = include_str!("../README.md")]
 //!
 //! - [`oracle`]: advantages, loss, gradient and metrics once more, written from the formulas.
 //! - [`tensors`]: a case in plain numbers through the public tensor functions, and back.

@@ -1,4 +1,4 @@
-//! Measures of plain text: no tensors, no models, no files.
+#![doc = include_str!("../README.md")]
 //!
 //! - [`Embedder`] makes vectors of texts, whose products are cosines; [`HashedNgrams`] is one without a model.
 //! - [`words`] are the word tokens of every measure; [`self_bleu`] and [`distinct`] count runs of them.

@@ -6,7 +6,6 @@ use burn::tensor::Tensor;
 use grpo_core::AdvantageError;
 use grpo_data::ConfigFault;
 use grpo_model::OtherParameters;
-use grpo_rewards::RewardConfigError;
 use grpo_rollout::RolloutError;
 
 /// A training that ended with a reason.
@@ -19,12 +18,9 @@ pub enum TrainError {
     /// A text that cannot be compared with others.
     #[error(transparent)]
     Embed(#[from] grpo_text::EmbedError),
-    /// A reward that cannot be what is meant.
-    #[error(transparent)]
-    RewardSettings(#[from] RewardConfigError),
     /// Settings that cannot be sampled with, or a policy that cannot be sampled any more.
     #[error("sampling: {0}")]
-    Rollout(#[from] RolloutError),
+    Rollout(RolloutError),
     /// Rewards that no advantage can be made of.
     #[error(transparent)]
     Advantage(#[from] AdvantageError),
@@ -143,7 +139,14 @@ pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(),
 /// # Errors
 /// It is not finite.
 pub fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
-    let value = f64::from(loss.into_scalar::<f32>());
+    finite(f64::from(loss.into_scalar::<f32>()))
+}
+
+/// Returns the value of a loss.
+///
+/// # Errors
+/// It is not finite.
+pub(crate) fn finite(value: f64) -> Result<f64, TrainError> {
     if value.is_finite() { Ok(value) } else { Err(TrainError::Diverged { what: "loss", value }) }
 }
 
@@ -154,6 +157,15 @@ pub(crate) fn distribution_fault(
 ) -> ConfigFault {
     let key = format!("{section}.{}", fault.setting());
     ConfigFault::from_sentence(key, &format!("{section}: {fault}"))
+}
+
+impl From<RolloutError> for TrainError {
+    fn from(error: RolloutError) -> Self {
+        match error {
+            RolloutError::Interrupted => Self::Interrupted,
+            error => Self::Rollout(error),
+        }
+    }
 }
 
 /// The fault of the `max_new_tokens` of `section`: prompts with completions do not fit the model.

@@ -5,6 +5,7 @@
 
 mod screen;
 mod state;
+pub(crate) mod terminal;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +17,12 @@ use grpo_train::{Metrics, StepReport};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
-};
-use ratatui::crossterm::{cursor, execute};
+use ratatui::crossterm::terminal::disable_raw_mode;
 use serde_json::{Map, Value};
 
 use crate::dashboard::state::State;
-use crate::interrupt::EXIT_CODE;
+use crate::dashboard::terminal::{hold_panics_back, open, restore};
+use crate::interrupt;
 use crate::output::{Progress, say};
 
 /// Where a training shows how it goes.
@@ -233,8 +232,7 @@ fn draw_until<B: ratatui::backend::Backend>(
                     Ok(event) if asks_to_stop(&event) => {
                         if stop.swap(true, Ordering::Relaxed) && is_ctrl_c(&event) {
                             // Asked before, and not willing to wait for the end of the step.
-                            restore();
-                            std::process::exit(EXIT_CODE.into());
+                            interrupt::end_process();
                         }
                         break;
                     }
@@ -264,51 +262,4 @@ fn asks_to_stop(event: &Event) -> bool {
     let is_q = matches!(event, Event::Key(key)
         if key.kind == KeyEventKind::Press && matches!(key.code, KeyCode::Char('q' | 'Q')));
     is_q || is_ctrl_c(event)
-}
-
-/// Whether the terminal is ours and has to be given back.
-static OPEN: AtomicBool = AtomicBool::new(false);
-
-fn open() -> io::Result<()> {
-    enable_raw_mode()?;
-    OPEN.store(true, Ordering::SeqCst);
-    let opened = execute!(io::stderr(), EnterAlternateScreen, cursor::Hide);
-    if opened.is_err() {
-        restore();
-    }
-    opened
-}
-
-/// Once, whoever comes first: the end, an error, an impatient user. Panics that were held back are shown then.
-pub(crate) fn restore() {
-    if OPEN.swap(false, Ordering::SeqCst) {
-        // There is nobody to tell.
-        let _left = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
-        let _cooked = disable_raw_mode();
-        let mut held = HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner);
-        held.drain(..).for_each(|panic| eprintln!("{panic}"));
-    }
-}
-
-/// Messages of panics while the screen was open: written over it, they would be gone with it.
-static HELD_BACK: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-/// Holds messages back while the screen is open. A panic of the training unwinds through the [`Monitor`], which gives the
-/// terminal back and shows them; one of a reward is caught, and the screen goes on.
-fn hold_panics_back() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        let before = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            if !OPEN.load(Ordering::SeqCst) {
-                return before(panic);
-            }
-            let mut held = HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner);
-            // A reward can panic at every step.
-            if held.len() < 100 {
-                let name = thread::current().name().unwrap_or("without a name").to_owned();
-                held.push(format!("thread '{name}' {panic}"));
-            }
-        }));
-    });
 }

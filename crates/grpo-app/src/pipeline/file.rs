@@ -3,11 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use clap::CommandFactory;
 use serde::Deserialize;
 use toml::Table;
 
-use crate::args::Arguments;
 use crate::config::{self, Origin};
 
 /// A pipeline file.
@@ -97,7 +95,7 @@ const OWN_OPTIONS: [&str; 5] = ["--force", "--resume", "--check", "--plain", "--
 
 impl Pipeline {
     /// Reads and checks the file at `path`.
-    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
+    pub(super) fn read(path: &Path, commands: &clap::Command) -> anyhow::Result<Self> {
         let loaded = config::load::<PipelineFile>(path, &[])?;
         let (file, origin) = (loaded.value, loaded.origin);
         ensure!(
@@ -109,7 +107,7 @@ impl Pipeline {
         let mut stages: Vec<Stage> = Vec::new();
         for (index, section) in file.stages.into_iter().enumerate() {
             let key = format!("stages[{index}]");
-            let stage = Stage::new(section, index == last, &key, &origin)?;
+            let stage = Stage::new(section, index == last, commands, &key, &origin)?;
             stage.check_among(&stages, &key, &origin)?;
             stages.push(stage);
         }
@@ -117,7 +115,7 @@ impl Pipeline {
         for (index, section) in file.summary.into_iter().enumerate() {
             let mut words = vec![section.command];
             words.extend(section.arguments);
-            parse(&words, &format!("summary[{index}]"), &origin)?;
+            parse(commands, &words, &format!("summary[{index}]"), &origin)?;
             summary.push(words);
         }
         Ok(Self { path: path.to_owned(), stages, summary })
@@ -128,6 +126,7 @@ impl Stage {
     fn new(
         section: StageSection,
         is_last: bool,
+        commands: &clap::Command,
         key: &str,
         origin: &Origin,
     ) -> anyhow::Result<Self> {
@@ -137,7 +136,7 @@ impl Stage {
         let mut words = vec![command.clone()];
         words.extend(config.iter().map(|path| path.display().to_string()));
         words.extend(arguments.iter().cloned());
-        let options = parse(&words, key, origin)?;
+        let options = parse(commands, &words, key, origin)?;
         if let Some(word) = arguments.iter().find(|word| is_own_option(word)) {
             bail!(
                 "{}`grpo run` itself decides about {word}; leave it out (the run folder is the key `run` of the configuration)",
@@ -250,13 +249,17 @@ fn is_own_option(word: &str) -> bool {
 }
 
 /// Refuses words that this program would not understand.
-fn parse(words: &[String], key: &str, origin: &Origin) -> anyhow::Result<Options> {
-    let program = Arguments::command();
+fn parse(
+    commands: &clap::Command,
+    words: &[String],
+    key: &str,
+    origin: &Origin,
+) -> anyhow::Result<Options> {
     let place = |name: &str| origin.place(&format!("{key}.{name}"));
     let name = words[0].as_str();
-    let command = program.find_subcommand(name).filter(|_| name != "run");
+    let command = commands.find_subcommand(name).filter(|_| name != "run");
     let Some(command) = command else {
-        let names: Vec<&str> = program
+        let names: Vec<&str> = commands
             .get_subcommands()
             .map(clap::Command::get_name)
             .filter(|name| *name != "run")
@@ -275,7 +278,8 @@ fn parse(words: &[String], key: &str, origin: &Origin) -> anyhow::Result<Options
         check: has("check"),
         resume: has("resume"),
     };
-    let parsed = program
+    let parsed = commands
+        .clone()
         .try_get_matches_from(std::iter::once("grpo").chain(words.iter().map(String::as_str)));
     if let Err(error) = parsed {
         let text = error.to_string();
@@ -291,7 +295,10 @@ fn parse(words: &[String], key: &str, origin: &Origin) -> anyhow::Result<Options
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::args::Arguments;
 
     /// What the file says, or why it is refused, in a folder with a configuration.
     #[track_caller]
@@ -303,7 +310,7 @@ mod tests {
         std::fs::write(at("empty.toml"), "seed = 1\n").unwrap();
         let here = folder.path().display().to_string();
         std::fs::write(at("pipeline.toml"), pipeline.replace("HERE", &here)).unwrap();
-        let read = Pipeline::read(&at("pipeline.toml"));
+        let read = Pipeline::read(&at("pipeline.toml"), &Arguments::command());
         let found = read.map_or_else(
             |error| crate::output::sentence(&error),
             |read| {
@@ -338,7 +345,8 @@ mod tests {
             &TRAIN.replace("command", "comand"),
             "HERE/pipeline.toml:3: unknown key 'stages[0].comand'; did you mean 'command'?",
         );
-        let unknown = Pipeline::read(Path::new("nowhere.toml")).err().unwrap();
+        let unknown =
+            Pipeline::read(Path::new("nowhere.toml"), &Arguments::command()).err().unwrap();
         assert!(
             crate::output::sentence(&unknown)
                 .starts_with("cannot read the configuration nowhere.toml: ")

@@ -50,8 +50,9 @@ pub(crate) struct PipelineArguments {
     threads: Option<usize>,
 }
 
-pub(crate) fn run(arguments: &PipelineArguments) -> anyhow::Result<()> {
-    let pipeline = Pipeline::read(&arguments.pipeline)?;
+/// Runs the pipeline that the arguments name; `commands` are those that it may use.
+pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> anyhow::Result<()> {
+    let pipeline = Pipeline::read(&arguments.pipeline, commands)?;
     let PipelineArguments { force, set, plain, .. } = arguments;
     let request = Request { force: *force, set, plain: *plain };
     let plans = plan::plans(&pipeline, &request)?;

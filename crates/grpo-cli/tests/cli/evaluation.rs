@@ -28,6 +28,8 @@ fn held_out_prompts_are_evaluated() {
     let evaluated: Vec<bool> = with.iter().map(|line| line.contains_key("eval_reward")).collect();
     assert_eq!(evaluated, [false, true, true]);
     let info: Value = serde_json::from_str(&place.read("held-out/run.json")).unwrap();
+    // Of the program, and not of the folder that it runs in.
+    assert_eq!(info["git_revision"].as_str(), option_env!("GRPO_REVISION"));
     let files = info["data"].as_array().unwrap();
     assert!(files.iter().any(|file| file["role"] == "evaluation" && file["path"] == "other.jsonl"));
     // What is learned does not depend on what is looked at.

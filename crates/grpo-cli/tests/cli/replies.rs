@@ -195,7 +195,8 @@ fn root() -> PathBuf {
 fn configurations() -> BTreeSet<String> {
     let entries = fs::read_dir(root().join("configs/replies")).unwrap();
     let stem = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
-    entries.map(|entry| stem(entry.unwrap().path())).collect()
+    let names = entries.map(|entry| stem(entry.unwrap().path()));
+    names.filter(|name| name != "pipeline").collect()
 }
 
 /// A configuration, and before it those that it extends.

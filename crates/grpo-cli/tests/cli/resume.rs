@@ -154,12 +154,56 @@ fn an_interrupted_run_says_how_to_go_on() {
         );
         let ended = Ended::of(child.wait_with_output().unwrap());
         assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+        assert!(ended.stderr.contains("interrupting "), "{}", ended.stderr);
         let steps = fs::read_to_string(place.path("run/metrics.jsonl")).unwrap().lines().count();
         let said =
             format!("interrupted  after step {steps} of 400; `grpo train --resume run` goes on\n");
         assert!(ended.stdout.ends_with(&said), "{}", ended.stdout);
         assert!(!place.path("run/model").exists());
         assert!(place.path(&format!("run/checkpoints/step-{steps}")).exists());
+    }
+}
+
+/// In the trial batch, and in evaluations: each would take minutes here.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_comes_before_the_first_step_is_interrupted_within_a_second() {
+    for long in ["preflight.samples=1000000", "eval.samples=1000000"] {
+        let place = place(400);
+        let mut child = place
+            .command(&["train", "train.toml", "--set", "train.group_size=1000", "--set", long])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = child.id().to_string();
+        wait_for_handler(&pid);
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(child.try_wait().unwrap(), None, "{long} is not long");
+        let begun = Instant::now();
+        assert!(
+            std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success()
+        );
+        let ended = Ended::of(child.wait_with_output().unwrap());
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        assert_eq!(ended.code, Some(130), "{}", ended.stderr);
+        assert!(ended.stderr.contains("interrupted "), "{}", ended.stderr);
+    }
+}
+
+/// Until a process catches SIGINT: bit 1 of a number in hexadecimal.
+#[cfg(target_os = "linux")]
+fn wait_for_handler(pid: &str) {
+    let begun = Instant::now();
+    loop {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok());
+        if caught.is_some_and(|signals| signals & 2 != 0) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "SIGINT is never caught");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -1,5 +1,8 @@
 //! What cannot be sampled.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use grpo_model::Frozen;
 use grpo_rollout::{Rollout, RolloutError, RolloutSettings};
 use grpo_sampling::SamplingSettings;
@@ -17,6 +20,16 @@ fn a_diverged_model_is_not_sampled() {
         error.to_string(),
         "the model's logits are not finite: it has diverged, or its weights are damaged"
     );
+}
+
+#[test]
+fn sampling_ends_when_it_is_interrupted() {
+    let (model, flag) = (model(), Arc::new(AtomicBool::new(false)));
+    let rollout = Rollout::new(settings(), &model, 1).unwrap().interrupted_by(Arc::clone(&flag));
+    let sample = || rollout.sample(&Frozen::snapshot(&model), &[prompt(0, &[0])], KEY);
+    assert!(sample().is_ok());
+    flag.store(true, Ordering::Relaxed);
+    assert_eq!(sample().unwrap_err(), RolloutError::Interrupted);
 }
 
 #[track_caller]

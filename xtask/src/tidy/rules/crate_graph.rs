@@ -1,0 +1,195 @@
+//! Crates depend on one another as the table of docs/ARCHITECTURE.md says, and on nothing that is above them.
+
+use std::collections::BTreeSet;
+
+use crate::tidy::tree::{File, Tree, Violation};
+use crate::workspace::Package;
+
+const DOCUMENT: &str = "docs/ARCHITECTURE.md";
+/// Crates that know what is trained: nothing below the programs may depend on them.
+const TASKS: [&str; 4] = ["grpo-chem", "grpo-molecules", "grpo-replies", "grpo-infill"];
+/// Crates that are programs and register tasks.
+const ABOVE_TASKS: [&str; 2] = ["grpo-cli", "grpo-bench"];
+/// Crates that print sentences; the errors of all others have types.
+const PROGRAMS: [&str; 4] = ["grpo-app", "grpo-bench", "grpo-cli", "xtask"];
+
+pub(in crate::tidy) fn follows_the_document(tree: &Tree) -> Vec<Violation> {
+    let Some(document) = tree.file(DOCUMENT) else { return Vec::new() };
+    let rows = rows(document);
+    if rows.is_empty() {
+        let what = "there is no table with the columns `crate` and `may depend on`: write it, a row per crate";
+        return vec![document.violation(1, what)];
+    }
+    let is_package = |name: &str| tree.packages.iter().any(|package| package.name == name);
+    let superfluous = rows.iter().filter(|row| !is_package(&row.name)).map(|row| {
+        document.violation(row.line, format!("there is no crate `{}`: take the row out", row.name))
+    });
+    let of_packages = tree.packages.iter().flat_map(|package| {
+        let row = rows.iter().position(|row| row.name == package.name);
+        match (row, package.name.as_str()) {
+            (Some(row), _) => of_package(tree, package, Some(allowed(&rows, row))),
+            // The repository's own tool is no part of the program.
+            (None, "xtask") => of_package(tree, package, Some(BTreeSet::new())),
+            (None, _) => of_package(tree, package, None),
+        }
+    });
+    superfluous.chain(of_packages).collect()
+}
+
+fn of_package(tree: &Tree, package: &Package, allowed: Option<BTreeSet<String>>) -> Vec<Violation> {
+    let Some(manifest) = tree.manifest_of(package) else { return Vec::new() };
+    let name = package.name.as_str();
+    let Some(allowed) = allowed else {
+        let what = format!("`{name}` has no row in the crate table of {DOCUMENT}: add it");
+        return vec![manifest.violation(1, what)];
+    };
+    let of_code = package.dependencies.iter().filter(|dependency| !dependency.is_dev());
+    let faults = of_code.filter_map(|dependency| {
+        let other = dependency.name.as_str();
+        let is_ours = tree.packages.iter().any(|package| package.name == other);
+        let knows_tasks = TASKS.contains(&name) || ABOVE_TASKS.contains(&name);
+        let what = if is_ours && TASKS.contains(&other) && !knows_tasks {
+            format!("`{name}` may not depend on `{other}`, which knows what is trained: let the task implement what `{name}` asks for")
+        } else if is_ours && !allowed.contains(other) {
+            format!(
+                "`{name}` may not depend on `{other}`: move the code, or change the row in {DOCUMENT} and give the reason in docs/decisions/"
+            )
+        } else if other == "anyhow" && !PROGRAMS.contains(&name) {
+            "`anyhow` in a library: give it an error type with `thiserror`".to_owned()
+        } else {
+            return None;
+        };
+        Some(manifest.violation(manifest.line_of_key(other), what))
+    });
+    faults.collect()
+}
+
+struct Row {
+    line: usize,
+    name: String,
+    may: String,
+}
+
+/// The rows of the table whose header names both columns.
+fn rows(document: &File) -> Vec<Row> {
+    let mut lines = document.text.lines().enumerate();
+    let Some((crate_column, may_column)) = lines.by_ref().find_map(|(_, line)| {
+        let cells = cells(line);
+        let column = |start: &str| cells.iter().position(|cell| cell.starts_with(start));
+        Some((column("crate")?, column("may depend on")?))
+    }) else {
+        return Vec::new();
+    };
+    lines
+        .skip(1) // the line of dashes
+        .take_while(|(_, line)| line.trim_start().starts_with('|'))
+        .filter_map(|(i, line)| {
+            let cells = cells(line);
+            let cell = |column: usize| cells.get(column).map(|cell| cell.replace('`', ""));
+            Some(Row { line: i + 1, name: cell(crate_column)?, may: cell(may_column)? })
+        })
+        .collect()
+}
+
+fn cells(line: &str) -> Vec<&str> {
+    let line = line.trim();
+    match line.starts_with('|') {
+        true => line.trim_matches('|').split('|').map(str::trim).collect(),
+        false => Vec::new(),
+    }
+}
+
+/// The crates that row `index` names.
+fn allowed(rows: &[Row], index: usize) -> BTreeSet<String> {
+    match rows[index].may.as_str() {
+        "all above" => rows[..index].iter().map(|row| row.name.clone()).collect(),
+        "" | "–" | "-" | "—" => BTreeSet::new(),
+        words => words
+            .split(',')
+            .map(|word| format!("grpo-{}", word.trim().trim_start_matches("grpo-")))
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::testing::{check as check_rule, tree, with_package};
+
+    /// The crates `packages` with their dependencies under a table with these rows.
+    #[track_caller]
+    fn check(rows: &str, packages: &[(&str, &[&str])], expect: &str) {
+        let text =
+            format!("# Map\n\n| crate | what | may depend on |\n|---|---|---|\n{rows}\nMore.\n");
+        let tree = tree([(DOCUMENT, &text)]);
+        let tree = packages.iter().fold(tree, |tree, (name, on)| with_package(tree, name, on));
+        check_rule(follows_the_document, &tree, expect);
+    }
+
+    const ROWS: &str = "| `grpo-kernels` | a | – |\n| `grpo-logprob` | b | kernels |\n| `grpo-cli` | c | all above |";
+
+    #[test]
+    fn allowed_dependencies() {
+        check(
+            ROWS,
+            &[
+                ("grpo-kernels", &["rayon"]),
+                ("grpo-logprob", &["grpo-kernels", "burn", "dev:grpo-cli", "dev:anyhow"]),
+                ("grpo-cli", &["grpo-kernels", "grpo-logprob", "anyhow"]),
+                ("xtask", &["anyhow"]),
+            ],
+            "",
+        );
+    }
+
+    #[test]
+    fn dependencies_against_the_table() {
+        let change = "move the code, or change the row in docs/ARCHITECTURE.md and give the reason in docs/decisions/";
+        check(
+            ROWS,
+            &[
+                ("grpo-kernels", &["rayon", "grpo-logprob"]),
+                ("grpo-logprob", &["anyhow"]),
+                ("grpo-cli", &[]),
+                ("xtask", &["grpo-cli"]),
+            ],
+            &format!(
+                "\
+crates/grpo-kernels/Cargo.toml:3: `grpo-kernels` may not depend on `grpo-logprob`: {change}
+crates/grpo-logprob/Cargo.toml:2: `anyhow` in a library: give it an error type with `thiserror`
+crates/xtask/Cargo.toml:2: `xtask` may not depend on `grpo-cli`: {change}"
+            ),
+        );
+    }
+
+    /// Not even if the table allowed it.
+    #[test]
+    fn tasks_are_known_to_tasks_and_programs() {
+        check(
+            "| grpo-chem | a | – |\n| grpo-molecules | b | chem |\n| grpo-data | c | chem |\n| grpo-cli | d | all above |",
+            &[
+                ("grpo-chem", &[]),
+                ("grpo-molecules", &["grpo-chem"]),
+                ("grpo-data", &["grpo-chem"]),
+                ("grpo-cli", &["grpo-molecules"]),
+            ],
+            "crates/grpo-data/Cargo.toml:2: `grpo-data` may not depend on `grpo-chem`, which knows what is trained: let the task implement what `grpo-data` asks for",
+        );
+    }
+
+    #[test]
+    fn rows_too_few_and_too_many() {
+        check(
+            "| `grpo-kernels` | a | – |\n| `grpo-eval` | c | – |",
+            &[("grpo-kernels", &[]), ("grpo-new", &[])],
+            "\
+docs/ARCHITECTURE.md:6: there is no crate `grpo-eval`: take the row out
+crates/grpo-new/Cargo.toml:1: `grpo-new` has no row in the crate table of docs/ARCHITECTURE.md: add it",
+        );
+        check_rule(
+            follows_the_document,
+            &tree([(DOCUMENT, "| crate | what |\n|---|---|\n")]),
+            "docs/ARCHITECTURE.md:1: there is no table with the columns `crate` and `may depend on`: write it, a row per crate",
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Version, edition, licence, lints and versions of dependencies are those of the workspace.
+
+use toml::{Table, Value};
+
+use crate::tidy::tree::{File, Tree, Violation};
+
+pub(in crate::tidy) fn inherit_from_the_workspace(tree: &Tree) -> Vec<Violation> {
+    tree.manifests().flat_map(of_manifest).collect()
+}
+
+fn of_manifest(manifest: &File) -> Vec<Violation> {
+    // Cargo has read it before us.
+    let table: Table = manifest.text.parse().unwrap_or_default();
+    let mut violations = Vec::new();
+    for key in ["version", "edition", "rust-version", "license"] {
+        if !table.get("package").and_then(|package| package.get(key)).is_some_and(is_inherited) {
+            let what = format!("`{key}` of its own: write `{key}.workspace = true`");
+            violations.push(manifest.violation(manifest.line_of_key(key), what));
+        }
+    }
+    if !table.get("lints").is_some_and(is_inherited) {
+        let what = "lints of its own, or none: write `workspace = true` under `[lints]`";
+        violations.push(manifest.violation(manifest.line_of_key("lints"), what));
+    }
+    for (name, value) in dependencies(&table) {
+        if !is_inherited(value) && value.get("path").is_none() {
+            let what = format!(
+                "`{name}` has a version of its own: move it to `[workspace.dependencies]` of the root, and write \
+                 `{name}.workspace = true`"
+            );
+            violations.push(manifest.violation(manifest.line_of_key(name), what));
+        }
+    }
+    violations
+}
+
+/// Name and value of all dependencies, those for one platform too.
+fn dependencies(table: &Table) -> impl Iterator<Item = (&String, &Value)> {
+    let targets = table.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);
+    let tables = std::iter::once(table).chain(targets.filter_map(Value::as_table));
+    tables.flat_map(|table| {
+        ["dependencies", "dev-dependencies", "build-dependencies"]
+            .into_iter()
+            .filter_map(|kind| table.get(kind).and_then(Value::as_table))
+            .flatten()
+    })
+}
+
+fn is_inherited(value: &Value) -> bool {
+    value.get("workspace").and_then(Value::as_bool) == Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::inherit_from_the_workspace as rule;
+    use crate::tidy::testing::{check as check_rule, tree};
+
+    #[track_caller]
+    fn check(manifest: &str, expect: &str) {
+        check_rule(rule, &tree([("crates/a/Cargo.toml", manifest)]), expect);
+    }
+
+    const INHERITED: &str = "\
+[package]
+name = \"a\"
+version.workspace = true
+edition.workspace = true
+rust-version.workspace = true
+license.workspace = true
+lints.workspace = true
+";
+
+    fn inherited(more: &str) -> String {
+        INHERITED.replace("lints.workspace = true\n", "") + "[lints]\nworkspace = true\n" + more
+    }
+
+    #[test]
+    fn all_inherited() {
+        check(&inherited(""), "");
+        check(
+            &inherited(
+                "[dependencies]\nserde.workspace = true\nburn = { workspace = true, features = [\"x\"] }\n\
+                 grpo-data = { path = \"../grpo-data\" }",
+            ),
+            "",
+        );
+        check_rule(rule, &tree([("Cargo.toml", "[workspace.dependencies]\nserde = \"1\"")]), "");
+    }
+
+    #[test]
+    fn something_of_its_own() {
+        let own = INHERITED.replace("version.workspace = true\ned", "version = \"0.2.0\"\ned");
+        check(
+            &own.replace("lints.workspace = true", "[lints.rust]\nmissing_docs = \"allow\""),
+            "\
+crates/a/Cargo.toml:3: `version` of its own: write `version.workspace = true`
+crates/a/Cargo.toml:1: lints of its own, or none: write `workspace = true` under `[lints]`",
+        );
+        let found = [(10, "serde"), (13, "libc")].map(|(line, name)| {
+            format!(
+                "crates/a/Cargo.toml:{line}: `{name}` has a version of its own: move it to \
+                 `[workspace.dependencies]` of the root, and write `{name}.workspace = true`"
+            )
+        });
+        let more = "[dependencies]\nserde = \"1\"\n[dev-dependencies]\n[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"\n";
+        check(&inherited(more), &found.join("\n"));
+    }
+}

@@ -1,0 +1,122 @@
+//! Files and functions are short enough to read, and files small enough to clone.
+
+use crate::tidy::tokens::Token;
+use crate::tidy::tree::{File, Tree, Violation};
+
+const FILE_LINES: usize = 450;
+const FUNCTION_LINES: usize = 80;
+/// Functions that somebody who wants to know the algorithm reads first: crate, name, lines.
+const READ_FIRST: [(&str, &str, usize); 2] =
+    [("grpo-train", "step", 60), ("grpo-core", "grpo_loss", 60)];
+const FILE_BYTES: u64 = 8 << 20;
+
+pub(in crate::tidy) fn are_limited(tree: &Tree) -> Vec<Violation> {
+    let large = tree.files().filter(|file| file.bytes > FILE_BYTES).map(|file| {
+        let mebibytes = file.bytes as f64 / f64::from(1 << 20);
+        let what =
+            format!("{mebibytes:.1} MiB, at most 8: make it smaller, or have a command make it");
+        file.violation(1, what)
+    });
+    let sources = || tree.files_with("rs").chain(tree.files_with("py"));
+    let long = sources().filter_map(|file| {
+        let lines = file.text.lines().count();
+        let what = format!("{lines} lines, at most {FILE_LINES}: split it by what it is about");
+        (lines > FILE_LINES).then(|| file.violation(FILE_LINES + 1, what))
+    });
+    large.chain(long).chain(sources().flat_map(long_functions)).collect()
+}
+
+fn long_functions(file: &File) -> impl Iterator<Item = Violation> {
+    functions(&file.tokens).into_iter().filter_map(|function| {
+        let Function { name, first, last } = function;
+        let most =
+            READ_FIRST.iter().find(|(of, read, _)| file.crate_name() == Some(of) && *read == name);
+        let most = most.map_or(FUNCTION_LINES, |(_, _, most)| *most);
+        let lines = last - first + 1;
+        let what = format!("`{name}` has {lines} lines, at most {most}: give a part of it a name");
+        (lines > most).then(|| file.violation(first, what))
+    })
+}
+
+struct Function<'a> {
+    name: &'a str,
+    /// Lines of `fn` and of the brace at its end.
+    first: usize,
+    last: usize,
+}
+
+/// The functions that have a body.
+fn functions(tokens: &[Token]) -> Vec<Function<'_>> {
+    let is_name = |token: &Token| token.text.starts_with(|c: char| c.is_alphabetic() || c == '_');
+    let starts =
+        tokens.windows(2).enumerate().filter(|(_, two)| two[0].text == "fn" && is_name(&two[1]));
+    starts
+        .filter_map(|(start, two)| {
+            let mut depth = 0;
+            let mut has_body = false;
+            for token in &tokens[start..] {
+                match token.text.as_str() {
+                    "{" if depth == 0 => (has_body, depth) = (true, 1),
+                    "(" | "[" | "{" => depth += 1,
+                    ")" | "]" | "}" => depth -= 1,
+                    // A method of a trait without a body.
+                    ";" if depth == 0 => return None,
+                    _ => {}
+                }
+                if has_body && depth == 0 {
+                    return Some(Function {
+                        name: &two[1].text,
+                        first: two[0].line,
+                        last: token.line,
+                    });
+                }
+            }
+            None
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::testing;
+
+    #[track_caller]
+    fn check(path: &str, text: &str, expect: &str) {
+        testing::check(are_limited, &testing::tree([(path, text)]), expect);
+    }
+
+    #[test]
+    fn long_files() {
+        check("crates/grpo-core/src/loss.rs", &"\n".repeat(450), "");
+        check("docs/LOG.md", &"\n".repeat(5000), "");
+        for path in ["crates/grpo-core/tests/loss.rs", "tests/peers/compare.py"] {
+            let what = format!("{path}:451: 451 lines, at most 450: split it by what it is about");
+            check(path, &"\n".repeat(451), &what);
+        }
+    }
+
+    #[test]
+    fn long_functions() {
+        let source = |name: &str, lines: usize| {
+            let body = "\n".repeat(lines - 1);
+            format!(
+                "trait T {{\n    fn f(a: [u8; 2]);\n}}\nfn {name}(x: fn(u8)) -> [u8; 4] {{{body}}}\n"
+            )
+        };
+        check("crates/grpo-core/src/a.rs", &source("long", 80), "");
+        let what = "crates/grpo-core/src/a.rs:4: `long` has 81 lines, at most 80: give a part of it a name";
+        check("crates/grpo-core/src/a.rs", &source("long", 81), what);
+        check("crates/grpo-core/src/a.rs", &source("step", 80), "");
+        let what = "crates/grpo-train/src/a.rs:4: `step` has 61 lines, at most 60: give a part of it a name";
+        check("crates/grpo-train/src/a.rs", &source("step", 61), what);
+    }
+
+    #[test]
+    fn large_files() {
+        let mut tree = testing::tree([("data/small", "")]);
+        tree.add("data/prior.safetensors", FILE_BYTES * 3 / 2, String::new()).unwrap();
+        let what = "data/prior.safetensors:1: 12.0 MiB, at most 8: make it smaller, or have a command make it";
+        testing::check(are_limited, &tree, what);
+    }
+}
