@@ -32,7 +32,8 @@ pub(super) struct Case {
 /// Between two repetitions: threads of the other program that wait in a loop have gone to sleep by then.
 const PAUSE: Duration = Duration::from_millis(100);
 
-pub(super) fn run(root: &Path, bench: &Bench) -> Result<()> {
+/// Measures the cases that were asked for.
+pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     let target = Workspace::read(root)?.target_directory;
     let ours = build(root, &target)?;
     let chosen = choose(list(&ours)?, &bench.case, bench.quick)?;
