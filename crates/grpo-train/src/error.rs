@@ -6,7 +6,6 @@ use burn::tensor::Tensor;
 use grpo_core::AdvantageError;
 use grpo_data::ConfigFault;
 use grpo_model::OtherParameters;
-use grpo_rewards::RewardConfigError;
 use grpo_rollout::RolloutError;
 
 /// A training that ended with a reason.
@@ -19,9 +18,6 @@ pub enum TrainError {
     /// A text that cannot be compared with others.
     #[error(transparent)]
     Embed(#[from] grpo_text::EmbedError),
-    /// A reward that cannot be what is meant.
-    #[error(transparent)]
-    RewardSettings(#[from] RewardConfigError),
     /// Settings that cannot be sampled with, or a policy that cannot be sampled any more.
     #[error("sampling: {0}")]
     Rollout(RolloutError),

@@ -106,7 +106,7 @@ pub struct Parts<M> {
     pub reference: Frozen<M>,
     /// What the policy chooses.
     pub actions: Actions,
-    /// What the completions are worth: the one that [`GrpoConfig::reward`] describes.
+    /// What the completions are worth.
     pub reward: Arc<dyn Reward>,
     /// What rewards get on top: the one that [`GrpoConfig::diversity_bonus`] describes.
     pub bonus: Option<DiversityBonus>,

@@ -13,17 +13,18 @@ use crate::args::ExplainArguments;
 use crate::explanation::{Explained, Explanation, Token, Unrecorded, Wanted, meaning_of};
 use crate::output::say;
 use crate::recorded::of_step;
+use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
-pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
-    let file = TrainFile::of_run(&folder)?.value;
+    let file = TrainFile::of_run(&folder, tasks)?.value;
     let step = u64::from(arguments.step);
     let records = of_step(&folder, &file, step)?;
     let lines = folder.read_metrics()?;
     let line = lines.iter().find(|line| line.get("step").and_then(Value::as_u64) == Some(step));
     // Without the model that the run began with, ids are shown.
-    let codec = Codec::of_folder(&file.model).ok().filter(Codec::is_text);
+    let codec = tasks.codec(&file.model).filter(Codec::is_text);
     let piece = |id: u32| codec.as_ref().map(|codec| codec.decode(&[id]));
     let wanted = Wanted {
         updates: file.train.updates_per_rollout,

@@ -13,12 +13,13 @@ use crate::output::{Progress, say};
 use crate::prompts::Prompts;
 use crate::recorded::{listed, of_step, one_of};
 use crate::run_files::{unchanged, unlisted};
+use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
 
-pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
     let info = folder.read_info()?;
-    let loaded = TrainFile::of_run(&folder)?;
+    let loaded = TrainFile::of_run(&folder, tasks)?;
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
     check_place(arguments, &file)?;
@@ -32,7 +33,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
     let (record, recorded_steps) = record(&folder, arguments, &file)?;
     let source = Source::of(&folder, arguments, &recorded_steps)?;
     unchanged(&info.data)?;
-    let Start { parts, mut prompts, writer, files, .. } = file.start()?;
+    let Start { parts, mut prompts, writer, files, .. } = file.start(tasks)?;
     unlisted(&files, &info.data)?;
     if let Some(size) = arguments.batch_size {
         file.sampling.batch_size = size;

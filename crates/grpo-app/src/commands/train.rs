@@ -23,17 +23,18 @@ use crate::output::{say, say_checked, sentence};
 use crate::recorded::records;
 use crate::run_files::{guard_event, observer_error};
 use crate::session::Session;
-use crate::train_file::TrainFile;
+use crate::task::Tasks;
+use crate::train_file::{TrainFile, TrainSettings};
 use crate::{checkpoint, config, interrupt};
 
-pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
     // Clap asks for nothing that another argument excludes.
     anyhow::ensure!(
         !arguments.verify || arguments.resume.is_some(),
         "--verify goes with --resume RUN: a new run has nothing that could be verified"
     );
     if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
-        let loaded = TrainFile::read(configuration, &arguments.set)?;
+        let loaded = TrainFile::read(configuration, &arguments.set, tasks)?;
         loaded.value.check(&loaded.origin)?;
         say_checked(configuration);
         return Ok(());
@@ -41,10 +42,10 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
     let flag = interrupt::flag()?;
     let stop = Arc::clone(&flag);
     let mut session = match (&arguments.resume, &arguments.config) {
-        (Some(run), _) => Session::resume(run, arguments.verify, flag)?,
+        (Some(run), _) => Session::resume(run, *tasks, arguments.verify, flag)?,
         (None, configuration) => {
             let configuration = configuration.as_ref().context("which configuration?")?;
-            Session::begin(arguments, configuration, flag)?
+            Session::begin(arguments, *tasks, configuration, flag)?
         }
     };
     complete(&mut session, Show { plain: arguments.plain, stop })
@@ -155,10 +156,11 @@ fn finish(
         Err(TrainError::Interrupted) => return Err(Interrupted.into()),
         evaluated => evaluated?,
     };
-    let seen = |evaluated| Seen::of(session.codec(), evaluated);
+    let seen = |evaluated| Seen::of(&session.tasks, session.codec(), evaluated);
     say(format_args!("{}", comparison(&seen(before.as_ref()), &seen(after.as_ref()))));
     if let (Some(before), Some(after), true) = (before, &after, session.codec().is_text()) {
-        let examples = examples(session.codec(), training.evaluated_prompts(), before, after);
+        let examples =
+            examples(&session.tasks, session.codec(), training.evaluated_prompts(), before, after);
         examples.iter().for_each(|line| say(format_args!("{line}")));
     }
     if let Some((step, reward)) = training.state().numbers.progress.evaluations.best {
@@ -242,7 +244,7 @@ impl Observer {
         let Session { folder, file, training, writer, earlier, .. } = session;
         let done = u64::from(training.steps());
         let guards = file.grpo().guards();
-        let TrainFile { save, train, .. } = file;
+        let TrainSettings { save, train, .. } = &**file;
         let title = format!("grpo train  {}", folder.path().display());
         let mut monitor = Monitor::new(&title, u64::from(train.steps), show.plain, show.stop);
         Ok(Self {

@@ -7,7 +7,7 @@ use grpo_model::{Frozen, Policy};
 use grpo_rollout::StepKey;
 use grpo_train::Grpo;
 
-use crate::generate::{actions, decoder};
+use crate::generate::decoder;
 use crate::prompts::Prompts;
 use crate::train_file::TrainFile;
 
@@ -42,7 +42,7 @@ impl Trial {
         let prompts = prompts.first(groups.min(config.train.prompts_per_step))?;
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
         let size = config.train.group_size;
-        let sampler = config.sampler(policy, &actions(codec), size, longest, &decode)?;
+        let sampler = config.sampler(policy, &file.actions(codec), size, longest, &decode)?;
         let key =
             StepKey { seed: file.seed, purpose: Purpose::Preflight, step: 0, policy_version: 0 };
         let frozen = Frozen::snapshot_in(policy, config.sampling.weights);
@@ -77,8 +77,10 @@ impl Trial {
         let [least, most] =
             [f64::min, f64::max].map(|end| rewards.iter().copied().reduce(end).unwrap_or(f64::NAN));
         let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
-        let lengths = match file.passages {
-            Some(_) => format!("{:.0} blanks on average", self.lengths().mean),
+        let lengths = match &file.source {
+            Some(source) => {
+                format!("{:.0} {} on average", self.lengths().mean, source.tokens_name())
+            }
             None => format!(
                 "{:.0} tokens on average; {:.0} % cut at max_new_tokens = {}",
                 self.lengths().mean,

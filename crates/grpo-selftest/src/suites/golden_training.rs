@@ -4,7 +4,7 @@ use burn::tensor::Device;
 use grpo_core::Preset;
 use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
 use grpo_model::{Frozen, Policy, StoredTensors, Transformer, WeightPrecision};
-use grpo_rewards::{Outcome, RewardConfig, Scored};
+use grpo_rewards::{Outcome, Scored};
 use grpo_train::{
     AdvantageSettings, Decayed, EvalConfig, GrpoConfig, LearnResult, Learner, LossSettings,
     OptimizerConfig, ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
@@ -156,8 +156,6 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             batch_size: 1,
             weights: WeightPrecision::F32,
         },
-        // Not asked: the outcomes are given.
-        reward: RewardConfig::Pattern { pattern: String::new() },
         advantage: AdvantageSettings {
             scale: Some(settings.scale_rewards),
             ..AdvantageSettings::default()
