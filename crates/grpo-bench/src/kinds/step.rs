@@ -83,9 +83,9 @@ impl Measured for Step {
         for _ in 0..self.steps {
             let report = self.grpo.step(&self.prompts, self.next)?;
             self.next += 1;
-            rollout += report.times.rollout.as_secs_f64();
-            reward += report.times.reward.as_secs_f64();
-            update += report.times.update.as_secs_f64();
+            rollout += report.observed.times.rollout.as_secs_f64();
+            reward += report.observed.times.reward.as_secs_f64();
+            update += report.observed.times.update.as_secs_f64();
         }
         let repetition = Repetition::since(started, f64::from(self.steps), Some(self.flops));
         let details = json!({"rollout": rollout, "reward": reward, "update": update});
@@ -106,9 +106,9 @@ mod tests {
     fn rewards_differ_within_a_step() {
         let mut step = Step::new(MODEL, SHAPE, 1).unwrap();
         let report = step.grpo.step(&step.prompts, 0).unwrap();
-        let rewards: Vec<f64> = report.outcomes.iter().map(|o| o.total().unwrap()).collect();
+        let rewards: Vec<f64> = report.samples().map(|s| s.outcome.as_ref().unwrap().total().unwrap()).collect();
         assert!(rewards.contains(&0.0) && rewards.contains(&1.0), "{rewards:?}");
-        assert!(report.grad_norm > 0.0);
+        assert!(report.learned.grad_norm() > 0.0);
     }
 
     #[test]
