@@ -291,7 +291,8 @@ impl Group {
     fn of(records: &[CompletionRecord], wanted: Wanted, piece: Piece<'_>) -> anyhow::Result<Self> {
         let rewards: Vec<f64> = records.iter().filter_map(|record| record.reward).collect();
         // Advantages are computed from rewards with their bonuses.
-        let with_bonus = |record: &CompletionRecord| Some(record.reward? + record.bonus.unwrap_or(0.0));
+        let with_bonus =
+            |record: &CompletionRecord| Some(record.reward? + record.bonus.unwrap_or(0.0));
         let mut totals = records.iter().filter_map(with_bonus);
         let first = totals.next();
         let constant = first.filter(|first| totals.all(|total| total == *first));

@@ -96,12 +96,8 @@ impl Surrogate {
     ) -> Vec<SurrogateLoss> {
         let advantage = sequence.advantage;
         let mismatch = |t: usize| sampling.and_then(|terms| terms[t].weight).unwrap_or(1.0);
-        let plain = |loss: Dual| SurrogateLoss {
-            loss,
-            clipping: None,
-            is_capped: None,
-            vespo_phi: None,
-        };
+        let plain =
+            |loss: Dual| SurrogateLoss { loss, clipping: None, is_capped: None, vespo_phi: None };
         let each = |of: &dyn Fn(usize, Dual) -> SurrogateLoss| {
             ratios.iter().enumerate().map(|(t, &ratio)| of(t, ratio)).collect()
         };

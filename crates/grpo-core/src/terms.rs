@@ -157,5 +157,9 @@ fn by_logprob(
         let sum: f64 = tokens.iter().map(|token| part(token).by(Variable::LogRatio)).sum();
         std::iter::repeat_n(sum / tokens.len() as f64, tokens.len())
     });
-    losses.iter().zip(shared).map(|(loss, shared)| part(loss).by(Variable::Logprob) + shared).collect()
+    losses
+        .iter()
+        .zip(shared)
+        .map(|(loss, shared)| part(loss).by(Variable::Logprob) + shared)
+        .collect()
 }

@@ -22,10 +22,10 @@ pub use engagement::{
     EngagementDescription, EngagementError, EngagementGate, EngagementMeasures, EngagementModel,
     EngagementObjective, EngagementReport, LearnedReward, engagement_features,
 };
+pub use grpo_data::{Outcome, PartName, Scored};
 pub use heuristic::{DEFAULT_GENERIC_WORDS, GenericWords, HeuristicReward, HeuristicWeights};
 pub use infill::{InfillReward, Judge};
 pub use molecule::{LogpWindow, MoleculeReward};
-pub use grpo_data::{Outcome, PartName, Scored};
 pub use outcome::{Reward, Sample};
 pub use registry::{
     FromRegistry, Restriction, RewardConfig, RewardKind, RewardRegistry, RewardSpec,

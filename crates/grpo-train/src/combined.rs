@@ -105,11 +105,7 @@ impl CombinedConfig {
     ///
     /// # Errors
     /// No examples; an embedder that cannot be built.
-    pub fn build(
-        &self,
-        examples: Vec<Example>,
-        device: &Device,
-    ) -> Result<Combined, TrainError> {
+    pub fn build(&self, examples: Vec<Example>, device: &Device) -> Result<Combined, TrainError> {
         if examples.is_empty() {
             let message = format!("combined.file: {} has no example", self.file.display());
             return Err(ConfigFault::new("", message, "").into());

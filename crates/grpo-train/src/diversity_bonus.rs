@@ -156,7 +156,10 @@ mod tests {
         bonus(1.0).add(&mut groups).unwrap();
         let has = groups[0].samples.iter().map(|sample| sample.bonus.is_some());
         assert_eq!(has.collect::<Vec<_>>(), [true, true, false, false, false]);
-        assert!(groups[0].samples[0].bonus.unwrap().value > 0.1, "it is unlike the one that failed");
+        assert!(
+            groups[0].samples[0].bonus.unwrap().value > 0.1,
+            "it is unlike the one that failed"
+        );
     }
 
     #[test]

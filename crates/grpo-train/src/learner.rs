@@ -477,8 +477,7 @@ impl<M: LanguageModel> Learner<M> {
         for _more in 1..combined.config().every {
             let (cut, mut gradients, index) = (self.cut(), GradientSum::default(), self.version());
             let started = Instant::now();
-            let loss =
-                combined.supervise(self.policy(), self.seed, index, cut, &mut gradients)?;
+            let loss = combined.supervise(self.policy(), self.seed, index, cut, &mut gradients)?;
             times.add(started.elapsed(), gradients.backward());
             let update = || self.move_by(gradients, Vec::new(), learning_rate);
             let (grad_norm, ledger) = timed(&mut times.optimizer, update)?;

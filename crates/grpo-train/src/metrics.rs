@@ -139,9 +139,8 @@ impl Metrics {
         let Some(shares) = reward_shares(&report.groups) else { return };
         for (place, share) in shares.iter().enumerate() {
             let names = &report.names.terms;
-            let name = names
-                .get(place)
-                .map_or_else(|| format!("{}", place + 1), |name| name.to_string());
+            let name =
+                names.get(place).map_or_else(|| format!("{}", place + 1), |name| name.to_string());
             self.push(format!("reward_share/{name}"), *share);
         }
         self.push(

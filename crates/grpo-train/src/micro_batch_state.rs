@@ -40,14 +40,7 @@ pub(crate) struct UpdateLoss<'a> {
 impl MicroBatchState {
     pub(crate) fn new<M: LanguageModel>(micro: MicroBatch, reference: &Frozen<M>) -> Self {
         let reference = host(micro.score_frozen(reference).logprobs);
-        Self {
-            micro,
-            reference,
-            old: None,
-            advantages: vec![],
-            is_scored: vec![],
-            updates: vec![],
-        }
+        Self { micro, reference, old: None, advantages: vec![], is_scored: vec![], updates: vec![] }
     }
 
     /// Which of the step's completions are in it.

@@ -76,9 +76,8 @@ impl Probe {
     pub(crate) fn finish(mut self, ledger: LedgerStep) -> Observed {
         self.phase_done();
         let [rollout, reward, update] = <[_; 3]>::try_from(self.phases).expect("three phases");
-        let memory = || {
-            Some(PhaseMemory { rollout: rollout.1?, reward: reward.1?, update: update.1? })
-        };
+        let memory =
+            || Some(PhaseMemory { rollout: rollout.1?, reward: reward.1?, update: update.1? });
         Observed {
             times: PhaseTimes { rollout: rollout.0, reward: reward.0, update: update.0 },
             memory: ResidentMemory::of_this_process(),

@@ -93,8 +93,7 @@ mod tests {
     #[test]
     fn a_penalty_is_one_more_function() {
         let outcomes = vec![scored(&[(1.0, 0.5)]), Outcome::Abstained, scored(&[(1.0, 2.0)])];
-        let mut rewards =
-            RewardFunctions::new(&[group(outcomes)], Aggregation::SumThenNormalize);
+        let mut rewards = RewardFunctions::new(&[group(outcomes)], Aggregation::SumThenNormalize);
         rewards.subtract(0.1, &[3.0, 4.0, 5.0]);
         assert_eq!(rewards.weights, [1.0, -0.1]);
         let expected = [vec![Some(0.5), Some(3.0)], vec![None, None], vec![Some(2.0), Some(5.0)]];

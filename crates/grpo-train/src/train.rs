@@ -344,7 +344,8 @@ impl<M: LanguageModel> Training<M> {
         let mut is_best = false;
         if let Some(evaluated) = &evaluated {
             let config = &self.grpo.config.eval;
-            is_best = self.progress.evaluations.observe(self.progress.steps, evaluated.reward(), config);
+            is_best =
+                self.progress.evaluations.observe(self.progress.steps, evaluated.reward(), config);
             metrics.extend(evaluated.metrics());
         }
         let trips = self.guards.observe(self.progress.steps.into(), &metrics)?;

@@ -385,7 +385,9 @@ impl TrainObserver<Policy> for Observer {
             ));
         }
         self.trips(step, done.trips).map_err(observer_error)?;
-        if let Some(ReferenceChange { mix, weights }) = report.observed.ledger.reference_changed.clone() {
+        if let Some(ReferenceChange { mix, weights }) =
+            report.observed.ledger.reference_changed.clone()
+        {
             self.event(step, EventKind::Reference { mix, weights }).map_err(observer_error)?;
         }
         self.steps_done = step;

@@ -73,7 +73,8 @@ impl Trial {
         let rewards: Vec<f64> = self.samples().filter_map(Sample::reward).collect();
         let failed: Vec<&str> = self.samples().filter_map(Sample::failure).collect();
         let cut = self.completions().filter(|c| c.finish() == Finish::Length).count();
-        let different = self.samples().map(|sample| &sample.text).collect::<BTreeSet<&String>>().len();
+        let different =
+            self.samples().map(|sample| &sample.text).collect::<BTreeSet<&String>>().len();
         let [least, most] =
             [f64::min, f64::max].map(|end| rewards.iter().copied().reduce(end).unwrap_or(f64::NAN));
         let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;

@@ -12,7 +12,11 @@ use crate::support::{Batch, Run, cases, of_log_ratios, on_policy};
 
 use TokenOutcome::{Clipped, LowEntropy, Mismatch, Moved, NotScored, OffPolicy, ZeroAdvantage};
 
-fn outcomes(batch: &Batch, config: &LossConfig, is_scored: &[bool]) -> Vec<Vec<Option<TokenOutcome>>> {
+fn outcomes(
+    batch: &Batch,
+    config: &LossConfig,
+    is_scored: &[bool],
+) -> Vec<Vec<Option<TokenOutcome>>> {
     let totals = batch.totals(config.high_entropy_share);
     let (terms, _) = batch.evaluate(DType::F64, config, &totals);
     let mut rows = vec![vec![None; batch.width()]; batch.rows()];
@@ -37,7 +41,15 @@ fn check(batch: &Batch, config: &LossConfig) -> Result<(), TestCaseError> {
     let outcomes = outcomes(&batch, &config, &vec![true; batch.rows()]);
     for (b, t) in batch.places(true) {
         let (outcome, gradient) = (outcomes[b][t].unwrap(), gradients[b][t]);
-        prop_assert_eq!(outcome == Moved, gradient != 0.0, "{:?} {} at {} {}", outcome, gradient, b, t);
+        prop_assert_eq!(
+            outcome == Moved,
+            gradient != 0.0,
+            "{:?} {} at {} {}",
+            outcome,
+            gradient,
+            b,
+            t
+        );
     }
     for (b, t) in batch.places(false) {
         prop_assert_eq!(outcomes[b][t], None);

@@ -1,7 +1,9 @@
 //! Batches in plain numbers, and the way from them through the public functions and back.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use grpo_core::{BatchTotals, KlConfig, LossConfig, LossInputs, LossTerms, TokenStatistics, grpo_loss};
+use grpo_core::{
+    BatchTotals, KlConfig, LossConfig, LossInputs, LossTerms, TokenStatistics, grpo_loss,
+};
 pub(crate) use grpo_selftest::oracle::{LossCase as Batch, Rows};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -57,7 +59,12 @@ pub(crate) trait Run {
     fn add_to(&self, sums: &mut TokenStatistics, config: &LossConfig, totals: &BatchTotals);
 
     /// Terms and gradients of the packed action tokens, in f64 or f32.
-    fn evaluate(&self, dtype: DType, config: &LossConfig, totals: &BatchTotals) -> (LossTerms, Outcome);
+    fn evaluate(
+        &self,
+        dtype: DType,
+        config: &LossConfig,
+        totals: &BatchTotals,
+    ) -> (LossTerms, Outcome);
 
     /// The numbers of the action tokens, row by row.
     fn packed(&self, rows: &Rows) -> Vec<f64>;

@@ -135,9 +135,8 @@ impl Scene {
         let reference = tensor(&self.reference[places].concat(), [count, SIZES[2]], dtype, &device);
         let logits = features.matmul(toy.first.val()).tanh().matmul(toy.second.val());
         let log_policy = log_softmax(logits, 1); // [b · t, v]
-        let over_vocabulary = |of: Tensor<2>| -> Tensor<2> {
-            (log_policy.clone().exp() * of).sum_dim(1)
-        };
+        let over_vocabulary =
+            |of: Tensor<2>| -> Tensor<2> { (log_policy.clone().exp() * of).sum_dim(1) };
         let active: Vec<i32> =
             part.places(true).into_iter().map(|(b, t)| (b * width + t) as i32).collect();
         let active = Tensor::<1, Int>::from_data(&active[..], &device);

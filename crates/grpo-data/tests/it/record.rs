@@ -1,6 +1,5 @@
 use grpo_data::{
-    Completion, CompletionParts, CounterRng, Finish, Prompt, Purpose, SampleKey,
-    SampledUnder,
+    Completion, CompletionParts, CounterRng, Finish, Prompt, Purpose, SampleKey, SampledUnder,
 };
 use grpo_sampling::TokenSet;
 

@@ -96,8 +96,11 @@ fn numbers_are_those_of_the_definitions() {
                 let kl = 0.3 * (k3 + 1.0 - e.exp()) * weight;
                 close(record.gradients[t] - record.surrogate_gradients[t], kl, 1e-5 * weight);
                 largest_kl = largest_kl.max(kl.abs());
-                let outcome =
-                    if *advantage == 0.0 { TokenOutcome::ZeroAdvantage } else { TokenOutcome::Moved };
+                let outcome = if *advantage == 0.0 {
+                    TokenOutcome::ZeroAdvantage
+                } else {
+                    TokenOutcome::Moved
+                };
                 assert_eq!(record.outcomes[t], [outcome]);
             }
         }
