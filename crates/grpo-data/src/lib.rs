@@ -35,6 +35,7 @@ mod replies;
 mod rng;
 mod smiles_tokens;
 mod special;
+pub mod statistics;
 mod tokenizer;
 mod tokenizer_training;
 mod vocabulary;
