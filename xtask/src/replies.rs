@@ -1,6 +1,5 @@
 //! `cargo xtask make-replies`.
 
-mod corpus;
 mod grammar;
 mod random;
 mod records;
@@ -40,8 +39,8 @@ pub(crate) struct MakeReplies {
     #[arg(long, value_name = "FILE", conflicts_with = "source")]
     corpus: Option<PathBuf>,
     /// How many
-    #[arg(long, value_name = "N", default_value_t = 60_000, conflicts_with = "source", value_parser = pairs)]
-    pairs: usize,
+    #[arg(long, value_name = "N", default_value_t = 60_000, conflicts_with = "source", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pairs: u32,
     /// Another grammar than data/replies/grammar.toml
     #[arg(long, value_name = "FILE", conflicts_with = "source")]
     grammar: Option<PathBuf>,
@@ -56,53 +55,80 @@ pub(crate) fn make_replies(root: &Path, make: &MakeReplies) -> Result<()> {
         if let Some(held_out) = &make.held_out {
             let (apart, others) = records.into_iter().partition(Record::is_of_seventh_tweet);
             records = others;
-            write_records(held_out, &apart)?;
+            write_lines(held_out, &lines(&apart)?)?;
         }
-        write_records(output, &records)?;
+        write_lines(output, &lines(&records)?)?;
     }
     if let Some(corpus) = &make.corpus {
         let path = make.grammar.clone().unwrap_or_else(|| root.join("data/replies/grammar.toml"));
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("{} cannot be read", path.display()))?;
-        let grammar = Grammar::parse(&text).with_context(|| path.display().to_string())?;
-        let pairs = corpus::pairs(&grammar, make.pairs, make.seed)?;
-        write_lines(corpus, &pairs)?;
-        let (count, fillings) = (pairs.len(), corpus::fillings(&grammar));
-        println!("{}: {count} pairs; the templates have {fillings:.2e} fillings", corpus.display());
+        write_lines(corpus, &lines(&grammar(&path)?.pairs(make.pairs as usize, make.seed)?)?)?;
     }
     Ok(())
 }
 
-fn write_records(path: &Path, records: &[Record]) -> Result<()> {
-    write_lines(path, records)?;
-    println!("{}: {}", path.display(), records::summary(records));
+fn grammar(path: &Path) -> Result<Grammar> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    toml::from_str(&text).with_context(|| path.display().to_string())
+}
+
+fn lines<T: Serialize>(records: &[T]) -> Result<String> {
+    let line = |record| Ok(serde_json::to_string(record)? + "\n");
+    records.iter().map(line).collect()
+}
+
+fn write_lines(path: &Path, lines: &str) -> Result<()> {
+    std::fs::write(path, lines).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("{}: {} lines", path.display(), lines.lines().count());
     Ok(())
 }
 
-fn pairs(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count @ 1..=10_000_000) => Ok(count),
-        _ => Err("a number from 1 to 10,000,000 is expected".into()),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use sha2::{Digest, Sha256};
 
-/// The file comes into being whole or not at all.
-fn write_lines<T: Serialize>(path: &Path, records: &[T]) -> Result<()> {
-    let mut text = String::new();
-    for record in records {
-        text += &serde_json::to_string(record)?;
-        text.push('\n');
+    use super::*;
+
+    /// What is in data/replies is what the maker makes of what was written.
+    #[test]
+    fn the_bundled_pairs_are_made_byte_for_byte() {
+        let data = crate::workspace::root().join("data/replies");
+        let sources =
+            ["home", "leisure", "work"].map(|name| data.join(format!("written/{name}.jsonl")));
+        let records = records::records(&written::read(&sources).unwrap(), 42);
+        let (apart, others): (Vec<_>, Vec<_>) =
+            records.into_iter().partition(Record::is_of_seventh_tweet);
+        for (name, records) in [("replies.jsonl", others), ("held-out.jsonl", apart)] {
+            let bundled = std::fs::read_to_string(data.join(name)).unwrap();
+            assert!(lines(&records).unwrap() == bundled, "{name} has other bytes");
+        }
     }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".partial");
-    let write = || {
-        std::fs::write(&beside, &text)?;
-        std::fs::rename(&beside, path)
-    };
-    let written = write();
-    if written.is_err() {
-        // Where it cannot be removed there is nothing else to say.
-        std::fs::remove_file(&beside).ok();
+
+    /// The pairs that the bundled model was trained on first.
+    #[test]
+    fn the_corpus_of_the_grammar_is_made_byte_for_byte() {
+        let grammar = grammar(&crate::workspace::root().join("data/replies/grammar.toml")).unwrap();
+        let corpus = lines(&grammar.pairs(60_000, 42).unwrap()).unwrap();
+        let hash: String =
+            Sha256::digest(corpus).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hash, "34e57326ff05e748b829a62dc37982debebbe140e7873e23fd1d60c6fdddac33");
     }
-    written.with_context(|| format!("{} cannot be written", path.display()))
+
+    #[test]
+    fn a_grammar_that_is_too_small_says_so() {
+        let text = r#"
+            quality_weights = [1, 0, 0, 0, 0]
+            shared = { when = ["today", "last night"] }
+            lists = { thing = [] }
+            tweets = [{ kind = "plain", texts = ["I like my {thing} {when}, and so do you."] }]
+            replies = [{ quality = 0, texts = ["and your {thing}?"] }]
+            topics = [{ name = "food", thing = ["soup"] }]
+        "#;
+        let grammar: Grammar = toml::from_str(text).unwrap();
+        let error = grammar.pairs(10, 1).unwrap_err().to_string();
+        assert_eq!(error, "the grammar makes 2 pairs, not 10: add words or templates");
+        let unknown: Grammar = toml::from_str(&text.replace("{when}", "{where}")).unwrap();
+        let error = unknown.pairs(10, 1).unwrap_err().to_string();
+        assert_eq!(error, "`I like my {thing} {where}, and so do you.`: there is no list `where`");
+    }
 }

@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use grpo_model::{StoredAs, WeightPrecision};
 
-use crate::commands::clean_data::CleanDataArguments;
-use crate::commands::fill::FillArguments;
-use crate::commands::split_data::SplitDataArguments;
 use crate::pipeline::PipelineArguments;
+use crate::task::{TaskCommand, Tasks};
 
 /// Group Relative Policy Optimization in one program.
 #[derive(Debug, Parser)]
@@ -42,16 +40,6 @@ pub(crate) enum Command {
     /// another. With the section `[masked_lm]` in the configuration an infiller, which says what stands in the blanks of a
     /// text.
     Pretrain(RunArguments),
-    /// Train a judge, which says how much of a text an infiller has replaced
-    ///
-    /// From natural texts, and from texts with blanks that the infiller filled. On held-out texts the judge is held against
-    /// the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.
-    TrainJudge(RunArguments),
-    /// Train an engagement model, which says how well a reply to a tweet will be received
-    ///
-    /// A small head learns from past replies and their likes, on vectors of a frozen embedder. On held-out tweets it is held
-    /// against the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.
-    TrainEngagement(RunArguments),
     /// Say what moved the policy in a step of a run, and why nothing else did
     ///
     /// From the files of the run alone. First in words: why the loss is 0, where it is. Then each group, with what each of
@@ -77,8 +65,6 @@ pub(crate) enum Command {
     Report(ReportArguments),
     /// Write what a model generates: molecules, one SMILES a line, or completions of prompts as JSON lines
     Sample(SampleArguments),
-    /// Fill the blanks of a text: completions with their log-probabilities and a judge's rewards, the best first
-    Fill(FillArguments),
     /// Score given completions: log-probability and entropy of each token, as JSON lines
     Logprob(LogprobArguments),
     /// Write a model folder with an adapter added into its weights
@@ -87,15 +73,6 @@ pub(crate) enum Command {
     Init(InitArguments),
     /// Make a tokenizer from texts: byte-level byte pairs, with the special tokens of a chat
     TrainTokenizer(TokenizerArguments),
-    /// Split tweets and replies between the supervised phase and the GRPO phase: whole tweets, alike in engagement
-    SplitData(SplitDataArguments),
-    /// Filter, check and clean tweets and replies, and say of every pair that goes why it goes
-    CleanData(CleanDataArguments),
-    /// Describe each molecule of a file as one row of CSV
-    ///
-    /// hba, hbd, rotatable, aromatic_rings and alerts are counted as QED counts them (RDKit's QED.properties), which
-    /// is not what RDKit's descriptors of similar names count.
-    Describe(DescribeArguments),
     /// Prove the mathematics of this program on this machine: TRL's values, f64 loops, difference quotients
     ///
     /// Advantages, losses, gradients and metrics are computed as training computes them, and compared with values that
@@ -176,27 +153,79 @@ pub(crate) struct TrialArguments {
     pub(crate) plain: bool,
 }
 
+/// What the program is asked to do.
+pub(crate) struct Asked {
+    pub(crate) threads: Option<usize>,
+    pub(crate) command: AskedCommand,
+}
+
+pub(crate) enum AskedCommand {
+    /// A command of the program itself, with all its options.
+    Own(Command, ArgMatches),
+    /// A command of a task.
+    OfTask(TaskCommand, ArgMatches),
+}
+
+/// Reads the arguments of this process; help, version and wrong arguments end it.
+pub(crate) fn parse(tasks: &Tasks) -> Asked {
+    let (program, commands) = program(tasks);
+    let matches = program.get_matches();
+    let threads = matches.get_one("threads").copied();
+    let (name, own) = matches.subcommand().expect("clap asks for a command");
+    let of_task = commands.into_iter().find(|command| command.command.get_name() == name);
+    let command = match of_task {
+        Some(command) => AskedCommand::OfTask(command, own.clone()),
+        None => {
+            let arguments =
+                Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+            AskedCommand::Own(arguments.command, own.clone())
+        }
+    };
+    Asked { threads, command }
+}
+
+/// The commands of the program with those of tasks among them.
+pub(crate) fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
+    /// Places in the help between two commands of the program.
+    const BETWEEN: usize = 100;
+    let mut program = Arguments::command();
+    let names: Vec<String> =
+        program.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    for (place, name) in names.iter().enumerate() {
+        program = program.mut_subcommand(name, |command| command.display_order(place * BETWEEN));
+    }
+    program = program.mut_subcommand("sample", |sample| {
+        tasks.sampling().fold(sample, |sample, task| task.options(sample))
+    });
+    let commands: Vec<TaskCommand> = tasks.iter().flat_map(|task| task.commands()).collect();
+    for (index, TaskCommand { command, behind, .. }) in commands.iter().enumerate() {
+        let place = names.iter().position(|name| name == behind).unwrap_or(names.len());
+        program = program.subcommand(command.clone().display_order(place * BETWEEN + 1 + index));
+    }
+    (program, commands)
+}
+
 /// A configuration file, and what to change in it.
 #[derive(Debug, Args)]
-pub(crate) struct RunArguments {
+pub struct RunArguments {
     /// Configuration file (TOML); every key is explained in docs/configuration.md
     #[arg(required_unless_present = "resume")]
-    pub(crate) config: Option<PathBuf>,
+    pub config: Option<PathBuf>,
     /// Change one key of the configuration, e.g. --set train.steps=50; may be repeated
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
-    pub(crate) set: Vec<String>,
+    pub set: Vec<String>,
     /// Folder of the run [default: the configuration's `run`]
     #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
-    pub(crate) run: Option<PathBuf>,
+    pub run: Option<PathBuf>,
     /// Where the run folder exists, rename it (nothing is deleted) and begin anew
     #[arg(long, conflicts_with = "resume")]
-    pub(crate) force: bool,
+    pub force: bool,
     /// Resume this run from its newest checkpoint that is whole
     #[arg(long, value_name = "RUN", conflicts_with = "config")]
-    pub(crate) resume: Option<PathBuf>,
+    pub resume: Option<PathBuf>,
     /// Look for unknown keys and values out of range, and end: no model and no data is read, and nothing is written
     #[arg(long, conflicts_with = "resume")]
-    pub(crate) check: bool,
+    pub check: bool,
 }
 
 #[derive(Debug, Args)]
@@ -271,72 +300,64 @@ pub(crate) struct ReportArguments {
     pub(crate) output: Option<PathBuf>,
 }
 
+/// Options of `grpo sample` that all tasks share.
 #[derive(Debug, Args)]
-pub(crate) struct SampleArguments {
+pub struct SampleArguments {
     /// Model folder: a bundled one, one from the Hugging Face hub, or `model` in the folder of a run
     #[arg(long, value_name = "FOLDER", default_value = "data/molecules/prior")]
-    pub(crate) model: PathBuf,
+    pub model: PathBuf,
     /// Adapter folder (PEFT's format), or `adapter` in the folder of a run
     #[arg(long, value_name = "FOLDER")]
-    pub(crate) adapter: Option<PathBuf>,
+    pub adapter: Option<PathBuf>,
     /// Text to continue; may be repeated. Without it, what the model says from its beginning mark on
     #[arg(long, value_name = "TEXT")]
-    pub(crate) prompt: Vec<String>,
+    pub prompt: Vec<String>,
     /// Prompts to continue, as JSON lines or Parquet: `prompt` (text, ids or messages) or `prompt_ids`
     #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
-    pub(crate) prompts: Option<PathBuf>,
-    /// Tweet to reply to, put to the model as the section [data.replies] puts it; may be repeated
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["prompt", "prompts", "thinking"])]
-    pub(crate) tweet: Vec<String>,
+    pub prompts: Option<PathBuf>,
     /// Send each --prompt through the model's chat template, as what the user says
     #[arg(long, requires = "prompt")]
-    pub(crate) chat: bool,
+    pub chat: bool,
     /// The template's switch for thinking before the answer
     #[arg(long, value_name = "BOOL")]
-    pub(crate) thinking: Option<bool>,
+    pub thinking: Option<bool>,
     /// Molecules to draw, or completions of each prompt [default: 1000 molecules, or 1 completion]
     #[arg(short = 'n', long = "number", value_name = "N")]
-    pub(crate) number: Option<u32>,
+    pub number: Option<u32>,
     /// Seed of the random numbers
     #[arg(long, default_value_t = 42)]
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// Divides the logits; below 1 for likelier molecules, above 1 for bolder ones
     #[arg(long, default_value_t = 1.0)]
-    pub(crate) temperature: f32,
+    pub temperature: f32,
     /// Draw from the K most probable tokens only
     #[arg(long, value_name = "K")]
-    pub(crate) top_k: Option<usize>,
+    pub top_k: Option<usize>,
     /// Draw from the fewest most probable tokens that have probability P together
     #[arg(long, value_name = "P")]
-    pub(crate) top_p: Option<f32>,
+    pub top_p: Option<f32>,
     /// Draw from the tokens with at least this part of the largest probability
     #[arg(long, value_name = "PART")]
-    pub(crate) min_p: Option<f32>,
+    pub min_p: Option<f32>,
     /// Above 1 for fewer tokens that the molecule has already, below 1 for more of them
     #[arg(long, value_name = "PENALTY")]
-    pub(crate) repetition_penalty: Option<f32>,
+    pub repetition_penalty: Option<f32>,
     /// Longest molecule or completion in tokens, its end mark among them [default: what the model can see, at
     /// most 256 for completions of prompts]
     #[arg(long, value_name = "N")]
-    pub(crate) max_new_tokens: Option<usize>,
+    pub max_new_tokens: Option<usize>,
     /// End a completion with the token that completes this text, which stays part of it; may be repeated
     #[arg(long, value_name = "TEXT")]
-    pub(crate) stop: Vec<String>,
+    pub stop: Vec<String>,
     /// How the matrices of the model's blocks are held: f32, bf16, q8 or q4 (q4 is coarse)
     #[arg(long, value_name = "PRECISION", default_value = "f32", value_parser = precision)]
-    pub(crate) weights: WeightPrecision,
+    pub weights: WeightPrecision,
     /// Molecules or completions drawn at the same time
     #[arg(long, value_name = "N", default_value_t = 256)]
-    pub(crate) batch_size: usize,
-    /// Write only valid molecules, each once, in canonical form
-    #[arg(long)]
-    pub(crate) distinct: bool,
-    /// Count which molecules are new against this file; with --distinct, write only those
-    #[arg(long, value_name = "FILE")]
-    pub(crate) not_in: Option<PathBuf>,
+    pub batch_size: usize,
     /// Write to this file, compressed where it ends in .gz [default: standard output]
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -434,18 +455,6 @@ fn stored_as(text: &str) -> Result<StoredAs, String> {
         "bf16" => Ok(StoredAs::Bf16),
         _ => Err("expected f32 or bf16".to_owned()),
     }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DescribeArguments {
-    /// Molecules: .smi, .smi.gz, .csv or .csv.gz
-    pub(crate) file: PathBuf,
-    /// Column of the SMILES in a CSV file [default: smiles, canonical_smiles or molecule]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) smiles_column: Option<String>,
-    /// Write to this file [default: standard output]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

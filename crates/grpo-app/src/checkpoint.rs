@@ -161,7 +161,7 @@ pub(crate) fn roll_backs(checkpoint: &Checkpoint) -> u64 {
 pub(crate) fn policy(checkpoint: &VerifiedFolder, like: &Policy) -> anyhow::Result<Policy> {
     let folder = checkpoint.path();
     Ok(match like {
-        Policy::Whole(model) => Policy::Whole(ModelFolder::load(folder, &model.device())?.model),
+        Policy::Whole(model) => Policy::Whole(ModelFolder::load_model(folder, &model.device())?),
         Policy::Adapted(adapted) => {
             let device = adapted.adapter().devices().remove(0);
             let AdapterFolder { adapter, .. } =

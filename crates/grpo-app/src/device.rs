@@ -20,17 +20,17 @@ const BUILT_IN: &[Named] = &[
 ];
 
 /// The device that models live on.
-pub(crate) fn device() -> Device {
+pub fn device() -> Device {
     BUILT_IN[0].1()
 }
 
 /// How [`device`] is called in a run's records.
-pub(crate) fn name() -> &'static str {
+pub fn name() -> &'static str {
     BUILT_IN[0].0
 }
 
 /// The device of this name, or the usual one.
-pub(crate) fn named(name: Option<&str>) -> anyhow::Result<Device> {
+pub fn named(name: Option<&str>) -> anyhow::Result<Device> {
     let Some(name) = name else { return Ok(device()) };
     let found = BUILT_IN.iter().find(|(known, _)| *known == name);
     let names = || BUILT_IN.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");

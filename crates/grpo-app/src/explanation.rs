@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use grpo_core::{MeanAndStd, TokenFate};
+use grpo_core::{MeanAndStd, TokenOutcome};
 use grpo_data::Finish;
 use grpo_run::{CompletionRecord, RecordedOutcome};
 use serde::Serialize;
 use serde_json::{Map, Value};
-
-use crate::recorded::unfolded;
 
 /// A step, explained.
 #[derive(Debug, Serialize)]
@@ -52,6 +50,9 @@ pub(crate) struct Explained {
     pub(crate) sample: u32,
     pub(crate) text: String,
     pub(crate) reward: Option<f64>,
+    /// What was added to the reward before advantages were computed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bonus: Option<f64>,
     pub(crate) parts: BTreeMap<String, f64>,
     pub(crate) advantage: f64,
     pub(crate) actions: u32,
@@ -199,8 +200,8 @@ impl Explanation {
     }
 
     fn answer(&self, unrecorded: Unrecorded) -> Vec<String> {
-        let count = |fate: TokenFate| self.fates.get(fate.name()).copied().unwrap_or(0);
-        let moved = count(TokenFate::Moved);
+        let count = |fate: TokenOutcome| self.fates.get(fate.name()).copied().unwrap_or(0);
+        let moved = count(TokenOutcome::Moved);
         let all: u64 = self.fates.values().sum();
         let metric = |name: &str| self.metrics.get(name).copied();
         let mut answer = Vec::new();
@@ -248,14 +249,14 @@ impl Explanation {
 
     /// Why no token was moved by the rewards.
     fn standstill(&self, all: u64) -> String {
-        let count = |fate: TokenFate| self.fates.get(fate.name()).copied().unwrap_or(0);
+        let count = |fate: TokenOutcome| self.fates.get(fate.name()).copied().unwrap_or(0);
         if all == 0 {
             return "no completion of the step has a token".to_owned();
         }
-        if count(TokenFate::NotScored) == all {
+        if count(TokenOutcome::NotScored) == all {
             return "the reward abstained or failed for every completion".to_owned();
         }
-        if count(TokenFate::ZeroAdvantage) == all && self.constant_groups == self.group_count {
+        if count(TokenOutcome::ZeroAdvantage) == all && self.constant_groups == self.group_count {
             let mut constants = self.groups.iter().filter_map(|group| group.constant);
             let first = constants.next().unwrap_or(f64::NAN);
             return match constants.all(|other| other == first) {
@@ -268,7 +269,7 @@ impl Explanation {
 
     /// How many tokens were not moved, and why.
     fn words_of_rest(&self) -> String {
-        let rest = TokenFate::ALL.into_iter().filter(|fate| *fate != TokenFate::Moved);
+        let rest = TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved);
         let words = rest.filter_map(|fate| {
             let count = self.fates.get(fate.name())?;
             Some(format!("{count} {}", words_of(fate)))
@@ -289,8 +290,12 @@ const METRICS: [&str; 5] = ["loss", "grad_norm", "learning_rate", "kl", "entropy
 impl Group {
     fn of(records: &[CompletionRecord], wanted: Wanted, piece: Piece<'_>) -> anyhow::Result<Self> {
         let rewards: Vec<f64> = records.iter().filter_map(|record| record.reward).collect();
-        let first = rewards.first().copied();
-        let constant = first.filter(|first| rewards.iter().all(|reward| reward == first));
+        // Advantages are computed from rewards with their bonuses.
+        let with_bonus =
+            |record: &CompletionRecord| Some(record.reward? + record.bonus.unwrap_or(0.0));
+        let mut totals = records.iter().filter_map(with_bonus);
+        let first = totals.next();
+        let constant = first.filter(|first| totals.all(|total| total == *first));
         let reward = first.map(|_| MeanAndStd::of(&rewards));
         let is_wanted = |record: &CompletionRecord| {
             wanted.prompt == Some(record.prompt)
@@ -322,7 +327,7 @@ impl Explained {
     ) -> anyhow::Result<Self> {
         let mut fates = Fates::new();
         for words in &record.fates {
-            let of_token = unfolded(words).map_err(anyhow::Error::msg)?;
+            let of_token = TokenOutcome::split(words).map_err(anyhow::Error::msg)?;
             // One word stands for all updates.
             let often = if of_token.len() == 1 { u64::from(updates) } else { 1 };
             for fate in of_token {
@@ -350,6 +355,7 @@ impl Explained {
             sample: record.sample,
             text: record.text.clone(),
             reward: record.reward,
+            bonus: record.bonus,
             parts: record.parts.clone(),
             advantage: record.advantage,
             actions: record.actions,
@@ -366,9 +372,9 @@ impl Explained {
 /// What happened to a completion, in words.
 fn why(record: &CompletionRecord, constant: Option<f64>, push: f64, fates: &Fates) -> String {
     let all: u64 = fates.values().sum();
-    let moved = fates.get(TokenFate::Moved.name()).copied().unwrap_or(0);
+    let moved = fates.get(TokenOutcome::Moved.name()).copied().unwrap_or(0);
     let rest = || {
-        let rest = TokenFate::ALL.into_iter().filter(|fate| *fate != TokenFate::Moved);
+        let rest = TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved);
         let words = rest.filter_map(|fate| {
             let count = *fates.get(fate.name())?;
             let count = if count == all { "all".to_owned() } else { count.to_string() };
@@ -399,36 +405,36 @@ fn why(record: &CompletionRecord, constant: Option<f64>, push: f64, fates: &Fate
 }
 
 /// What a fate means to a token, in a sentence for those who know no loss.
-pub(crate) fn meaning_of(fate: TokenFate) -> &'static str {
+pub(crate) fn meaning_of(fate: TokenOutcome) -> &'static str {
     match fate {
-        TokenFate::Moved => "the rewards made the token likelier or less likely",
-        TokenFate::NotScored => {
+        TokenOutcome::Moved => "the rewards made the token likelier or less likely",
+        TokenOutcome::NotScored => {
             "the reward said nothing of the completion, and nothing is learned from it"
         }
-        TokenFate::ZeroAdvantage => {
+        TokenOutcome::ZeroAdvantage => {
             "the completion was as good as its group, and nothing is learned from it"
         }
-        TokenFate::OffPolicy => {
+        TokenOutcome::OffPolicy => {
             "the completion has become too unlike what the policy would write now"
         }
-        TokenFate::LowEntropy => {
+        TokenOutcome::LowEntropy => {
             "the policy was sure of the token; only those it was unsure of are learned from"
         }
-        TokenFate::Mismatch => {
+        TokenOutcome::Mismatch => {
             "the sampler gave the token another probability than the training does; it is left out"
         }
-        TokenFate::Clipped => "the token has moved as far as one step may move it",
+        TokenOutcome::Clipped => "the token has moved as far as one step may move it",
     }
 }
 
-fn words_of(fate: TokenFate) -> &'static str {
+fn words_of(fate: TokenOutcome) -> &'static str {
     match fate {
-        TokenFate::Moved => "moved",
-        TokenFate::NotScored => "of completions without a score",
-        TokenFate::ZeroAdvantage => "without an advantage",
-        TokenFate::OffPolicy => "dropped by the off-policy mask",
-        TokenFate::LowEntropy => "dropped by the high-entropy mask",
-        TokenFate::Mismatch => "masked for their sampler",
-        TokenFate::Clipped => "clipped",
+        TokenOutcome::Moved => "moved",
+        TokenOutcome::NotScored => "of completions without a score",
+        TokenOutcome::ZeroAdvantage => "without an advantage",
+        TokenOutcome::OffPolicy => "dropped by the off-policy mask",
+        TokenOutcome::LowEntropy => "dropped by the high-entropy mask",
+        TokenOutcome::Mismatch => "masked for their sampler",
+        TokenOutcome::Clipped => "clipped",
     }
 }

@@ -7,21 +7,24 @@ use grpo_data::{Codec, Group, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Decode, Rollout, RolloutSettings, StepKey};
 use grpo_sampling::SamplingSettings;
-use grpo_train::Actions;
 
 /// How completions are drawn outside of training.
-pub(crate) struct Generation {
-    pub(crate) seed: u64,
-    pub(crate) sampling: SamplingSettings,
-    pub(crate) max_new_tokens: usize,
+pub struct Generation {
+    /// Decides the random numbers.
+    pub seed: u64,
+    /// What tokens are drawn from.
+    pub sampling: SamplingSettings,
+    /// The most tokens of a completion.
+    pub max_new_tokens: usize,
     /// Strings that end a completion.
-    pub(crate) stop: Vec<String>,
-    pub(crate) batch_size: usize,
+    pub stop: Vec<String>,
+    /// Completions that are drawn at the same time.
+    pub batch_size: usize,
 }
 
 /// Draws `number` completions of each prompt. Equal seeds give equal random numbers to each of them, whatever the
 /// model.
-pub(crate) fn generate<M: LanguageModel>(
+pub fn generate<M: LanguageModel>(
     model: &M,
     codec: &Codec,
     prompts: &[Prompt],
@@ -45,25 +48,14 @@ pub(crate) fn generate<M: LanguageModel>(
     Ok(rollout.sample(&Frozen::snapshot(model), prompts, key)?)
 }
 
-/// What a policy with this vocabulary chooses.
-pub(crate) fn actions(codec: &Codec) -> Actions {
-    match codec.characters() {
-        Some(characters) => Actions::Blanks {
-            mask_id: characters.mask_id(),
-            forbidden: characters.specials().to_vec(),
-        },
-        None => Actions::Next { end_ids: codec.end_ids().to_vec() },
-    }
-}
-
 /// What turns ids into the text that rewards and stop strings are about.
-pub(crate) fn decoder(codec: &Codec) -> Decode {
+pub fn decoder(codec: &Codec) -> Decode {
     let codec = codec.clone();
     Arc::new(move |ids| codec.decode(ids))
 }
 
 /// The completions of groups as text, group by group.
-pub(crate) fn texts(codec: &Codec, groups: &[Group]) -> Vec<String> {
-    let completions = groups.iter().flat_map(|group| &group.completions);
+pub fn texts(codec: &Codec, groups: &[Group]) -> Vec<String> {
+    let completions = groups.iter().flat_map(Group::completions);
     completions.map(|c| codec.decode(&c.text_ids())).collect()
 }

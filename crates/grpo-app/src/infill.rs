@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Characters, DataError, MaskedStream, PassageOptions, PassageUnit, Passages};
+use grpo_data::{
+    Characters, Codecs, DataError, MaskedStream, PassageOptions, PassageUnit, Passages,
+};
 use grpo_model::{LanguageModel, ModelFolder, ModelSpec, SequenceScorer, StoredAs, Transformer};
 use grpo_rewards::RewardConfig;
 use grpo_run::VerifiedFolder;
@@ -81,13 +83,14 @@ impl LoadedInfiller {
         let files =
             check_folder(folder, "model", "config.json, characters.json and model.safetensors")?;
         check_infiller(folder)?;
-        let ModelFolder { spec, model, .. } = ModelFolder::load(folder, device)?;
+        let ModelFolder { spec, model, .. } =
+            ModelFolder::load(folder, &Codecs::new(vec![Characters::CODEC]), device)?;
         Ok(Self { spec, model, files })
     }
 
     /// Its vocabulary.
     pub(crate) fn characters(&self) -> &Characters {
-        self.spec.codec.characters().expect("an infiller's folder has its characters")
+        self.spec.codec.own::<Characters>().expect("an infiller's folder has its characters")
     }
 
     /// Refuses passages that it cannot see as a whole.
@@ -131,15 +134,19 @@ pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
 /// Refuses to begin with a judge that did not pass, unless the section says that it may be the reward; what is to be said of
 /// the second one, which decides nothing.
 pub(crate) fn check_judges(reward: &RewardConfig) -> anyhow::Result<Option<String>> {
-    let RewardConfig::Infill { judge, second_judge, accept_failed_judge, .. } = reward else {
+    if reward.type_name() != "infill" {
         return Ok(None);
-    };
+    }
+    let path = |key: &str| reward.table().get(key).and_then(toml::Value::as_str).map(Path::new);
+    let accept_failed_judge =
+        reward.table().get("accept_failed_judge").and_then(toml::Value::as_bool) == Some(true);
+    let (judge, second_judge) = (path("judge").unwrap_or(Path::new("")), path("second_judge"));
     if !accept_failed_judge {
         passed(judge).with_context(
             || "reward.judge (reward.accept_failed_judge = true takes it all the same)",
         )?;
     }
-    let fault = second_judge.as_deref().and_then(|judge| passed(judge).err());
+    let fault = second_judge.and_then(|judge| passed(judge).err());
     Ok(fault.map(|fault| format!("second judge {fault:#}; that it agrees says little")))
 }
 
@@ -166,7 +173,8 @@ impl<'a> ModelFiles<MaskedLmObjective<'a>> for InfillerFiles<'_> {
     }
 
     fn read(&self, folder: &VerifiedFolder, like: &Transformer) -> anyhow::Result<Transformer> {
-        Ok(ModelFolder::load(folder.path(), &like.device())?.model)
+        Ok(ModelFolder::load(folder.path(), &Codecs::new(vec![Characters::CODEC]), &like.device())?
+            .model)
     }
 
     fn folder(&self) -> Option<&'static str> {
@@ -203,7 +211,12 @@ impl<'a> ModelFiles<JudgeObjective<'a>> for JudgeFiles<'_> {
         folder: &VerifiedFolder,
         like: &SequenceScorer,
     ) -> anyhow::Result<SequenceScorer> {
-        Ok(SequenceScorer::load(folder.path(), &like.model().device())?.1)
+        Ok(SequenceScorer::load(
+            folder.path(),
+            &Codecs::new(vec![Characters::CODEC]),
+            &like.model().device(),
+        )?
+        .1)
     }
 
     fn words(&self, measures: &JudgeMeasures) -> String {

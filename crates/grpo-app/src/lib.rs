@@ -1,44 +1,56 @@
 #![doc = include_str!("../README.md")]
 #![expect(clippy::print_stderr, reason = "this crate is the one that prints")]
 
-mod args;
+pub mod args;
 mod checkpoint;
 mod commands;
-mod config;
+pub mod config;
 mod dashboard;
-mod device;
+pub mod data;
+pub mod device;
 mod earlier;
 mod explanation;
-mod generate;
+pub mod generate;
 mod infill;
 mod interrupt;
 mod look;
-mod models;
-mod output;
+pub mod models;
+pub mod output;
 mod pipeline;
 mod preflight;
-mod prompts;
+pub mod prompts;
 mod recorded;
 mod resume_check;
-mod run_files;
+pub mod run_files;
 mod session;
+pub mod source;
 mod supervised_run;
-mod train_file;
+pub mod task;
+mod tasks;
+pub mod train_file;
 mod trial_file;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::ArgMatches;
 
-use crate::args::{Arguments, Command};
+use crate::args::{Asked, AskedCommand, Command};
+pub use crate::task::{Task, Tasks};
+pub use crate::tasks::{infill::Infill, molecules::Molecules, replies::Replies};
 
 /// Runs the command that the arguments of this process name, and returns its exit code. Runs record `revision`, the one that
 /// the program was built from.
-pub fn main(revision: Option<&'static str>) -> ExitCode {
+pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>) -> ExitCode {
     if let Some(revision) = revision {
         config::REVISION.get_or_init(|| revision);
     }
-    match run(Arguments::parse()) {
+    let tasks = Tasks::new(tasks);
+    let Asked { threads, command } = args::parse(&tasks);
+    let run = || match command {
+        AskedCommand::Own(command, options) => run(command, &options, &tasks),
+        AskedCommand::OfTask(command, options) => command.run(&tasks, &options),
+    };
+    match grpo_process::compute(threads, run).map_err(anyhow::Error::from).flatten() {
         Ok(()) => ExitCode::SUCCESS,
         // `grpo describe … | head` is no failure.
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
@@ -52,31 +64,21 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
     }
 }
 
-fn run(arguments: Arguments) -> anyhow::Result<()> {
-    grpo_process::compute(arguments.threads, || command(arguments.command))?
-}
-
-fn command(command: Command) -> anyhow::Result<()> {
+fn run(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Result<()> {
     match command {
-        Command::Run(arguments) => pipeline::run(&arguments, &Arguments::command()),
-        Command::Train(arguments) => commands::train::run(&arguments),
-        Command::Trial(arguments) => commands::trial::run(&arguments),
-        Command::Pretrain(arguments) => commands::pretrain::run(&arguments),
-        Command::TrainEngagement(arguments) => commands::train_engagement::run(&arguments),
-        Command::TrainJudge(arguments) => commands::train_judge::run(&arguments),
-        Command::Explain(arguments) => commands::explain::run(&arguments),
-        Command::Replay(arguments) => commands::replay::run(&arguments),
-        Command::Audit(arguments) => commands::audit::run(&arguments),
-        Command::Report(arguments) => commands::report::run(&arguments),
-        Command::Sample(arguments) => commands::sample::run(&arguments),
-        Command::Fill(arguments) => commands::fill::run(&arguments),
-        Command::Logprob(arguments) => commands::logprob::run(&arguments),
-        Command::Merge(arguments) => commands::merge::run(&arguments),
-        Command::Init(arguments) => commands::init::run(&arguments),
+        Command::Run(arguments) => pipeline::run(&arguments, &args::program(tasks).0),
+        Command::Train(arguments) => commands::train::run(&arguments, tasks),
+        Command::Trial(arguments) => commands::trial::run(&arguments, tasks),
+        Command::Pretrain(arguments) => commands::pretrain::run(&arguments, tasks),
+        Command::Explain(arguments) => commands::explain::run(&arguments, tasks),
+        Command::Replay(arguments) => commands::replay::run(&arguments, tasks),
+        Command::Audit(arguments) => commands::audit::run(&arguments, tasks),
+        Command::Report(arguments) => commands::report::run(&arguments, tasks),
+        Command::Sample(arguments) => commands::sample::run(&arguments, options, tasks),
+        Command::Logprob(arguments) => commands::logprob::run(&arguments, tasks),
+        Command::Merge(arguments) => commands::merge::run(&arguments, tasks),
+        Command::Init(arguments) => commands::init::run(&arguments, tasks),
         Command::TrainTokenizer(arguments) => commands::train_tokenizer::run(&arguments),
-        Command::SplitData(arguments) => commands::split_data::run(&arguments),
-        Command::CleanData(arguments) => commands::clean_data::run(&arguments),
-        Command::Describe(arguments) => commands::describe::run(&arguments),
         Command::Selftest(arguments) => commands::selftest::run(&arguments),
     }
 }

@@ -3,19 +3,26 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use grpo_data::{Codec, Prompt};
-use grpo_eval::{Change, MoleculeSummary, RewardChange, RewardSummary};
+use grpo_eval::{Change, RewardChange, RewardSummary};
 use grpo_rewards::Outcome;
 use grpo_train::{Evaluated, GroupDiversity};
-use serde_json::Value;
 
 use crate::output::labelled;
+use crate::task::{Measures, Tasks};
 
 /// What was seen.
 pub(crate) enum Seen {
     /// There was nothing to draw.
     Nothing,
-    Molecules(MoleculeSummary),
+    /// What a task measures.
+    Measured(Measured),
     Completions(Completions),
+}
+
+/// Rows of names and numbers.
+pub(crate) struct Measured {
+    samples: String,
+    rows: Vec<(&'static str, f64)>,
 }
 
 /// Completions of texts, prompt by prompt.
@@ -28,51 +35,44 @@ pub(crate) struct Completions {
 
 impl Seen {
     /// What an evaluation saw; `None` where there was none.
-    pub(crate) fn of(codec: &Codec, evaluated: Option<&Evaluated>) -> Self {
-        match (evaluated, codec.vocabulary()) {
-            (None, _) => Self::Nothing,
-            (Some(Evaluated { texts, outcomes, .. }), Some(_)) => {
-                Self::Molecules(MoleculeSummary::of(texts, outcomes, None))
+    pub(crate) fn of(tasks: &Tasks, codec: &Codec, evaluated: Option<&Evaluated>) -> Self {
+        let Some(evaluated) = evaluated else { return Self::Nothing };
+        match tasks.iter().find_map(|task| task.measures(codec)) {
+            Some(Measures { samples, measure }) => {
+                let texts: Vec<String> = evaluated.samples().map(|s| s.text.clone()).collect();
+                Self::Measured(Measured {
+                    samples: format!("{} {samples}", texts.len()),
+                    rows: measure(&texts, &outcomes(evaluated)),
+                })
             }
-            (Some(evaluated), None) => Self::Completions(Completions {
-                outcomes: evaluated.outcomes.clone(),
-                group_size: evaluated.group_size,
+            None => Self::Completions(Completions {
+                outcomes: outcomes(evaluated),
+                group_size: evaluated.groups.first().map_or(0, |group| group.samples.len()),
                 diversity: evaluated.diversity(),
             }),
         }
     }
 }
 
+/// The verdicts on all samples.
+fn outcomes(evaluated: &Evaluated) -> Vec<Outcome> {
+    evaluated.samples().filter_map(|sample| sample.outcome.clone()).collect()
+}
+
 /// The table before/after.
 pub(crate) fn comparison(before: &Seen, after: &Seen) -> String {
     match (before, after) {
-        (Seen::Molecules(before), Seen::Molecules(after)) => of_molecules(before, after),
+        (Seen::Measured(before), Seen::Measured(after)) => of_measures(before, after),
         (Seen::Completions(before), Seen::Completions(after)) => of_completions(before, after),
         _ => "no comparison: eval.samples = 0".to_owned(),
     }
 }
 
-/// A row of the table: its name, and which number it shows.
-type Measure = (&'static str, fn(&MoleculeSummary) -> f64);
-
-fn of_molecules(before: &MoleculeSummary, after: &MoleculeSummary) -> String {
-    let rows: [Measure; 8] = [
-        ("validity", |summary| summary.validity),
-        ("uniqueness (of valid)", |summary| summary.uniqueness),
-        ("scaffolds for each molecule", |summary| summary.scaffold_diversity),
-        ("mean reward, all", |summary| summary.reward),
-        ("  its standard error", |summary| summary.reward_error),
-        ("mean reward, valid", |summary| summary.reward_valid),
-        ("mean QED, valid", |summary| summary.qed),
-        ("mean SA, valid (1 easy, 10 hard)", |summary| summary.sa),
-    ];
-    let rows = rows.map(|(name, value)| {
-        let (old, new) = (value(before), value(after));
-        let cells = [format!("{old:.4}"), format!("{new:.4}"), format!("{:+.4}", new - old)];
-        let [old, new, change] = cells;
-        [name.to_owned(), old, new, change]
+fn of_measures(before: &Measured, after: &Measured) -> String {
+    let rows = before.rows.iter().zip(&after.rows).map(|(&(name, old), &(_, new))| {
+        [name.to_owned(), format!("{old:.4}"), format!("{new:.4}"), format!("{:+.4}", new - old)]
     });
-    table([&format!("{} molecules", before.samples), "before", "after", "change"], rows)
+    table([&before.samples, "before", "after", "change"], rows)
 }
 
 /// Prompts and random numbers are the same before and after, so that a change is a mean of paired differences.
@@ -107,6 +107,7 @@ const SHOWN: usize = 4;
 
 /// Some prompts, spread over all of the evaluation's, with the first completion of each before and after.
 pub(crate) fn examples(
+    tasks: &Tasks,
     codec: &Codec,
     prompts: &[Prompt],
     before: &Evaluated,
@@ -116,12 +117,13 @@ pub(crate) fn examples(
     (0..shown)
         .flat_map(|number| {
             let place = number * prompts.len() / shown;
-            let completion = |seen: &Evaluated| seen.texts[place * seen.group_size].clone();
+            let completion = |seen: &Evaluated| seen.groups[place].samples[0].text.clone();
             let prompt = &prompts[place];
-            let (name, text) = match prompt.fields.get("tweet").and_then(Value::as_str) {
-                Some(tweet) => ("tweet", tweet.to_owned()),
-                None => ("prompt", codec.decode(&prompt.ids)),
-            };
+            let of_task = tasks
+                .iter()
+                .filter_map(|task| task.prompt_field())
+                .find_map(|field| Some((field, prompt.fields.get(field)?.as_str()?.to_owned())));
+            let (name, text) = of_task.unwrap_or_else(|| ("prompt", codec.decode(&prompt.ids)));
             let rows =
                 [(name, text), ("  before", completion(before)), ("  after", completion(after))];
             rows.map(|(name, text)| labelled(name, &text))

@@ -12,19 +12,23 @@ use grpo_model::{
 };
 use grpo_run::{Existing, write_folder_atomically, write_manifest};
 
+use crate::task::Tasks;
+
 /// A model, what turns text into its ids, and what of it is trained.
-pub(crate) struct Loaded {
-    pub(crate) spec: ModelSpec,
-    pub(crate) policy: Policy,
+pub struct Loaded {
+    /// Sizes and codec.
+    pub spec: ModelSpec,
+    /// The weights.
+    pub policy: Policy,
     /// Settings of the adapter, where there is one.
-    pub(crate) adapter: Option<AdapterConfig>,
+    pub adapter: Option<AdapterConfig>,
     /// The files that were read.
-    pub(crate) files: Vec<(&'static str, PathBuf)>,
+    pub files: Vec<(&'static str, PathBuf)>,
 }
 
 /// What is trained of a model.
 #[derive(Clone, Copy)]
-pub(crate) enum Trained<'a> {
+pub enum Trained<'a> {
     /// All of it.
     Whole,
     /// The adapter in this folder.
@@ -37,12 +41,12 @@ pub(crate) enum Trained<'a> {
 
 impl<'a> Trained<'a> {
     /// What an argument says: an adapter, or none.
-    pub(crate) fn argument(adapter: Option<&'a Path>) -> Self {
+    pub fn argument(adapter: Option<&'a Path>) -> Self {
         adapter.map_or(Self::Whole, Self::Adapter)
     }
 
     /// What a configuration says.
-    pub(crate) fn of(
+    pub fn of(
         adapter: Option<&'a Path>,
         lora: Option<&'a LoraConfig>,
         base_precision: WeightPrecision,
@@ -66,12 +70,22 @@ impl<'a> Trained<'a> {
 }
 
 /// As [`read`], of a model that continues texts.
-pub(crate) fn load(
+///
+/// # Errors
+/// As [`read`], and a model that does not.
+pub fn load(
     model: &Path,
+    tasks: &Tasks,
     trained: Trained<'_>,
     precision: WeightPrecision,
     device: &Device,
 ) -> anyhow::Result<Loaded> {
+    check_causal(model)?;
+    read(model, tasks, trained, precision, device)
+}
+
+/// Refuses a folder whose model does not continue texts.
+pub fn check_causal(model: &Path) -> anyhow::Result<()> {
     refuse_unless(model, Family::is_causal, |family| match family {
         Family::Infiller => format!(
             "{} is an infiller: it fills blanks and has no next token to sample, score or train; `grpo fill` uses it, and `grpo train` with the section [passages] trains it",
@@ -82,23 +96,11 @@ pub(crate) fn load(
             model.display(),
             family.name()
         ),
-    })?;
-    read(model, trained, precision, device)
-}
-
-/// As [`read`], of a model that fills blanks.
-pub(crate) fn load_infiller(
-    model: &Path,
-    trained: Trained<'_>,
-    precision: WeightPrecision,
-    device: &Device,
-) -> anyhow::Result<Loaded> {
-    check_infiller(model)?;
-    read(model, trained, precision, device)
+    })
 }
 
 /// Refuses a folder whose model does not fill blanks.
-pub(crate) fn check_infiller(model: &Path) -> anyhow::Result<()> {
+pub fn check_infiller(model: &Path) -> anyhow::Result<()> {
     let is_wanted = |family| family == Family::Infiller;
     refuse_unless(model, is_wanted, |family| {
         format!(
@@ -111,7 +113,10 @@ pub(crate) fn check_infiller(model: &Path) -> anyhow::Result<()> {
 
 /// Refuses a folder whose model is of another family. One that is not there, or has no `config.json`, is left to those
 /// who read it.
-fn refuse_unless(
+///
+/// # Errors
+/// What `message` says of the family.
+pub fn refuse_unless(
     model: &Path,
     is_wanted: impl Fn(Family) -> bool,
     message: impl Fn(Family) -> String,
@@ -124,8 +129,12 @@ fn refuse_unless(
 
 /// Reads a model folder, and an adapter for it or a new one. Folders with a manifest (checkpoints) are checked against
 /// it first.
-pub(crate) fn read(
+///
+/// # Errors
+/// A folder that is missing or wrong, or does not fit.
+pub fn read(
     model: &Path,
+    tasks: &Tasks,
     trained: Trained<'_>,
     precision: WeightPrecision,
     device: &Device,
@@ -139,7 +148,7 @@ pub(crate) fn read(
         }
     };
     let ModelFolder { spec, model: base, digest } =
-        ModelFolder::load_in(model, precision, &base_device)?;
+        ModelFolder::load_in(model, &tasks.codecs(), precision, &base_device)?;
     check_codec(&spec, model)?;
     let (policy, adapter) = match trained {
         Trained::Whole => (Policy::Whole(base), None),
@@ -169,9 +178,9 @@ pub(crate) fn read(
 }
 
 /// Refuses a MolGPT in `folder` that knows neither the begin nor the end of a molecule.
-pub(crate) fn check_codec(spec: &ModelSpec, folder: &Path) -> Result<(), DataError> {
+pub fn check_codec(spec: &ModelSpec, folder: &Path) -> Result<(), DataError> {
     match spec.config.family() {
-        Family::MolGpt if spec.codec.vocabulary().is_none() => {
+        Family::MolGpt if !spec.codec.is_own() => {
             Err(DataError::MissingFile { path: folder.join("vocabulary.json") })
         }
         _ => Ok(()),
@@ -179,7 +188,7 @@ pub(crate) fn check_codec(spec: &ModelSpec, folder: &Path) -> Result<(), DataErr
 }
 
 /// The files of a folder, which exists and is what its manifest says.
-pub(crate) fn check_folder(
+pub fn check_folder(
     path: &Path,
     role: &'static str,
     holds: &str,
@@ -208,7 +217,7 @@ pub(crate) fn check_folder(
 
 impl Loaded {
     /// How messages become a prompt; a switch of a template that is not there is refused.
-    pub(crate) fn chat_options(
+    pub fn chat_options(
         &self,
         thinking: Option<bool>,
         model: &Path,
@@ -222,13 +231,13 @@ impl Loaded {
     }
 
     /// How what is trained is called, and its folder in a run.
-    pub(crate) fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         if self.adapter.is_some() { "adapter" } else { "model" }
     }
 }
 
 /// Writes a model folder, with the hashes of its files, where there is none.
-pub(crate) fn write_new_model(
+pub fn write_new_model(
     target: &Path,
     spec: &ModelSpec,
     model: &Transformer,
@@ -242,14 +251,16 @@ pub(crate) fn write_new_model(
 
 /// What is needed to write a policy, besides the policy.
 #[derive(Clone)]
-pub(crate) struct Writer {
-    pub(crate) spec: ModelSpec,
-    pub(crate) adapter: Option<AdapterConfig>,
+pub struct Writer {
+    /// Sizes and codec.
+    pub spec: ModelSpec,
+    /// Settings of the adapter, if one is trained.
+    pub adapter: Option<AdapterConfig>,
 }
 
 impl Writer {
     /// Writes the files of a model folder or adapter folder into `folder`.
-    pub(crate) fn fill(&self, folder: &Path, policy: &Policy) -> anyhow::Result<()> {
+    pub fn fill(&self, folder: &Path, policy: &Policy) -> anyhow::Result<()> {
         match (policy, &self.adapter) {
             (Policy::Adapted(adapted), Some(config)) => {
                 write_adapter(adapted.adapter(), config, folder, adapted.base())?;
@@ -260,7 +271,7 @@ impl Writer {
     }
 
     /// Puts a folder, with the hashes of its files, in the place of the one that may be there.
-    pub(crate) fn save(&self, target: &Path, policy: &Policy) -> anyhow::Result<()> {
+    pub fn save(&self, target: &Path, policy: &Policy) -> anyhow::Result<()> {
         write_folder_atomically(target, Existing::Replace, |folder| {
             self.fill(folder, policy)?;
             anyhow::Ok(write_manifest(folder)?)

@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// An error and its causes as one sentence; a cause that the sentence already holds is not said twice.
-pub(crate) fn sentence(error: &anyhow::Error) -> String {
+pub fn sentence(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if sentence.is_empty() {
@@ -26,7 +26,7 @@ pub(crate) fn sentence(error: &anyhow::Error) -> String {
 }
 
 /// Whether the reader of our standard output went away, as `head` does: no error of ours.
-pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         let io = cause.downcast_ref::<io::Error>();
         let csv = cause.downcast_ref::<csv::Error>().and_then(|error| match error.kind() {
@@ -38,22 +38,22 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// A line on standard output. Where nobody reads it any more, as behind `| head`, the work goes on.
-pub(crate) fn say(line: fmt::Arguments<'_>) {
+pub fn say(line: fmt::Arguments<'_>) {
     let _unread = writeln!(io::stdout(), "{line}");
 }
 
 /// A line on standard error, where standard output has something else.
-pub(crate) fn say_aside(line: fmt::Arguments<'_>) {
+pub fn say_aside(line: fmt::Arguments<'_>) {
     let _unread = writeln!(io::stderr(), "{line}");
 }
 
 /// That a configuration was looked through, and nothing was found.
-pub(crate) fn say_checked(configuration: &Path) {
+pub fn say_checked(configuration: &Path) {
     say(format_args!("{}: keys and values are good ones", configuration.display()));
 }
 
 /// A text behind its name: one line, and only the end of a long one.
-pub(crate) fn labelled(name: &str, text: &str) -> String {
+pub fn labelled(name: &str, text: &str) -> String {
     format!("{name:<12} {}", one_line(text))
 }
 
@@ -72,7 +72,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// How far a training has come: a bar where standard error is a terminal, a line now and then where it is not.
-pub(crate) struct Progress {
+pub struct Progress {
     bar: ProgressBar,
     steps: u64,
     is_terminal: bool,
@@ -82,7 +82,8 @@ pub(crate) struct Progress {
 const LINES: u64 = 20;
 
 impl Progress {
-    pub(crate) fn new(steps: u64) -> Self {
+    /// Shows a bar of so many steps.
+    pub fn new(steps: u64) -> Self {
         let style = "{wide_bar} {pos}/{len}  {msg}  {eta} left";
         let style = ProgressStyle::with_template(style).expect("the template is right");
         let bar = ProgressBar::new(steps).with_style(style);
@@ -90,13 +91,13 @@ impl Progress {
     }
 
     /// So many steps were done before.
-    pub(crate) fn begin_at(&self, done: u64) {
+    pub fn begin_at(&self, done: u64) {
         self.bar.set_position(done);
         self.bar.reset_eta();
     }
 
     /// One more step is done; `message` is of that step.
-    pub(crate) fn step(&self, message: String) {
+    pub fn step(&self, message: String) {
         self.bar.inc(1);
         let done = self.bar.position();
         let is_due = done == 1 || done.is_multiple_of(self.steps.div_ceil(LINES));
@@ -107,18 +108,18 @@ impl Progress {
     }
 
     /// A line above the bar.
-    pub(crate) fn say(&self, line: &str) {
+    pub fn say(&self, line: &str) {
         self.bar.suspend(|| say(format_args!("{line}")));
     }
 
     /// Takes the bar away.
-    pub(crate) fn finish(&self) {
+    pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
 
 /// A file that takes its name only when it is complete; compressed where the name ends in `.gz`.
-pub(crate) struct FileInPlace {
+pub struct FileInPlace {
     path: PathBuf,
     /// `None` for a device or pipe, such as `/dev/null`: it is written to, never replaced.
     temporary: Option<PathBuf>,
@@ -132,13 +133,13 @@ enum Sink {
 
 impl FileInPlace {
     /// A file that is none of `inputs`, which it would replace.
-    pub(crate) fn create_beside(path: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
+    pub fn create_beside(path: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
         Self::create_for("-o another file", path, inputs)
     }
 
     /// As [`Self::create_beside`], for a file that another option of the command line says; `other` is what to give
     /// instead, such as `--rejected another file`.
-    pub(crate) fn create_for(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
+    pub fn create_for(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
         anyhow::ensure!(
             !inputs.iter().any(|input| is_same_place(input, path)),
             "{} is the input; give {other}",
@@ -147,7 +148,8 @@ impl FileInPlace {
         Self::create(path)
     }
 
-    pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
+    /// A file that takes the place of the one that may be there.
+    pub fn create(path: &Path) -> anyhow::Result<Self> {
         let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
         anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
         let is_device = is_device(path);
@@ -166,12 +168,13 @@ impl FileInPlace {
         Ok(Self { path: path.to_owned(), temporary, sink: Some(sink) })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// The name that the file will have.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Gives the file its name.
-    pub(crate) fn finish(mut self) -> anyhow::Result<()> {
+    pub fn finish(mut self) -> anyhow::Result<()> {
         let sink = self.sink.take().expect("a file is finished once");
         let finished = (|| {
             let file = match sink {
@@ -188,7 +191,7 @@ impl FileInPlace {
 }
 
 /// Whether a path is a device or pipe, such as `/dev/stdout`.
-pub(crate) fn is_device(path: &Path) -> bool {
+pub fn is_device(path: &Path) -> bool {
     // What these lead to may be a file, which is the shell's to replace.
     const OPEN_FILES: [&str; 4] = ["/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd"];
     OPEN_FILES.iter().any(|open| path.starts_with(open))
@@ -210,7 +213,7 @@ fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
 }
 
 /// Whether two paths lead to one place, whether or not there is something.
-pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
+pub fn is_same_place(one: &Path, other: &Path) -> bool {
     let place = |path: &Path| {
         path.canonicalize().ok().or_else(|| {
             let path = std::path::absolute(path).ok()?;

@@ -1,50 +1,68 @@
-//! The prompts of a training.
+//! The prompts of a training run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::{
-    Characters, ChatOptions, Codec, DataError, EpochOrder, Example, ExampleFile, Half,
-    MaskedStream, MaskedText, MaskingPlan, OrderPosition, Prompt, PromptFile, Purpose,
-    ReplyExamples, ReplyPrompts, ReplyTemplate,
+    Codec, ConfigFault, DataError, EpochOrder, Example, Examples, OrderPosition, Prompt,
+    deserialize_settings,
 };
 use grpo_model::LanguageModel;
 use grpo_rewards::Reward;
 use grpo_train::unconditional_prompts;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use toml::Table;
 
-use crate::config::Origin;
-use crate::infill::{PassageSection, checked};
+use crate::data::{self, DataReader, ReadFrom, ReadPrompts, SharedKeys};
 use crate::models::Loaded;
+use crate::source::{Opened, PromptStream, Source};
+use crate::task::Tasks;
 
 /// The section `[data]` of a GRPO run.
+#[derive(Clone, Debug)]
+pub struct PromptSection {
+    keys: PromptKeys,
+    reader: Arc<dyn DataReader>,
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PromptSection {
-    /// `.jsonl`, `.jsonl.gz` or `.parquet`.
-    pub(crate) file: PathBuf,
+struct PromptKeys {
+    /// `.jsonl`, `.jsonl.gz` or `.parquet`, or what a task reads.
+    file: PathBuf,
     /// Prompts of more tokens are left out; without it, those that leave no room for a completion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     max_prompt_tokens: Option<usize>,
     /// The chat template's switch for thinking before the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     thinking: Option<bool>,
-    /// `file`, which can be a folder, holds tweets and their replies: a prompt for each tweet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    replies: Option<ReplyTemplate>,
 }
 
 impl PromptSection {
+    /// Reads the section.
+    pub(crate) fn parse(section: Table, tasks: &Tasks) -> Result<Self, ConfigFault> {
+        let (reader, keys) = data::reader(section, tasks)?;
+        Ok(Self { keys: deserialize_settings(keys)?, reader })
+    }
+
+    /// The section with every default written out.
+    pub(crate) fn settings(&self) -> anyhow::Result<Table> {
+        let mut table = Table::try_from(&self.keys)?;
+        table.extend(self.reader.settings());
+        Ok(table)
+    }
+
     /// Looks at what can be wrong before anything is read.
-    pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
-        check_replies(self.replies.as_ref(), self.thinking, origin)
+    pub(crate) fn check(&self) -> Result<(), ConfigFault> {
+        let thinking = self.keys.thinking;
+        self.reader.check(&SharedKeys { thinking, ..SharedKeys::default() })
     }
 
     /// The same of another file.
     pub(crate) fn with_file(&self, file: &Path) -> Self {
-        Self { file: file.to_owned(), ..self.clone() }
+        let keys = PromptKeys { file: file.to_owned(), ..self.keys.clone() };
+        Self { keys, reader: Arc::clone(&self.reader) }
     }
 
     /// The examples of a file that goes with these prompts, those that the model can see as a whole.
@@ -54,46 +72,25 @@ impl PromptSection {
         codec: &Codec,
         context: usize,
         seed: u64,
-    ) -> Result<ReadExamples, DataError> {
+    ) -> anyhow::Result<CombinedExamples> {
         // The last token is learned, but never fed.
-        let longest = context + 1;
-        let (examples, report, files) = match &self.replies {
-            Some(template) => {
-                let thinking = self.thinking.unwrap_or(false);
-                let read =
-                    ReplyExamples::read(file, codec, template, thinking, longest, 0.0, seed)?;
-                (read.examples, read.report.to_string(), read.files)
-            }
-            None => {
-                let options = ChatOptions::for_answer(self.thinking);
-                let read = ExampleFile::read(file, codec, &options, longest, 0.0, seed)?;
-                (read.examples, read.report.to_string(), vec![file.to_owned()])
-            }
-        };
-        let report = format!("{}: {report}", file.display());
-        Ok(ReadExamples { examples: examples.train, report, files })
+        let (thinking, longest) = (self.keys.thinking, context + 1);
+        let from = ReadFrom { file, codec, thinking, longest };
+        let read = self.reader.examples(&from, 0.0, seed)?;
+        let Examples { train: examples, .. } = read.examples;
+        let report = format!("{}: {}", file.display(), read.report.join("\n  "));
+        let files = read.files.into_iter().map(|(_, path)| path).collect();
+        Ok(CombinedExamples { examples, report, files })
+    }
+
+    fn read(&self, codec: &Codec, longest: usize) -> anyhow::Result<ReadPrompts> {
+        let PromptKeys { file, thinking, .. } = &self.keys;
+        self.reader.prompts(&ReadFrom { file, codec, thinking: *thinking, longest })
     }
 }
 
-/// Looks at what can be wrong with the section `[data]` of tweets and replies.
-pub(crate) fn check_replies(
-    replies: Option<&ReplyTemplate>,
-    thinking: Option<bool>,
-    origin: &Origin,
-) -> anyhow::Result<()> {
-    let Some(template) = replies else { return Ok(()) };
-    // The replies of the data have no thoughts in front of them: a training on them would unlearn to think where it is
-    // asked for, and rewards would judge the thoughts.
-    anyhow::ensure!(
-        thinking != Some(true),
-        "{}data.thinking = true asks for thoughts in front of a reply, and those of [data.replies] have none; leave it out",
-        origin.place("data.thinking")
-    );
-    Ok(template.check(thinking)?)
-}
-
 /// The examples that go with prompts.
-pub(crate) struct ReadExamples {
+pub(crate) struct CombinedExamples {
     pub(crate) examples: Vec<Example>,
     /// What was read and left out.
     pub(crate) report: String,
@@ -101,16 +98,16 @@ pub(crate) struct ReadExamples {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// The prompts of a training, each once an epoch in a shuffled order.
+/// The prompts of a training run, each once an epoch in a shuffled order.
 pub(crate) struct Prompts {
-    source: Source,
+    origin: PromptOrigin,
     /// What was read and left out.
     pub(crate) report: Option<String>,
-    /// The files that they are of.
-    pub(crate) files: Vec<PathBuf>,
+    /// The files that they are of, and what each is.
+    pub(crate) files: Vec<(&'static str, PathBuf)>,
 }
 
-enum Source {
+enum PromptOrigin {
     /// The beginning mark alone.
     Unconditional(u32),
     File {
@@ -118,11 +115,8 @@ enum Source {
         order: EpochOrder,
         seed: u64,
     },
-    /// Texts with blanks, without end.
-    Blanks {
-        train: MaskedStream,
-        held_out: MaskedStream,
-    },
+    /// A task's, without end.
+    Stream(Box<dyn PromptStream>),
 }
 
 impl Prompts {
@@ -139,30 +133,23 @@ impl Prompts {
             let begin = codec.begin_id().context(
                 "the model has no id that begins a text, so the training needs prompts: a section [data] with `file`",
             )?;
-            return Ok(Self {
-                source: Source::Unconditional(begin),
-                report: None,
-                files: Vec::new(),
-            });
+            let origin = PromptOrigin::Unconditional(begin);
+            return Ok(Self { origin, report: None, files: Vec::new() });
         };
-        anyhow::ensure!(
-            codec.vocabulary().is_none(),
-            "data.file: a model of molecules writes from its beginning mark on and takes no prompts; leave [data] out"
-        );
         let context = loaded.policy.context_length();
         anyhow::ensure!(
             max_new_tokens <= context,
             "sampling.max_new_tokens = {max_new_tokens} leaves no room for a prompt in the model's context of {context} tokens; it may be at most {context}"
         );
         let room = context + 1 - max_new_tokens;
-        let longest = data.max_prompt_tokens.unwrap_or(room);
-        let read = Read::new(data, codec, longest);
-        let too_long = match &read {
-            Err(DataError::NoRecords { report, .. }) => report.too_long_count > 0,
-            Err(DataError::NoUsablePairs { too_long, .. }) => *too_long > 0,
+        let limit = data.keys.max_prompt_tokens;
+        let read = data.read(codec, limit.unwrap_or(room));
+        let is_too_long = |error: &anyhow::Error| match error.downcast_ref() {
+            Some(DataError::NoRecords { report, .. }) => report.too_long_count > 0,
+            Some(DataError::NoUsablePairs { too_long, .. }) => *too_long > 0,
             _ => false,
         };
-        let read = match too_long && data.max_prompt_tokens.is_none() {
+        let read = match limit.is_none() && read.as_ref().is_err_and(is_too_long) {
             // It was not the user who said how long a prompt may be.
             true => read.with_context(|| {
                 format!(
@@ -177,54 +164,32 @@ impl Prompts {
         }
         let order = EpochOrder::new(seed, read.prompts.len());
         Ok(Self {
-            source: Source::File { prompts: read.prompts, order, seed },
-            report: Some(format!("{}: {}", data.file.display(), read.report)),
-            files: read.files,
+            origin: PromptOrigin::File { prompts: read.prompts, order, seed },
+            report: Some(format!("{}: {}", data.keys.file.display(), read.report)),
+            files: read.files.into_iter().map(|file| ("prompts", file)).collect(),
         })
     }
 
-    /// Passages of a text with blanks, which `reward` can judge completions of.
-    pub(crate) fn with_blanks(
-        section: &PassageSection,
-        masking: &MaskingPlan,
+    /// The prompts of a task.
+    pub(crate) fn from_source(
+        source: &dyn Source,
         loaded: &Loaded,
         reward: &dyn Reward,
         seed: u64,
     ) -> anyhow::Result<Self> {
-        masking.check_pure().context("masking")?;
-        let context = loaded.policy.context_length();
-        anyhow::ensure!(
-            section.length <= context,
-            "passages.length = {} is more than the {context} characters (block_size) that the infiller can see; lower it",
-            section.length
-        );
-        let characters = loaded.spec.codec.characters();
-        let passages = Arc::new(section.load(characters).context("passages")?);
-        let report = format!("{}: {}", section.file.display(), passages.report());
-        let stream = |half, purpose| {
-            checked(MaskedStream::new(Arc::clone(&passages), half, masking.clone(), seed, purpose))
-        };
-        let train = stream(Half::Train, Purpose::Infilling).context("masking")?;
-        let held_out = stream(Half::Validation, Purpose::Infilling).context("masking")?;
-        for fields in extremes(passages.characters(), section.length) {
-            reward.check(&fields).map_err(|fault| anyhow::anyhow!("reward: {fault}"))?;
-        }
-        Ok(Self {
-            source: Source::Blanks { train, held_out },
-            report: Some(report),
-            files: Vec::new(),
-        })
+        let Opened { stream, report, files } = source.open(loaded, reward, seed)?;
+        Ok(Self { origin: PromptOrigin::Stream(stream), report: Some(report), files })
     }
 
     /// Those of a step, counted from 0, each step having `count`.
     ///
     /// # Errors
-    /// A masking that masks nothing.
+    /// No prompt can be made.
     pub(crate) fn of_step(&mut self, step: u32, count: u32) -> Result<Vec<Prompt>, DataError> {
-        Ok(match &mut self.source {
-            Source::Unconditional(begin) => unconditional_prompts(count, *begin),
-            Source::Blanks { train, .. } => blanked(train, step.into(), count)?,
-            Source::File { prompts, order, seed } => {
+        Ok(match &mut self.origin {
+            PromptOrigin::Unconditional(begin) => unconditional_prompts(count, *begin),
+            PromptOrigin::Stream(stream) => stream.of_step(step.into(), count)?,
+            PromptOrigin::File { prompts, order, seed } => {
                 let before = u64::from(step) * u64::from(count);
                 let position = OrderPosition::after(before, prompts.len());
                 if order.position() != position {
@@ -239,97 +204,47 @@ impl Prompts {
         })
     }
 
-    /// The first of the file, or as many beginnings or texts with blanks.
+    /// The first of the file, or as many beginnings, or those of a task that are in no step.
     ///
     /// # Errors
     /// As [`Self::of_step`].
     pub(crate) fn first(&self, count: u32) -> Result<Vec<Prompt>, DataError> {
-        Ok(match &self.source {
-            Source::Unconditional(begin) => unconditional_prompts(count, *begin),
-            Source::File { prompts, .. } => prompts.iter().take(count as usize).cloned().collect(),
-            // Those of no step.
-            Source::Blanks { train, .. } => blanked(train, u64::MAX, count)?,
+        Ok(match &self.origin {
+            PromptOrigin::Unconditional(begin) => unconditional_prompts(count, *begin),
+            PromptOrigin::File { prompts, .. } => {
+                prompts.iter().take(count as usize).cloned().collect()
+            }
+            PromptOrigin::Stream(stream) => stream.of_no_step(count)?,
         })
     }
 
-    /// Those of evaluations: [`Self::first`], or texts of the half that is held out.
+    /// Those of evaluations: [`Self::first`], or held-out prompts of a task.
     ///
     /// # Errors
     /// As [`Self::of_step`].
     pub(crate) fn of_evaluation(&self, count: u32) -> Result<Vec<Prompt>, DataError> {
-        match &self.source {
-            Source::Blanks { held_out, .. } => blanked(held_out, 0, count),
-            Source::Unconditional(_) | Source::File { .. } => self.first(count),
+        match &self.origin {
+            PromptOrigin::Stream(stream) => stream.of_evaluation(count),
+            PromptOrigin::Unconditional(_) | PromptOrigin::File { .. } => self.first(count),
         }
     }
 
     /// How many an epoch has, where they are of a file.
     pub(crate) fn epoch(&self) -> Option<usize> {
-        match &self.source {
-            Source::Unconditional(_) | Source::Blanks { .. } => None,
-            Source::File { prompts, .. } => Some(prompts.len()),
+        match &self.origin {
+            PromptOrigin::Unconditional(_) | PromptOrigin::Stream(_) => None,
+            PromptOrigin::File { prompts, .. } => Some(prompts.len()),
         }
     }
 
     /// Tokens of the longest one.
     pub(crate) fn longest(&self) -> usize {
-        match &self.source {
-            Source::Unconditional(_) => 1,
-            Source::File { prompts, .. } => {
+        match &self.origin {
+            PromptOrigin::Unconditional(_) => 1,
+            PromptOrigin::File { prompts, .. } => {
                 prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1)
             }
-            Source::Blanks { train, .. } => train.passages().options().length,
+            PromptOrigin::Stream(stream) => stream.longest(),
         }
     }
-}
-
-/// The prompts of a section, whatever its file holds.
-struct Read {
-    prompts: Vec<Prompt>,
-    /// Where each stands, as `file:line`.
-    places: Vec<String>,
-    report: String,
-    files: Vec<PathBuf>,
-}
-
-impl Read {
-    fn new(data: &PromptSection, codec: &Codec, longest: usize) -> Result<Self, DataError> {
-        if let Some(template) = &data.replies {
-            let thinking = data.thinking.unwrap_or(false);
-            let read = ReplyPrompts::read(&data.file, codec, template, thinking, longest)?;
-            let ReplyPrompts { prompts, places, report, files } = read;
-            return Ok(Self { prompts, places, report: report.to_string(), files });
-        }
-        let options = ChatOptions::for_answer(data.thinking);
-        let PromptFile { prompts, lines, report } =
-            PromptFile::read(&data.file, codec, &options, longest)?;
-        let places = lines.iter().map(|line| format!("{}:{line}", data.file.display())).collect();
-        Ok(Self { prompts, places, report: report.to_string(), files: vec![data.file.clone()] })
-    }
-}
-
-/// What a reward has to be able to read: every character that can be filled in, and the longest passage.
-fn extremes(characters: &Characters, length: usize) -> Vec<Map<String, Value>> {
-    let all: Vec<u32> = (0..characters.base_len() as u32).collect();
-    let longest: Vec<u32> = all.iter().copied().cycle().take(length).collect();
-    let fields = |ids: &[u32]| {
-        let blanked = [&[characters.mask_id()], &ids[1..]].concat();
-        let fields = [("text", characters.decode(ids)), ("blanked", characters.decode(&blanked))];
-        fields.map(|(key, text)| (key.to_owned(), text.into())).into_iter().collect()
-    };
-    all.chunks(length).chain([longest.as_slice()]).map(fields).collect()
-}
-
-/// The texts of a batch, with what a reward may want to know: the truth, and where the blanks are.
-fn blanked(stream: &MaskedStream, batch: u64, count: u32) -> Result<Vec<Prompt>, DataError> {
-    let characters = stream.passages().characters();
-    let texts = stream.batch(batch, count as usize)?.into_iter().zip(0..);
-    let prompt = |(MaskedText { ids, original, .. }, index): (MaskedText, u32)| {
-        let mut prompt = Prompt::of_ids(index, ids);
-        let fields = [("text", &original), ("blanked", &prompt.ids)];
-        let fields = fields.map(|(key, ids)| (key.to_owned(), characters.decode(ids).into()));
-        prompt.fields.extend(fields);
-        prompt
-    };
-    Ok(texts.map(prompt).collect())
 }

@@ -1,84 +1,59 @@
 //! Completions of a run as they are stored, written and found again.
 
 use anyhow::Context;
-use grpo_core::TokenFate;
-use grpo_data::{Codec, Completion};
-use grpo_rewards::Outcome;
+use grpo_data::{Bonus, Codec, Group, Outcome, Sample};
 use grpo_run::{CompletionRecord, RecordedOutcome, RunFolder};
-use grpo_train::{StepReport, TokenRecord};
+use grpo_train::StepReport;
 
 use crate::train_file::TrainFile;
 
 /// The completions of a step as they are stored.
 ///
 /// # Panics
-/// Where the step was taken without a record of its tokens.
+/// Where the step was taken without a trace of its tokens.
 pub(crate) fn records(report: &StepReport, codec: &Codec) -> Vec<CompletionRecord> {
-    let prompts: Vec<String> =
-        report.groups.iter().map(|group| codec.decode(&group.prompt.ids)).collect();
-    let of_groups = report.groups.iter().zip(&prompts);
-    let completions = of_groups.flat_map(|(group, prompt)| {
-        group.completions.iter().map(move |completion| (completion, prompt))
-    });
-    let advantages: Vec<f64> = report.advantages.groups.concat();
-    let tokens = report.token_records.as_ref().expect("what is stored was recorded");
-    completions
-        .enumerate()
-        .map(|(i, (completion, prompt))| CompletionRecord {
-            step: u64::from(report.step) + 1,
-            prompt_text: Some(prompt.clone()).filter(|text| !text.is_empty()),
-            text: report.texts[i].clone(),
-            advantage: advantages[i],
-            ..of_tokens(completion, &report.outcomes[i], &tokens[i])
-        })
-        .collect()
+    let of_group = |group: &Group| -> Vec<CompletionRecord> {
+        let prompt = Some(codec.decode(&group.prompt.ids)).filter(|text| !text.is_empty());
+        let step = u64::from(report.step) + 1;
+        group.samples.iter().map(|sample| record(step, prompt.clone(), sample)).collect()
+    };
+    report.groups.iter().flat_map(of_group).collect()
 }
 
-fn of_tokens(completion: &Completion, outcome: &Outcome, tokens: &TokenRecord) -> CompletionRecord {
-    let (kind, parts) = match outcome {
-        Outcome::Scored(scored) => (RecordedOutcome::Scored, scored.parts.as_slice()),
-        Outcome::Abstained => (RecordedOutcome::Abstained, &[][..]),
-        Outcome::Failed { .. } => (RecordedOutcome::Failed, &[][..]),
-    };
+fn record(step: u64, prompt_text: Option<String>, sample: &Sample) -> CompletionRecord {
+    let completion = &sample.completion;
+    let trace = sample.trace.as_ref().expect("what is stored was recorded");
+    let outcome = sample.outcome.as_ref().expect("what is stored was scored");
+    let parts = sample.scored().map_or(&[][..], |scored| &scored.parts);
     let f32s = |values: &[f64]| values.iter().map(|&value| value as f32).collect();
     CompletionRecord {
-        step: 0,
+        step,
         prompt: completion.key().prompt,
-        prompt_text: None,
+        prompt_text,
         sample: completion.key().sample,
-        text: String::new(),
-        reward: outcome.total(),
-        outcome: kind,
+        text: sample.text.clone(),
+        reward: sample.reward(),
+        bonus: sample.bonus.map(Bonus::total),
+        outcome: match outcome {
+            Outcome::Scored(_) => RecordedOutcome::Scored,
+            Outcome::Abstained => RecordedOutcome::Abstained,
+            Outcome::Failed { .. } => RecordedOutcome::Failed,
+        },
         reason: outcome.failure().map(str::to_owned),
         parts: parts.iter().map(|(name, value)| (name.to_string(), *value)).collect(),
-        advantage: 0.0,
+        advantage: sample.advantage,
         actions: completion.actions() as u32,
         finish: completion.finish(),
         policy_version: completion.policy_version(),
         completion_ids: completion.action_ids().collect(),
         sampling_logprobs: completion.sampling_logprobs().to_vec(),
-        logprobs: f32s(&tokens.logprobs),
-        ref_logprobs: f32s(&tokens.ref_logprobs),
-        entropies: f32s(&tokens.entropies),
-        gradients: f32s(&tokens.gradients),
-        surrogate_gradients: f32s(&tokens.surrogate_gradients),
-        fates: tokens.fates.iter().map(|fates| folded(fates)).collect(),
+        logprobs: f32s(&trace.logprobs),
+        ref_logprobs: f32s(&trace.ref_logprobs),
+        entropies: f32s(&trace.entropies),
+        gradients: f32s(&trace.gradients),
+        surrogate_gradients: f32s(&trace.surrogate_gradients),
+        fates: trace.outcomes.clone(),
     }
-}
-
-/// The fates of a token in the updates of a step in one word, or one word each where they differ.
-fn folded(fates: &[TokenFate]) -> String {
-    let is_one = fates.windows(2).all(|pair| pair[0] == pair[1]);
-    let told = if is_one { &fates[..1] } else { fates };
-    told.iter().map(|fate| fate.name()).collect::<Vec<_>>().join("+")
-}
-
-/// The fates of a token, from what [`folded`] made of them.
-///
-/// # Errors
-/// A word that is none of them.
-pub(crate) fn unfolded(words: &str) -> Result<Vec<TokenFate>, String> {
-    words.split('+').map(str::parse).collect()
 }
 
 /// What the run wrote down of a step.

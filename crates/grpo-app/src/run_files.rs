@@ -16,7 +16,7 @@ use crate::config;
 use crate::output::say;
 
 /// Makes the folder of a run. With `force`, one that exists steps aside.
-pub(crate) fn create_run(
+pub fn create_run(
     path: &Path,
     force: bool,
     config: &str,
@@ -31,12 +31,12 @@ pub(crate) fn create_run(
 }
 
 /// A failure to write, as the training passes it on.
-pub(crate) fn observer_error(error: impl Into<anyhow::Error>) -> TrainError {
+pub fn observer_error(error: impl Into<anyhow::Error>) -> TrainError {
     TrainError::Observer(error.into().into_boxed_dyn_error())
 }
 
 /// Refuses files that are no longer what a run was made from.
-pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
+pub fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
     for file in files {
         let DataFile { role, path, bytes, sha256 } = file;
         let now = DataFile::measure(role, path).with_context(|| {
@@ -57,10 +57,7 @@ pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
 }
 
 /// Refuses files that a run was not made from.
-pub(crate) fn unlisted(
-    read: &[(&'static str, PathBuf)],
-    of_run: &[DataFile],
-) -> anyhow::Result<()> {
+pub fn unlisted(read: &[(&'static str, PathBuf)], of_run: &[DataFile]) -> anyhow::Result<()> {
     let is_listed = |path: &Path| of_run.iter().any(|file| file.path == path);
     let other = read.iter().find(|(_, path)| !is_listed(path));
     let Some((_, path)) = other else { return Ok(()) };

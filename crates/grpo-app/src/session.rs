@@ -19,12 +19,14 @@ use crate::output::say;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
 use crate::run_files::{Reopened, create_run, last_whole, observer_error, reopen, unlisted};
+use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
 use crate::{checkpoint, config};
 
 /// A run and the training in it.
 pub(crate) struct Session {
     pub(crate) file: TrainFile,
+    pub(crate) tasks: Tasks,
     pub(crate) folder: RunFolder,
     pub(crate) training: Training<Policy>,
     pub(crate) prompts: Prompts,
@@ -45,26 +47,28 @@ impl Session {
     /// Begins a run.
     pub(crate) fn begin(
         arguments: &TrainArguments,
+        tasks: Tasks,
         configuration: &Path,
         interrupt: Arc<AtomicBool>,
     ) -> anyhow::Result<Self> {
-        let loaded = TrainFile::read(configuration, &arguments.set)?;
+        let loaded = TrainFile::read(configuration, &arguments.set, &tasks)?;
         let mut file = loaded.value;
         if let Some(run) = &arguments.run {
             file.run.clone_from(run);
         }
         file.check(&loaded.origin)?;
-        Self::begin_with(file, arguments.force, interrupt)
+        Self::begin_with(file, tasks, arguments.force, interrupt)
     }
 
     /// Begins a run of a configuration that is checked. With `force`, an older run in its place steps aside.
     pub(crate) fn begin_with(
         file: TrainFile,
+        tasks: Tasks,
         force: bool,
         interrupt: Arc<AtomicBool>,
     ) -> anyhow::Result<Self> {
         // Everything that can be refused is refused before the run has a folder.
-        let start = file.start()?;
+        let start = file.start(&tasks)?;
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
         let begun = Begun::of(&file, start, interrupt)?;
@@ -76,28 +80,29 @@ impl Session {
         let lock = folder.lock()?;
         let before = begun.look(&file, &folder, &outlook)?;
         let earlier = Earlier::after(&folder, 0)?;
-        Ok(begun.session(file, folder, lock, before, earlier))
+        Ok(begun.session(file, tasks, folder, lock, before, earlier))
     }
 
     /// Takes a run up again.
     pub(crate) fn resume(
         run: &Path,
+        tasks: Tasks,
         verify: bool,
         interrupt: Arc<AtomicBool>,
     ) -> anyhow::Result<Self> {
         let Reopened { folder, lock, info, config: file } = reopen(run, |folder| {
-            let loaded = TrainFile::of_run(folder)?;
+            let loaded = TrainFile::of_run(folder, &tasks)?;
             loaded.value.check(&loaded.origin)?;
             Ok(loaded.value)
         })?;
         let from = place(&folder, verify)?;
-        let start = file.start()?;
+        let start = file.start(&tasks)?;
         unlisted(&start.files, &info.data)?;
         let begun = Begun::of(&file, start, interrupt)?;
         let before = begun.look(&file, &folder, &[])?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
         let earlier = Earlier::after(&folder, step)?;
-        let mut session = begun.session(file, folder, lock, before, earlier);
+        let mut session = begun.session(file, tasks, folder, lock, before, earlier);
         if let Some((_, checkpoint)) = from {
             checkpoint::restore(&mut session.training, &checkpoint)?;
         }
@@ -148,7 +153,7 @@ struct Verifier<'a>(&'a Earlier);
 impl TrainObserver<Policy> for Verifier<'_> {
     fn step(&mut self, done: &StepDone<'_>, _: &Training<Policy>) -> Result<(), TrainError> {
         let step = done.report.step + 1;
-        let verified = self.0.check(done.metrics, &done.report.ledger);
+        let verified = self.0.check(done.metrics, &done.report.observed.ledger);
         match verified.map_err(anyhow::Error::msg).map_err(observer_error)? {
             true => say(format_args!("verified     step {step} is what it was")),
             false => {
@@ -244,6 +249,7 @@ impl Begun {
     fn session(
         self,
         file: TrainFile,
+        tasks: Tasks,
         folder: RunFolder,
         lock: RunLock,
         before: Option<Evaluated>,
@@ -252,6 +258,7 @@ impl Begun {
         let Self { training, prompts, writer, kind, .. } = self;
         Session {
             file,
+            tasks,
             folder,
             training,
             prompts,

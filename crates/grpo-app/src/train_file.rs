@@ -1,38 +1,68 @@
 //! The configuration of `grpo train`, and what a training with it begins with: for `grpo train` itself, and for `grpo
 //! replay`, which goes back into a run.
 
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_core::KlController;
-use grpo_data::{Codec, MaskingPlan, Prompt};
+use grpo_data::{Codec, ConfigFault, Prompt, deserialize_settings};
 use grpo_model::{Frozen, LanguageModel, LoraConfig, Policy, WeightPrecision};
 use grpo_report::{SuccessCriteria, command_of};
 use grpo_rewards::{Reward, RewardConfig};
 use grpo_run::RunFolder;
 use grpo_train::{
-    AdvantageSettings, Combined, CombinedConfig, DiversityBonusConfig, EvalConfig, GrpoConfig,
-    GuardConfig, LossSettings, OptimizerConfig, Parts, ReferenceFrom, ReferenceSettings,
-    SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
+    Actions, AdvantageSettings, Combined, CombinedConfig, DiversityBonusConfig, EvalConfig,
+    GrpoConfig, GuardConfig, LossSettings, OptimizerConfig, Parts, ReferenceFrom,
+    ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
 };
 use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
 
 use crate::checkpoint::CheckpointSection;
 use crate::config::{self, Origin};
 use crate::device;
-use crate::generate::{actions, decoder};
-use crate::infill::{PassageSection, check_judges};
-use crate::models::{Loaded, Trained, Writer, load, load_infiller};
+use crate::generate::decoder;
+use crate::models::{Loaded, Trained, Writer, check_causal, read};
 use crate::output::say;
 use crate::preflight::PreflightSection;
-use crate::prompts::{PromptSection, Prompts, ReadExamples};
+use crate::prompts::{CombinedExamples, PromptSection, Prompts};
 use crate::run_files::config_of_run;
+use crate::source::Source;
+use crate::task::Tasks;
 
-/// Configuration of `grpo train`.
+/// The configuration of `grpo train`.
+#[derive(Clone, Debug)]
+pub struct TrainFile {
+    /// The sections that are the same for all tasks.
+    settings: TrainSettings,
+    /// What is maximised.
+    pub reward: RewardConfig,
+    /// Prompts of a file; without them the model says what it will from its beginning mark on.
+    pub data: Option<PromptSection>,
+    /// Prompts of a task, in place of those of a file.
+    pub source: Option<Arc<dyn Source>>,
+}
+
+impl Deref for TrainFile {
+    type Target = TrainSettings;
+
+    fn deref(&self) -> &TrainSettings {
+        &self.settings
+    }
+}
+
+impl DerefMut for TrainFile {
+    fn deref_mut(&mut self) -> &mut TrainSettings {
+        &mut self.settings
+    }
+}
+
+/// The sections of a [`TrainFile`] that are the same for all tasks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct TrainFile {
+pub struct TrainSettings {
     /// Folder of the run.
     pub(crate) run: PathBuf,
     /// Model folder that the training begins at.
@@ -47,18 +77,9 @@ pub(crate) struct TrainFile {
     /// A new adapter to train, on the model as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lora: Option<LoraConfig>,
-    /// Prompts; without them the model says what it will from its beginning mark on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) data: Option<PromptSection>,
-    /// Texts that an infiller fills blanks of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) passages: Option<PassageSection>,
-    /// Where the blanks are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) masking: Option<MaskingPlan>,
     pub(crate) train: TrainConfig,
-    pub(crate) sampling: SamplingConfig,
-    pub(crate) reward: RewardConfig,
+    /// What tokens are drawn from.
+    pub sampling: SamplingConfig,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) diversity_bonus: Option<DiversityBonusConfig>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,7 +104,8 @@ pub(crate) struct TrainFile {
     #[serde(default)]
     pub(crate) preflight: PreflightSection,
     #[serde(default)]
-    pub(crate) eval: EvalSection,
+    /// When the policy is evaluated, and on what.
+    pub eval: EvalSection,
     #[serde(default)]
     pub(crate) save: SaveSection,
     /// What the run is judged by; decides nothing in the training.
@@ -91,14 +113,15 @@ pub(crate) struct TrainFile {
     pub(crate) success: SuccessCriteria,
 }
 
+/// The section `[eval]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct EvalSection {
+pub struct EvalSection {
     /// Completions of an evaluation; 0 for none.
     pub(crate) samples: u32,
     /// Prompts that nothing is learned from. Without it, the first ones of the training's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) file: Option<PathBuf>,
+    pub file: Option<PathBuf>,
     /// See [`EvalConfig`].
     every: u32,
     patience: u32,
@@ -157,30 +180,99 @@ impl TrainFile {
     ///
     /// # Errors
     /// It is one of another command, or has a key or value that is none.
-    pub(crate) fn read(path: &Path, set: &[String]) -> anyhow::Result<config::Loaded<Self>> {
-        let keys = config::load::<toml::Table>(path, set)?.value;
-        let (command, path_given) = (command_of(&keys), path.display());
+    pub(crate) fn read(
+        path: &Path,
+        set: &[String],
+        tasks: &Tasks,
+    ) -> anyhow::Result<config::Loaded<Self>> {
+        let layers = config::load::<Table>(path, set)?;
+        let (command, path) = (command_of(&layers.value), path.display());
         anyhow::ensure!(
             command == "train",
-            "{path_given} is a configuration of `grpo {command}`: say `grpo {command} {path_given}`"
+            "{path} is a configuration of `grpo {command}`: say `grpo {command} {path}`"
         );
-        config::load(path, set)
+        Self::parse(layers, tasks)
     }
 
     /// The configuration of a run.
     ///
     /// # Errors
     /// It is a run of another command, or its file is not what `grpo train` wrote.
-    pub(crate) fn of_run(folder: &RunFolder) -> anyhow::Result<config::Loaded<Self>> {
-        config_of_run(folder, "train")
+    pub(crate) fn of_run(
+        folder: &RunFolder,
+        tasks: &Tasks,
+    ) -> anyhow::Result<config::Loaded<Self>> {
+        let run = folder.path().display();
+        let layers = config_of_run(folder, "train")?;
+        Self::parse(layers, tasks).with_context(|| format!("`{run}` is no run of `grpo train`"))
     }
 
-    /// With what the preset stands for written out.
-    pub(crate) fn resolved(&self) -> anyhow::Result<Self> {
+    /// Gives each task its sections, and reads the others.
+    pub(crate) fn parse(
+        layers: config::Loaded<Table>,
+        tasks: &Tasks,
+    ) -> anyhow::Result<config::Loaded<Self>> {
+        let config::Loaded { value: mut table, origin } = layers;
+        let explain = |fault: ConfigFault| origin.misread(&fault);
+        let mut section = |name: &str| match table.remove(name) {
+            Some(Value::Table(section)) => Ok(Some(section)),
+            Some(other) => {
+                let found = other.type_str();
+                let message = format!("invalid type: {found}, expected a table");
+                Err(explain(ConfigFault::from_sentence(name, message)))
+            }
+            None => Ok(None),
+        };
+        let reward = section("reward")?
+            .ok_or_else(|| explain(ConfigFault::from_sentence("", "missing field `reward`")))?;
+        let reward =
+            tasks.rewards().parse(reward).map_err(|fault| explain(fault.below("reward")))?;
+        let data = section("data")?
+            .map(|data| PromptSection::parse(data, tasks))
+            .transpose()
+            .map_err(|fault| explain(fault.below("data")))?;
+        let mut source = None;
+        for kind in tasks.iter().flat_map(|task| task.sources()) {
+            let own: Table =
+                kind.sections.iter().filter_map(|name| table.remove_entry(*name)).collect();
+            if !own.is_empty() {
+                source = Some((kind.parse)(own).map_err(explain)?);
+            }
+        }
+        let settings = deserialize_settings(table).map_err(|fault: ConfigFault| {
+            // Names that serde does not know of, for the hint.
+            let is_top = fault.message.starts_with("unknown field") && !fault.key.contains('.');
+            let own: Vec<&str> = tasks
+                .iter()
+                .flat_map(|task| task.sources())
+                .flat_map(|kind| kind.sections)
+                .copied()
+                .collect();
+            let message = match is_top {
+                true => format!("{}, `reward`, `data`, `{}`", fault.message, own.join("`, `")),
+                false => fault.message,
+            };
+            explain(ConfigFault { message, ..fault })
+        })?;
+        let value = Self { settings, reward, data, source };
+        Ok(config::Loaded { value, origin })
+    }
+
+    /// As a configuration file in which everything is written out: defaults, and what the preset stands for.
+    pub(crate) fn resolved(&self) -> anyhow::Result<Table> {
         let (advantage, loss) = (self.advantage.resolved(self.loss.preset), self.loss.resolved()?);
         let sampler_check = self.sampler_check.resolved(loss.mismatch);
         let (reference, guards) = (self.reference.resolved(), Some(self.grpo().guards()));
-        Ok(Self { advantage, loss, reference, guards, sampler_check, ..self.clone() })
+        let settings = self.settings.clone();
+        let settings =
+            TrainSettings { advantage, loss, reference, guards, sampler_check, ..settings };
+        let mut table = Table::try_from(&settings)?;
+        table.insert("reward".to_owned(), Value::Table(self.reward.table().clone()));
+        if let Some(data) = &self.data {
+            table.insert("data".to_owned(), Value::Table(data.settings()?));
+        }
+        table.extend(self.source.iter().flat_map(|source| source.settings()));
+        Ok(table)
     }
 
     /// Whether evaluations, of which there are some between the first step and the last, are of prompts that the policy
@@ -193,7 +285,6 @@ impl TrainFile {
         GrpoConfig {
             train: self.train,
             sampling: self.sampling(),
-            reward: self.reward.clone(),
             diversity_bonus: self.diversity_bonus.clone(),
             combined: self.combined.clone(),
             advantage: self.advantage,
@@ -208,59 +299,35 @@ impl TrainFile {
         }
     }
 
-    /// A text can have no more blanks than characters.
+    /// Where a source says how many tokens are chosen, the section does not.
     fn sampling(&self) -> SamplingConfig {
         let mut sampling = self.sampling.clone();
-        if let Some(passages) = &self.passages {
-            sampling.max_new_tokens = passages.length;
+        if let Some(source) = &self.source {
+            sampling.max_new_tokens = source.max_new_tokens();
         }
         sampling
     }
 
-    /// Refuses keys that the other way to act has, and misses those that this one needs.
-    fn check_actions(&self, origin: &Origin) -> anyhow::Result<()> {
-        if self.passages.is_none() {
-            anyhow::ensure!(
-                self.masking.is_none(),
-                "{}masking makes blanks in the texts of [passages], and there is no such section; add it, or leave [masking] out",
-                origin.place("masking")
-            );
-            anyhow::ensure!(
-                !matches!(self.reward, RewardConfig::Infill { .. }),
-                "{}reward.type = \"infill\" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them",
-                origin.place("reward")
-            );
-            anyhow::ensure!(
-                self.sampling.max_new_tokens > 0,
-                "{}sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
-                origin.place("sampling")
-            );
-            return Ok(());
+    /// Refuses what does not go with where the prompts come from.
+    fn check_prompts(&self) -> Result<(), ConfigFault> {
+        if let Some(source) = &self.source {
+            return source.check(self);
         }
-        anyhow::ensure!(
-            self.masking.is_some(),
-            "{}[passages] are filled where [masking] makes blanks, and there is no such section; add one, for example with preset = \"complex\"",
-            origin.place("passages")
-        );
-        let next_token = [
-            ("data", self.data.is_some()),
-            ("eval.file", self.eval.file.is_some()),
-            ("sampling.max_new_tokens", self.sampling.max_new_tokens > 0),
-            ("sampling.stop", !self.sampling.stop.is_empty()),
-            ("sampling.repetition_penalty", self.sampling.repetition_penalty.is_some()),
-        ];
-        match next_token.iter().find(|(_, is_there)| *is_there) {
-            Some((key, _)) => anyhow::bail!(
-                "{}{key} is for models that continue texts, and [passages] are filled in; leave it out",
-                origin.place(key)
-            ),
-            None => Ok(()),
+        if let Some(restriction) = self.reward.spec().restriction() {
+            return Err(ConfigFault::from_sentence("reward", restriction.without_section));
         }
+        if self.sampling.max_new_tokens == 0 {
+            return Err(ConfigFault::from_sentence(
+                "sampling",
+                "sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
+            ));
+        }
+        self.data.as_ref().map_or(Ok(()), PromptSection::check)
     }
 
     /// Refuses what is out of range, with the place of the key.
     pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
-        self.check_actions(origin)?;
+        self.check_prompts().map_err(|fault| origin.locate(fault))?;
         self.grpo().check().map_err(|error| origin.explain(error))?;
         if let Some(lora) = &self.lora {
             lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
@@ -270,10 +337,9 @@ impl TrainFile {
             "{}reference.every_epochs counts passes over a file of prompts, and there is none; use reference.every_steps, or add [data]",
             origin.place("reference.every_epochs")
         );
-        self.data.as_ref().map_or(Ok(()), |data| data.check(origin))?;
         self.preflight.check(origin)?;
-        let reward = self.reward.check();
-        reward.map_err(|error| anyhow::anyhow!("{}{error}", origin.place("reward")))?;
+        let reward = self.reward.spec().check();
+        reward.map_err(|fault| origin.locate(fault.below("reward")))?;
         self.success.check().map_err(|error| {
             anyhow::anyhow!("{}{error}", origin.place(&format!("success.{}", error.key)))
         })?;
@@ -293,23 +359,17 @@ impl TrainFile {
     }
 
     /// Reads what a training with this begins with.
-    pub(crate) fn start(&self) -> anyhow::Result<Start> {
-        let adapter = self.adapter.as_deref();
-        let trained = Trained::of(adapter, self.lora.as_ref(), self.base_precision, self.seed)?;
-        let load = if self.passages.is_some() { load_infiller } else { load };
-        let loaded = load(&self.model, trained, self.base_precision, &device::device().autodiff())
-            .with_context(|| format!("model = \"{}\"", self.model.display()))?;
+    pub(crate) fn start(&self, tasks: &Tasks) -> anyhow::Result<Start> {
+        let loaded = self.load(tasks)?;
         let of_reward = self.reward_files()?;
         let (longest, reward) =
             (self.sampling.max_new_tokens, self.reward.build(&device::device())?);
-        if let Some(warning) = check_judges(&self.reward)? {
+        if let Some(warning) = crate::infill::check_judges(&self.reward)? {
             say(format_args!("{warning}"));
         }
-        let prompts = match (&self.passages, &self.masking) {
-            (Some(passages), Some(masking)) => {
-                Prompts::with_blanks(passages, masking, &loaded, &*reward, self.seed)?
-            }
-            _ => Prompts::new(self.data.as_ref(), &loaded, longest, &*reward, self.seed)?,
+        let prompts = match &self.source {
+            Some(source) => Prompts::from_source(&**source, &loaded, &*reward, self.seed)?,
+            None => Prompts::new(self.data.as_ref(), &loaded, longest, &*reward, self.seed)?,
         };
         let mut files = loaded.files.clone();
         files.extend(of_reward);
@@ -317,8 +377,7 @@ impl TrainFile {
         let examples = self.examples(&loaded)?;
         let of_examples = examples.iter().flat_map(|read| &read.files);
         files.extend(of_examples.map(|file| ("examples", file.clone())));
-        files.extend(prompts.files.iter().map(|file| ("prompts", file.clone())));
-        files.extend(self.passages.iter().map(|passages| ("passages", passages.file.clone())));
+        files.extend(prompts.files.clone());
         let mut reports = Vec::new();
         reports.extend(prompts.report.clone().map(|report| ("prompts", report)));
         reports.extend(examples.iter().map(|read| ("examples", read.report.clone())));
@@ -328,7 +387,8 @@ impl TrainFile {
                 let held_out = data.with_file(file);
                 let held_out =
                     Prompts::new(Some(&held_out), &loaded, longest, &*reward, self.seed)?;
-                files.extend(held_out.files.iter().map(|file| ("evaluation", file.clone())));
+                let read = held_out.files.iter().map(|(_, file)| ("evaluation", file.clone()));
+                files.extend(read);
                 reports.extend(held_out.report.clone().map(|report| ("held out", report)));
                 held_out.of_evaluation(self.eval.prompts())?
             }
@@ -347,6 +407,28 @@ impl TrainFile {
         })
     }
 
+    /// Reads the model, and the adapter that is trained on it.
+    fn load(&self, tasks: &Tasks) -> anyhow::Result<Loaded> {
+        let adapter = self.adapter.as_deref();
+        let trained = Trained::of(adapter, self.lora.as_ref(), self.base_precision, self.seed)?;
+        let load = || {
+            match &self.source {
+                Some(source) => source.check_model(&self.model)?,
+                None => check_causal(&self.model)?,
+            }
+            read(&self.model, tasks, trained, self.base_precision, &device::device().autodiff())
+        };
+        load().with_context(|| format!("model = \"{}\"", self.model.display()))
+    }
+
+    /// What a policy with this codec chooses.
+    pub(crate) fn actions(&self, codec: &Codec) -> Actions {
+        match &self.source {
+            Some(source) => source.actions(codec),
+            None => Actions::Next { end_ids: codec.end_ids().to_vec() },
+        }
+    }
+
     /// The files of the embedders that diversity is measured with.
     fn embedder_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
         let of_bonus = self.diversity_bonus.iter().filter_map(|bonus| bonus.embedder.as_ref());
@@ -360,7 +442,7 @@ impl TrainFile {
 
     /// The files of the models that the reward asks, which are what their manifests say.
     fn reward_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
-        let files = self.reward.files()?;
+        let files = self.reward.spec().files()?;
         for (_, file) in &files {
             if let (Some(folder), true) = (file.parent(), file.ends_with("manifest.json")) {
                 grpo_run::verify(folder)?;
@@ -374,7 +456,7 @@ impl TrainFile {
         loaded: Loaded,
         prompts: &Prompts,
         reward: Arc<dyn Reward>,
-        examples: Option<ReadExamples>,
+        examples: Option<CombinedExamples>,
     ) -> anyhow::Result<Parts<Policy>> {
         let Loaded { spec, policy, .. } = loaded;
         let bonus = self.diversity_bonus.as_ref().map(|bonus| bonus.build(&device::device()));
@@ -398,7 +480,7 @@ impl TrainFile {
         Ok(Parts {
             policy,
             reference,
-            actions: actions(&codec),
+            actions: self.actions(&codec),
             reward,
             bonus,
             combined: self.combined(&codec, examples)?,
@@ -409,7 +491,7 @@ impl TrainFile {
     }
 
     /// The examples of what is learned besides, where something is: read as those of supervised training are.
-    fn examples(&self, loaded: &Loaded) -> anyhow::Result<Option<ReadExamples>> {
+    fn examples(&self, loaded: &Loaded) -> anyhow::Result<Option<CombinedExamples>> {
         let Some(combined) = &self.combined else { return Ok(None) };
         let (codec, context) = (&loaded.spec.codec, loaded.policy.context_length());
         let data = self.data.as_ref().context(
@@ -425,11 +507,11 @@ impl TrainFile {
     fn combined(
         &self,
         codec: &Codec,
-        read: Option<ReadExamples>,
+        read: Option<CombinedExamples>,
     ) -> anyhow::Result<Option<Combined>> {
         let both = self.combined.as_ref().zip(read);
-        let build = |(combined, read): (&CombinedConfig, ReadExamples)| {
-            combined.build(read.examples, decoder(codec), &device::device())
+        let build = |(combined, read): (&CombinedConfig, CombinedExamples)| {
+            combined.build(read.examples, &device::device())
         };
         Ok(both.map(build).transpose()?)
     }

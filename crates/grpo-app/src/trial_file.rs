@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use grpo_core::{RatioLevel, Surrogate};
-use grpo_rewards::RewardConfig;
 use grpo_train::{GuardAction, GuardConfig};
 use toml::Value;
 
 use crate::args::TrialArguments;
 use crate::config;
+use crate::task::{Tasks, TrialLimits};
 use crate::train_file::TrainFile;
 
 /// Steps of a trial that nothing else is said of.
@@ -24,10 +24,14 @@ const KEPT: usize = 6;
 
 /// The configuration at `path` as a trial runs it: the trial's own keys over it, and `--set` over those. Both it and the long
 /// run's are checked.
-pub(crate) fn trial_file(arguments: &TrialArguments, path: &Path) -> anyhow::Result<TrainFile> {
+pub(crate) fn trial_file(
+    arguments: &TrialArguments,
+    path: &Path,
+    tasks: &Tasks,
+) -> anyhow::Result<TrainFile> {
     let set = &arguments.set;
     // As the long run has it, whose faults are to be found here too.
-    let long = TrainFile::read(path, set)?;
+    let long = TrainFile::read(path, set, tasks)?;
     long.value.check(&long.origin)?;
     let long = long.value;
     let in_set = config::is_set(set, "train.steps");
@@ -40,8 +44,9 @@ pub(crate) fn trial_file(arguments: &TrialArguments, path: &Path) -> anyhow::Res
         steps >= LEAST_STEPS,
         "a trial of {steps} steps would show nothing; it needs {LEAST_STEPS} at least"
     );
-    let command = config::Command { name: "grpo trial sets", keys: keys(&long, steps, set)? };
-    let loaded = config::load_for::<TrainFile>(path, &command, set)?;
+    let command =
+        config::Command { name: "grpo trial sets", keys: keys(&long, steps, set, tasks)? };
+    let loaded = TrainFile::parse(config::load_for(path, &command, set)?, tasks)?;
     let mut file = loaded.value;
     match &arguments.run {
         Some(run) => file.run.clone_from(run),
@@ -64,7 +69,9 @@ fn keys(
     long: &TrainFile,
     steps: u32,
     set: &[String],
+    tasks: &Tasks,
 ) -> anyhow::Result<Vec<(&'static str, Value)>> {
+    let limits = limits(long, tasks);
     let every = |part: u32| Value::from(i64::from((steps / part).max(1)));
     let mut keys = vec![
         ("train.steps", Value::from(i64::from(steps))),
@@ -77,7 +84,7 @@ fn keys(
         ("save.keep_last", Value::from(i64::try_from(long.save.keep_last.max(KEPT))?)),
         // It runs to its end, or a guard ends it.
         ("eval.patience", Value::from(0)),
-        ("guards", Value::try_from(guards(long)?)?),
+        ("guards", Value::try_from(guards(long, &limits))?),
         // No gain is wanted of so few steps; a fall beyond doubt is a fault. With the scatter of 10 steps at each end, a fall
         // of 3 standard errors is chance once in 260 sound trials, and one of 4 once in 2400 (Student's t, 18 degrees).
         ("success.reward_rise", Value::from(-4.0)),
@@ -104,41 +111,27 @@ fn keys(
         keys.push(("loss.epsilon_low", Value::from(0.1)));
         keys.push(("loss.epsilon_high", Value::from(0.1)));
     }
-    match is_of_molecules(long) {
-        true => keys.push(("success.max_kl", Value::from(0.05))),
-        false => keys.push(("success.max_kl_sequence", Value::from(5.0))),
-    }
+    let (key, limit) = limits.max_distance;
+    keys.push((key, Value::from(limit)));
     Ok(keys)
 }
 
-fn is_of_molecules(long: &TrainFile) -> bool {
-    matches!(long.reward, RewardConfig::Molecule { .. })
+/// Those of the task whose reward it is, or those of texts: a completion of text has many tokens, and moves far in all of them
+/// together.
+fn limits(long: &TrainFile, tasks: &Tasks) -> TrialLimits {
+    let of_task = tasks.iter().find_map(|task| task.trial_limits(long.reward.type_name()));
+    of_task.unwrap_or_else(|| TrialLimits {
+        max_distance: ("success.max_kl_sequence", 5.0),
+        guards: vec![TrialLimits::stop_guard("kl_sequence", Some(15.0), None, 1)],
+    })
 }
 
 /// Those that end a trial, and those of the long run, which only warn: their bounds are for its batches and its rate. A mean
 /// reward below 0 ends nothing: here no reward is negative, and where one were by its nature, that would be no fault; whether
 /// it fell is in the verdict.
-fn guards(long: &TrainFile) -> anyhow::Result<Vec<GuardConfig>> {
-    let stop = |watch: &str, above, below, steps| GuardConfig {
-        watch: watch.to_owned(),
-        above,
-        below,
-        steps,
-        from_step: 1,
-        action: GuardAction::Stop,
-        learning_rate_factor: None,
-        kl_coef_factor: None,
-    };
-    let mut guards = vec![stop(NOT_FINITE, None, None, 1)];
-    // A completion of text has far more tokens than a molecule, and moves further in all of them together.
-    guards.push(match is_of_molecules(long) {
-        true => stop("kl", Some(0.1), None, 1),
-        false => stop("kl_sequence", Some(15.0), None, 1),
-    });
-    if is_of_molecules(long) {
-        // Three steps, as a step has 8 completions: of a model with 80 % valid ones, one step in a hundred has less than half.
-        guards.push(stop("rewards/valid/mean", None, Some(0.5), 3));
-    }
+fn guards(long: &TrainFile, limits: &TrialLimits) -> Vec<GuardConfig> {
+    let mut guards = vec![TrialLimits::stop_guard(NOT_FINITE, None, None, 1)];
+    guards.extend(limits.guards.iter().cloned());
     let warning = long.grpo().guards().into_iter().filter(|guard| guard.watch != NOT_FINITE);
     guards.extend(warning.map(|guard| GuardConfig {
         action: GuardAction::Warn,
@@ -146,7 +139,7 @@ fn guards(long: &TrainFile) -> anyhow::Result<Vec<GuardConfig>> {
         kl_coef_factor: None,
         ..guard
     }));
-    Ok(guards)
+    guards
 }
 
 const NOT_FINITE: &str = "not_finite";

@@ -5,10 +5,10 @@
 
 use std::hint::black_box;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Device, Tensor};
 use criterion::{Criterion, criterion_group, criterion_main};
 use grpo_core::{
-    AdvantageConfig, Aggregation, BatchTotals, HostTokens, LossInputs, Preset, TokenStatistics,
+    AdvantageConfig, Aggregation, BatchTotals, LossInputs, LossTerms, Preset, TokenStatistics,
     grpo_loss, weighted_group_advantages,
 };
 use mimalloc::MiMalloc;
@@ -55,62 +55,47 @@ struct Step {
     logprobs: Vec<f64>,
     old: Vec<f64>,
     advantages: Vec<f64>,
-    mask: Vec<Vec<bool>>,
+    rows: Vec<usize>,
 }
 
 impl Step {
     fn new() -> Self {
-        let logprobs = numbers(ROWS * TOKENS, 1.0, -2.0);
+        let length = |b: usize| TOKENS / 2 + b;
+        let rows: Vec<usize> = (0..ROWS).flat_map(|b| vec![b; length(b)]).collect();
+        let logprobs = numbers(rows.len(), 1.0, -2.0);
         let old = logprobs.iter().enumerate().map(|(i, l)| l + 0.3 * number(i + 5)).collect();
-        let mask = (0..ROWS).map(|b| (0..TOKENS).map(|t| t < TOKENS / 2 + b).collect()).collect();
-        Self { logprobs, old, advantages: numbers(ROWS, 1.5, 0.0), mask }
+        Self { logprobs, old, advantages: numbers(ROWS, 1.5, 0.0), rows }
     }
 
-    fn totals(&self) -> BatchTotals {
-        let tokens = self.mask.iter().flatten().filter(|&&active| active).count();
-        BatchTotals { sequences: ROWS, tokens, max_completion_length: TOKENS, high_entropy: None }
-    }
-
-    fn loss(&self, preset: Preset) {
+    fn loss(&self, preset: Preset) -> LossTerms {
         let device = Device::flex().autodiff();
-        let tensor = |values: &[f64], shape: [usize; 2]| -> Tensor<2> {
-            let values: Vec<f32> = values.iter().map(|&value| value as f32).collect();
-            Tensor::from_data(TensorData::new(values, shape), &device)
-        };
-        let all = [ROWS, TOKENS];
-        let mask: Vec<f64> =
-            self.mask.iter().flatten().map(|&active| f64::from(u8::from(active))).collect();
-        let logprobs = tensor(&self.logprobs, all).require_grad();
+        let values: Vec<f32> = self.logprobs.iter().map(|&value| value as f32).collect();
+        let logprobs = Tensor::<1>::from_data(&values[..], &device).require_grad();
+        let tokens = self.rows.len();
         let inputs = LossInputs {
-            old_logprobs: Some(tensor(&self.old, all)),
-            ref_logprobs: Some(tensor(&self.old, all)),
-            ..LossInputs::on_policy(
-                logprobs.clone(),
-                tensor(&mask, all),
-                tensor(&self.advantages, [ROWS, 1]),
-            )
-        };
-        let mut config = preset.config();
-        config.kl.coef = 0.05;
-        let gradients = grpo_loss(inputs, &config, &self.totals()).backward();
-        black_box(logprobs.grad(&gradients));
-    }
-
-    fn statistics(&self) {
-        let mut statistics = TokenStatistics::default();
-        let tokens = HostTokens {
-            logprobs: &self.logprobs,
             old_logprobs: Some(&self.old),
             ref_logprobs: Some(&self.old),
             sampling_logprobs: Some(&self.old),
-            exact_kl: None,
-            entropies: &self.logprobs,
-            mask: &self.mask,
-            advantages: &self.advantages,
+            ..LossInputs::on_policy(logprobs.clone(), &self.rows, &self.advantages)
         };
-        statistics.add(&tokens, &Preset::Grpo.config(), &self.totals());
-        black_box(statistics.metrics());
+        let mut config = preset.config();
+        config.kl.coef = 0.05;
+        let totals = BatchTotals {
+            sequences: ROWS,
+            tokens,
+            max_completion_length: TOKENS,
+            high_entropy: None,
+        };
+        let output = grpo_loss(&inputs, &config, &totals);
+        black_box(logprobs.grad(&output.loss.backward()));
+        output.terms
     }
+}
+
+fn statistics(terms: &LossTerms) {
+    let mut statistics = TokenStatistics::default();
+    statistics.add(terms);
+    black_box(statistics.metrics());
 }
 
 /// Every operation by name.
@@ -121,9 +106,10 @@ fn each(mut visit: impl FnMut(&str, &dyn Fn())) {
     visit(&format!("{name}, normalize then sum"), &|| rewards.run(Aggregation::NormalizeThenSum));
     for preset in Preset::ALL {
         let name = format!("loss and gradient of {ROWS} × {TOKENS} tokens, {preset}");
-        visit(&name, &|| step.loss(preset));
+        visit(&name, &|| drop(step.loss(preset)));
     }
-    visit(&format!("statistics of {ROWS} × {TOKENS} tokens"), &|| step.statistics());
+    let terms = step.loss(Preset::Grpo);
+    visit(&format!("statistics of {ROWS} × {TOKENS} tokens"), &|| statistics(&terms));
 }
 
 #[expect(clippy::print_stdout, reason = "a benchmark prints what it measures")]

@@ -66,6 +66,16 @@ pub enum EntropyBonus {
     },
 }
 
+impl RatioLevel {
+    /// Neighbouring tokens that share one ratio in a sequence of `length` tokens.
+    pub(crate) fn tokens_sharing(self, length: usize) -> usize {
+        match self {
+            Self::Token => 1,
+            Self::Sequence => length.max(1),
+        }
+    }
+}
+
 impl LossConfig {
     /// Checks ranges and combinations once, so that nothing later has to.
     ///

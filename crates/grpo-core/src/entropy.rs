@@ -36,6 +36,13 @@ impl HighEntropy {
     }
 }
 
+impl HighEntropy {
+    /// Whether the mask drops a token of this entropy.
+    pub(crate) fn drops(&self, entropy: Option<f64>) -> bool {
+        entropy.expect("a high-entropy mask has entropies") < self.threshold
+    }
+}
+
 /// The coefficient of an [`EntropyBonus`] from update to update: all its state, to be saved with a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EntropyController {

@@ -1,12 +1,11 @@
 //! The penalty for leaving the reference.
 
-use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
 use crate::config::at_least_zero;
-use crate::range::LARGEST_EXPONENT;
-use crate::range::within_range;
+use crate::dual::Dual;
+use crate::loss_inputs::largest_exponent;
 
 /// The penalty for leaving the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,40 +73,37 @@ impl KlConfig {
         self.coef > 0.0 && self.placement == KlPlacement::Reward
     }
 
-    /// The estimate at one position, corrected where that is on: what metric `kl` is a mean of.
+    /// The estimate at one position, corrected if that is on: metric `kl` is its mean.
     ///
-    /// `log_quotient` is `log π_ref − log π` of the sampled token, `exact` the exact KL where the estimator is
-    /// that one.
-    pub(crate) fn at(&self, log_quotient: f64, exact: f64, ratio: f64) -> f64 {
-        let e = log_quotient;
+    /// `e` is `log π_ref − log π` of the sampled token, `exact` the exact KL.
+    ///
+    /// # Panics
+    /// For [`KlEstimator::Exact`] where `exact` is missing.
+    pub(crate) fn estimate(
+        &self,
+        e: Dual,
+        exact: Option<Dual>,
+        ratio: Dual,
+        largest_exponent: f64,
+    ) -> Dual {
         let estimate = match self.estimator {
             KlEstimator::K1 => -e,
-            KlEstimator::K2 => e * e / 2.0,
-            // Cut as in the loss, in the range of f64.
-            KlEstimator::K3 => e.min(LARGEST_EXPONENT).exp_m1() - e,
-            KlEstimator::Exact => exact,
+            KlEstimator::K2 => e.square() * 0.5,
+            KlEstimator::K3 => {
+                let e = e.min(Dual::constant(largest_exponent));
+                e.exp_m1() - e
+            }
+            KlEstimator::Exact => exact.expect("the exact KL of each position is given"),
         };
         if self.bias_correction { estimate * ratio } else { estimate }
     }
-}
 
-/// The estimate of each token, `[b, t]`; `e = log π_ref − log π_θ`. See [`KlEstimator`].
-///
-/// # Panics
-/// For [`KlEstimator::Exact`] where `exact` is missing.
-pub(crate) fn kl_estimate(
-    e: Tensor<2>,
-    exact: Option<Tensor<2>>,
-    estimator: KlEstimator,
-) -> Tensor<2> {
-    match estimator {
-        KlEstimator::K1 => e.neg(),
-        KlEstimator::K2 => e.square() * 0.5,
-        KlEstimator::K3 => {
-            let e = within_range(e);
-            e.clone().exp() - e - 1.0
+    /// What an estimate adds to the loss.
+    pub(crate) fn penalty(&self, estimate: Option<Dual>) -> Dual {
+        match self.in_loss() {
+            true => estimate.expect("a KL penalty has a reference") * self.coef,
+            false => Dual::default(),
         }
-        KlEstimator::Exact => exact.expect("the exact KL of each position is given"),
     }
 }
 
@@ -132,10 +128,11 @@ pub fn sequence_kl(
     assert_eq!(logprobs.len(), ref_logprobs.len(), "log-probabilities of policy and reference");
     let config =
         KlConfig { coef: 1.0, estimator, placement: KlPlacement::Reward, bias_correction: false };
-    let exact_at = |t: usize| match (estimator, exact) {
-        (KlEstimator::Exact, exact) => exact.expect("the exact KL of each position is given")[t],
-        _ => 0.0,
-    };
     let tokens = logprobs.iter().zip(ref_logprobs).enumerate();
-    tokens.map(|(t, (logprob, reference))| config.at(reference - logprob, exact_at(t), 1.0)).sum()
+    let at = |(t, (logprob, reference)): (usize, (&f64, &f64))| {
+        let exact = exact.map(|exact| Dual::constant(exact[t]));
+        let e = Dual::constant(reference - logprob);
+        config.estimate(e, exact, Dual::constant(1.0), largest_exponent(f64::MAX)).value
+    };
+    tokens.map(at).sum()
 }

@@ -1,63 +1,83 @@
 //! The loss of GRPO, on one page.
 
-use burn::tensor::Tensor;
+use burn::tensor::{Tensor, TensorData};
 
-use crate::reduction::token_weights;
-use crate::surrogate::{SurrogateInputs, surrogate_loss};
-use crate::{BatchTotals, LossConfig, LossInputs, Surrogate};
+use crate::dual::Dual;
+use crate::loss_inputs::HostInputs;
+use crate::surrogate::SurrogateLoss;
+use crate::terms::TokenLoss;
+use crate::{BatchTotals, LossConfig, LossInputs, LossTerms};
 
-/// The part that these sequences add to the loss of the optimizer batch, `[1]` (Shao et al. 2024, equations 3
-/// and 4, and the variants that [`LossConfig`] names):
-/// `Σ w · (surrogate × masks × mismatch + β · KL) − entropy bonus`.
+/// A loss, and what it was made of.
+#[derive(Clone, Debug)]
+pub struct LossOutput {
+    /// The part of these sequences in the loss of the optimizer batch, `[1]`, on the tape of the inputs.
+    pub loss: Tensor<1>,
+    /// What was computed for each token.
+    pub terms: LossTerms,
+}
+
+/// Computes the part of these sequences in the loss of the optimizer batch (Shao et al. 2024, equations 3 and 4, and the
+/// variants that [`LossConfig`] names): `Σ w · (surrogate × masks × mismatch + β · KL) − entropy bonus`.
 ///
-/// Works in the precision of its tensors. A ratio `π_θ / π_old`, or `π_ref / π_θ` in k3, that is above the 0.9th
-/// power of their largest number (5e34 in f32) counts as that power, which has no gradient.
+/// The formulas are evaluated on the host in f64, token by token, together with their derivatives; the gradients are then
+/// rounded to the precision of the tensors. A ratio `π_θ / π_old`, or `π_ref / π_θ` in k3, that is above the 0.9th power
+/// of the tensors' largest number (5e34 in f32) counts as that power, which has no gradient.
 ///
 /// `config` is taken as it is: [`LossConfig::checked`] refuses what cannot be meant, an uncorrected k1 among it.
 ///
 /// # Panics
-/// Where an input that the configuration needs is missing.
-pub fn grpo_loss(inputs: LossInputs, config: &LossConfig, totals: &BatchTotals) -> Tensor<1> {
-    let entropy_coef = inputs.entropy_coef;
-    let active = inputs.without_padding();
-    let log_ratio = active.logprobs.clone() - active.old_logprobs.clone(); // [b, t]
-    let ratio = active.ratio(log_ratio.clone(), config.ratio_level); // ρ
-    let mismatch = config.mismatch.map(|correction| active.mismatch(&correction));
+/// Where an input that the configuration needs is missing, or the rows are not ascending.
+pub fn grpo_loss(inputs: &LossInputs<'_>, config: &LossConfig, totals: &BatchTotals) -> LossOutput {
+    let batch = HostInputs::read(inputs);
+    let high_entropy = config.high_entropy_share.map(|_| batch.high_entropy(totals));
+    let mut terms = LossTerms::default();
+    for sequence in batch.sequences() {
+        let weight = config.reduction.token_weight(sequence.len(), batch.size(), totals);
+        let ratios = sequence.ratios(config.ratio_level); // ρ = π_θ / π_old
+        let sampling = sequence.sampling(config.mismatch.as_ref()); // π_old / π_sampler
+        let surrogates = config.surrogate.losses(&sequence, &ratios, sampling.as_deref());
+        let is_off_policy = config.off_policy_threshold.map(|threshold| {
+            let distance = sequence.mean_distance(config.mismatch.is_some());
+            sequence.advantage < 0.0 && distance > threshold
+        });
+        let token_loss = |(t, surrogate): (usize, SurrogateLoss)| {
+            let is_low_entropy = high_entropy.is_some_and(|kept| kept.drops(sequence.entropy(t)));
+            let is_dropped = is_low_entropy || is_off_policy == Some(true);
+            let policy = if is_dropped { Dual::default() } else { surrogate.loss };
+            let kl = sequence.kl(t, ratios[t], &config.kl);
+            let total = (policy + config.kl.penalty(kl)) * weight; // + β · KL
+            TokenLoss { surrogate, is_low_entropy, kl, policy: policy * weight, total }
+        };
+        let losses: Vec<TokenLoss> = surrogates.into_iter().enumerate().map(token_loss).collect();
+        terms.push(&sequence, &ratios, sampling, is_off_policy, &losses, config);
+    }
+    let bonus = batch.entropy_bonus(totals);
+    if let Some(bonus) = bonus {
+        terms.loss -= bonus * terms.kept_entropies();
+    }
+    LossOutput { loss: on_tape(inputs, &terms, bonus), terms }
+}
 
-    let mut loss = surrogate_loss(
-        &config.surrogate,
-        SurrogateInputs {
-            logprobs: active.logprobs.clone(),
-            ratio: ratio.clone(),
-            log_ratio,
-            mismatch: mismatch.clone(),
-            advantages: active.advantages.clone(),
-        },
-    ); // [b, t]
-    if let Some(threshold) = config.off_policy_threshold {
-        let dropped = active.off_policy(threshold, config.mismatch.is_some());
-        loss = loss.mask_fill(dropped, 0.0);
+/// The loss on the tape of its inputs, with the derivatives that were computed with it.
+fn on_tape(inputs: &LossInputs<'_>, terms: &LossTerms, bonus: Option<f64>) -> Tensor<1> {
+    let (device, dtype) = (inputs.logprobs.device(), inputs.logprobs.dtype());
+    let constant = |values: Vec<f64>| -> Tensor<1> {
+        let count = values.len();
+        Tensor::from_data(TensorData::new(values, [count]), (&device, dtype))
+    };
+    // The difference is 0: it only has a derivative.
+    let term = |input: &Tensor<1>, gradient: Vec<f64>| {
+        ((input.clone() - input.clone().detach()) * constant(gradient)).sum()
+    };
+    let mut loss = constant(vec![terms.loss]);
+    loss = loss + term(&inputs.logprobs, terms.tokens().map(|t| t.gradient).collect());
+    if let Some(exact_kl) = &inputs.exact_kl {
+        loss = loss + term(exact_kl, terms.tokens().map(|t| t.exact_kl_gradient).collect());
     }
-    let dropped = config.high_entropy_share.map(|_| active.low_entropy(totals));
-    if let Some(dropped) = dropped.clone() {
-        loss = loss.mask_fill(dropped, 0.0);
+    if let (Some(bonus), Some(entropies)) = (bonus, &inputs.entropies) {
+        let kept = terms.tokens().map(|t| if t.is_low_entropy { 0.0 } else { -bonus });
+        loss = loss + term(entropies, kept.collect());
     }
-    // VESPO has it in its weight of the sequence.
-    if let Some(mismatch) =
-        mismatch.filter(|_| !matches!(config.surrogate, Surrogate::Vespo { .. }))
-    {
-        loss = loss * mismatch;
-    }
-    if config.kl.in_loss() {
-        loss = loss + active.kl(&config.kl, ratio) * config.kl.coef;
-    }
-    // Row by row: a sum over all at once is cut by the number of threads.
-    let total = (loss * token_weights(&active.mask, config.reduction, totals)).sum_dim(1).sum();
-
-    if entropy_coef == 0.0 {
-        return total;
-    }
-    // Multiplied, not divided: Burn 0.22.1 takes the derivative of a division by a number in f32.
-    let weight = entropy_coef / totals.bonus_tokens().max(1) as f64;
-    total - active.sum_of_entropies(dropped) * weight
+    loss
 }

@@ -1,43 +1,42 @@
-//! What a loss is computed from, and what is made of it before the formula.
+//! What a loss is computed from.
 
-use burn::tensor::{Bool, Tensor};
+use burn::tensor::{DType, Tensor};
 
-use crate::kl::kl_estimate;
-use crate::range::within_range;
-use crate::{BatchTotals, KlConfig, MismatchCorrection, RatioLevel};
+use crate::dual::{Dual, Variable};
+use crate::mismatch::tokens_per_quotient;
+use crate::terms::SamplingTerms;
+use crate::{BatchTotals, HighEntropy, KlConfig, MismatchCorrection, RatioLevel};
 
-/// What the loss is computed from. `logprobs`, `entropies` and `exact_kl` are differentiated, the others are
-/// constants.
-///
-/// `b` sequences padded to `t` tokens; what stands in padded places (mask 0) counts for nothing, be it NaN.
+/// What the loss is computed from: the action tokens of some sequences, packed one sequence behind the other without
+/// padding. `logprobs`, `entropies` and `exact_kl` are differentiated, the others are constants.
 #[derive(Clone, Debug)]
-pub struct LossInputs {
-    /// `log π_θ` of each token, `[b, t]`.
-    pub logprobs: Tensor<2>,
-    /// 1 for action tokens, 0 elsewhere, `[b, t]`.
-    pub mask: Tensor<2>,
-    /// Â of each sequence, `[b, 1]`.
-    pub advantages: Tensor<2>,
-    /// `log π_old`, `[b, t]`; `None` on the first update after sampling, where π_old is π_θ.
-    pub old_logprobs: Option<Tensor<2>>,
-    /// `log π_ref`, `[b, t]`; needed for a penalty in the loss.
-    pub ref_logprobs: Option<Tensor<2>>,
-    /// What the sampler recorded, `[b, t]`; needed for a mismatch correction.
-    pub sampling_logprobs: Option<Tensor<2>>,
-    /// `KL(π_θ ‖ π_ref)` over the vocabulary, `[b, t]`; needed for a penalty with [`crate::KlEstimator::Exact`].
-    pub exact_kl: Option<Tensor<2>>,
-    /// Entropy of π_θ at each token in nats, `[b, t]`; needed for the high-entropy mask and the bonus.
-    pub entropies: Option<Tensor<2>>,
+pub struct LossInputs<'a> {
+    /// `log π_θ` of each token, `[n]`.
+    pub logprobs: Tensor<1>,
+    /// The sequence that each token belongs to, `[n]`, ascending.
+    pub rows: &'a [usize],
+    /// Â of each sequence, `[b]`; a sequence may have no token.
+    pub advantages: &'a [f64],
+    /// `log π_old`, `[n]`; `None` on the first update after sampling, where π_old is π_θ.
+    pub old_logprobs: Option<&'a [f64]>,
+    /// `log π_ref`, `[n]`; needed for a penalty in the loss.
+    pub ref_logprobs: Option<&'a [f64]>,
+    /// What the sampler recorded, `[n]`; needed for a mismatch correction.
+    pub sampling_logprobs: Option<&'a [f64]>,
+    /// `KL(π_θ ‖ π_ref)` over the vocabulary, `[n]`; needed for a penalty with [`crate::KlEstimator::Exact`].
+    pub exact_kl: Option<Tensor<1>>,
+    /// Entropy of π_θ at each token in nats, `[n]`; needed for the high-entropy mask and the bonus.
+    pub entropies: Option<Tensor<1>>,
     /// Weight of the entropy bonus in this update: [`crate::EntropyController::coef`], or 0.
     pub entropy_coef: f64,
 }
 
-impl LossInputs {
+impl<'a> LossInputs<'a> {
     /// Those of a first update without a reference; the other fields can be set one by one.
-    pub fn on_policy(logprobs: Tensor<2>, mask: Tensor<2>, advantages: Tensor<2>) -> Self {
+    pub fn on_policy(logprobs: Tensor<1>, rows: &'a [usize], advantages: &'a [f64]) -> Self {
         Self {
             logprobs,
-            mask,
+            rows,
             advantages,
             old_logprobs: None,
             ref_logprobs: None,
@@ -49,100 +48,169 @@ impl LossInputs {
     }
 }
 
-/// [`LossInputs`] with 0 in padded places, all `[b, t]`, and their parts of the formula.
-pub(crate) struct Active {
-    pub(crate) logprobs: Tensor<2>,
-    pub(crate) old_logprobs: Tensor<2>,
-    pub(crate) advantages: Tensor<2>,
-    pub(crate) mask: Tensor<2>,
-    padding: Tensor<2, Bool>,
-    ref_logprobs: Option<Tensor<2>>,
-    sampling_logprobs: Option<Tensor<2>>,
-    exact_kl: Option<Tensor<2>>,
-    entropies: Option<Tensor<2>>,
+/// [`LossInputs`] read to the host.
+pub(crate) struct HostInputs<'a> {
+    inputs: &'a LossInputs<'a>,
+    logprobs: Vec<f64>,
+    exact_kl: Option<Vec<f64>>,
+    entropies: Option<Vec<f64>>,
+    largest_exponent: f64,
 }
 
-impl LossInputs {
-    /// Padding is cut off before anything is computed of it: 0 · ∞ is not 0.
-    pub(crate) fn without_padding(self) -> Active {
-        let shape = self.logprobs.dims();
-        let padding = self.mask.equal_elem(0.0); // [b, t]
-        let active = |values: Tensor<2>| values.mask_fill(padding.clone(), 0.0);
-        let mask = padding.clone().bool_not().float().cast(self.logprobs.dtype());
-        let logprobs = active(self.logprobs);
-        Active {
-            // On the first update ρ is exactly 1, and only its derivative counts.
-            old_logprobs: self.old_logprobs.map_or_else(|| logprobs.clone().detach(), active),
-            advantages: self.advantages.expand(shape),
-            ref_logprobs: self.ref_logprobs.map(active),
-            sampling_logprobs: self.sampling_logprobs.map(active),
-            exact_kl: self.exact_kl.map(active),
-            entropies: self.entropies.map(active),
-            logprobs,
-            mask,
-            padding,
+/// One sequence of [`HostInputs`].
+pub(crate) struct Sequence<'a> {
+    pub(crate) advantage: f64,
+    pub(crate) logprobs: &'a [f64],
+    /// `log π_θ` itself on the first update: ratios are then exactly 1, and only their derivatives count.
+    pub(crate) old: &'a [f64],
+    sampling: Option<&'a [f64]>,
+    entropies: Option<&'a [f64]>,
+    reference: Option<&'a [f64]>,
+    exact_kl: Option<&'a [f64]>,
+    largest_exponent: f64,
+}
+
+impl<'a> HostInputs<'a> {
+    /// # Panics
+    /// Where rows and log-probabilities are not of one length, or rows are not ascending.
+    pub(crate) fn read(inputs: &'a LossInputs<'a>) -> Self {
+        let [tokens] = inputs.logprobs.dims();
+        assert_eq!(inputs.rows.len(), tokens, "each token belongs to a sequence");
+        assert!(inputs.rows.is_sorted(), "the tokens of a sequence are neighbours");
+        let largest = inputs.logprobs.dtype().finfo().expect("floating-point numbers").max;
+        Self {
+            inputs,
+            logprobs: host(&inputs.logprobs),
+            exact_kl: inputs.exact_kl.as_ref().map(host),
+            entropies: inputs.entropies.as_ref().map(host),
+            largest_exponent: largest_exponent(largest),
         }
     }
+
+    /// Sequences and tokens.
+    pub(crate) fn size(&self) -> [usize; 2] {
+        [self.inputs.advantages.len(), self.logprobs.len()]
+    }
+
+    /// What the high-entropy mask keeps, with the threshold in the precision of the entropies that it is compared with.
+    pub(crate) fn high_entropy(&self, totals: &BatchTotals) -> HighEntropy {
+        let kept = totals.high_entropy.expect("a high-entropy mask has a threshold");
+        match self.inputs.logprobs.dtype() {
+            DType::F64 => kept,
+            _ => HighEntropy { threshold: f64::from(kept.threshold as f32), ..kept },
+        }
+    }
+
+    /// The weight of each token's entropy in the bonus, if there is one.
+    pub(crate) fn entropy_bonus(&self, totals: &BatchTotals) -> Option<f64> {
+        let coef = Some(self.inputs.entropy_coef).filter(|&coef| coef != 0.0)?;
+        assert!(self.entropies.is_some(), "an entropy bonus has entropies");
+        Some(coef / totals.bonus_tokens().max(1) as f64)
+    }
+
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = Sequence<'_>> {
+        let mut end = 0;
+        self.inputs.advantages.iter().enumerate().map(move |(row, &advantage)| {
+            let start = end;
+            end += self.inputs.rows[start..].iter().take_while(|&&own| own == row).count();
+            let range = start..end;
+            let part = |values: Option<&'a [f64]>| values.map(|values| &values[range.clone()]);
+            let logprobs = &self.logprobs[range.clone()];
+            Sequence {
+                advantage,
+                logprobs,
+                old: part(self.inputs.old_logprobs).unwrap_or(logprobs),
+                sampling: part(self.inputs.sampling_logprobs),
+                reference: part(self.inputs.ref_logprobs),
+                entropies: self.entropies.as_ref().map(|values| &values[range.clone()]),
+                exact_kl: self.exact_kl.as_ref().map(|values| &values[range.clone()]),
+                largest_exponent: self.largest_exponent,
+            }
+        })
+    }
 }
 
-impl Active {
-    /// ρ, from `log π_θ − log π_old`.
-    pub(crate) fn ratio(&self, log_ratio: Tensor<2>, level: RatioLevel) -> Tensor<2> {
-        let exponent = match level {
-            RatioLevel::Token => log_ratio,
-            RatioLevel::Sequence => self.mean_of_sequence(log_ratio),
+impl Sequence<'_> {
+    pub(crate) fn len(&self) -> usize {
+        self.logprobs.len()
+    }
+
+    /// `log π_θ` of a token.
+    pub(crate) fn logprob(&self, t: usize) -> Dual {
+        Dual::variable(self.logprobs[t], Variable::Logprob)
+    }
+
+    /// `log π_θ − log π_old` of each token.
+    pub(crate) fn log_ratios(&self) -> Vec<f64> {
+        difference(self.logprobs, self.old)
+    }
+
+    /// The importance ratio ρ of each token.
+    pub(crate) fn ratios(&self, level: RatioLevel) -> Vec<Dual> {
+        let (log_ratios, shared) = (self.log_ratios(), level.tokens_sharing(self.len()));
+        let ratio = |tokens: &[f64]| {
+            let mean = tokens.iter().sum::<f64>() / tokens.len() as f64;
+            let exponent = Dual::variable(mean, Variable::LogRatio);
+            exponent.min(Dual::constant(self.largest_exponent)).exp()
         };
-        within_range(exponent).exp()
+        let ratios = log_ratios.chunks(shared);
+        ratios.flat_map(|tokens| std::iter::repeat_n(ratio(tokens), tokens.len())).collect()
     }
 
-    /// The corrected `π_old / π_sampler`.
-    pub(crate) fn mismatch(&self, correction: &MismatchCorrection) -> Tensor<2> {
-        let weights = correction.weights(self.old_logprobs.clone() - self.sampling());
-        // The bounds may leave 1 out, and padded places are no tokens to correct.
-        weights.mask_fill(self.padding.clone(), 1.0)
+    /// `π_old / π_sampler` of each token with its correction, if the sampler's log-probabilities are given.
+    pub(crate) fn sampling(
+        &self,
+        correction: Option<&MismatchCorrection>,
+    ) -> Option<Vec<SamplingTerms>> {
+        assert!(
+            correction.is_none() || self.sampling.is_some(),
+            "a mismatch correction has the sampler's log-probabilities"
+        );
+        let sampling = self.sampling?;
+        let log_quotients = difference(self.old, sampling);
+        let shared = tokens_per_quotient(correction, self.len());
+        let products = log_quotients.chunks(shared).flat_map(|tokens| {
+            let product = tokens.iter().sum::<f64>().exp();
+            std::iter::repeat_n(product, tokens.len())
+        });
+        let tokens = sampling.iter().zip(&log_quotients).zip(products);
+        let terms = tokens.map(|((&logprob, &log_quotient), quotient)| SamplingTerms {
+            logprob,
+            log_quotient,
+            quotient,
+            weight: correction.map(|correction| correction.apply(quotient)),
+        });
+        Some(terms.collect())
     }
 
-    /// True for sequences that are worse than others and that the policy has left behind: the mean of
-    /// `log π_behaviour − log π_θ` is above `threshold`.
-    pub(crate) fn off_policy(&self, threshold: f64, sampler_differs: bool) -> Tensor<2, Bool> {
-        let behaviour = if sampler_differs { self.sampling() } else { self.old_logprobs.clone() };
-        let distance = self.mean_of_sequence(behaviour - self.logprobs.clone().detach());
-        distance.greater_elem(threshold).bool_and(self.advantages.clone().lower_elem(0.0))
+    pub(crate) fn entropy(&self, t: usize) -> Option<f64> {
+        Some(self.entropies?[t])
     }
 
-    /// True for tokens that the high-entropy mask drops.
-    pub(crate) fn low_entropy(&self, totals: &BatchTotals) -> Tensor<2, Bool> {
-        let kept = totals.high_entropy.expect("a high-entropy mask has a threshold");
-        let entropies = self.entropies.clone().expect("a high-entropy mask has entropies");
-        entropies.lower_elem(kept.threshold)
+    /// The mean of `log π_behaviour − log π_θ`, where the behaviour is the sampler or π_old.
+    pub(crate) fn mean_distance(&self, is_from_sampler: bool) -> f64 {
+        let behaviour = self.sampling.filter(|_| is_from_sampler).unwrap_or(self.old);
+        difference(behaviour, self.logprobs).iter().sum::<f64>() / self.len() as f64
     }
 
-    /// The penalty of each token, without its weight.
-    pub(crate) fn kl(&self, config: &KlConfig, ratio: Tensor<2>) -> Tensor<2> {
-        let reference = self.ref_logprobs.clone().expect("a KL penalty has a reference");
-        let e = reference - self.logprobs.clone();
-        let kl = kl_estimate(e, self.exact_kl.clone(), config.estimator);
-        if config.bias_correction { kl * ratio } else { kl }
+    /// The estimate of the KL to the reference at a token; `None` without a reference.
+    pub(crate) fn kl(&self, t: usize, ratio: Dual, config: &KlConfig) -> Option<Dual> {
+        let e = Dual::constant(self.reference?[t]) - self.logprob(t);
+        let exact = self.exact_kl.map(|exact| Dual::variable(exact[t], Variable::ExactKl));
+        Some(config.estimate(e, exact, ratio, self.largest_exponent))
     }
+}
 
-    /// `Σ entropy`, over tokens that are not `dropped`.
-    pub(crate) fn sum_of_entropies(&self, dropped: Option<Tensor<2, Bool>>) -> Tensor<1> {
-        let entropies = self.entropies.clone().expect("an entropy bonus has entropies");
-        let entropies = match dropped {
-            Some(dropped) => entropies.mask_fill(dropped, 0.0),
-            None => entropies,
-        };
-        entropies.sum_dim(1).sum()
-    }
+/// Where `exp` is cut from above, so that what is made of it stays within numbers up to `largest`: one tenth of the
+/// exponents is left for what the result is multiplied by.
+pub(crate) fn largest_exponent(largest: f64) -> f64 {
+    0.9 * largest.ln()
+}
 
-    fn sampling(&self) -> Tensor<2> {
-        self.sampling_logprobs.clone().expect("a mismatch correction has the sampler's")
-    }
+fn difference(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a - b).collect()
+}
 
-    /// Of each sequence, at each of its places.
-    fn mean_of_sequence(&self, values: Tensor<2>) -> Tensor<2> {
-        let shape = values.dims();
-        let lengths = self.mask.clone().sum_dim(1).clamp_min(1.0); // [b, 1]
-        (values.sum_dim(1) / lengths).expand(shape)
-    }
+fn host(tensor: &Tensor<1>) -> Vec<f64> {
+    tensor.to_data().iter::<f64>().collect()
 }

@@ -1,6 +1,5 @@
 //! Corrections for a sampler whose probabilities are not the trainer's.
 
-use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ConfigError, RatioLevel, above_zero, at_least_zero};
@@ -48,25 +47,9 @@ impl MismatchCorrection {
             MismatchMode::Mask => 0.0,
         }
     }
+}
 
-    /// The corrected quotients `π_old / π_sampler`.
-    ///
-    /// # Shapes
-    /// - log_quotient: `[b, t]`, `log π_old − log π_sampler`, 0 in padded places
-    /// - result: `[b, t]`; in padded places it is a number like any other, to be left out
-    pub fn weights(&self, log_quotient: Tensor<2>) -> Tensor<2> {
-        let shape = log_quotient.dims();
-        let quotient = match self.level {
-            RatioLevel::Token => log_quotient.exp(),
-            RatioLevel::Sequence => log_quotient.sum_dim(1).exp().expand(shape),
-        };
-        match self.mode {
-            MismatchMode::Truncate => quotient.clamp(self.min, self.max),
-            MismatchMode::Mask => {
-                let low = quotient.clone().lower_elem(self.min);
-                let outside = low.bool_or(quotient.clone().greater_elem(self.max));
-                quotient.mask_fill(outside, 0.0)
-            }
-        }
-    }
+/// Neighbouring tokens of a sequence that share one `π_old / π_sampler`; each has its own without a correction.
+pub(crate) fn tokens_per_quotient(correction: Option<&MismatchCorrection>, length: usize) -> usize {
+    correction.map_or(1, |correction| correction.level.tokens_sharing(length))
 }

@@ -1,6 +1,5 @@
 //! From the losses of tokens to one number.
 
-use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use crate::HighEntropy;
@@ -43,30 +42,25 @@ impl BatchTotals {
     }
 }
 
-/// The weight of each token in the loss: `loss = Σ w · L`.
-///
-/// # Shapes
-/// - mask: `[b, t]`, 1 for action tokens and 0 elsewhere; rows may be a part of the whole batch
-/// - result: `[b, t]`, 0 where the mask is; a row without an action weighs nothing
-pub(crate) fn token_weights(
-    mask: &Tensor<2>,
-    reduction: Reduction,
-    totals: &BatchTotals,
-) -> Tensor<2> {
-    let sequences = totals.sequences.max(1) as f64;
-    match reduction {
-        Reduction::SequenceMean => {
-            mask.clone() / mask.clone().sum_dim(1).clamp_min(1.0) / sequences
-        }
-        Reduction::SequenceSum => mask.clone() / sequences,
-        Reduction::TokenMean => mask.clone() / totals.tokens.max(1) as f64,
-        Reduction::MicroBatchTokenMean => {
-            let [rows, _] = mask.dims();
-            let tokens = mask.clone().sum_dim(1).sum_dim(0).clamp_min(1.0); // [1, 1]
-            mask.clone() / tokens * (rows as f64 / sequences)
-        }
-        Reduction::Constant => {
-            mask.clone() / (sequences * totals.max_completion_length.max(1) as f64)
+impl Reduction {
+    /// The weight of each token of a sequence with `length` tokens, in a micro-batch with so many sequences and tokens:
+    /// `loss = Σ w · L`.
+    pub(crate) fn token_weight(
+        self,
+        length: usize,
+        [micro_sequences, micro_tokens]: [usize; 2],
+        totals: &BatchTotals,
+    ) -> f64 {
+        let at_least_1 = |count: usize| count.max(1) as f64;
+        let sequences = at_least_1(totals.sequences);
+        match self {
+            Self::SequenceMean => 1.0 / at_least_1(length) / sequences,
+            Self::SequenceSum => 1.0 / sequences,
+            Self::TokenMean => 1.0 / at_least_1(totals.tokens),
+            Self::MicroBatchTokenMean => {
+                micro_sequences as f64 / sequences / at_least_1(micro_tokens)
+            }
+            Self::Constant => 1.0 / (sequences * at_least_1(totals.max_completion_length)),
         }
     }
 }

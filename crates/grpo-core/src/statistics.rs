@@ -1,29 +1,6 @@
 //! What a loss was made of: sums over tokens, on the host in f64, that add up over micro-batches.
 
-use crate::range::LARGEST_EXPONENT;
-use crate::surrogate::{VESPO_LARGEST, VESPO_SMALLEST_WEIGHT};
-use crate::{BatchTotals, KlEstimator, LossConfig, MismatchCorrection, RatioLevel, Surrogate};
-
-/// The tokens of one micro-batch on the host, `[b][t]` by rows, as [`crate::grpo_loss`] saw them.
-#[derive(Clone, Copy, Debug)]
-pub struct HostTokens<'a> {
-    /// `log π_θ`.
-    pub logprobs: &'a [f64],
-    /// `log π_old`; `None` on the first update.
-    pub old_logprobs: Option<&'a [f64]>,
-    /// `log π_ref`, where there is one.
-    pub ref_logprobs: Option<&'a [f64]>,
-    /// What the sampler recorded, where it did.
-    pub sampling_logprobs: Option<&'a [f64]>,
-    /// `KL(π_θ ‖ π_ref)` over the vocabulary, where the estimator is [`KlEstimator::Exact`].
-    pub exact_kl: Option<&'a [f64]>,
-    /// Entropy of the distribution at each token, in nats.
-    pub entropies: &'a [f64],
-    /// True for action tokens.
-    pub mask: &'a [Vec<bool>],
-    /// Â of each sequence.
-    pub advantages: &'a [f64],
-}
+use crate::terms::{LossTerms, SequenceTerms, TokenTerms};
 
 /// Sums over the tokens of one or more updates. A mean over nothing is left out, never NaN.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,16 +31,9 @@ pub struct TokenStatistics {
 
 impl TokenStatistics {
     /// Adds the tokens of a micro-batch.
-    ///
-    /// # Panics
-    /// For [`KlEstimator::Exact`] with a reference where `exact_kl` is missing.
-    pub fn add(&mut self, tokens: &HostTokens<'_>, config: &LossConfig, totals: &BatchTotals) {
-        for row in 0..tokens.mask.len() {
-            let sequence = Sequence::of(tokens, row);
-            if !sequence.places.is_empty() {
-                self.add_sequence(&sequence, config, totals);
-            }
-        }
+    pub fn add(&mut self, terms: &LossTerms) {
+        let sequences = terms.sequences.iter();
+        sequences.filter(|sequence| !sequence.tokens.is_empty()).for_each(|s| self.add_sequence(s));
     }
 
     /// Adds what `other` has seen.
@@ -99,96 +69,54 @@ impl TokenStatistics {
         self.ratios.0.extend(&other.ratios.0);
     }
 
-    fn add_sequence(&mut self, sequence: &Sequence<'_>, config: &LossConfig, totals: &BatchTotals) {
-        let tokens = sequence.tokens;
-        let ratios = sequence.ratios(config.ratio_level);
-        let mut kl_of_sequence = 0.0;
-        for (&i, &ratio) in sequence.places.iter().zip(&ratios) {
-            self.ratio.add(ratio);
-            self.ratios.0.push(ratio);
-            let entropy = tokens.entropies[i];
-            self.entropy.add(entropy);
-            if totals.high_entropy.is_none_or(|kept| entropy >= kept.threshold) {
-                self.kept_entropy.add(entropy);
-            }
-            if let Some(reference) = tokens.ref_logprobs {
-                let exact = match config.kl.estimator {
-                    KlEstimator::Exact => tokens.exact_kl.expect("the exact KL is given")[i],
-                    _ => 0.0,
-                };
-                let kl = config.kl.at(reference[i] - tokens.logprobs[i], exact, ratio);
-                self.kl.add(kl);
-                self.kls.0.push(kl);
-                kl_of_sequence += kl;
-            }
+    fn add_sequence(&mut self, sequence: &SequenceTerms) {
+        for token in &sequence.tokens {
+            self.ratio.add(token.ratio);
+            self.ratios.0.push(token.ratio);
+            self.entropy.extend(token.entropy);
+            self.kept_entropy.extend(token.entropy.filter(|_| !token.is_low_entropy));
+            self.kl.extend(token.kl);
+            self.kls.0.extend(token.kl);
         }
-        if tokens.ref_logprobs.is_some() {
-            self.kl_of_sequence.add(kl_of_sequence);
-        }
+        let kls = sequence.tokens.iter().map(|token| token.kl);
+        self.kl_of_sequence.extend(kls.sum::<Option<f64>>());
+        self.phi.extend(sequence.vespo_phi);
+        self.dropped.extend(sequence.is_off_policy.map(indicator));
         // A mean over tokens, or over sequences where these have one ratio.
-        let counted = match config.ratio_level {
-            RatioLevel::Token => &ratios[..],
-            RatioLevel::Sequence => &ratios[..1],
-        };
-        self.add_clipping(sequence, counted, config);
-        self.add_sampling(sequence, config.mismatch.as_ref());
-        if let Some(threshold) = config.off_policy_threshold {
-            let distance = sequence.mean_distance(config.mismatch.is_some());
-            let dropped = sequence.advantage < 0.0 && distance > threshold;
-            self.dropped.add(f64::from(u8::from(dropped)));
-        }
-    }
-
-    fn add_clipping(&mut self, sequence: &Sequence<'_>, ratios: &[f64], config: &LossConfig) {
-        let advantage = sequence.advantage;
-        let share = |of: &dyn Fn(f64) -> bool| {
+        let share = |flag: &dyn Fn(&TokenTerms) -> Option<bool>| {
             let mut share = Mean::default();
-            ratios.iter().for_each(|&ratio| share.add(f64::from(u8::from(of(ratio)))));
+            let counted = sequence.tokens.iter().step_by(sequence.tokens_per_ratio);
+            counted.for_each(|token| share.extend(flag(token).map(indicator)));
             share
         };
-        match config.surrogate {
-            Surrogate::Clipped { epsilon_low, epsilon_high, .. } => {
-                let low = share(&|ratio| ratio < 1.0 - epsilon_low && advantage < 0.0);
-                let high = share(&|ratio| ratio > 1.0 + epsilon_high && advantage > 0.0);
-                self.clipped_low_of_sequence.extend(low.value());
-                self.clipped_high_of_sequence.extend(high.value());
-                self.clipped_low.merge(low);
-                self.clipped_high.merge(high);
-            }
-            Surrogate::Cispo { cap } => {
-                self.capped.merge(share(&|ratio| ratio > cap && advantage > 0.0));
-            }
-            Surrogate::Vespo { .. } => self.phi.add(sequence.vespo_phi(config)),
-            Surrogate::Sapo { .. } | Surrogate::Reinforce {} => {}
-        }
+        let low = share(&|token| Some(token.clipping?.low));
+        let high = share(&|token| Some(token.clipping?.high));
+        self.clipped_low_of_sequence.extend(low.value());
+        self.clipped_high_of_sequence.extend(high.value());
+        self.clipped_low.merge(low);
+        self.clipped_high.merge(high);
+        self.capped.merge(share(&|token| token.is_capped));
+        self.add_sampling(sequence);
     }
 
-    fn add_sampling(&mut self, sequence: &Sequence<'_>, correction: Option<&MismatchCorrection>) {
-        let Some(sampling) = sequence.tokens.sampling_logprobs else { return };
-        sequence.places.iter().for_each(|&i| self.sampling_entropy.add(-sampling[i]));
-        let log_quotients = sequence.log_mismatch(sampling);
-        for difference in &log_quotients {
-            self.sampling_difference.add(difference.abs());
-            self.largest_sampling_difference.add(difference.abs());
+    fn add_sampling(&mut self, sequence: &SequenceTerms) {
+        let tokens = || sequence.tokens.iter().filter_map(|token| token.sampling);
+        for token in tokens() {
+            self.sampling_entropy.add(-token.logprob);
+            self.sampling_difference.add(token.log_quotient.abs());
+            self.largest_sampling_difference.add(token.log_quotient.abs());
         }
-        let raw: Vec<f64> = match correction.map(|correction| correction.level) {
-            Some(RatioLevel::Sequence) => vec![log_quotients.iter().sum::<f64>().exp()],
-            Some(RatioLevel::Token) | None => log_quotients.iter().map(|x| x.exp()).collect(),
-        };
-        for quotient in raw {
-            self.raw_mismatch.add(quotient);
-            self.raw_mismatch_range.add(quotient);
-            if let Some(correction) = correction {
-                let weight = correction.apply(quotient);
-                self.mismatch.add(weight);
-                self.mismatch_range.add(weight);
-            }
+        for token in tokens().step_by(sequence.tokens_per_quotient) {
+            self.raw_mismatch.add(token.quotient);
+            self.raw_mismatch_range.add(token.quotient);
+            self.mismatch.extend(token.weight);
+            self.mismatch_range.extend(token.weight);
         }
     }
 
     /// Action tokens seen, once for each update.
     pub fn tokens(&self) -> u64 {
-        self.entropy.count
+        self.ratios.0.len() as u64
     }
 
     /// Metric `kl`: mean estimate over tokens, with the configured estimator and correction; `None` without
@@ -261,88 +189,8 @@ impl TokenStatistics {
     }
 }
 
-/// The action tokens of one sequence.
-pub(crate) struct Sequence<'a> {
-    pub(crate) tokens: &'a HostTokens<'a>,
-    /// Indices into the flat slices.
-    pub(crate) places: Vec<usize>,
-    pub(crate) advantage: f64,
-}
-
-impl<'a> Sequence<'a> {
-    pub(crate) fn of(tokens: &'a HostTokens<'a>, row: usize) -> Self {
-        let mask = &tokens.mask[row];
-        let first = row * mask.len();
-        let places = (0..mask.len()).filter(|&t| mask[t]).map(|t| first + t).collect();
-        Self { tokens, places, advantage: tokens.advantages[row] }
-    }
-
-    /// `log π_θ − log π_old` of each token.
-    fn log_ratios(&self) -> Vec<f64> {
-        match self.tokens.old_logprobs {
-            Some(old) => self.places.iter().map(|&i| self.tokens.logprobs[i] - old[i]).collect(),
-            None => vec![0.0; self.places.len()],
-        }
-    }
-
-    pub(crate) fn ratios(&self, level: RatioLevel) -> Vec<f64> {
-        let log_ratios = self.log_ratios();
-        match level {
-            RatioLevel::Token => log_ratios.into_iter().map(bounded_exp).collect(),
-            RatioLevel::Sequence => {
-                let mean = log_ratios.iter().sum::<f64>() / log_ratios.len() as f64;
-                vec![bounded_exp(mean); log_ratios.len()]
-            }
-        }
-    }
-
-    /// `log π_old − log π_sampler` of each token.
-    pub(crate) fn log_mismatch(&self, sampling: &[f64]) -> Vec<f64> {
-        let old = self.tokens.old_logprobs.unwrap_or(self.tokens.logprobs);
-        self.places.iter().map(|&i| old[i] - sampling[i]).collect()
-    }
-
-    /// Mean of `log π_behaviour − log π_θ`.
-    pub(crate) fn mean_distance(&self, behaviour_is_sampler: bool) -> f64 {
-        let tokens = self.tokens;
-        let behaviour = if behaviour_is_sampler { tokens.sampling_logprobs } else { None };
-        let behaviour = behaviour.or(tokens.old_logprobs).unwrap_or(tokens.logprobs);
-        let sum: f64 = self.places.iter().map(|&i| behaviour[i] - tokens.logprobs[i]).sum();
-        sum / self.places.len() as f64
-    }
-
-    /// φ of the VESPO surrogate, which is 0 where it is no finite number, and where there is another surrogate.
-    pub(crate) fn vespo_phi(&self, config: &LossConfig) -> f64 {
-        let Surrogate::Vespo { k_positive, lambda_positive, k_negative, lambda_negative } =
-            config.surrogate
-        else {
-            return 0.0;
-        };
-        let (k, lambda) = match self.advantage >= 0.0 {
-            true => (k_positive, lambda_positive),
-            false => (k_negative, lambda_negative),
-        };
-        let log_weight = self.vespo_log_weight(config.mismatch.as_ref());
-        let phi = (lambda + k * log_weight - lambda * log_weight.exp()).exp();
-        if phi.is_finite() { phi } else { 0.0 }
-    }
-
-    pub(crate) fn vespo_log_weight(&self, correction: Option<&MismatchCorrection>) -> f64 {
-        let bounded = |x: f64| x.clamp(-VESPO_LARGEST, VESPO_LARGEST);
-        let mut log_weight: f64 = self.log_ratios().into_iter().map(bounded).sum();
-        if let (Some(correction), Some(sampling)) = (correction, self.tokens.sampling_logprobs) {
-            let log_mismatch = self.log_mismatch(sampling);
-            let log_of = |x: f64| correction.apply(x.exp()).max(VESPO_SMALLEST_WEIGHT).ln();
-            let terms = log_mismatch.into_iter().map(|x| log_of(x).min(VESPO_LARGEST));
-            log_weight += terms.sum::<f64>();
-        }
-        log_weight.clamp(VESPO_SMALLEST_WEIGHT.ln(), VESPO_LARGEST)
-    }
-}
-
-/// Cut as in the loss, in the range of f64.
-fn bounded_exp(exponent: f64) -> f64 {
-    exponent.min(LARGEST_EXPONENT).exp()
+fn indicator(flag: bool) -> f64 {
+    f64::from(u8::from(flag))
 }
 
 /// A mean that can be added to.
@@ -355,6 +203,10 @@ struct Mean {
 impl Mean {
     fn add(&mut self, value: f64) {
         self.merge(Self { sum: value, count: 1 });
+    }
+
+    fn extend(&mut self, value: Option<f64>) {
+        value.into_iter().for_each(|value| self.add(value));
     }
 
     fn merge(&mut self, other: Self) {

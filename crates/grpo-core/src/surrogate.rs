@@ -1,10 +1,12 @@
 //! What a token adds to the loss, before masks, penalty and reduction.
 
-use burn::tensor::{Tensor, activation::sigmoid};
 use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
 use crate::config::{above_zero, at_least_zero};
+use crate::dual::Dual;
+use crate::loss_inputs::Sequence;
+use crate::terms::{Clipping, SamplingTerms};
 
 /// The surrogate objective of one token, with `c` the ratio `π_θ / π_old` and `A` the advantage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,68 +77,87 @@ impl Surrogate {
     }
 }
 
-/// What a surrogate is computed from; `[b, t]` unless said otherwise, with 0 in padded places of `logprobs`
-/// and `log_ratio`.
-pub(crate) struct SurrogateInputs {
-    pub(crate) logprobs: Tensor<2>,
-    pub(crate) ratio: Tensor<2>,
-    /// `log π_θ − log π_old` of tokens, whatever the level of the ratio.
-    pub(crate) log_ratio: Tensor<2>,
-    /// The corrected `π_old / π_sampler`, 1 in padded places.
-    pub(crate) mismatch: Option<Tensor<2>>,
-    pub(crate) advantages: Tensor<2>,
+/// The surrogate loss of a token.
+pub(crate) struct SurrogateLoss {
+    pub(crate) loss: Dual,
+    /// See [`crate::TokenTerms`].
+    pub(crate) clipping: Option<Clipping>,
+    pub(crate) is_capped: Option<bool>,
+    pub(crate) vespo_phi: Option<f64>,
 }
 
-/// The loss of each token, `[b, t]`.
-pub(crate) fn surrogate_loss(surrogate: &Surrogate, inputs: SurrogateInputs) -> Tensor<2> {
-    let SurrogateInputs { logprobs, ratio, log_ratio, mismatch, advantages } = inputs;
-    match *surrogate {
-        Surrogate::Clipped { epsilon_low, epsilon_high, delta } => {
-            let clipped = ratio.clone().clamp(1.0 - epsilon_low, 1.0 + epsilon_high);
-            let bounded = match delta {
-                Some(delta) => ratio.clamp_max(delta),
-                None => ratio,
-            };
-            (bounded * advantages.clone()).min_pair(clipped * advantages).neg()
+impl Surrogate {
+    /// The loss of each token of a sequence, before masks, penalty and reduction.
+    pub(crate) fn losses(
+        &self,
+        sequence: &Sequence<'_>,
+        ratios: &[Dual],
+        sampling: Option<&[SamplingTerms]>,
+    ) -> Vec<SurrogateLoss> {
+        let advantage = sequence.advantage;
+        let mismatch = |t: usize| sampling.and_then(|terms| terms[t].weight).unwrap_or(1.0);
+        let plain =
+            |loss: Dual| SurrogateLoss { loss, clipping: None, is_capped: None, vespo_phi: None };
+        let each = |of: &dyn Fn(usize, Dual) -> SurrogateLoss| {
+            ratios.iter().enumerate().map(|(t, &ratio)| of(t, ratio)).collect()
+        };
+        match *self {
+            Self::Clipped { epsilon_low, epsilon_high, delta } => each(&|t, ratio| {
+                let (low, high) = (1.0 - epsilon_low, 1.0 + epsilon_high);
+                let bounded = ratio.min(Dual::constant(delta.unwrap_or(f64::INFINITY)));
+                let clipped = ratio.clamp(low, high);
+                let clipping = Clipping {
+                    low: ratio.value < low && advantage < 0.0,
+                    high: ratio.value > high && advantage > 0.0,
+                };
+                let loss = -(bounded * advantage).min(clipped * advantage) * mismatch(t);
+                SurrogateLoss { clipping: Some(clipping), ..plain(loss) }
+            }),
+            Self::Cispo { cap } => each(&|t, ratio| {
+                let weight = ratio.value.min(cap) * advantage * mismatch(t);
+                let is_capped = Some(ratio.value > cap && advantage > 0.0);
+                SurrogateLoss { is_capped, ..plain(-sequence.logprob(t) * weight) }
+            }),
+            Self::Sapo { temperature_positive, temperature_negative } => each(&|t, ratio| {
+                let temperature = match advantage > 0.0 {
+                    true => temperature_positive,
+                    false => temperature_negative,
+                };
+                let gate = ((ratio - 1.0) * temperature).sigmoid() * (4.0 / temperature);
+                plain(-gate * advantage * mismatch(t))
+            }),
+            Self::Vespo { k_positive, lambda_positive, k_negative, lambda_negative } => {
+                let (k, lambda) = match advantage >= 0.0 {
+                    true => (k_positive, lambda_positive),
+                    false => (k_negative, lambda_negative),
+                };
+                let log_weight = vespo_log_weight(sequence, sampling);
+                let phi = (lambda + k * log_weight - lambda * log_weight.exp()).exp();
+                let phi = if phi.is_finite() { phi } else { 0.0 };
+                each(&|t, _| {
+                    let loss = -sequence.logprob(t) * (phi * advantage);
+                    SurrogateLoss { vespo_phi: Some(phi), ..plain(loss) }
+                })
+            }
+            Self::Reinforce {} => {
+                each(&|t, _| plain(-sequence.logprob(t) * (advantage * mismatch(t))))
+            }
         }
-        Surrogate::Cispo { cap } => (ratio.detach().clamp_max(cap) * advantages * logprobs).neg(),
-        Surrogate::Sapo { temperature_positive, temperature_negative } => {
-            let positive = advantages.clone().greater_elem(0.0);
-            let temperature = advantages
-                .full_like(temperature_negative)
-                .mask_fill(positive, temperature_positive);
-            let gate = sigmoid((ratio - 1.0) * temperature.clone()) * 4.0 / temperature;
-            (gate * advantages).neg()
-        }
-        Surrogate::Vespo { k_positive, lambda_positive, k_negative, lambda_negative } => {
-            let negative = advantages.clone().lower_elem(0.0); // [b, t]
-            let by_sign = |positive: f64, other: f64| {
-                advantages.full_like(positive).mask_fill(negative.clone(), other)
-            };
-            let (k, lambda) =
-                (by_sign(k_positive, k_negative), by_sign(lambda_positive, lambda_negative));
-            let log_weight = vespo_log_weight(log_ratio.detach(), mismatch).expand(k.dims());
-            let log_phi = lambda.clone() + k * log_weight.clone() - lambda * log_weight.exp();
-            let phi = log_phi.exp();
-            let phi = phi.clone().mask_fill(phi.is_finite().bool_not(), 0.0);
-            (phi * advantages * logprobs).neg()
-        }
-        Surrogate::Reinforce {} => (advantages * logprobs).neg(),
     }
 }
 
-/// `ln W` of each sequence, `[b, 1]`.
-fn vespo_log_weight(log_ratio: Tensor<2>, mismatch: Option<Tensor<2>>) -> Tensor<2> {
-    let mut log_weight = log_ratio.clamp(-VESPO_LARGEST, VESPO_LARGEST).sum_dim(1);
-    if let Some(mismatch) = mismatch {
-        // A masked 0 counts as the smallest weight, and ln 1 = 0 in padded places.
-        log_weight = log_weight
-            + mismatch.clamp_min(VESPO_SMALLEST_WEIGHT).log().clamp_max(VESPO_LARGEST).sum_dim(1);
-    }
+/// `ln W` of a sequence: the mismatch correction is part of this weight, and not a factor of the loss.
+fn vespo_log_weight(sequence: &Sequence<'_>, sampling: Option<&[SamplingTerms]>) -> f64 {
+    let bounded = |x: f64| x.clamp(-VESPO_LARGEST, VESPO_LARGEST);
+    let mut log_weight: f64 = sequence.log_ratios().into_iter().map(bounded).sum();
+    let weights = sampling.into_iter().flatten().filter_map(|token| token.weight);
+    // A masked 0 counts as the smallest weight.
+    let log_of = |weight: f64| weight.max(VESPO_SMALLEST_WEIGHT).ln().min(VESPO_LARGEST);
+    log_weight += weights.map(log_of).sum::<f64>();
     log_weight.clamp(VESPO_SMALLEST_WEIGHT.ln(), VESPO_LARGEST)
 }
 
 /// Bound of a log-ratio and of `ln W`.
-pub(crate) const VESPO_LARGEST: f64 = 20.0;
+const VESPO_LARGEST: f64 = 20.0;
 /// Lower bound of `W`.
-pub(crate) const VESPO_SMALLEST_WEIGHT: f64 = 1e-8;
+const VESPO_SMALLEST_WEIGHT: f64 = 1e-8;

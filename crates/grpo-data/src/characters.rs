@@ -1,12 +1,13 @@
 //! The vocabulary of an infiller and its judge: characters, and three ids that are none.
 
-use crate::DataError;
 use crate::error::Shortened;
 use crate::origin::read_text;
+use crate::{CodecKind, DataError, TextCodec};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// How a masked place is written in text. No vocabulary has it as a character of its own, so that a written text says
 /// which of its places are blanks.
@@ -37,7 +38,14 @@ struct CharactersFile {
     cls: Option<u32>,
 }
 
+/// The characters of an infiller or its judge.
+const CHARACTERS_FILE: &str = "characters.json";
+
 impl Characters {
+    /// How model folders have them.
+    pub const CODEC: CodecKind =
+        CodecKind { file: CHARACTERS_FILE, read: |path| Ok(Arc::new(Self::from_json_file(path)?)) };
+
     /// The characters that occur in `texts`, in the order of their code points.
     ///
     /// # Errors
@@ -222,5 +230,36 @@ impl Characters {
             text: Shortened(text).to_string(),
             known: self.base_len(),
         }
+    }
+}
+
+/// A text of characters neither begins nor ends with a mark. [`BLANK`] is a place to fill.
+impl TextCodec for Characters {
+    fn file(&self) -> &'static str {
+        CHARACTERS_FILE
+    }
+
+    fn to_json(&self) -> String {
+        Self::to_json(self)
+    }
+
+    fn token_count(&self) -> usize {
+        self.len()
+    }
+
+    fn sha256(&self) -> String {
+        Self::sha256(self)
+    }
+
+    fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        self.encode_blanks(text, BLANK)
+    }
+
+    fn encode_completion(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        self.encode(text)
+    }
+
+    fn decode(&self, ids: &[u32]) -> String {
+        Self::decode(self, ids)
     }
 }

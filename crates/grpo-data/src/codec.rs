@@ -1,12 +1,84 @@
 //! From text to ids and back, by whatever files a model folder has for it.
 
+use std::any::Any;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{
-    BLANK, Characters, ChatOptions, ChatTemplate, CompletionSource, DataError, PromptSource,
-    SpecialIds, TextTokenizer, Vocabulary,
+    ChatOptions, ChatTemplate, CompletionSource, DataError, PromptSource, SpecialIds, TextTokenizer,
 };
+
+/// A way to write text as ids that needs one file of a model folder, which a task brings: a vocabulary of our own. A model
+/// with it has a logit for each of its tokens, and no others.
+pub trait TextCodec: Any + fmt::Debug + Send + Sync {
+    /// Returns the name of the file.
+    fn file(&self) -> &'static str;
+
+    /// Returns the content of the file.
+    fn to_json(&self) -> String;
+
+    /// Returns the number of its tokens.
+    fn token_count(&self) -> usize;
+
+    /// Returns a hash of the tokens in their order.
+    fn sha256(&self) -> String;
+
+    /// Returns the ids that begin and end a text; by default there are none.
+    fn special(&self) -> SpecialIds {
+        SpecialIds::default()
+    }
+
+    /// Returns the ids in front of a completion of `text`.
+    ///
+    /// # Errors
+    /// A text that cannot be written with the tokens.
+    fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, DataError>;
+
+    /// Returns the ids of `text`, without marks at its ends.
+    ///
+    /// # Errors
+    /// A text that cannot be written with the tokens.
+    fn encode_completion(&self, text: &str) -> Result<Vec<u32>, DataError>;
+
+    /// Returns the text of ids, without marks at its ends.
+    fn decode(&self, ids: &[u32]) -> String;
+}
+
+/// A [`TextCodec`] as model folders have it: the name of its file, and what reads that.
+#[derive(Clone, Copy, Debug)]
+pub struct CodecKind {
+    /// The file whose presence in a model folder selects this codec.
+    pub file: &'static str,
+    /// Reads the file at a path.
+    pub read: fn(&Path) -> Result<Arc<dyn TextCodec>, DataError>,
+}
+
+/// The codecs that model folders can have besides a tokenizer. The default knows none.
+#[derive(Clone, Debug, Default)]
+pub struct Codecs(Vec<CodecKind>);
+
+impl Codecs {
+    /// Makes a registry of `kinds`.
+    pub fn new(kinds: Vec<CodecKind>) -> Self {
+        Self(kinds)
+    }
+
+    /// Reads what a model folder has: the file of one of these kinds, or `tokenizer.json` with a chat template, or nothing.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is wrong; the files of two kinds.
+    pub fn read(&self, folder: &Path) -> Result<Codec, DataError> {
+        let mut found = self.0.iter().filter(|kind| folder.join(kind.file).exists());
+        let Some(kind) = found.next() else { return Codec::from_tokenizer(folder) };
+        if let Some(second) = found.next() {
+            let files = [kind.file, second.file];
+            return Err(DataError::TwoVocabularies { folder: folder.to_owned(), files });
+        }
+        let codec = Codec::from_shared((kind.read)(&folder.join(kind.file))?);
+        Ok(Codec { folder: folder.to_owned(), ..codec })
+    }
+}
 
 /// How a model's ids are text, and which of them begin and end one.
 #[derive(Clone, Debug)]
@@ -23,20 +95,14 @@ pub struct Codec {
 
 #[derive(Clone, Debug)]
 enum Tokens {
-    /// Tokens of SMILES.
-    Smiles(Vocabulary),
-    /// Characters, and blanks among them.
-    Characters(Characters),
+    /// A vocabulary of our own.
+    Own(Arc<dyn TextCodec>),
     /// Text in general.
     Text { tokenizer: Arc<TextTokenizer>, chat: Option<Arc<ChatTemplate>> },
     /// No file says: ids go in and come out.
     Ids,
 }
 
-/// The token list of a MolGPT.
-const VOCABULARY_FILE: &str = "vocabulary.json";
-/// The characters of an infiller or its judge.
-const CHARACTERS_FILE: &str = "characters.json";
 const TOKENIZER_FILE: &str = "tokenizer.json";
 
 /// The files that a Hugging Face model keeps its text in; they go with the model wherever it goes.
@@ -53,35 +119,16 @@ const COMPANIONS: [&str; 9] = [
 ];
 
 impl Codec {
-    /// Of a token list of SMILES.
-    pub fn of_vocabulary(vocabulary: Vocabulary) -> Self {
-        let boundary = vocabulary.boundary();
-        let files = [(VOCABULARY_FILE.to_owned(), vocabulary.to_json().into_bytes())].into();
-        let special = SpecialIds {
-            bos: Some(boundary),
-            eos: vec![boundary],
-            learned_end: Some(boundary),
-            pad: None,
-        };
-        Self {
-            tokens: Tokens::Smiles(vocabulary),
-            special,
-            folder: PathBuf::new(),
-            files,
-            vocabulary: None,
-        }
+    /// Makes the codec of a vocabulary of our own.
+    pub fn from_text_codec(codec: impl TextCodec) -> Self {
+        Self::from_shared(Arc::new(codec))
     }
 
-    /// Of characters. A text of them neither begins nor ends with a mark.
-    pub fn of_characters(characters: Characters) -> Self {
-        let files = [(CHARACTERS_FILE.to_owned(), characters.to_json().into_bytes())].into();
-        Self {
-            tokens: Tokens::Characters(characters),
-            special: SpecialIds::default(),
-            folder: PathBuf::new(),
-            files,
-            vocabulary: None,
-        }
+    fn from_shared(codec: Arc<dyn TextCodec>) -> Self {
+        let files = [(codec.file().to_owned(), codec.to_json().into_bytes())].into();
+        let special = codec.special();
+        let tokens = Tokens::Own(codec);
+        Self { tokens, special, folder: PathBuf::new(), files, vocabulary: None }
     }
 
     /// The same for a model that has logits for `vocabulary` tokens: other ids are refused where they are used. An end
@@ -103,37 +150,17 @@ impl Codec {
         }
     }
 
-    /// Reads what a model folder has: `vocabulary.json`, or `characters.json`, or `tokenizer.json` with a chat template,
-    /// or nothing.
-    ///
-    /// # Errors
-    /// A file that cannot be read or is wrong, or both of the first two.
-    pub fn of_folder(folder: &Path) -> Result<Self, DataError> {
-        let vocabulary = folder.join(VOCABULARY_FILE);
-        let characters = folder.join(CHARACTERS_FILE);
-        if characters.exists() {
-            if vocabulary.exists() {
-                return Err(DataError::TwoVocabularies { folder: folder.to_owned() });
-            }
-            let codec = Self::of_characters(Characters::from_json_file(&characters)?);
-            return Ok(Self { folder: folder.to_owned(), ..codec });
-        }
-        if vocabulary.exists() {
-            let codec = Self::of_vocabulary(Vocabulary::from_json_file(&vocabulary)?);
-            return Ok(Self { folder: folder.to_owned(), ..codec });
-        }
+    /// Reads `tokenizer.json` with a chat template, or nothing.
+    fn from_tokenizer(folder: &Path) -> Result<Self, DataError> {
         let path = folder.join(TOKENIZER_FILE);
-        let tokens = if path.exists() {
+        let (tokens, special) = if path.exists() {
             let tokenizer = Arc::new(TextTokenizer::from_file(&path)?);
-            Tokens::Text { tokenizer, chat: ChatTemplate::from_folder(folder)?.map(Arc::new) }
+            let chat = ChatTemplate::from_folder(folder)?.map(Arc::new);
+            let special = SpecialIds::from_folder(folder, Some(&tokenizer))?;
+            (Tokens::Text { tokenizer, chat }, special)
         } else {
-            Tokens::Ids
+            (Tokens::Ids, SpecialIds::from_folder(folder, None)?)
         };
-        let tokenizer = match &tokens {
-            Tokens::Text { tokenizer, .. } => Some(&**tokenizer),
-            Tokens::Smiles(_) | Tokens::Characters(_) | Tokens::Ids => None,
-        };
-        let special = SpecialIds::from_folder(folder, tokenizer)?;
         let mut files = Vec::new();
         for name in COMPANIONS {
             let path = folder.join(name);
@@ -143,36 +170,22 @@ impl Codec {
                 files.push((name.to_owned(), bytes));
             }
         }
-        Ok(Self {
-            tokens,
-            special,
-            folder: folder.to_owned(),
-            files: files.into(),
-            vocabulary: None,
-        })
+        let (folder, files) = (folder.to_owned(), files.into());
+        Ok(Self { tokens, special, folder, files, vocabulary: None })
     }
 
-    /// The token list, where the ids are tokens of SMILES.
-    pub fn vocabulary(&self) -> Option<&Vocabulary> {
+    /// Returns the vocabulary of our own, where it is a `T`.
+    pub fn own<T: TextCodec>(&self) -> Option<&T> {
         match &self.tokens {
-            Tokens::Smiles(vocabulary) => Some(vocabulary),
-            Tokens::Characters(_) | Tokens::Text { .. } | Tokens::Ids => None,
-        }
-    }
-
-    /// The characters, where the ids are characters.
-    pub fn characters(&self) -> Option<&Characters> {
-        match &self.tokens {
-            Tokens::Characters(characters) => Some(characters),
-            Tokens::Smiles(_) | Tokens::Text { .. } | Tokens::Ids => None,
+            Tokens::Own(codec) => (&**codec as &dyn Any).downcast_ref(),
+            Tokens::Text { .. } | Tokens::Ids => None,
         }
     }
 
     /// The file that ids come from, for messages.
     pub fn file(&self) -> &'static str {
-        match self.tokens {
-            Tokens::Smiles(_) => VOCABULARY_FILE,
-            Tokens::Characters(_) => CHARACTERS_FILE,
+        match &self.tokens {
+            Tokens::Own(codec) => codec.file(),
             Tokens::Text { .. } => TOKENIZER_FILE,
             Tokens::Ids => "no file",
         }
@@ -181,8 +194,7 @@ impl Codec {
     /// The largest id that is a token, and one; `None` where no file says.
     pub fn token_count(&self) -> Option<usize> {
         match &self.tokens {
-            Tokens::Smiles(vocabulary) => Some(vocabulary.len()),
-            Tokens::Characters(characters) => Some(characters.len()),
+            Tokens::Own(codec) => Some(codec.token_count()),
             Tokens::Text { tokenizer, .. } => Some(tokenizer.len()),
             Tokens::Ids => None,
         }
@@ -190,14 +202,13 @@ impl Codec {
 
     /// Whether the list of tokens is one that we make ourselves: a model then has a logit for each of them, and no others.
     pub fn is_own(&self) -> bool {
-        matches!(self.tokens, Tokens::Smiles(_) | Tokens::Characters(_))
+        matches!(self.tokens, Tokens::Own(_))
     }
 
     /// A hash of the tokens in their order, for vocabularies that we make ourselves.
     pub fn sha256(&self) -> Option<String> {
         match &self.tokens {
-            Tokens::Smiles(vocabulary) => Some(vocabulary.sha256()),
-            Tokens::Characters(characters) => Some(characters.sha256()),
+            Tokens::Own(codec) => Some(codec.sha256()),
             Tokens::Text { .. } | Tokens::Ids => None,
         }
     }
@@ -226,7 +237,7 @@ impl Codec {
     }
 
     /// The ids in front of a completion. Text gets what the tokenizer puts in front of a text; messages go through
-    /// the chat template. In a text of characters [`BLANK`] is a place to fill.
+    /// the chat template; a vocabulary of our own reads text by its own rules.
     ///
     /// # Errors
     /// Text without a tokenizer, messages without a chat template, what these refuse, a prompt of no tokens, or an id
@@ -239,12 +250,7 @@ impl Codec {
         let ids = match (&self.tokens, prompt) {
             (_, PromptSource::Ids(ids)) => ids.clone(),
             (Tokens::Ids, _) => return Err(self.no_tokenizer()),
-            (Tokens::Smiles(vocabulary), PromptSource::Text(text)) => {
-                [vec![vocabulary.boundary()], encode_smiles(vocabulary, text)?].concat()
-            }
-            (Tokens::Characters(characters), PromptSource::Text(text)) => {
-                characters.encode_blanks(text, BLANK)?
-            }
+            (Tokens::Own(codec), PromptSource::Text(text)) => codec.encode_prompt(text)?,
             // A text that begins nowhere begins at the mark for it.
             (Tokens::Text { .. }, PromptSource::Text(text)) if text.is_empty() => {
                 self.special.bos.into_iter().collect()
@@ -272,12 +278,7 @@ impl Codec {
     pub fn completion(&self, completion: &CompletionSource) -> Result<Vec<u32>, DataError> {
         let ids = match (&self.tokens, completion) {
             (_, CompletionSource::Ids(ids)) => ids.clone(),
-            (Tokens::Smiles(vocabulary), CompletionSource::Text(text)) => {
-                encode_smiles(vocabulary, text)?
-            }
-            (Tokens::Characters(characters), CompletionSource::Text(text)) => {
-                characters.encode(text)?
-            }
+            (Tokens::Own(codec), CompletionSource::Text(text)) => codec.encode_completion(text)?,
             (Tokens::Text { tokenizer, .. }, CompletionSource::Text(text)) => {
                 tokenizer.encode_behind(text)?
             }
@@ -298,7 +299,7 @@ impl Codec {
                 let marks: Vec<u32> = eos.iter().chain(bos).chain(pad).copied().collect();
                 tokenizer.special_token_in(text, &marks)
             }
-            Tokens::Smiles(_) | Tokens::Characters(_) | Tokens::Ids => Ok(None),
+            Tokens::Own(_) | Tokens::Ids => Ok(None),
         }
     }
 
@@ -306,8 +307,7 @@ impl Codec {
     /// are.
     pub fn decode(&self, ids: &[u32]) -> String {
         match &self.tokens {
-            Tokens::Smiles(vocabulary) => vocabulary.decode(ids),
-            Tokens::Characters(characters) => characters.decode(ids),
+            Tokens::Own(codec) => codec.decode(ids),
             Tokens::Text { tokenizer, .. } => tokenizer.decode(ids),
             Tokens::Ids => {
                 let inside = ids.iter().filter(|id| !self.special.eos.contains(id));
@@ -338,10 +338,4 @@ impl Codec {
     fn no_tokenizer(&self) -> DataError {
         DataError::NoTokenizer { folder: self.folder.clone() }
     }
-}
-
-fn encode_smiles(vocabulary: &Vocabulary, smiles: &str) -> Result<Vec<u32>, DataError> {
-    vocabulary
-        .encode(smiles)
-        .map_err(|source| DataError::NotInVocabulary { smiles: smiles.to_owned(), source })
 }

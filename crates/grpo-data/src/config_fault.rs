@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
 /// A fault of a configuration: where it is, what is wrong, and how to fix it.
 ///
 /// The one type for all crates. What checks a setting knows its key; what read the files adds the place.
@@ -28,7 +31,8 @@ impl ConfigFault {
     }
 
     /// From a sentence that ends with its remedy: `what is wrong; how to fix it`.
-    pub fn from_sentence(key: impl Into<String>, sentence: &str) -> Self {
+    pub fn from_sentence(key: impl Into<String>, sentence: impl AsRef<str>) -> Self {
+        let sentence = sentence.as_ref();
         let (message, remedy) = sentence.rsplit_once("; ").unwrap_or((sentence, ""));
         Self::new(key, message, remedy)
     }
@@ -38,6 +42,13 @@ impl ConfigFault {
         let key = key.into();
         let message = format!("{key} = {value} is out of range");
         Self::new(key, message, format!("expected {expected}"))
+    }
+
+    /// The same fault, seen from the table that has the section as `section`.
+    #[must_use]
+    pub fn below(self, section: &str) -> Self {
+        let dot = if self.key.is_empty() { "" } else { "." };
+        Self { key: format!("{section}{dot}{}", self.key), ..self }
     }
 
     /// The same fault with its place.
@@ -58,6 +69,17 @@ impl fmt::Display for ConfigFault {
 }
 
 impl std::error::Error for ConfigFault {}
+
+/// Reads the settings of a section; a fault names the key.
+///
+/// # Errors
+/// An unknown key, a missing one, or a value of another type.
+pub fn deserialize_settings<T: DeserializeOwned>(table: Table) -> Result<T, ConfigFault> {
+    serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
+        let key = error.path().to_string();
+        ConfigFault::new(if key == "." { "" } else { &key }, error.inner().message(), "")
+    })
+}
 
 #[cfg(test)]
 mod tests {

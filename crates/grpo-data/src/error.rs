@@ -328,13 +328,15 @@ pub enum DataError {
         /// Characters of the vocabulary.
         characters: usize,
     },
-    /// Both a token list of SMILES and one of characters in a model folder.
+    /// Two vocabularies of our own in a model folder.
     #[error(
-        "`{folder}` has both vocabulary.json and characters.json; keep the one that the model was trained with"
+        "`{folder}` has both {} and {}; keep the one that the model was trained with", .files[0], .files[1]
     )]
     TwoVocabularies {
         /// The model folder.
         folder: PathBuf,
+        /// Their files.
+        files: [&'static str; 2],
     },
     /// No character to make a vocabulary of.
     #[error("there is no character to make a vocabulary of; give a text that has some")]

@@ -33,6 +33,7 @@ mod record;
 mod record_files;
 mod replies;
 mod rng;
+mod sample;
 mod smiles_tokens;
 mod special;
 pub mod statistics;
@@ -43,8 +44,8 @@ mod vocabulary;
 pub use caught::caught;
 pub use characters::{BLANK, Characters};
 pub use chat::{ChatOptions, ChatTemplate, Message};
-pub use codec::Codec;
-pub use config_fault::ConfigFault;
+pub use codec::{Codec, CodecKind, Codecs, TextCodec};
+pub use config_fault::{ConfigFault, deserialize_settings};
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
 pub use error::{DataError, Names, PromptFault, UnknownToken};
 pub use example::{Example, Examples};
@@ -55,7 +56,7 @@ pub use order::{EpochOrder, OrderPosition};
 pub use passages::{Half, PassageOptions, PassageReport, PassageUnit, Passages};
 pub use prompts::{CompletionSource, PromptReader, PromptRecord, PromptSource};
 pub use record::{
-    Completion, CompletionParts, Conditions, Finish, Group, Prompt, SampleKey, SampledUnder,
+    Completion, CompletionParts, Conditions, Finish, Prompt, SampleKey, SampledUnder,
 };
 pub use record_files::{ExampleFile, PromptFile, RecordReport};
 pub use replies::{
@@ -66,6 +67,7 @@ pub use replies::{
     clean_reply, quality, read_pairs, split_by_tweet, split_phases,
 };
 pub use rng::{CounterRng, Purpose};
+pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace};
 pub use smiles_tokens::{SmilesTokens, smiles_tokens};
 pub use special::SpecialIds;
 pub use tokenizer::TextTokenizer;

@@ -1,4 +1,4 @@
-//! What sampling hands to rewards and losses: prompts, completions and groups.
+//! Prompts, and completions as they were sampled.
 
 use crate::{CounterRng, Purpose};
 use grpo_sampling::TokenSet;
@@ -170,7 +170,7 @@ pub struct CompletionParts {
     pub sampled_under: SampledUnder,
 }
 
-/// A sampled sequence, immutable. Rewards and advantages are kept beside it, never in it.
+/// A sampled sequence, immutable. What is known about it besides is in its [`crate::Sample`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "CompletionParts", try_from = "CompletionParts")]
 pub struct Completion(CompletionParts);
@@ -280,13 +280,4 @@ impl From<Completion> for CompletionParts {
     fn from(completion: Completion) -> Self {
         completion.0
     }
-}
-
-/// A prompt and the completions that were sampled for it, which are compared with one another.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Group {
-    /// The prompt.
-    pub prompt: Prompt,
-    /// Its completions, in the order of [`SampleKey::sample`].
-    pub completions: Vec<Completion>,
 }

@@ -2,10 +2,11 @@
 
 use crate::origin::read_text;
 use crate::smiles_tokens::unknown_token;
-use crate::{DataError, UnknownToken, smiles_tokens};
+use crate::{CodecKind, DataError, SpecialIds, TextCodec, UnknownToken, smiles_tokens};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The mark that ends a molecule, pads a batch, and stands before the first token.
 ///
@@ -25,7 +26,14 @@ pub struct Vocabulary {
     boundary: u32,
 }
 
+/// The token list of a MolGPT.
+const VOCABULARY_FILE: &str = "vocabulary.json";
+
 impl Vocabulary {
+    /// How model folders have it.
+    pub const CODEC: CodecKind =
+        CodecKind { file: VOCABULARY_FILE, read: |path| Ok(Arc::new(Self::from_json_file(path)?)) };
+
     /// The tokens that occur in `smiles`, and [`BOUNDARY`].
     ///
     /// # Errors
@@ -166,6 +174,47 @@ impl Vocabulary {
         let ids: BTreeMap<String, u32> = tokens.iter().cloned().zip(0..).collect();
         let boundary = *ids.get(BOUNDARY)?;
         Some(Self { tokens, ids, boundary })
+    }
+}
+
+impl TextCodec for Vocabulary {
+    fn file(&self) -> &'static str {
+        VOCABULARY_FILE
+    }
+
+    fn to_json(&self) -> String {
+        Self::to_json(self)
+    }
+
+    fn token_count(&self) -> usize {
+        self.len()
+    }
+
+    fn sha256(&self) -> String {
+        Self::sha256(self)
+    }
+
+    fn special(&self) -> SpecialIds {
+        let boundary = self.boundary;
+        SpecialIds {
+            bos: Some(boundary),
+            eos: vec![boundary],
+            learned_end: Some(boundary),
+            pad: None,
+        }
+    }
+
+    fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        Ok([vec![self.boundary], self.encode_completion(text)?].concat())
+    }
+
+    fn encode_completion(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        let smiles = || text.to_owned();
+        self.encode(text).map_err(|source| DataError::NotInVocabulary { smiles: smiles(), source })
+    }
+
+    fn decode(&self, ids: &[u32]) -> String {
+        Self::decode(self, ids)
     }
 }
 

@@ -88,18 +88,12 @@ pub fn canonical_forms(smiles: &[String]) -> Vec<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use grpo_rewards::{RewardConfig, Sample};
+    use grpo_rewards::{LogpWindow, MoleculeReward, Reward, Sample};
 
     #[test]
     fn counted_by_hand() {
-        let reward = RewardConfig::Molecule {
-            qed: 0.5,
-            sa: 0.5,
-            logp: 0.0,
-            logp_centre: 0.0,
-            logp_half_width: 1.0,
-        };
-        let reward = reward.build(&burn::tensor::Device::flex()).unwrap();
+        let window = LogpWindow { centre: 0.0, half_width: 1.0 };
+        let reward = MoleculeReward { qed: 0.5, sa: 0.5, logp: 0.0, window };
         let smiles: Vec<String> =
             ["CCO", "OCC", "c1ccccc1", "C(", "CCN"].iter().map(|s| (*s).to_owned()).collect();
         let samples: Vec<Sample> = smiles.iter().map(|text| text.as_str().into()).collect();

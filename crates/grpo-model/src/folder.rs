@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use grpo_data::{Codec, DataError};
+use grpo_data::{Codec, Codecs, DataError};
 
 use crate::checkpoint::{Checkpoint, WEIGHTS_FILE};
 use crate::parameters::Parameters;
@@ -11,6 +11,8 @@ use crate::stored::{StoredAs, StoredTensors};
 use crate::{Family, ModelConfig, ModelError, Transformer, WeightPrecision, WeightsDigest};
 
 const CONFIG_FILE: &str = "config.json";
+/// What the ids of families are whose models read characters.
+const CHARACTERS_FILE: &str = "characters.json";
 
 /// A model and all that is needed to use it.
 #[derive(Clone, Debug)]
@@ -33,22 +35,26 @@ pub struct ModelSpec {
 }
 
 impl ModelSpec {
-    /// Reads a model folder without its weights.
+    /// Reads a model folder without its weights; `codecs` are those that it can have besides a tokenizer.
     ///
     /// # Errors
     /// A file that is missing or wrong; tokens that the model has no logits for.
-    pub fn load(folder: &Path) -> Result<Self, ModelFolderError> {
-        Self::new(ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?, folder)
+    pub fn load(folder: &Path, codecs: &Codecs) -> Result<Self, ModelFolderError> {
+        Self::new(ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?, folder, codecs)
     }
 
     /// A model of this configuration, whose text is that of `folder`.
     ///
     /// # Errors
     /// A file that is missing or wrong; tokens that the model has no logits for.
-    pub fn new(config: ModelConfig, folder: &Path) -> Result<Self, ModelFolderError> {
-        let codec = Codec::of_folder(folder)?;
+    pub fn new(
+        config: ModelConfig,
+        folder: &Path,
+        codecs: &Codecs,
+    ) -> Result<Self, ModelFolderError> {
+        let codec = codecs.read(folder)?;
         let family = config.family();
-        if family.reads_characters() && codec.characters().is_none() {
+        if family.reads_characters() && codec.file() != CHARACTERS_FILE {
             return Err(ModelFolderError::NoCharacters {
                 folder: folder.display().to_string(),
                 family: family.name(),
@@ -110,8 +116,8 @@ impl ModelFolder {
     ///
     /// # Errors
     /// A file that is missing or wrong; a vocabulary of another size than the model's.
-    pub fn load(folder: &Path, device: &Device) -> Result<Self, ModelFolderError> {
-        Self::load_in(folder, WeightPrecision::F32, device)
+    pub fn load(folder: &Path, codecs: &Codecs, device: &Device) -> Result<Self, ModelFolderError> {
+        Self::load_in(folder, codecs, WeightPrecision::F32, device)
     }
 
     /// Reads a model folder, and holds the matrices of its blocks in `precision`.
@@ -120,10 +126,11 @@ impl ModelFolder {
     /// As [`ModelFolder::load`].
     pub fn load_in(
         folder: &Path,
+        codecs: &Codecs,
         precision: WeightPrecision,
         device: &Device,
     ) -> Result<Self, ModelFolderError> {
-        let spec = ModelSpec::load(folder)?;
+        let spec = ModelSpec::load(folder, codecs)?;
         let checkpoint = Checkpoint::of_folder(folder)?;
         // Tokens in another order are another vocabulary, although it is of the same size. Weights of other
         // programs carry no hash.
@@ -136,12 +143,31 @@ impl ModelFolder {
             }
             _ => {}
         }
-        let names = spec.config.names();
-        let mut parameters = Parameters::of(checkpoint, names, precision, device);
-        let model = Transformer::new(&spec.config, &mut parameters)?;
-        let digest = parameters.finish()?.expect("they are of a checkpoint");
+        let (model, digest) = weights(&spec.config, checkpoint, precision, device)?;
         Ok(Self { spec, model, digest })
     }
+
+    /// Reads `config.json` and the weights of a model folder, and nothing that turns text into ids.
+    ///
+    /// # Errors
+    /// A file that is missing or wrong.
+    pub fn load_model(folder: &Path, device: &Device) -> Result<Transformer, ModelError> {
+        let config = ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?;
+        let checkpoint = Checkpoint::of_folder(folder)?;
+        Ok(weights(&config, checkpoint, WeightPrecision::F32, device)?.0)
+    }
+}
+
+fn weights(
+    config: &ModelConfig,
+    checkpoint: Checkpoint,
+    precision: WeightPrecision,
+    device: &Device,
+) -> Result<(Transformer, WeightsDigest), ModelError> {
+    let mut parameters = Parameters::of(checkpoint, config.names(), precision, device);
+    let model = Transformer::new(config, &mut parameters)?;
+    let digest = parameters.finish()?.expect("they are of a checkpoint");
+    Ok((model, digest))
 }
 
 /// Key of the vocabulary's hash in the metadata of the weights.

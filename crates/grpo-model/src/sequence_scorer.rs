@@ -5,6 +5,7 @@ use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
+use grpo_data::Codecs;
 use grpo_kernels::{gather_rows, indices};
 
 use crate::families::Family;
@@ -70,7 +71,11 @@ impl SequenceScorer {
     ///
     /// # Errors
     /// A file that is missing or wrong; [`ModelFolderError::NotAScorer`] for a folder of another family.
-    pub fn load(folder: &Path, device: &Device) -> Result<(ModelSpec, Self), ModelFolderError> {
+    pub fn load(
+        folder: &Path,
+        codecs: &Codecs,
+        device: &Device,
+    ) -> Result<(ModelSpec, Self), ModelFolderError> {
         let family = ModelSpec::family_of(folder)?;
         if family != Family::SequenceScorer {
             return Err(ModelFolderError::NotAScorer {
@@ -78,7 +83,7 @@ impl SequenceScorer {
                 family: family.name(),
             });
         }
-        let ModelFolder { spec, model, .. } = ModelFolder::load(folder, device)?;
+        let ModelFolder { spec, model, .. } = ModelFolder::load(folder, codecs, device)?;
         Ok((spec, Self::new(model)?))
     }
 

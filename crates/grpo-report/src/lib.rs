@@ -18,7 +18,7 @@ mod success;
 
 pub use distributions::{Scores, distributions};
 pub use error::ReportError;
-pub use page::render;
+pub use page::{Drawing, render};
 pub use run_data::{RunData, command_of};
 pub use stages::{Stage, stages};
 pub use success::{Judged, OutOfRange, Outcome, SuccessCriteria, Verdict, judge};

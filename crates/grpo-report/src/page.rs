@@ -13,12 +13,17 @@ use crate::samples::Samples;
 use crate::series::points_of;
 use crate::{Outcome, RunData, Verdict, chart};
 
+/// Draws a sample as an element `<svg>`; `None` for a sample that cannot be drawn.
+pub type Drawing = fn(&str) -> Option<String>;
+
 /// One self-contained page about `runs`: style and pictures are in it, it loads nothing and runs no script. The same runs
 /// give the same page, byte for byte; its only dates are those of the runs.
 ///
+/// `drawing` returns what draws samples that were scored by a reward of a type, if anything does.
+///
 /// # Panics
 /// If `runs` is empty.
-pub fn render(runs: &[RunData]) -> String {
+pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> String {
     assert!(!runs.is_empty(), "a report needs a run");
     let panels = Panels::of(runs);
     let mut environment = Environment::new();
@@ -36,7 +41,7 @@ pub fn render(runs: &[RunData]) -> String {
         constant: panels.constant,
         numbers: numbers(runs),
         differences: differences(runs),
-        samples: single.map_or_else(Vec::new, Samples::of),
+        samples: single.map_or_else(Vec::new, |run| Samples::of(run, drawing)),
         events: single.map_or_else(Vec::new, |run| {
             // A checkpoint now and then is no event for a reader.
             let plain = |event: &&Event| event.what == (EventKind::Checkpoint { best: false });

@@ -1,12 +1,11 @@
 //! What the policy wrote at the beginning, and what it writes now.
 
-use grpo_chem::{Chematic, Toolkit};
 use grpo_data::Finish;
 use grpo_run::CompletionRecord;
 use serde::Serialize;
 
-use crate::RunData;
 use crate::page::number;
+use crate::{Drawing, RunData};
 
 /// Completions of a step, from the worst to the best.
 #[derive(Clone, Debug, Serialize)]
@@ -20,7 +19,7 @@ pub(crate) struct Samples {
 /// A completion.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Card {
-    /// A molecule's structure; `None` where the text is none.
+    /// The text as a picture; `None` where there is none.
     pub(crate) drawing: Option<String>,
     pub(crate) prompt: Option<String>,
     pub(crate) text: String,
@@ -40,16 +39,16 @@ const LONGEST: usize = 600;
 
 impl Samples {
     /// Of the first and of the last recorded step.
-    pub(crate) fn of(run: &RunData) -> Vec<Self> {
+    pub(crate) fn of(run: &RunData, drawing: &dyn Fn(&str) -> Option<Drawing>) -> Vec<Self> {
         let reward = run.setting("reward", "type").and_then(toml::Value::as_str);
-        let are_molecules = reward == Some("molecule");
+        let draw = reward.and_then(drawing);
         run.samples
             .iter()
             .filter(|(_, records)| !records.is_empty())
             .map(|(step, records)| Self {
                 step: *step,
                 recorded: records.len(),
-                cards: chosen(records).into_iter().map(|r| card(r, are_molecules)).collect(),
+                cards: chosen(records).into_iter().map(|r| card(r, draw)).collect(),
             })
             .collect()
     }
@@ -65,13 +64,9 @@ fn chosen(records: &[CompletionRecord]) -> Vec<&CompletionRecord> {
     (0..count).map(|i| sorted[i * last / (count - 1).max(1)]).collect()
 }
 
-fn card(record: &CompletionRecord, is_molecule: bool) -> Card {
-    let drawing = || {
-        let molecule = Chematic.parse(&record.text).ok()?;
-        Chematic.draw(&molecule).ok()
-    };
+fn card(record: &CompletionRecord, draw: Option<Drawing>) -> Card {
     Card {
-        drawing: is_molecule.then(drawing).flatten(),
+        drawing: draw.and_then(|draw| draw(&record.text)),
         prompt: record.prompt_text.as_deref().map(shortened),
         text: shortened(&record.text),
         reward: record.reward.map_or_else(|| record.outcome.name().to_owned(), number),

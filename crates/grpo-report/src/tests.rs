@@ -59,6 +59,7 @@ fn completion(step: u64, text: &str, reward: f64) -> CompletionRecord {
         sample: 0,
         text: text.to_owned(),
         reward: Some(reward),
+        bonus: None,
         outcome: RecordedOutcome::Scored,
         reason: None,
         parts: BTreeMap::from([("qed".to_owned(), 0.25)]),
@@ -77,9 +78,18 @@ fn completion(step: u64, text: &str, reward: f64) -> CompletionRecord {
     }
 }
 
+/// A page on which a ring that is not closed is not drawn.
+fn page(runs: &[RunData]) -> String {
+    crate::render(runs, &|reward| {
+        (reward == "molecule").then_some(|text: &str| {
+            (text != "C1CC").then(|| "<svg class=\"molecule\"></svg>".to_owned())
+        })
+    })
+}
+
 /// The page behind its style sheet, with slashes as they are: the template engine escapes them too.
 fn render(runs: &[RunData]) -> String {
-    let page = crate::render(runs);
+    let page = crate::tests::page(runs);
     let (_, body) = page.split_once("</style>").unwrap();
     body.replace("&#x2f;", "/")
 }
@@ -128,16 +138,16 @@ fn a_page_has_what_the_run_has_and_no_empty_chart() {
 #[test]
 fn the_same_runs_give_the_same_page() {
     let runs = || vec![run("a", 30), run("b", 20)];
-    assert_eq!(crate::render(&runs()), crate::render(&runs()));
+    assert_eq!(page(&runs()), page(&runs()));
 }
 
 #[test]
 fn the_page_forbids_itself_to_load_anything() {
-    let page = crate::render(&[run("a", 30)]);
+    let page = crate::tests::page(&[run("a", 30)]);
     let policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">";
     assert!(page.split("<style>").next().unwrap().contains(policy));
     // The head is the template's own, but for the title.
-    let evil = crate::render(&[run("</title><script>", 30)]);
+    let evil = crate::tests::page(&[run("</title><script>", 30)]);
     assert!(!evil.contains("</title><script>"));
 }
 

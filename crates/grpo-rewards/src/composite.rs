@@ -1,30 +1,16 @@
 //! Rewards made of rewards: named parts with weights and transforms.
 
+mod config;
 mod transform;
 
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use self::config::{CompositeConfig, CompositePart};
 pub use self::transform::Transform;
-use crate::{Outcome, PartName, Reward, RewardConfig, Sample, Scored};
-
-/// A part of [`RewardConfig::Composite`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CompositePart {
-    /// What it is called in metrics and recorded completions: small letters, digits and `_`.
-    pub name: String,
-    /// Its weight.
-    pub weight: f64,
-    /// What is made of its score before it is weighted.
-    #[serde(default, skip_serializing_if = "Transform::is_identity")]
-    pub transform: Transform,
-    /// What scores.
-    pub reward: RewardConfig,
-}
+use crate::{Outcome, PartName, Reward, Sample, Scored};
 
 /// `Σ weight · transform(score)` over its parts.
 ///

@@ -19,6 +19,7 @@ pub use self::description::{
     EngagementDescription, EngagementGate, EngagementMeasures, EngagementObjective,
     EngagementReport, engagement_features,
 };
+pub(crate) use self::learned::LearnedConfig;
 pub use self::learned::LearnedReward;
 
 /// What is said of the model, in its folder.

@@ -1,6 +1,7 @@
 //! The heuristic reward of replies: six measures that a person can argue with.
 
 mod components;
+mod config;
 mod generic_words;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use rayon::prelude::*;
 use serde_json::{Map, Value};
 use vader_parity::SentimentIntensityAnalyzer;
 
+pub(crate) use self::config::HeuristicConfig;
 pub use self::generic_words::{DEFAULT_GENERIC_WORDS, GenericWords};
 use crate::fields::text_field;
 use crate::{Outcome, PartName, Reward, Sample, Scored};

@@ -1,15 +1,101 @@
 //! The reward of filled blanks: how natural a judge finds the whole text, and how many blanks have their true character.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_data::{BLANK, Characters};
+use grpo_data::{BLANK, Characters, Codecs, ConfigFault};
 use grpo_model::{ModelFolderError, SequenceScorer};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{Outcome, PartName, Reward, Sample, Scored};
+use crate::folder::{check_folder, folder_files};
+use crate::{Outcome, PartName, Restriction, Reward, RewardSpec, Sample, Scored, are_mean_weights};
+
+/// Settings of an [`InfillReward`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InfillConfig {
+    /// Model folder of the judge.
+    judge: PathBuf,
+    /// Model folder of a judge that has no weight, to see whether both still agree.
+    #[serde(default)]
+    second_judge: Option<PathBuf>,
+    /// Whether a judge that did not pass the gate of its training may be the reward.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    accept_failed_judge: bool,
+    /// Weight of 1 − judge.
+    #[serde(default = "default_judge_weight")]
+    judge_weight: f64,
+    /// Weight of the fraction of the blanks that have their true character.
+    #[serde(default)]
+    recovery_weight: f64,
+}
+
+fn default_judge_weight() -> f64 {
+    1.0
+}
+
+impl RewardSpec for InfillConfig {
+    fn check(&self) -> Result<(), ConfigFault> {
+        if self.second_judge.as_ref() == Some(&self.judge) {
+            return Err(ConfigFault::from_sentence(
+                "",
+                format!(
+                    "reward.judge and reward.second_judge are both {}; a second judge shows something only where it is another one",
+                    self.judge.display()
+                ),
+            ));
+        }
+        let weights = [self.judge_weight, self.recovery_weight];
+        match are_mean_weights(&weights) {
+            true => Ok(()),
+            false => Err(ConfigFault::from_sentence(
+                "",
+                format!(
+                    "reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {}",
+                    weights.iter().sum::<f64>()
+                ),
+            )),
+        }
+    }
+
+    fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
+        let load = |key, folder: &Path| {
+            check_folder(key, folder)?;
+            let judge = Judge::load(folder, device);
+            judge.map_err(|error| ConfigFault::from_sentence("", format!("reward.{key}: {error}")))
+        };
+        let judge = load("judge", &self.judge)?;
+        let second_judge =
+            self.second_judge.as_ref().map(|folder| load("second_judge", folder)).transpose()?;
+        let weights = (self.judge_weight, self.recovery_weight);
+        Ok(Arc::new(InfillReward::new(judge, second_judge, weights.0, weights.1)))
+    }
+
+    fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
+        let mut files = folder_files("judge", &self.judge)?;
+        if let Some(folder) = &self.second_judge {
+            files.extend(folder_files("second_judge", folder)?);
+        }
+        Ok(files)
+    }
+
+    fn restriction(&self) -> Option<Restriction> {
+        Some(Restriction {
+            section: "passages",
+            without_section: "reward.type = \"infill\" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them",
+            in_composite: "a reward of type infill scores filled blanks, and can be no part of another reward",
+        })
+    }
+}
+
+/// Folders of judges.
+fn codecs() -> Codecs {
+    Codecs::new(vec![Characters::CODEC])
+}
 
 /// `w_judge · (1 − judge) + w_recovery · recovery`, of a text whose blanks were filled.
 ///
@@ -53,8 +139,9 @@ impl Judge {
     /// # Errors
     /// A folder that holds no model of the family `sequence_scorer`.
     pub fn load(folder: &Path, device: &Device) -> Result<Self, ModelFolderError> {
-        let (spec, scorer) = SequenceScorer::load(folder, device)?;
-        let characters = spec.codec.characters().expect("a sequence scorer reads characters");
+        let (spec, scorer) = SequenceScorer::load(folder, &codecs(), device)?;
+        let characters =
+            spec.codec.own::<Characters>().expect("a sequence scorer reads characters");
         Ok(Self { characters: characters.clone(), scorer })
     }
 
@@ -234,14 +321,14 @@ mod tests {
     use grpo_model::{InfillerConfig, ModelConfig, ModelSpec, StoredAs, Transformer};
 
     use super::*;
-    use crate::RewardConfig;
+    use crate::{RewardConfig, parsed};
 
     /// A judge of random weights, of characters of `text`, that sees 8 of them.
     fn judge_folder(text: &str, seed: u64) -> tempfile::TempDir {
         let characters = Characters::of_texts([text]).unwrap();
         let sizes = InfillerConfig::new(characters.len(), 8, 1, 2, 8);
         let config = ModelConfig::sequence_scorer(&sizes).unwrap();
-        model_folder(config, Codec::of_characters(characters), seed)
+        model_folder(config, Codec::from_text_codec(characters), seed)
     }
 
     fn model_folder(config: ModelConfig, codec: Codec, seed: u64) -> tempfile::TempDir {
@@ -252,13 +339,13 @@ mod tests {
     }
 
     fn infill(judge: &Path, second_judge: Option<&Path>, weights: [f64; 2]) -> RewardConfig {
-        RewardConfig::Infill {
-            judge: judge.to_owned(),
-            second_judge: second_judge.map(Path::to_owned),
-            accept_failed_judge: false,
-            judge_weight: weights[0],
-            recovery_weight: weights[1],
-        }
+        let mut table = toml::toml! { type = "infill" };
+        let path = |path: &Path| path.display().to_string().into();
+        table.insert("judge".to_owned(), path(judge));
+        table.extend(second_judge.map(|judge| ("second_judge".to_owned(), path(judge))));
+        table.insert("judge_weight".to_owned(), weights[0].into());
+        table.insert("recovery_weight".to_owned(), weights[1].into());
+        crate::RewardRegistry::default().with(crate::task_kinds()).parse(table).unwrap()
     }
 
     fn reward(folder: &tempfile::TempDir, weights: [f64; 2]) -> std::sync::Arc<dyn Reward> {
@@ -310,8 +397,9 @@ mod tests {
     #[test]
     fn the_judge_is_the_scorer_of_its_folder() {
         let folder = judge_folder("abc", 1);
-        let (spec, scorer) = SequenceScorer::load(folder.path(), &Device::flex()).unwrap();
-        let characters = spec.codec.characters().unwrap();
+        let (spec, scorer) =
+            SequenceScorer::load(folder.path(), &codecs(), &Device::flex()).unwrap();
+        let characters = spec.codec.own::<Characters>().unwrap();
         let reward = reward(&folder, [1.0, 0.0]);
         let filled = ["abcabc", "abcaaa", "ccbbaa"];
         let samples = filled.map(|filled| sample(filled, &filled.replace('a', "␣"), filled));
@@ -331,7 +419,7 @@ mod tests {
         let characters = Characters::of_texts(["abc"]).unwrap();
         let sizes = InfillerConfig::new(characters.len(), 200, 2, 4, 96);
         let config = ModelConfig::sequence_scorer(&sizes).unwrap();
-        let folder = model_folder(config, Codec::of_characters(characters), 1);
+        let folder = model_folder(config, Codec::from_text_codec(characters), 1);
         let reward = reward(&folder, [1.0, 0.0]);
         let texts = (0..9).map(|i| "abcca".repeat(40 - 3 * i));
         let samples: Vec<Sample> =
@@ -448,7 +536,7 @@ mod tests {
             );
             assert_eq!(refusal(&config), expected);
             // Without a look at any file.
-            assert_eq!(config.check().unwrap_err().to_string(), expected);
+            assert_eq!(config.spec().check().unwrap_err().to_string(), expected);
         }
     }
 
@@ -457,13 +545,13 @@ mod tests {
         let missing = infill(Path::new("nowhere/judge"), None, [1.0, 0.0]);
         let expected = "reward.judge: there is no folder nowhere/judge; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them";
         assert_eq!(refusal(&missing), expected);
-        assert_eq!(missing.files().unwrap_err().to_string(), expected);
-        missing.check().unwrap();
+        assert_eq!(missing.spec().files().unwrap_err().to_string(), expected);
+        missing.spec().check().unwrap();
 
         let good = judge_folder("abc", 1);
         let characters = Characters::of_texts(["abc"]).unwrap();
         let sizes = InfillerConfig::new(characters.len(), 8, 1, 2, 8);
-        let codec = Codec::of_characters(characters);
+        let codec = Codec::from_text_codec(characters);
         let infiller = model_folder(ModelConfig::infiller(&sizes).unwrap(), codec, 1);
         let molgpt = ModelConfig::molgpt(&grpo_model::MolGptConfig::new(6, 8, 1, 2, 8)).unwrap();
         let molgpt = model_folder(molgpt, Codec::of_ids(Default::default()), 1);
@@ -481,18 +569,18 @@ mod tests {
     #[test]
     fn its_files_are_those_of_its_judges() {
         let (first, second) = (judge_folder("abc", 1), judge_folder("abc", 2));
-        let files = infill(first.path(), Some(second.path()), [1.0, 0.0]).files().unwrap();
+        let files = infill(first.path(), Some(second.path()), [1.0, 0.0]);
+        let files = files.spec().files().unwrap();
         let of = |key: &'static str, folder: &Path| {
             ["characters.json", "config.json", "model.safetensors"]
                 .map(|name| (key, folder.join(name)))
         };
         assert_eq!(files, [of("judge", first.path()), of("second_judge", second.path())].concat());
-        assert!(RewardConfig::Pattern { pattern: String::new() }.files().unwrap().is_empty());
     }
 
     #[test]
     fn a_configuration_needs_a_judge_alone() {
-        let read = |json: Value| serde_json::from_value::<RewardConfig>(json);
+        let read = |json: Value| parsed(json);
         let config = read(serde_json::json!({"type": "infill", "judge": "runs/judge"})).unwrap();
         assert_eq!(config, infill(Path::new("runs/judge"), None, [1.0, 0.0]));
         assert!(read(serde_json::json!({"type": "infill"})).is_err());

@@ -1,9 +1,73 @@
 //! Rewards of molecules: drug-likeness, ease of synthesis, a window of logP.
 
-use grpo_chem::{Chematic, InvalidSmiles, Toolkit};
-use rayon::prelude::*;
+use std::sync::Arc;
 
-use crate::{Outcome, PartName, Reward, Sample, Scored};
+use burn::tensor::Device;
+use grpo_chem::{Chematic, InvalidSmiles, Toolkit};
+use grpo_data::ConfigFault;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::{Outcome, PartName, Reward, RewardSpec, Sample, Scored, are_mean_weights};
+
+/// Settings of a [`MoleculeReward`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MoleculeConfig {
+    /// Weight of QED.
+    #[serde(default)]
+    qed: f64,
+    /// Weight of ease of synthesis, (10 − SA)/9.
+    #[serde(default)]
+    sa: f64,
+    /// Weight of the closeness of logP to `logp_centre`.
+    #[serde(default)]
+    logp: f64,
+    /// The wanted logP.
+    #[serde(default = "default_logp_centre")]
+    logp_centre: f64,
+    /// Distance from the centre at which the logP component is 0.
+    #[serde(default = "default_logp_half_width")]
+    logp_half_width: f64,
+}
+
+fn default_logp_centre() -> f64 {
+    2.5
+}
+fn default_logp_half_width() -> f64 {
+    2.0
+}
+
+impl RewardSpec for MoleculeConfig {
+    fn check(&self) -> Result<(), ConfigFault> {
+        let weights = [self.qed, self.sa, self.logp];
+        if !are_mean_weights(&weights) {
+            return Err(ConfigFault::from_sentence(
+                "",
+                format!(
+                    "reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {}",
+                    weights.iter().sum::<f64>()
+                ),
+            ));
+        }
+        let (centre, half_width) = (self.logp_centre, self.logp_half_width);
+        if !(half_width > 0.0 && half_width.is_finite() && centre.is_finite()) {
+            return Err(ConfigFault::from_sentence(
+                "",
+                format!(
+                    "reward.logp_half_width = {half_width} must be a finite number above 0, and reward.logp_centre a finite number"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn build(&self, _: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
+        let &Self { qed, sa, logp, logp_centre: centre, logp_half_width: half_width } = self;
+        let window = LogpWindow { centre, half_width };
+        Ok(Arc::new(MoleculeReward { qed, sa, logp, window }))
+    }
+}
 
 /// `w_qed · QED + w_sa · (10 − SA)/9 + w_logp · window(logP)`, and 0 for a string that is no molecule.
 ///

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use grpo_data::Group;
+
 use crate::{Outcome, PartName, Reward, Sample};
 
 /// Runs a reward so that it can neither stop nor hang the caller.
@@ -41,6 +43,22 @@ impl RewardRunner {
     /// Names of the parts that its outcomes can have.
     pub fn parts(&self) -> Vec<PartName> {
         self.reward.parts()
+    }
+
+    /// Sets text and outcome of the samples of a batch; `decode` makes texts of ids. See [`Self::score`].
+    pub fn score_groups(&self, groups: &mut [Group], decode: &dyn Fn(&[u32]) -> String) {
+        let mut inputs = Vec::new();
+        for Group { prompt, samples } in &mut *groups {
+            for sample in samples {
+                sample.text = decode(&sample.completion.text_ids());
+                let fields = prompt.fields.clone();
+                inputs.push(Sample { text: sample.text.clone(), fields });
+            }
+        }
+        let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
+        for (sample, outcome) in samples.zip(self.score(inputs)) {
+            sample.outcome = Some(outcome);
+        }
     }
 
     /// Scores a batch. A reward that panics, takes too long or gives another number of outcomes fails for

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use grpo_data::TextTokenizer;
+use grpo_data::{Codecs, TextTokenizer};
 use grpo_model::{Family, ModelFolder, SentenceEncoder, TokenBatch, weights_digest};
 use grpo_text::{EmbedError, Embedder};
 use rayon::prelude::*;
@@ -60,8 +60,8 @@ impl SentenceTransformers {
     pub fn load(folder: &Path, device: &Device) -> Result<Self, FolderError> {
         let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
         check_modules(folder)?;
-        let ModelFolder { spec, model, .. } =
-            ModelFolder::load(folder, device).map_err(|error| fault(error.to_string()))?;
+        let ModelFolder { spec, model, .. } = ModelFolder::load(folder, &Codecs::default(), device)
+            .map_err(|error| fault(error.to_string()))?;
         let family = spec.config.family();
         if family != Family::Bert {
             return Err(fault(format!(

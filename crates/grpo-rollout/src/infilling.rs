@@ -78,7 +78,7 @@ impl Infilling {
         let group = |prompt: &Prompt| {
             refuse_interrupt(&self.interrupt)?;
             let completions = self.fill(policy, prompt, &samples, key)?;
-            Ok(Group { prompt: prompt.clone(), completions })
+            Ok(Group::new(prompt.clone(), completions))
         };
         prompts.par_iter().map(group).collect()
     }

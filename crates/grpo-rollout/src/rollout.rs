@@ -142,10 +142,8 @@ impl Rollout {
         // In the thread pool itself: from outside, each of the many short operations would wait for a thread to wake.
         let mut completions =
             rayon::scope(|_| task.run(&self.rooms(policy, prompts.len())))?.into_iter();
-        let group = |prompt: &Prompt| Group {
-            prompt: prompt.clone(),
-            completions: completions.by_ref().take(k as usize).collect(),
-        };
+        let group =
+            |prompt: &Prompt| Group::new(prompt.clone(), completions.by_ref().take(k as usize));
         Ok(prompts.iter().map(group).collect())
     }
 

@@ -26,6 +26,9 @@ pub struct CompletionRecord {
     pub text: String,
     /// The total reward; there exactly where the outcome is [`RecordedOutcome::Scored`].
     pub reward: Option<f64>,
+    /// What was added to the reward before advantages were computed, if anything was. Files of older versions have it in
+    /// `reward` instead.
+    pub bonus: Option<f64>,
     /// Whether the reward had an answer.
     pub outcome: RecordedOutcome,
     /// Why the reward failed; there exactly where it did.

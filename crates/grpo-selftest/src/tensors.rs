@@ -3,7 +3,7 @@
 use std::fmt;
 
 use burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
-use grpo_core::{BatchTotals, HostTokens, LossConfig, LossInputs, TokenStatistics, grpo_loss};
+use grpo_core::{BatchTotals, LossConfig, LossInputs, LossTerms, TokenStatistics, grpo_loss};
 
 use crate::oracle::{Gradient, LossCase, Rows};
 
@@ -41,8 +41,17 @@ pub struct Outcome {
     pub loss: f64,
     /// Its gradient from Burn's tape; 0 where the loss does not depend on an input.
     pub gradient: Gradient,
+    /// What the loss was made of.
+    pub terms: LossTerms,
+}
+
+impl Outcome {
     /// [`TokenStatistics`] of the case alone.
-    pub statistics: TokenStatistics,
+    pub fn statistics(&self) -> TokenStatistics {
+        let mut statistics = TokenStatistics::default();
+        statistics.add(&self.terms);
+        statistics
+    }
 }
 
 /// The numbers of `case` as `precision` has them.
@@ -66,8 +75,7 @@ pub fn rounded(case: &LossCase, precision: Precision) -> LossCase {
     }
 }
 
-/// Loss, gradient and statistics of a case on `device`, in tensors of `precision`. Padded places hold NaN,
-/// which must not be seen in anything.
+/// Loss, gradient and statistics of a case on `device`, in tensors of `precision`.
 ///
 /// # Panics
 /// Where `device` has no tensors of that precision, or a quantity that the configuration needs is missing.
@@ -79,74 +87,56 @@ pub fn evaluate(
     precision: Precision,
 ) -> Outcome {
     let device = device.clone().autodiff();
-    let shape = [case.rows(), case.width()];
-    let tensor = |values: Vec<f64>, shape: [usize; 2]| {
-        Tensor::<2>::from_data(TensorData::new(values, shape), (&device, precision.dtype()))
+    let leaf = |rows: &Rows| -> Tensor<1> {
+        let values = packed(case, rows);
+        let data = TensorData::new(values.clone(), [values.len()]);
+        Tensor::from_data(data, (&device, precision.dtype())).require_grad()
     };
-    let padded = |rows: &Rows| tensor(flat(rows, &case.mask), shape);
-    let constant = |rows: &Option<Rows>| rows.as_ref().map(padded);
-
-    let logprobs = padded(&case.logprobs).require_grad();
-    let entropies = padded(&case.entropies).require_grad();
-    let exact_kl = constant(&case.exact_kl).map(Tensor::require_grad);
-    let mask = case.mask.iter().flatten().map(|&active| f64::from(u8::from(active)));
-    let loss = grpo_loss(
-        LossInputs {
-            logprobs: logprobs.clone(),
-            mask: tensor(mask.collect(), shape),
-            advantages: tensor(case.advantages.clone(), [case.rows(), 1]),
-            old_logprobs: constant(&case.old),
-            ref_logprobs: constant(&case.reference),
-            sampling_logprobs: constant(&case.sampling),
-            exact_kl: exact_kl.clone(),
-            entropies: Some(entropies.clone()),
-            entropy_coef: case.entropy_coef,
-        },
-        config,
-        totals,
-    );
-    let gradients = loss.backward();
-    let of = |input: &Tensor<2>| rows_of(input, &gradients, shape);
+    let constant = |rows: &Option<Rows>| rows.as_ref().map(|rows| packed(case, rows));
+    let logprobs = leaf(&case.logprobs);
+    let entropies = leaf(&case.entropies);
+    let exact_kl = case.exact_kl.as_ref().map(leaf);
+    let rows: Vec<usize> =
+        (0..case.rows()).flat_map(|b| case.active(b).into_iter().map(move |_| b)).collect();
+    let [old, reference, sampling] = [&case.old, &case.reference, &case.sampling].map(constant);
+    let inputs = LossInputs {
+        logprobs: logprobs.clone(),
+        rows: &rows,
+        advantages: &case.advantages,
+        old_logprobs: old.as_deref(),
+        ref_logprobs: reference.as_deref(),
+        sampling_logprobs: sampling.as_deref(),
+        exact_kl: exact_kl.clone(),
+        entropies: Some(entropies.clone()),
+        entropy_coef: case.entropy_coef,
+    };
+    let output = grpo_loss(&inputs, config, totals);
+    let gradients = output.loss.backward();
+    let of = |input: &Tensor<1>| unpacked(case, input, &gradients);
     Outcome {
-        loss: loss.into_data().iter::<f64>().next().expect("a loss is one number"),
+        loss: output.loss.into_data().iter::<f64>().next().expect("a loss is one number"),
         gradient: Gradient {
             logprobs: of(&logprobs),
             entropies: of(&entropies),
             exact_kl: exact_kl.as_ref().map(of),
         },
-        statistics: statistics(case, config, totals),
+        terms: output.terms,
     }
 }
 
-/// [`TokenStatistics`] of a case alone.
-pub fn statistics(case: &LossCase, config: &LossConfig, totals: &BatchTotals) -> TokenStatistics {
-    let padded = |rows: &Rows| flat(rows, &case.mask);
-    let mut statistics = TokenStatistics::default();
-    statistics.add(
-        &HostTokens {
-            logprobs: &padded(&case.logprobs),
-            old_logprobs: case.old.as_ref().map(padded).as_deref(),
-            ref_logprobs: case.reference.as_ref().map(padded).as_deref(),
-            sampling_logprobs: case.sampling.as_ref().map(padded).as_deref(),
-            exact_kl: case.exact_kl.as_ref().map(padded).as_deref(),
-            entropies: &padded(&case.entropies),
-            mask: &case.mask,
-            advantages: &case.advantages,
-        },
-        config,
-        totals,
-    );
-    statistics
+/// The action tokens, sequence by sequence.
+fn packed(case: &LossCase, rows: &Rows) -> Vec<f64> {
+    let row = |b: usize| case.active(b).into_iter().map(move |t| rows[b][t]);
+    (0..case.rows()).flat_map(row).collect()
 }
 
-/// Row by row, with NaN in padded places.
-fn flat(rows: &Rows, mask: &[Vec<bool>]) -> Vec<f64> {
-    let places = rows.iter().flatten().zip(mask.iter().flatten());
-    places.map(|(&value, &active)| if active { value } else { f64::NAN }).collect()
-}
-
-fn rows_of(input: &Tensor<2>, gradients: &Gradients, [rows, width]: [usize; 2]) -> Rows {
-    let Some(gradient) = input.grad(gradients) else { return vec![vec![0.0; width]; rows] };
-    let values: Vec<f64> = gradient.into_data().iter().collect();
-    values.chunks(width).map(<[f64]>::to_vec).collect()
+/// Gradients by row and token; 0 in padded places.
+fn unpacked(case: &LossCase, input: &Tensor<1>, gradients: &Gradients) -> Rows {
+    let mut rows = vec![vec![0.0; case.width()]; case.rows()];
+    let Some(gradient) = input.grad(gradients) else { return rows };
+    let mut values = gradient.into_data().iter::<f64>().collect::<Vec<f64>>().into_iter();
+    for (b, row) in rows.iter_mut().enumerate() {
+        case.active(b).into_iter().zip(&mut values).for_each(|(t, value)| row[t] = value);
+    }
+    rows
 }

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
-use burn::tensor::{Device, IndexingUpdateOp, Tensor, TensorData};
+use burn::tensor::Tensor;
 use grpo_data::Completion;
 use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
@@ -12,18 +13,17 @@ use grpo_sampling::TokenSet;
 
 /// Some completions of a step, packed for the model (docs/decisions/0013). An action is predicted by what the model makes of the token in front of it,
 /// or of the blank that it was drawn for.
-pub(crate) struct MicroBatch<'a> {
-    pub(crate) completions: Vec<&'a Completion>,
-    /// Place of each among the completions of the step.
-    pub(crate) places: Vec<usize>,
-    /// `[b][t]`, true where an action is predicted: the loss has a rectangle.
-    pub(crate) mask: Vec<Vec<bool>>,
+pub(crate) struct MicroBatch {
+    /// Which of the step's completions they are.
+    pub(crate) places: Range<usize>,
+    /// What the sampler recorded, `[n]`.
+    pub(crate) sampling_logprobs: Vec<f64>,
+    /// The completion that each action belongs to, `[n]`.
+    pub(crate) sequences: Vec<usize>,
     /// All but the last token of each completion, or all of a text with blanks; a prompt is there once for its group.
     inputs: TokenBatch,
     /// The rows of `inputs` that predict actions, `[n]`: nothing else is scored.
     rows: Vec<usize>,
-    /// The places of those actions among the `b · t`, `[n]`.
-    actions: Vec<usize>,
     targets: Targets,
 }
 
@@ -31,11 +31,11 @@ pub(crate) struct MicroBatch<'a> {
 const SHARED_PROMPT: usize = 4;
 
 /// Cuts the completions of a step where the tokens of a micro-batch would be more than `tokens`.
-pub(crate) fn micro_batches<'a>(
-    completions: &[&'a Completion],
+pub(crate) fn micro_batches(
+    completions: &[&Completion],
     tokens: usize,
     vocabulary: usize,
-) -> Vec<MicroBatch<'a>> {
+) -> Vec<MicroBatch> {
     let mut micro_batches = Vec::new();
     let mut packed = Packed::default();
     let mut first = 0;
@@ -140,33 +140,25 @@ impl<'a> Packed<'a> {
     }
 }
 
-impl<'a> MicroBatch<'a> {
+impl MicroBatch {
     /// Of `completions`, which begin at place `first` of the step.
     fn new(
         first: usize,
-        completions: &[&'a Completion],
-        packed: Packed<'a>,
+        completions: &[&Completion],
+        packed: Packed<'_>,
         vocabulary: usize,
     ) -> Self {
-        let predicts = || completions.iter().map(|completion| predicts(completion));
-        let columns = predicts().map(<[bool]>::len).max().expect("a micro-batch has completions");
-        let mask: Vec<Vec<bool>> = predicts()
-            .map(|predicts| {
-                let mut mask = predicts.to_vec();
-                mask.resize(columns, false);
-                mask
-            })
-            .collect();
-        let flat = mask.iter().flatten().enumerate();
-        let actions = flat.filter_map(|(place, &active)| active.then_some(place)).collect();
+        let each = completions.iter().enumerate();
+        let sequences = each.flat_map(|(i, completion)| vec![i; completion.actions()]).collect();
+        let sampling_logprobs =
+            completions.iter().flat_map(|completion| completion.sampling_logprobs());
         Self {
-            places: (first..first + completions.len()).collect(),
-            mask,
+            places: first..first + completions.len(),
+            sampling_logprobs: sampling_logprobs.map(|&logprob| f64::from(logprob)).collect(),
+            sequences,
             inputs: packed.inputs,
             rows: packed.rows,
-            actions,
             targets: targets(completions, vocabulary),
-            completions: completions.to_vec(),
         }
     }
 
@@ -215,47 +207,6 @@ impl<'a> MicroBatch<'a> {
         reference: &Frozen<M>,
     ) -> Tensor<1> {
         exact_kl(self.frozen_logits(policy), self.frozen_logits(reference), &self.targets)
-    }
-
-    /// `[n]` of actions → `[b, t]`, 0 elsewhere; differentiable.
-    pub(crate) fn spread(&self, of_actions: Tensor<1>) -> Tensor<2> {
-        let [rows, columns] = self.shape();
-        let device = of_actions.device();
-        let all = Tensor::<1>::zeros([rows * columns], &device);
-        let places = indices(self.actions.iter().copied(), &device);
-        all.select_assign(0, places, of_actions, IndexingUpdateOp::Add).reshape([rows, columns])
-    }
-
-    /// `[n]` of actions → `[b · t]`, 0 elsewhere.
-    pub(crate) fn spread_host(&self, of_actions: &[f64]) -> Vec<f64> {
-        let [rows, columns] = self.shape();
-        let mut all = vec![0.0; rows * columns];
-        for (&place, &value) in self.actions.iter().zip(of_actions) {
-            all[place] = value;
-        }
-        all
-    }
-
-    /// 1 for actions, `[b, t]`.
-    pub(crate) fn mask_tensor(&self, device: &Device) -> Tensor<2> {
-        let flags = self.mask.iter().flatten().map(|&active| f32::from(u8::from(active)));
-        Tensor::from_data(TensorData::new(flags.collect::<Vec<f32>>(), self.shape()), device)
-    }
-
-    /// What the sampler recorded, `[n]`.
-    pub(crate) fn sampling_logprobs(&self) -> Vec<f64> {
-        let of = |completion: &&'a Completion| completion.sampling_logprobs();
-        self.completions.iter().flat_map(of).map(|&logprob| f64::from(logprob)).collect()
-    }
-
-    /// The places of the actions among the `b · t`, `[n]`.
-    pub(crate) fn actions(&self) -> &[usize] {
-        &self.actions
-    }
-
-    /// Completions, and places of each.
-    pub(crate) fn shape(&self) -> [usize; 2] {
-        [self.completions.len(), self.mask[0].len()]
     }
 
     fn frozen_logits<M: LanguageModel>(&self, model: &Frozen<M>) -> Tensor<2> {
@@ -312,6 +263,7 @@ fn seen(completion: &Completion, vocabulary: usize) -> Vec<TokenSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use burn::tensor::Device;
     use grpo_data::{CompletionParts, Finish, SampleKey, SampledUnder};
     use proptest::prelude::*;
 
@@ -376,28 +328,27 @@ mod tests {
             let places: Vec<usize> = cut.iter().flat_map(|micro| micro.places.clone()).collect();
             prop_assert_eq!(places, (0..all.len()).collect::<Vec<_>>());
             for micro in &cut {
-                let first = micro.places[0];
-                let next = first + micro.places.len();
-                for (place, completion) in micro.places.iter().zip(&micro.completions) {
-                    prop_assert!(std::ptr::eq(all[*place], *completion));
-                }
+                let (first, next) = (micro.places.start, micro.places.end);
+                let completions = &all[first..next];
                 let tokens = micro.inputs.tokens();
                 prop_assert_eq!(tokens, tokens_of(&all[first..next]));
-                prop_assert!(tokens <= budget || micro.completions.len() == 1);
+                prop_assert!(tokens <= budget || completions.len() == 1);
                 // The next one had no room any more.
                 prop_assert!(next == all.len() || tokens_of(&all[first..=next]) > budget);
                 // Each action is predicted by the token in front of it.
                 let ids = micro.inputs.flat_ids(&Device::flex()).into_data();
                 let ids: Vec<u32> = ids.iter::<i64>().map(|id| id as u32).collect();
                 let read: Vec<u32> = micro.rows.iter().map(|&row| ids[row]).collect();
-                let before = micro.completions.iter().flat_map(|completion| {
+                let before = completions.iter().flat_map(|completion| {
                     let ids = completion.ids();
                     ids[ids.len() - completion.actions() - 1..ids.len() - 1].iter().copied()
                 });
                 prop_assert_eq!(read, before.collect::<Vec<u32>>());
-                let [rows, columns] = micro.shape();
-                prop_assert!(micro.actions.iter().all(|&place| place < rows * columns));
-                prop_assert_eq!(micro.actions.len(), micro.rows.len());
+                for (i, completion) in completions.iter().enumerate() {
+                    let actions = micro.sequences.iter().filter(|&&sequence| sequence == i);
+                    prop_assert_eq!(actions.count(), completion.actions());
+                }
+                prop_assert!(micro.sequences.is_sorted());
             }
         }
     }

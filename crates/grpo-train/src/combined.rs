@@ -14,7 +14,7 @@ use crate::error::in_range;
 use crate::group_diversity::Contributions;
 use crate::pretrain::{Weights, cross_entropy};
 use crate::supervised::{Cut, GradientSum};
-use crate::{Decode, TrainError, diversity_measure};
+use crate::{TrainError, diversity_measure};
 
 /// The section `[combined]`: what is minimised is `α · cross-entropy + β · L_GRPO − λ · D`.
 ///
@@ -105,19 +105,14 @@ impl CombinedConfig {
     ///
     /// # Errors
     /// No examples; an embedder that cannot be built.
-    pub fn build(
-        &self,
-        examples: Vec<Example>,
-        decode: Decode,
-        device: &Device,
-    ) -> Result<Combined, TrainError> {
+    pub fn build(&self, examples: Vec<Example>, device: &Device) -> Result<Combined, TrainError> {
         if examples.is_empty() {
             let message = format!("combined.file: {} has no example", self.file.display());
             return Err(ConfigFault::new("", message, "").into());
         }
         let diversity =
             diversity_measure::build(SECTION, self.measure, self.embedder.as_ref(), device)?;
-        Ok(Combined { config: self.clone(), examples, diversity, decode })
+        Ok(Combined { config: self.clone(), examples, diversity })
     }
 }
 
@@ -127,7 +122,6 @@ pub struct Combined {
     config: CombinedConfig,
     examples: Vec<Example>,
     diversity: Diversity,
-    decode: Decode,
 }
 
 /// What the terms of a step were.
@@ -179,7 +173,7 @@ impl Combined {
         cut: Cut,
         gradients: &mut GradientSum,
     ) -> Result<f64, TrainError> {
-        let contributions = Contributions::of(groups, &self.diversity, &*self.decode)?;
+        let contributions = Contributions::of(groups, &self.diversity)?;
         let weight = self.config.diversity_weight;
         contributions.add_gradients(policy, groups, weight, cut, gradients)?;
         Ok(contributions.score)

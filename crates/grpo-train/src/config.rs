@@ -3,7 +3,6 @@
 use grpo_core::{AdvantageConfig, KlController};
 use grpo_data::ConfigFault;
 use grpo_model::WeightPrecision;
-use grpo_rewards::RewardConfig;
 use grpo_rollout::StopStrings;
 use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
@@ -24,8 +23,6 @@ pub struct GrpoConfig {
     pub train: TrainConfig,
     /// What tokens are drawn from.
     pub sampling: SamplingConfig,
-    /// What is maximised.
-    pub reward: RewardConfig,
     /// A bonus for completions that are unlike the others of their group.
     #[serde(default)]
     pub diversity_bonus: Option<DiversityBonusConfig>,

@@ -1,8 +1,8 @@
 //! A bonus for completions that are unlike the others of their group.
 
 use burn::tensor::Device;
-use grpo_data::ConfigFault;
-use grpo_rewards::{EmbedderConfig, Outcome};
+use grpo_data::{Bonus, ConfigFault, Group, Outcome};
+use grpo_rewards::EmbedderConfig;
 use grpo_text::{Diversity, DiversityMeasure};
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +10,11 @@ use crate::TrainError;
 use crate::diversity_measure::{build, check};
 use crate::error::in_range;
 
-/// The section `[diversity_bonus]`: `r_i += weight · d_i`, with d_i the mean distance of completion i to the others of its
-/// group ([`Diversity::of_each`]).
+/// The section `[diversity_bonus]`: advantages are computed from `r_i + weight · d_i`, with d_i the mean distance of
+/// completion i to the others of its group ([`Diversity::of_each`]). The reward itself stays as it is.
 ///
-/// It is reward shaping, before rewards become advantages: what is added to the loss as a number has no gradient.
+/// It is reward shaping: what is added to the loss as a number has no gradient. A completion that has no reward, or is
+/// invalid ([`Outcome::is_valid`]), gets no bonus: it would be paid for being unlike those that are right.
 ///
 /// Where no vector can be made of a completion, the run ends, and it is not that completion alone that has no score: the
 /// distances of all of its group are not known then. Only an encoder whose numbers are not finite comes to that, so that
@@ -53,8 +54,8 @@ impl DiversityBonusConfig {
     }
 }
 
-/// The name of the bonus among the parts of a reward.
-pub(crate) const PART: &str = "diversity_bonus";
+/// The name of the bonus among metrics and the terms of what is maximised.
+pub(crate) const BONUS: &str = "diversity_bonus";
 
 /// See [`DiversityBonusConfig`].
 #[derive(Clone, Debug)]
@@ -69,26 +70,18 @@ impl DiversityBonus {
         Self { weight, diversity }
     }
 
-    /// Adds its part to every outcome that is a score. `texts` are those of `outcomes`, and both are group by group, each
-    /// of `group_size`. A completion without a score is still one that others can be unlike.
+    /// Sets the bonus of each sample whose completion is valid. A completion without a reward is still one that others can
+    /// be unlike.
     ///
     /// # Errors
     /// A text that no vector can be made of.
-    pub(crate) fn add(
-        &self,
-        outcomes: &mut [Outcome],
-        texts: &[String],
-        group_size: usize,
-    ) -> Result<(), TrainError> {
-        for (outcomes, texts) in outcomes.chunks_mut(group_size).zip(texts.chunks(group_size)) {
-            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    pub(crate) fn add(&self, groups: &mut [Group]) -> Result<(), TrainError> {
+        for group in groups {
+            let texts: Vec<&str> = group.samples.iter().map(|sample| &*sample.text).collect();
             let distances = self.diversity.of_each(&texts)?;
-            for (outcome, distance) in outcomes.iter_mut().zip(distances) {
-                if let Outcome::Scored(scored) = outcome {
-                    scored.terms.push((self.weight, distance));
-                    scored.parts.push((PART.into(), distance));
-                    scored.total += self.weight * distance;
-                }
+            for (sample, value) in group.samples.iter_mut().zip(distances) {
+                let is_valid = sample.outcome.as_ref().is_some_and(Outcome::is_valid);
+                sample.bonus = is_valid.then_some(Bonus { weight: self.weight, value });
             }
         }
         Ok(())
@@ -99,7 +92,7 @@ impl DiversityBonus {
 mod tests {
     use std::sync::Arc;
 
-    use grpo_rewards::Scored;
+    use grpo_data::Scored;
     use grpo_text::{Embedder, HashedNgrams, cosine};
 
     use super::*;
@@ -114,46 +107,59 @@ mod tests {
         Outcome::Scored(Scored::new(vec![(1.0, total)], vec![("own".into(), total)]))
     }
 
-    fn strings(texts: &[&str]) -> Vec<String> {
-        texts.iter().map(|&text| text.to_owned()).collect()
+    fn group(samples: &[(&str, Outcome)]) -> Group {
+        let outcomes = samples.iter().map(|(_, outcome)| outcome.clone()).collect();
+        let mut group = crate::test_groups::group(outcomes);
+        let texts = samples.iter().map(|(text, _)| (*text).to_owned());
+        group.samples.iter_mut().zip(texts).for_each(|(sample, text)| sample.text = text);
+        group
     }
 
-    /// `r_i + w · mean_j (1 − cos_ij)` in loops, each group by itself.
+    /// `w · mean_j (1 − cos_ij)` in loops, each group by itself; rewards stay as they are.
     #[test]
-    fn what_is_unlike_its_group_is_worth_more() {
-        let texts = strings(&["red wine", "red vine", "a train", "a train", "no idea", "red"]);
+    fn what_is_unlike_its_group_has_a_larger_bonus() {
+        let texts = ["red wine", "red vine", "a train", "a train", "no idea", "red"];
         let rewards = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6];
-        let mut outcomes = rewards.map(scored);
-        bonus(0.5).add(&mut outcomes, &texts, 3).unwrap();
-        let vectors = HashedNgrams::new(64)
-            .embed(&texts.iter().map(String::as_str).collect::<Vec<_>>())
-            .unwrap();
-        for (place, outcome) in outcomes.iter().enumerate() {
+        let samples: Vec<(&str, Outcome)> = texts.into_iter().zip(rewards.map(scored)).collect();
+        let mut groups = [group(&samples[..3]), group(&samples[3..])];
+        bonus(0.5).add(&mut groups).unwrap();
+        let vectors = HashedNgrams::new(64).embed(&texts).unwrap();
+        let found = groups.iter().flat_map(|group| &group.samples);
+        for (place, sample) in found.enumerate() {
             let group = place / 3 * 3..place / 3 * 3 + 3;
             let mut distance = 0.0;
             for other in group.filter(|other| *other != place) {
                 distance += (1.0 - cosine(&vectors[place], &vectors[other])) / 2.0;
             }
-            let part = outcome.part(PART).unwrap();
-            assert!((part - distance).abs() < 1e-12, "{place}: {part}, expected {distance}");
-            let total = outcome.total().unwrap();
-            assert!((total - rewards[place] - 0.5 * distance).abs() < 1e-12, "{place}: {total}");
+            let bonus = sample.bonus.unwrap();
+            assert!((bonus.value - distance).abs() < 1e-12, "{place}: {bonus:?}, {distance}");
+            assert!((bonus.total() - 0.5 * distance).abs() < 1e-12, "{place}: {bonus:?}");
+            assert_eq!(sample.reward(), Some(rewards[place]));
         }
-        let Outcome::Scored(first) = &outcomes[0] else { panic!("it was scored") };
-        let of_terms: f64 = first.terms.iter().map(|(weight, value)| weight * value).sum();
-        assert!((first.total - of_terms).abs() < 1e-12);
     }
 
     #[test]
-    fn equal_completions_have_none_and_failures_stay_failures() {
+    fn equal_completions_have_a_bonus_of_0_and_only_valid_ones_have_one() {
+        let mut equal = [group(&[("the same", scored(0.5)), ("the same", scored(0.5))])];
+        bonus(1.0).add(&mut equal).unwrap();
+        assert!(equal[0].samples[0].bonus.unwrap().value.abs() < 1e-6);
+
         let failed = Outcome::Failed { reason: "no".to_owned() };
-        let mut outcomes = [scored(0.5), scored(0.5), failed.clone(), Outcome::Abstained];
-        let texts = strings(&["the same", "the same", "other", "the same"]);
-        bonus(1.0).add(&mut outcomes[..2], &texts[..2], 2).unwrap();
-        assert_eq!(outcomes[0].part(PART).map(|part| part.abs() < 1e-6), Some(true));
-        bonus(1.0).add(&mut outcomes, &texts, 4).unwrap();
-        assert_eq!(outcomes[2..], [failed, Outcome::Abstained]);
-        assert!(outcomes[0].total().unwrap() > 0.6, "it is unlike the one that failed");
+        let validity = |valid: f64| {
+            let parts = vec![("looks.valid".into(), valid)];
+            Outcome::Scored(Scored::new(vec![(1.0, valid)], parts))
+        };
+        let outcomes = [scored(0.5), validity(1.0), validity(0.0), failed, Outcome::Abstained];
+        let texts = ["the same", "the same", "C(", "other", "the same"];
+        let samples: Vec<(&str, Outcome)> = texts.into_iter().zip(outcomes).collect();
+        let mut groups = [group(&samples)];
+        bonus(1.0).add(&mut groups).unwrap();
+        let has = groups[0].samples.iter().map(|sample| sample.bonus.is_some());
+        assert_eq!(has.collect::<Vec<_>>(), [true, true, false, false, false]);
+        assert!(
+            groups[0].samples[0].bonus.unwrap().value > 0.1,
+            "it is unlike the one that failed"
+        );
     }
 
     #[test]

@@ -6,7 +6,6 @@ use burn::tensor::Tensor;
 use grpo_core::AdvantageError;
 use grpo_data::ConfigFault;
 use grpo_model::OtherParameters;
-use grpo_rewards::RewardConfigError;
 use grpo_rollout::RolloutError;
 
 /// A training that ended with a reason.
@@ -19,9 +18,6 @@ pub enum TrainError {
     /// A text that cannot be compared with others.
     #[error(transparent)]
     Embed(#[from] grpo_text::EmbedError),
-    /// A reward that cannot be what is meant.
-    #[error(transparent)]
-    RewardSettings(#[from] RewardConfigError),
     /// Settings that cannot be sampled with, or a policy that cannot be sampled any more.
     #[error("sampling: {0}")]
     Rollout(RolloutError),
@@ -143,7 +139,14 @@ pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(),
 /// # Errors
 /// It is not finite.
 pub fn finite_loss(loss: Tensor<1>) -> Result<f64, TrainError> {
-    let value = f64::from(loss.into_scalar::<f32>());
+    finite(f64::from(loss.into_scalar::<f32>()))
+}
+
+/// Returns the value of a loss.
+///
+/// # Errors
+/// It is not finite.
+pub(crate) fn finite(value: f64) -> Result<f64, TrainError> {
     if value.is_finite() { Ok(value) } else { Err(TrainError::Diverged { what: "loss", value }) }
 }
 

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use grpo_data::{Completion, Prompt, Purpose};
+use grpo_data::{Group, Prompt, Purpose, Sample};
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rewards::{Outcome, Reward, RewardRunner};
+use grpo_rewards::{Reward, RewardRunner};
 use grpo_rollout::{Sampler, StepKey};
 use grpo_text::{distinct, self_bleu, words};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
-use crate::step::samples;
 use crate::{Actions, Decode, GrpoConfig, Metrics, TrainError};
 
 /// When a training is evaluated, and when that ends it.
@@ -69,18 +68,12 @@ pub struct Evaluation {
     group_size: usize,
 }
 
-/// What was seen: completions of each prompt, prompt by prompt.
+/// The result of an evaluation.
 #[derive(Clone, Debug)]
 pub struct Evaluated {
-    /// Each completion as text.
-    pub texts: Vec<String>,
-    /// What the reward said of it.
-    pub outcomes: Vec<Outcome>,
-    /// Its tokens.
-    pub lengths: Vec<usize>,
-    /// Completions of a prompt.
-    pub group_size: usize,
-    /// What it took.
+    /// The scored samples of each prompt.
+    pub groups: Vec<Group>,
+    /// Time that the evaluation took.
     pub time: Duration,
 }
 
@@ -138,45 +131,47 @@ impl Evaluation {
         let started = Instant::now();
         let (seed, purpose) = (self.seed, Purpose::Evaluation);
         let key = StepKey { seed, purpose, step: 0, policy_version: 0 };
-        let groups = self.sampler.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
-        let samples = samples(&groups, &self.decode);
-        let texts = samples.iter().map(|sample| sample.text.clone()).collect();
-        let outcomes = self.rewards.score(samples);
-        let failures: Vec<&str> = outcomes.iter().filter_map(Outcome::failure).collect();
-        if failures.len() as f64 > self.max_failed * outcomes.len() as f64 {
+        let mut groups = self.sampler.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
+        self.rewards.score_groups(&mut groups, &*self.decode);
+        let evaluated = Evaluated { groups, time: started.elapsed() };
+        let failures: Vec<&str> = evaluated.samples().filter_map(Sample::failure).collect();
+        if failures.len() as f64 > self.max_failed * self.count() as f64 {
             return Err(TrainError::EvaluationReward {
                 failed: failures.len(),
-                all: outcomes.len(),
+                all: self.count(),
                 reason: failures[0].to_owned(),
             });
         }
-        let completions = groups.iter().flat_map(|group| &group.completions);
-        let lengths = completions.map(Completion::actions).collect();
-        let (group_size, time) = (self.group_size, started.elapsed());
-        Ok(Evaluated { texts, outcomes, lengths, group_size, time })
+        Ok(evaluated)
     }
 }
 
 impl Evaluated {
+    /// The samples of all prompts, prompt by prompt.
+    pub fn samples(&self) -> impl Iterator<Item = &Sample> + Clone {
+        self.groups.iter().flat_map(|group| &group.samples)
+    }
+
     /// Mean reward over the completions that have one; `None` without any.
     pub fn reward(&self) -> Option<f64> {
-        let rewards: Vec<f64> = self.outcomes.iter().filter_map(Outcome::total).collect();
+        let rewards: Vec<f64> = self.samples().filter_map(Sample::reward).collect();
         (!rewards.is_empty()).then(|| rewards.iter().sum::<f64>() / rewards.len() as f64)
     }
 
     /// How different the completions of each prompt are; `None` where each has one.
     pub fn diversity(&self) -> Option<Vec<GroupDiversity>> {
-        let of = |texts: &[String]| {
-            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let of = |group: &Group| {
+            let texts: Vec<&str> = group.samples.iter().map(|sample| &*sample.text).collect();
             GroupDiversity { self_bleu: self_bleu(&texts, 4), distinct_2: distinct(&texts, 2) }
         };
-        (self.group_size > 1).then(|| self.texts.chunks(self.group_size).map(of).collect())
+        let has_several = self.groups.iter().any(|group| group.samples.len() > 1);
+        has_several.then(|| self.groups.iter().map(of).collect())
     }
 
-    /// Part of the completions that have no word: what is empty is unlike nothing, and so looks diverse.
+    /// Fraction of the completions that have no word: what is empty is unlike nothing, and so looks diverse.
     pub fn empty(&self) -> f64 {
-        let empty = self.texts.iter().filter(|text| words(text).next().is_none()).count();
-        empty as f64 / self.texts.len() as f64
+        let empty = self.samples().filter(|sample| words(&sample.text).next().is_none()).count();
+        empty as f64 / self.samples().count() as f64
     }
 
     /// The metrics of a step's completions, with `eval_` in front.
@@ -225,26 +220,28 @@ impl Evaluations {
 
 #[cfg(test)]
 mod tests {
+    use grpo_data::Outcome;
+
     use super::*;
+    use crate::test_groups::group;
 
     /// A policy that says nothing has the self-BLEU of the most diverse one.
     #[test]
     fn empty_completions_are_counted_beside_their_diversity() {
-        let texts = ["so it goes on", "so it goes on", "", " "].map(str::to_owned).to_vec();
-        let evaluated = Evaluated {
-            outcomes: vec![Outcome::Abstained; texts.len()],
-            lengths: vec![1; texts.len()],
-            texts,
-            group_size: 2,
-            time: Duration::ZERO,
-        };
+        let groups = [["so it goes on", "so it goes on"], ["", " "]].map(|texts| {
+            let mut group = group(vec![Outcome::Abstained; 2]);
+            let samples = group.samples.iter_mut().zip(texts);
+            samples.for_each(|(sample, text)| sample.text = text.to_owned());
+            group
+        });
+        let evaluated = Evaluated { groups: groups.to_vec(), time: Duration::ZERO };
         let [alike, empty] = evaluated.diversity().unwrap()[..] else { panic!("two groups") };
         assert!((alike.self_bleu - 1.0).abs() < 1e-12);
         assert_eq!((alike.distinct_2, empty.self_bleu), (0.5, 0.0));
         let metrics = evaluated.metrics();
         assert_eq!(metrics.get("eval_empty"), Some(0.5));
         assert_eq!(metrics.get("eval_self_bleu"), Some(alike.self_bleu / 2.0));
-        let alone = Evaluated { group_size: 1, ..evaluated };
+        let alone = Evaluated { groups: vec![group(vec![Outcome::Abstained])], ..evaluated };
         assert_eq!(alone.metrics().get("eval_empty"), None);
     }
 

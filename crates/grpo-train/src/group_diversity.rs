@@ -20,20 +20,14 @@ pub(crate) struct Contributions {
 }
 
 impl Contributions {
-    /// Of `groups`, whose completions `decode` makes texts of. One without a word counts as the empty text it is.
+    /// Of groups whose texts are known. A text without a word counts as the empty text it is.
     ///
     /// # Errors
     /// A text that no vector can be made of.
-    pub(crate) fn of(
-        groups: &[Group],
-        diversity: &Diversity,
-        decode: &dyn Fn(&[u32]) -> String,
-    ) -> Result<Self, TrainError> {
+    pub(crate) fn of(groups: &[Group], diversity: &Diversity) -> Result<Self, TrainError> {
         let (mut advantages, mut sum) = (Vec::new(), 0.0);
         for group in groups {
-            let texts: Vec<String> =
-                group.completions.iter().map(|c| decode(&c.text_ids())).collect();
-            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            let texts: Vec<&str> = group.samples.iter().map(|sample| &*sample.text).collect();
             sum += diversity.of(&texts)?;
             advantages.extend(diversity.leave_one_out(&texts)?);
         }
@@ -54,7 +48,7 @@ impl Contributions {
         gradients: &mut GradientSum,
     ) -> Result<(), TrainError> {
         let scale = -weight / groups.len() as f64;
-        let completions = groups.iter().flat_map(|group| &group.completions);
+        let completions = groups.iter().flat_map(Group::completions);
         let all = completions.zip(&self.advantages);
         let moving = all.filter(|(_, advantage)| scale * **advantage != 0.0);
         let (completions, advantages): (Vec<&Completion>, Vec<f64>) = moving.unzip();
@@ -66,15 +60,8 @@ impl Contributions {
         for micro in micro_batches(&completions, tokens, model.vocabulary_size()) {
             let forward = micro.forward(model, cut.checkpointing);
             let logprobs = micro.score_policy(model, &forward.hidden).logprobs; // [n]
-            let weights: Vec<f32> = micro
-                .completions
-                .iter()
-                .zip(&micro.places)
-                .flat_map(|(completion, &place)| {
-                    let weight = (scale * advantages[place]) as f32;
-                    std::iter::repeat_n(weight, completion.actions())
-                })
-                .collect();
+            let weight = |&sequence: &usize| scale * advantages[micro.places.start + sequence];
+            let weights: Vec<f32> = micro.sequences.iter().map(|s| weight(s) as f32).collect();
             let actions = weights.len();
             let weights: Tensor<1> =
                 Tensor::from_data(TensorData::new(weights, [actions]), &logprobs.device());

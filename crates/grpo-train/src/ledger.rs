@@ -1,10 +1,14 @@
-//! The entry of a completion in the ledger.
+//! The entries of completions in the ledger.
 
-use grpo_data::Completion;
+use grpo_data::{Completion, Group};
 use grpo_run::LedgerCompletion;
 
-/// Made of the completion itself, wherever it is used.
-pub(crate) fn entry(completion: &Completion) -> LedgerCompletion {
+/// The completions of groups, each made of the completion itself.
+pub(crate) fn entries(groups: &[Group]) -> Vec<LedgerCompletion> {
+    groups.iter().flat_map(Group::completions).map(entry).collect()
+}
+
+fn entry(completion: &Completion) -> LedgerCompletion {
     let key = completion.key();
     LedgerCompletion::of(
         u64::from(key.step) + 1,

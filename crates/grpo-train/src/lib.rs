@@ -13,7 +13,6 @@ mod engagement;
 mod error;
 mod evaluation;
 mod fill;
-mod frame;
 mod group_diversity;
 mod guard_config;
 mod guards;
@@ -24,8 +23,10 @@ mod loss_settings;
 mod masked_lm;
 mod metric_names;
 mod metrics;
+mod micro_batch_state;
 mod optimizer;
 mod pretrain;
+mod probe;
 mod reference;
 mod reward_functions;
 mod reward_shares;
@@ -34,7 +35,9 @@ mod schedule;
 mod state;
 mod step;
 mod supervised;
-mod token_record;
+#[cfg(test)]
+mod test_groups;
+mod token_trace;
 mod train;
 mod transfer;
 
@@ -56,7 +59,7 @@ pub use judge::{
     JudgeObjective, JudgeReport, JudgeScaling, JudgeValidationConfig, VarianceScaling,
     corruption_target, measure_judge,
 };
-pub use learner::{Learner, Lesson, LessonTimes, Update};
+pub use learner::{LearnResult, Learner, SupervisedUpdate, Update};
 pub use loss_settings::{AdvantageSettings, LossSettings};
 pub use masked_lm::{
     CriticConfig, CriticScope, DEFAULT_EVAL_BATCHES, EntropyWeighting, JudgeWeighting,
@@ -69,16 +72,16 @@ pub use pretrain::{
     DiversityConfig, LimitAction, LossLimits, NextTokenObjective, PretrainConfig, PretrainMeasures,
     PretrainProgress, SampleRow, SampledEvalConfig, SampledMeasures,
 };
+pub use probe::{LearnTimes, Observed, PhaseMemory, PhaseTimes};
 pub use reference::{ReferenceFrom, ReferenceSettings};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::WarmupCosine;
-pub use state::{SavedState, StateNumbers, TrainerState};
-pub use step::{Grpo, PhaseMemory, PhaseTimes, StepReport};
+pub use state::{SavedState, StateNumbers, TrainerState, TrainingProgress};
+pub use step::{Grpo, RewardNames, StepReport};
 pub use supervised::{
     CompletedStep, Cut, EarlyStopping, GradientSum, Objective, Review, ScheduleUnit, StepGradients,
     StepsConfig, StopCause, SupervisedEnding, SupervisedObserver, SupervisedPlan,
     SupervisedProgress, SupervisedState, SupervisedStep, SupervisedTrainer, Validation, by_tokens,
 };
-pub use token_record::TokenRecord;
 pub use train::{Actions, Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
 pub use transfer::TransferConfig;

@@ -16,6 +16,8 @@ const KNOWN: &[&str] = &[
     "rewards/*/std",
     "rewards/abstained",
     "rewards/failed",
+    "diversity_bonus/mean",
+    "diversity_bonus/std",
     "kl",
     "kl_p99",
     "kl_max",

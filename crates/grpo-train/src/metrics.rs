@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use grpo_core::MeanAndStd;
 use grpo_data::statistics::{mean, sample_variance};
-use grpo_data::{Completion, Finish};
-use grpo_rewards::Outcome;
+use grpo_data::{Completion, Finish, Outcome, Sample};
 use serde::{Serialize, Serializer};
 
+use crate::diversity_bonus::BONUS;
 use crate::metric_names::is_of_machine;
 use crate::reward_shares::reward_shares;
-use crate::{Evaluated, GroupDiversity, StepReport};
+use crate::{Evaluated, GroupDiversity, LearnResult, PhaseTimes, RewardNames, StepReport};
 
 /// Names and values in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,9 +63,10 @@ impl Metrics {
     /// Everything but what [`Self::is_machine`] names is the same for equal seeds.
     pub fn of(report: &StepReport, num_tokens: u64) -> Self {
         let mut metrics = Self::default();
+        let learned = &report.learned;
         metrics.push("step", f64::from(report.step + 1));
-        // Without a KL penalty that the reward may have lost.
-        let rewards: Vec<f64> = report.outcomes.iter().filter_map(Outcome::total).collect();
+        // Without a KL penalty that the reward may have lost, and without a bonus.
+        let rewards: Vec<f64> = report.samples().filter_map(Sample::reward).collect();
         let reward = MeanAndStd::of(&rewards);
         metrics.push("reward", reward.mean);
         metrics.push("reward_std", reward.std);
@@ -77,26 +78,24 @@ impl Metrics {
             end.into_iter().for_each(|end| metrics.push(name, end));
         }
         metrics.push_shares(report);
-        let advantages = report.advantages.groups.iter().flatten();
-        metrics.push("advantage_max", advantages.fold(0.0, |most: f64, a| most.max(a.abs())));
-        metrics.push("frac_reward_zero_std", report.advantages.zero_std_share);
-        metrics.push_parts(&report.outcomes);
-        metrics.push_tokens(report);
-        metrics.push("loss", report.loss);
-        if let Some(terms) = report.combined {
+        let advantages = report.samples().map(|sample| sample.advantage.abs());
+        metrics.push("advantage_max", advantages.fold(0.0, f64::max));
+        metrics.push("frac_reward_zero_std", learned.zero_std_share);
+        metrics.push_parts(report.samples());
+        metrics.push_tokens(learned);
+        metrics.push("loss", learned.loss());
+        if let Some(terms) = learned.combined {
             metrics.push("combined/supervised_loss", terms.supervised_loss);
             metrics.push("combined/mean_supervised_loss", terms.mean_supervised_loss);
             metrics.push("combined/grpo_loss", terms.grpo_loss);
             metrics.push("combined/diversity", terms.diversity);
         }
-        metrics.push("grad_norm", report.grad_norm);
+        metrics.push("grad_norm", learned.grad_norm());
         metrics.push("learning_rate", report.learning_rate);
-        let completions: Vec<&Completion> =
-            report.groups.iter().flat_map(|group| &group.completions).collect();
-        metrics.push_lengths(&completions);
-        metrics.push("completions/unique_ratio", unique_share(&report.texts));
+        metrics.push_lengths(report);
+        metrics.push("completions/unique_ratio", unique_share(report.samples()));
         metrics.push("num_tokens", num_tokens as f64);
-        metrics.push_times(report, &completions);
+        metrics.push_times(report);
         metrics.possible = of_rewards(report);
         metrics
     }
@@ -105,7 +104,7 @@ impl Metrics {
     /// reward, and of one reward no deviation.
     pub(crate) fn of_evaluation(evaluated: &Evaluated) -> Self {
         let mut seen = Self::default();
-        let rewards: Vec<f64> = evaluated.outcomes.iter().filter_map(Outcome::total).collect();
+        let rewards: Vec<f64> = evaluated.samples().filter_map(Sample::reward).collect();
         let reward = MeanAndStd::of(&rewards);
         if !rewards.is_empty() {
             seen.push("reward", reward.mean);
@@ -113,10 +112,10 @@ impl Metrics {
         if rewards.len() > 1 {
             seen.push("reward_std", reward.std);
         }
-        seen.push_parts(&evaluated.outcomes);
-        let lengths: Vec<f64> = evaluated.lengths.iter().map(|&length| length as f64).collect();
-        seen.push("completions/mean_length", mean_and_std(&lengths).0);
-        seen.push("completions/unique_ratio", unique_share(&evaluated.texts));
+        seen.push_parts(evaluated.samples());
+        let lengths = evaluated.samples().map(|sample| sample.completion.actions() as f64);
+        seen.push("completions/mean_length", mean_and_std(&lengths.collect::<Vec<f64>>()).0);
+        seen.push("completions/unique_ratio", unique_share(evaluated.samples()));
         if let Some(groups) = evaluated.diversity() {
             let mean = |of: fn(&GroupDiversity) -> f64| {
                 groups.iter().map(of).sum::<f64>() / groups.len() as f64
@@ -138,17 +137,11 @@ impl Metrics {
 
     /// `reward_share/{term}` of each term of the reward, and `reward_dominance`, where there are several.
     fn push_shares(&mut self, report: &StepReport) {
-        let Some(shares) = reward_shares(
-            &report.outcomes,
-            report.groups.iter().map(|group| group.completions.len()),
-        ) else {
-            return;
-        };
+        let Some(shares) = reward_shares(&report.groups) else { return };
         for (place, share) in shares.iter().enumerate() {
-            let name = report
-                .term_names
-                .get(place)
-                .map_or_else(|| format!("{}", place + 1), |name| name.to_string());
+            let names = &report.names.terms;
+            let name =
+                names.get(place).map_or_else(|| format!("{}", place + 1), |name| name.to_string());
             self.push(format!("reward_share/{name}"), *share);
         }
         self.push(
@@ -157,46 +150,55 @@ impl Metrics {
         );
     }
 
-    /// `rewards/{part}/mean` and `std` (over the completions that have the part), and how many have no reward.
-    fn push_parts(&mut self, outcomes: &[Outcome]) {
+    /// `rewards/{part}/mean` and `std` (over the completions that have the part), the same of the bonus, and how many have
+    /// no reward.
+    fn push_parts<'a>(&mut self, samples: impl Iterator<Item = &'a Sample> + Clone) {
         let mut parts: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-        for outcome in outcomes {
-            if let Outcome::Scored(scored) = outcome {
-                for (name, value) in &scored.parts {
-                    parts.entry(name).or_default().push(*value);
-                }
-            }
+        for (name, value) in samples.clone().filter_map(Sample::scored).flat_map(|s| &s.parts) {
+            parts.entry(name).or_default().push(*value);
         }
         for (name, values) in parts {
-            let (mean, std) = mean_and_std(&values);
-            self.push(format!("rewards/{name}/mean"), mean);
-            self.push(format!("rewards/{name}/std"), std);
+            self.push_mean_and_std(&format!("rewards/{name}"), &values);
         }
-        let count = |what: fn(&Outcome) -> bool| outcomes.iter().filter(|o| what(o)).count() as f64;
+        let bonuses: Vec<f64> = samples.clone().filter_map(|s| Some(s.bonus?.total())).collect();
+        if !bonuses.is_empty() {
+            self.push_mean_and_std(BONUS, &bonuses);
+        }
+        let count = |what: fn(&Outcome) -> bool| {
+            samples.clone().filter(|s| s.outcome.as_ref().is_some_and(what)).count() as f64
+        };
         self.push("rewards/abstained", count(|o| matches!(o, Outcome::Abstained)));
         self.push("rewards/failed", count(|o| matches!(o, Outcome::Failed { .. })));
     }
 
-    fn push_tokens(&mut self, report: &StepReport) {
-        for (name, value) in report.tokens.metrics() {
+    fn push_mean_and_std(&mut self, name: &str, values: &[f64]) {
+        let (mean, std) = mean_and_std(values);
+        self.push(format!("{name}/mean"), mean);
+        self.push(format!("{name}/std"), std);
+    }
+
+    fn push_tokens(&mut self, learned: &LearnResult) {
+        for (name, value) in learned.tokens().metrics() {
             self.push(name, value);
         }
-        if let Some(corrected) = report.corrected {
+        if let Some(corrected) = learned.corrected {
             self.push("sampling/corrected", f64::from(u8::from(corrected)));
         }
-        self.push("kl_coef", report.kl_coef);
-        self.push("reference_age", report.reference_age as f64);
-        if let Some(kl) = report.reward_kl {
+        self.push("kl_coef", learned.kl_coef);
+        self.push("reference_age", learned.reference_age as f64);
+        if let Some(kl) = learned.reward_kl {
             self.push("reward_kl", kl);
         }
-        if let Some((coef, policy_loss)) = report.entropy_bonus {
+        if let Some((coef, policy_loss)) = learned.entropy_bonus() {
             self.push("entropy_coef", coef);
             self.push("policy_loss", policy_loss);
         }
     }
 
     /// `completions/{mean, min, max}_length`, the same of those that ended, and the share that did not.
-    fn push_lengths(&mut self, completions: &[&Completion]) {
+    fn push_lengths(&mut self, report: &StepReport) {
+        let completions: Vec<&Completion> =
+            report.samples().map(|sample| &sample.completion).collect();
         let lengths = |which: &dyn Fn(&Completion) -> bool| -> Vec<f64> {
             let chosen = completions.iter().filter(|completion| which(completion));
             chosen.map(|completion| completion.actions() as f64).collect()
@@ -216,25 +218,25 @@ impl Metrics {
         self.push("completions/clipped_ratio", cut as f64 / completions.len() as f64);
     }
 
-    fn push_times(&mut self, report: &StepReport, completions: &[&Completion]) {
-        let times = report.times;
-        let all = (times.rollout + times.reward + times.update).as_secs_f64();
-        let tokens: usize = completions.iter().map(|completion| completion.actions()).sum();
+    fn push_times(&mut self, report: &StepReport) {
+        let observed = &report.observed;
+        let PhaseTimes { rollout, reward, update } = observed.times;
+        let all = (rollout + reward + update).as_secs_f64();
         self.push("step_time", all);
-        self.push("time/rollout", times.rollout.as_secs_f64());
-        self.push("time/reward", times.reward.as_secs_f64());
-        self.push("time/update", times.update.as_secs_f64());
-        let parts = times.lesson;
+        self.push("time/rollout", rollout.as_secs_f64());
+        self.push("time/reward", reward.as_secs_f64());
+        self.push("time/update", update.as_secs_f64());
+        let parts = report.learned.times;
         self.push("time/reference", parts.reference.as_secs_f64());
         self.push("time/forward", parts.forward.as_secs_f64());
         self.push("time/backward", parts.backward.as_secs_f64());
         self.push("time/optimizer", parts.optimizer.as_secs_f64());
-        self.push("tokens_per_second", tokens as f64 / all);
-        if let Some(memory) = report.memory {
+        self.push("tokens_per_second", report.actions() as f64 / all);
+        if let Some(memory) = observed.memory {
             self.push("memory/rss", memory.now as f64);
             self.push("memory/peak", memory.peak as f64);
         }
-        if let Some(after) = report.phase_memory {
+        if let Some(after) = observed.phase_memory {
             self.push("memory/rollout", after.rollout as f64);
             self.push("memory/reward", after.reward as f64);
             self.push("memory/update", after.update as f64);
@@ -245,17 +247,20 @@ impl Metrics {
 /// The metrics that are there where enough completions have a reward.
 fn of_rewards(report: &StepReport) -> Vec<String> {
     let ends = ["reward_min", "reward_max"].map(str::to_owned);
-    let parts = report.part_names.iter();
-    let parts = parts.flat_map(|part| ["mean", "std"].map(|of| format!("rewards/{part}/{of}")));
-    let terms = report.term_names.as_slice();
+    let RewardNames { terms, parts } = &report.names;
+    let parts = parts.iter().map(|part| format!("rewards/{part}"));
+    let bonus = terms.iter().any(|term| term == BONUS).then(|| BONUS.to_owned());
+    let parts = parts.chain(bonus);
+    let parts = parts.flat_map(|name| ["mean", "std"].map(|of| format!("{name}/{of}")));
     let shares = terms.iter().map(|term| format!("reward_share/{term}"));
     let shares = shares.chain(["reward_dominance".to_owned()]).filter(|_| terms.len() > 1);
     ends.into_iter().chain(parts).chain(shares).collect()
 }
 
 /// Distinct texts for each text.
-fn unique_share(texts: &[String]) -> f64 {
-    texts.iter().collect::<BTreeSet<&String>>().len() as f64 / texts.len() as f64
+fn unique_share<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
+    let texts: Vec<&str> = samples.map(|sample| &*sample.text).collect();
+    texts.iter().collect::<BTreeSet<_>>().len() as f64 / texts.len() as f64
 }
 
 impl Serialize for Metrics {
@@ -295,13 +300,11 @@ mod tests {
     #[test]
     fn an_evaluation_without_rewards_has_no_mean_of_them() {
         let metrics = |outcomes: &[Outcome]| {
-            let texts = vec![String::new(); outcomes.len()];
-            let lengths = vec![1; outcomes.len()];
-            let time = std::time::Duration::ZERO;
-            let (outcomes, group_size) = (outcomes.to_vec(), 1);
-            Metrics::of_evaluation(&Evaluated { texts, outcomes, lengths, group_size, time })
+            let one = |outcome: &Outcome| crate::test_groups::group(vec![outcome.clone()]);
+            let groups = outcomes.iter().map(one).collect();
+            Metrics::of_evaluation(&Evaluated { groups, time: std::time::Duration::ZERO })
         };
-        let scored = || Outcome::Scored(grpo_rewards::Scored::new(vec![(1.0, 0.5)], vec![]));
+        let scored = || Outcome::Scored(grpo_data::Scored::new(vec![(1.0, 0.5)], vec![]));
         let has = |outcomes: &[Outcome]| {
             let metrics = metrics(outcomes);
             assert!(metrics.iter().all(|(_, value)| value.is_finite()), "{metrics:?}");

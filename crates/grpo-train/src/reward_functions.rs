@@ -1,68 +1,67 @@
 //! Rewards as advantages take them: some functions of each completion, and what each counts.
 
 use grpo_core::Aggregation;
-use grpo_rewards::{Outcome, Scored};
+use grpo_data::{Bonus, Group, Sample};
 
-/// Rewards `[completion][function]`, and weights `[function]`.
+/// Rewards `[group][completion][function]`, and weights `[function]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RewardFunctions {
-    rewards: Vec<Vec<Option<f64>>>,
-    weights: Vec<f64>,
+    pub(crate) rewards: Vec<Vec<Vec<Option<f64>>>>,
+    pub(crate) weights: Vec<f64>,
 }
 
 impl RewardFunctions {
-    /// One function, the total; or the terms of it, where these are normalised apart.
+    /// One function, the reward with its bonus; or their terms, where these are normalised apart.
     ///
     /// # Panics
     /// Where completions have terms of other weights than the first scored one.
-    pub(crate) fn new(outcomes: &[Outcome], aggregation: Aggregation) -> Self {
-        let terms_of = |scored: &Scored| match aggregation {
-            Aggregation::SumThenNormalize => vec![(1.0, scored.total)],
-            Aggregation::NormalizeThenSum => scored.terms.clone(),
-        };
-        let scored = |outcome: &Outcome| match outcome {
-            Outcome::Scored(scored) => Some(terms_of(scored)),
-            Outcome::Abstained | Outcome::Failed { .. } => None,
-        };
-        let terms: Vec<Option<Vec<(f64, f64)>>> = outcomes.iter().map(scored).collect();
-        let first = terms.iter().flatten().next().cloned().unwrap_or(vec![(1.0, 0.0)]);
-        let weights: Vec<f64> = first.into_iter().map(|(weight, _)| weight).collect();
-        let rewards = terms
-            .into_iter()
-            .map(|terms| match terms {
-                Some(terms) => {
-                    let (own, values): (Vec<f64>, Vec<f64>) = terms.into_iter().unzip();
-                    assert_eq!(own, weights, "every completion has the same reward functions");
-                    values.into_iter().map(Some).collect()
+    pub(crate) fn new(groups: &[Group], aggregation: Aggregation) -> Self {
+        let samples = || groups.iter().flat_map(|group| &group.samples);
+        let bonus_weight = samples().find_map(|sample| Some(sample.bonus?.weight));
+        let functions = |sample: &Sample| -> Option<Vec<(f64, Option<f64>)>> {
+            let scored = sample.scored()?;
+            Some(match aggregation {
+                Aggregation::SumThenNormalize => {
+                    let bonus = sample.bonus.map_or(0.0, Bonus::total);
+                    vec![(1.0, Some(scored.total + bonus))]
                 }
-                None => vec![None; weights.len()],
+                Aggregation::NormalizeThenSum => {
+                    let terms = scored.terms.iter().map(|&(weight, value)| (weight, Some(value)));
+                    let bonus = sample.bonus.map(|bonus| bonus.value);
+                    terms.chain(bonus_weight.map(|weight| (weight, bonus))).collect()
+                }
             })
-            .collect();
-        Self { rewards, weights }
+        };
+        let first = samples().find_map(functions).unwrap_or(vec![(1.0, None)]);
+        let weights: Vec<f64> = first.into_iter().map(|(weight, _)| weight).collect();
+        let rewards = |sample: &Sample| match functions(sample) {
+            Some(functions) => {
+                let (own, values): (Vec<f64>, Vec<Option<f64>>) = functions.into_iter().unzip();
+                assert_eq!(own, weights, "every completion has the same reward functions");
+                values
+            }
+            None => vec![None; weights.len()],
+        };
+        let rewards = groups.iter().map(|group| group.samples.iter().map(rewards).collect());
+        Self { rewards: rewards.collect(), weights }
     }
 
-    /// Adds a function of weight `−coef`; a completion that no function scored stays without a reward.
+    /// Adds a function of weight `−coef`, whose values are of all completions one after the other; a completion that no
+    /// function scored stays without a reward.
     pub(crate) fn subtract(&mut self, coef: f64, of_completions: &[f64]) {
         self.weights.push(-coef);
-        for (rewards, &value) in self.rewards.iter_mut().zip(of_completions) {
+        for (rewards, &value) in self.rewards.iter_mut().flatten().zip(of_completions) {
             let is_scored = rewards.iter().any(Option::is_some);
             rewards.push(is_scored.then_some(value));
         }
-    }
-
-    pub(crate) fn weights(&self) -> &[f64] {
-        &self.weights
-    }
-
-    /// `[group][completion][function]`.
-    pub(crate) fn by_group(&self, group_size: usize) -> Vec<Vec<Vec<Option<f64>>>> {
-        self.rewards.chunks(group_size).map(<[_]>::to_vec).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_groups::group;
+    use grpo_data::{Outcome, Scored};
 
     fn scored(terms: &[(f64, f64)]) -> Outcome {
         Outcome::Scored(Scored::new(terms.to_vec(), vec![]))
@@ -70,23 +69,34 @@ mod tests {
 
     #[test]
     fn a_total_or_its_terms() {
-        let outcomes = [scored(&[(0.7, 0.5), (0.3, 1.0)]), Outcome::Abstained];
-        let total = RewardFunctions::new(&outcomes, Aggregation::SumThenNormalize);
-        assert_eq!(total.rewards, [vec![Some(0.7 * 0.5 + 0.3)], vec![None]]);
+        let groups = [group(vec![scored(&[(0.7, 0.5), (0.3, 1.0)]), Outcome::Abstained])];
+        let total = RewardFunctions::new(&groups, Aggregation::SumThenNormalize);
+        assert_eq!(total.rewards, [[vec![Some(0.7 * 0.5 + 0.3)], vec![None]]]);
         assert_eq!(total.weights, [1.0]);
-        let terms = RewardFunctions::new(&outcomes, Aggregation::NormalizeThenSum);
-        assert_eq!(terms.rewards, [vec![Some(0.5), Some(1.0)], vec![None, None]]);
+        let terms = RewardFunctions::new(&groups, Aggregation::NormalizeThenSum);
+        assert_eq!(terms.rewards, [[vec![Some(0.5), Some(1.0)], vec![None, None]]]);
         assert_eq!(terms.weights, [0.7, 0.3]);
+    }
+
+    /// Added to the total, or one more term; a completion without a bonus has none of it.
+    #[test]
+    fn a_bonus_counts_besides_the_reward() {
+        let mut groups = [group(vec![scored(&[(1.0, 0.5)]), scored(&[(1.0, 0.25)])])];
+        groups[0].samples[1].bonus = Some(Bonus { weight: 0.1, value: 3.0 });
+        let total = RewardFunctions::new(&groups, Aggregation::SumThenNormalize);
+        assert_eq!(total.rewards, [[[Some(0.5)], [Some(0.25 + 0.1 * 3.0)]]]);
+        let terms = RewardFunctions::new(&groups, Aggregation::NormalizeThenSum);
+        assert_eq!(terms.rewards, [[[Some(0.5), None], [Some(0.25), Some(3.0)]]]);
+        assert_eq!(terms.weights, [1.0, 0.1]);
     }
 
     #[test]
     fn a_penalty_is_one_more_function() {
-        let outcomes = [scored(&[(1.0, 0.5)]), Outcome::Abstained, scored(&[(1.0, 2.0)])];
-        let mut rewards = RewardFunctions::new(&outcomes, Aggregation::SumThenNormalize);
+        let outcomes = vec![scored(&[(1.0, 0.5)]), Outcome::Abstained, scored(&[(1.0, 2.0)])];
+        let mut rewards = RewardFunctions::new(&[group(outcomes)], Aggregation::SumThenNormalize);
         rewards.subtract(0.1, &[3.0, 4.0, 5.0]);
         assert_eq!(rewards.weights, [1.0, -0.1]);
         let expected = [vec![Some(0.5), Some(3.0)], vec![None, None], vec![Some(2.0), Some(5.0)]];
-        assert_eq!(rewards.rewards, expected);
-        assert_eq!(rewards.by_group(3), [expected.to_vec()]);
+        assert_eq!(rewards.rewards, [expected]);
     }
 }

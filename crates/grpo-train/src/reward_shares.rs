@@ -1,32 +1,29 @@
 //! Which term of a reward decides.
 
-use grpo_rewards::{Outcome, Scored};
+use grpo_data::{Bonus, Group, Sample};
 
 /// The share of each term in the variance of the reward within groups, which is what advantages are made of.
 ///
 /// With `t_k` the weighted term k and r their sum, each less its mean over the scored completions of its group:
 /// `share_k = Σ t_k r / Σ r²`, over all groups of the step. The shares sum to 1; a term that pulls against the others
 /// has a negative one. All are 0 where no reward differs from another of its group, and there are none for fewer than
-/// two terms. `groups` are the sizes of the groups that `outcomes` are of.
-pub(crate) fn reward_shares(
-    outcomes: &[Outcome],
-    groups: impl Iterator<Item = usize>,
-) -> Option<Vec<f64>> {
-    let terms = outcomes.iter().find_map(scored)?.terms.len();
+/// two terms. A bonus is the last term.
+pub(crate) fn reward_shares(groups: &[Group]) -> Option<Vec<f64>> {
+    let samples = || groups.iter().flat_map(|group| &group.samples);
+    let has_bonus = samples().any(|sample| sample.bonus.is_some());
+    let weighted_terms = |sample: &Sample| -> Option<Vec<f64>> {
+        let terms = sample.scored()?.terms.iter().map(|(weight, value)| weight * value);
+        let bonus = has_bonus.then(|| sample.bonus.map_or(0.0, Bonus::total));
+        Some(terms.chain(bonus).collect())
+    };
+    let terms = samples().find_map(weighted_terms)?.len();
     if terms < 2 {
         return None;
     }
     let mut products = vec![0.0; terms];
     let mut squares = 0.0;
-    let mut first = 0;
-    for size in groups {
-        let of_group = &outcomes[first..first + size];
-        first += size;
-        let weighted: Vec<Vec<f64>> = of_group
-            .iter()
-            .filter_map(scored)
-            .map(|scored| scored.terms.iter().map(|(weight, value)| weight * value).collect())
-            .collect();
+    for group in groups {
+        let weighted: Vec<Vec<f64>> = group.samples.iter().filter_map(weighted_terms).collect();
         let mean =
             |k: usize| weighted.iter().map(|terms| terms[k]).sum::<f64>() / weighted.len() as f64;
         let means: Vec<f64> = (0..terms).map(mean).collect();
@@ -43,18 +40,13 @@ pub(crate) fn reward_shares(
     Some(products.into_iter().map(share).collect())
 }
 
-fn scored(outcome: &Outcome) -> Option<&Scored> {
-    match outcome {
-        Outcome::Scored(scored) => Some(scored),
-        Outcome::Abstained | Outcome::Failed { .. } => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use grpo_data::{Outcome, Scored};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::test_groups::group;
 
     fn outcomes(terms: &[[f64; 2]], weights: [f64; 2]) -> Vec<Outcome> {
         let of = |values: &[f64; 2]| {
@@ -66,8 +58,9 @@ mod tests {
 
     #[track_caller]
     fn check(terms: &[[f64; 2]], groups: &[usize], expected: [f64; 2]) {
-        let outcomes = outcomes(terms, [2.0, 1.0]);
-        let shares = reward_shares(&outcomes, groups.iter().copied()).unwrap();
+        let mut outcomes = outcomes(terms, [2.0, 1.0]).into_iter();
+        let sized = |&size: &usize| group(outcomes.by_ref().take(size).collect());
+        let shares = reward_shares(&groups.iter().map(sized).collect::<Vec<_>>()).unwrap();
         for (share, expected) in shares.iter().zip(expected) {
             assert!((share - expected).abs() < 1e-12, "{shares:?}, expected {expected}");
         }
@@ -89,12 +82,12 @@ mod tests {
     #[test]
     fn one_term_has_no_share_and_what_is_not_scored_does_not_count() {
         let one = Outcome::Scored(Scored::new(vec![(1.0, 0.5)], vec![]));
-        assert_eq!(reward_shares(&[one], [1].into_iter()), None);
-        assert_eq!(reward_shares(&[Outcome::Abstained], [1].into_iter()), None);
+        assert_eq!(reward_shares(&[group(vec![one])]), None);
+        assert_eq!(reward_shares(&[group(vec![Outcome::Abstained])]), None);
         let mut some = outcomes(&[[1.0, 5.0], [0.0, 5.0]], [2.0, 1.0]);
         some.insert(1, Outcome::Abstained);
         some.push(Outcome::Failed { reason: String::new() });
-        assert_eq!(reward_shares(&some, [4].into_iter()), Some(vec![1.0, 0.0]));
+        assert_eq!(reward_shares(&[group(some)]), Some(vec![1.0, 0.0]));
     }
 
     proptest! {
@@ -102,7 +95,7 @@ mod tests {
         #[test]
         fn shares_equal_the_loops(terms in prop::collection::vec([0.0..1.0_f64, 0.0..1.0_f64], 2..20)) {
             let weights = [0.7, 0.3];
-            let shares = reward_shares(&outcomes(&terms, weights), [terms.len()].into_iter()).unwrap();
+            let shares = reward_shares(&[group(outcomes(&terms, weights))]).unwrap();
             let n = terms.len() as f64;
             let total = |values: &[f64; 2]| 0.7 * values[0] + 0.3 * values[1];
             let mut mean_of_totals = 0.0;

@@ -27,8 +27,18 @@ pub struct TrainerState {
 
 /// The part of a [`TrainerState`] that is numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct StateNumbers {
+    /// How far the training run is.
+    #[serde(flatten)]
+    pub progress: TrainingProgress,
+    /// What the guards have counted.
+    pub guards: GuardsState,
+    pub(crate) learner: LearnerState,
+}
+
+/// What changes in a training run from step to step, besides its learner and its guards.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrainingProgress {
     /// Steps that are done.
     pub steps: u32,
     /// Tokens that were sampled in them.
@@ -39,11 +49,22 @@ pub struct StateNumbers {
     pub roll_backs: u32,
     /// What the evaluations so far said.
     pub evaluations: Evaluations,
-    /// What the guards have counted.
-    pub guards: GuardsState,
     /// What a guard saw that ended the run.
     pub stopped: Option<String>,
-    pub(crate) learner: LearnerState,
+}
+
+impl Default for TrainingProgress {
+    /// Before the first step.
+    fn default() -> Self {
+        Self {
+            steps: 0,
+            num_tokens: 0,
+            learning_rate_factor: 1.0,
+            roll_backs: 0,
+            evaluations: Evaluations::default(),
+            stopped: None,
+        }
+    }
 }
 
 /// A [`TrainerState`] as it was read.
@@ -60,23 +81,15 @@ impl<M: LanguageModel> Training<M> {
     /// What it is to be taken up with again.
     pub fn state(&self) -> TrainerState {
         let (learner, moments, reference) = self.grpo.learner.remembered();
-        let numbers = StateNumbers {
-            steps: self.steps,
-            num_tokens: self.num_tokens,
-            learning_rate_factor: self.grpo.learning_rate_factor,
-            roll_backs: self.roll_backs,
-            evaluations: self.evaluations,
-            guards: self.guards.state().clone(),
-            stopped: self.stopped.clone(),
-            learner,
-        };
+        let (progress, guards) = (self.progress.clone(), self.guards.state().clone());
+        let numbers = StateNumbers { progress, guards, learner };
         TrainerState { numbers, moments, reference }
     }
 
     /// Goes on more carefully from here, after `roll_backs` of them: steps are shorter, and the reference holds tighter.
     pub fn soften(&mut self, roll_backs: u32, learning_rate_factor: f64, kl_coef: f64) {
-        self.roll_backs = roll_backs;
-        self.grpo.learning_rate_factor = learning_rate_factor;
+        self.progress.roll_backs = roll_backs;
+        self.progress.learning_rate_factor = learning_rate_factor;
         self.grpo.learner.set_kl_coef(kl_coef);
     }
 
@@ -86,26 +99,11 @@ impl<M: LanguageModel> Training<M> {
     /// It is of another model, or of other settings.
     pub fn restore(&mut self, policy: M, saved: SavedState<'_>) -> Result<(), TrainError> {
         let SavedState { numbers, moments, reference } = saved;
-        let StateNumbers {
-            steps,
-            num_tokens,
-            learning_rate_factor,
-            roll_backs,
-            evaluations,
-            guards,
-            stopped,
-            learner,
-        } = numbers;
-        self.guards.restore(guards)?;
-        let restored = self.grpo.learner.restore(policy, learner, moments, reference);
+        self.guards.restore(numbers.guards)?;
+        let restored = self.grpo.learner.restore(policy, numbers.learner, moments, reference);
         restored.map_err(|fault| TrainError::OtherState { fault })?;
-        self.grpo.learning_rate_factor = learning_rate_factor;
-        self.steps = steps;
         self.version = self.grpo.learner.version();
-        self.num_tokens = num_tokens;
-        self.roll_backs = roll_backs;
-        self.evaluations = evaluations;
-        self.stopped = stopped;
+        self.progress = numbers.progress;
         Ok(())
     }
 }

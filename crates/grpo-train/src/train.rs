@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rewards::{PartName, Reward, RewardRunner};
+use grpo_rewards::{Reward, RewardRunner};
 use grpo_rollout::{Infilling, InfillingSettings, Rollout, RolloutSettings, Sampler};
 
-use crate::diversity_bonus::PART;
-use crate::evaluation::{Evaluated, Evaluation, Evaluations};
+use crate::evaluation::{Evaluated, Evaluation};
 use crate::{
     Action, Combined, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics,
-    StepReport, TrainError, Trip,
+    StepReport, TrainError, TrainingProgress, Trip,
 };
 
 /// Who is told how a training goes.
@@ -93,16 +92,8 @@ pub enum Ending {
 pub struct Training<M> {
     pub(crate) grpo: Grpo<M>,
     evaluation: Option<Evaluation>,
-    /// Steps that are done.
-    pub(crate) steps: u32,
-    /// Tokens that were sampled in them.
-    pub(crate) num_tokens: u64,
-    /// How often the run went back.
-    pub(crate) roll_backs: u32,
-    pub(crate) evaluations: Evaluations,
+    pub(crate) progress: TrainingProgress,
     pub(crate) guards: Guards,
-    /// What a guard saw that ended it.
-    pub(crate) stopped: Option<String>,
     /// Optimizer steps that were done in the steps that are.
     pub(crate) version: u64,
 }
@@ -115,7 +106,7 @@ pub struct Parts<M> {
     pub reference: Frozen<M>,
     /// What the policy chooses.
     pub actions: Actions,
-    /// What the completions are worth: the one that [`GrpoConfig::reward`] describes.
+    /// What the completions are worth.
     pub reward: Arc<dyn Reward>,
     /// What rewards get on top: the one that [`GrpoConfig::diversity_bonus`] describes.
     pub bonus: Option<DiversityBonus>,
@@ -199,24 +190,6 @@ impl<M: LanguageModel> Grpo<M> {
         &self.rewards
     }
 
-    /// The names of all parts that an outcome of a step can have: those of the reward, and of the bonus where there is one.
-    pub fn part_names(&self) -> Vec<PartName> {
-        let bonus = self.bonus.as_ref().map(|_| PART.into());
-        self.rewards.parts().into_iter().chain(bonus).collect()
-    }
-
-    /// Names of the terms of an outcome, where there are several.
-    pub(crate) fn term_names(&self) -> Vec<PartName> {
-        let mut names = self.rewards.term_names();
-        if self.bonus.is_some() {
-            if names.is_empty() {
-                names.push("reward".into());
-            }
-            names.push(PART.into());
-        }
-        names
-    }
-
     /// Where `flag` becomes true, the step that is being done ends with [`TrainError::Interrupted`] before the policy
     /// moves, or is done to its end where it moves already.
     pub fn interrupted_by(&mut self, flag: Arc<AtomicBool>) {
@@ -281,11 +254,7 @@ impl<M: LanguageModel> Training<M> {
             guards: Guards::new(&grpo.config.guards()),
             grpo,
             evaluation,
-            steps: 0,
-            num_tokens: 0,
-            roll_backs: 0,
-            evaluations: Evaluations::default(),
-            stopped: None,
+            progress: TrainingProgress::default(),
             version: 0,
         }
     }
@@ -302,7 +271,7 @@ impl<M: LanguageModel> Training<M> {
 
     /// Steps that are done.
     pub fn steps(&self) -> u32 {
-        self.steps
+        self.progress.steps
     }
 
     /// The policy as it is now.
@@ -334,16 +303,16 @@ impl<M: LanguageModel> Training<M> {
     ) -> Result<Ending, TrainError> {
         loop {
             // One that ended and is taken up again has ended.
-            if let Some(message) = self.stopped.clone() {
+            if let Some(message) = self.progress.stopped.clone() {
                 return Ok(Ending::Stopped { message });
             }
             if let Some(ending) = self.no_gain() {
                 return Ok(ending);
             }
-            if self.steps >= last {
+            if self.progress.steps >= last {
                 return Ok(Ending::Finished);
             }
-            match self.advance(&prompts(self.steps)?, observer) {
+            match self.advance(&prompts(self.progress.steps)?, observer) {
                 Ok(None) => {}
                 Ok(Some(ending)) => return Ok(ending),
                 Err(TrainError::Interrupted) => return Ok(Ending::Interrupted),
@@ -358,30 +327,31 @@ impl<M: LanguageModel> Training<M> {
         prompts: &[Prompt],
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Option<Ending>, TrainError> {
-        self.grpo.set_recording(observer.records(self.steps));
-        let report = match self.grpo.step(prompts, self.steps) {
+        self.grpo.set_recording(observer.records(self.progress.steps));
+        self.grpo.learning_rate_factor = self.progress.learning_rate_factor;
+        let report = match self.grpo.step(prompts, self.progress.steps) {
             Ok(report) => report,
             Err(error) => return self.failed(error, observer).map(Some),
         };
-        self.steps += 1;
+        self.progress.steps += 1;
         self.version = self.grpo.learner.version();
-        let completions = report.groups.iter().flat_map(|group| &group.completions);
-        self.num_tokens += completions.map(|completion| completion.actions() as u64).sum::<u64>();
-        let mut metrics = Metrics::of(&report, self.num_tokens);
+        self.progress.num_tokens += report.actions() as u64;
+        let mut metrics = Metrics::of(&report, self.progress.num_tokens);
 
         let config = &self.grpo.config;
-        let is_due = config.eval.is_due(self.steps, config.train.steps);
+        let is_due = config.eval.is_due(self.progress.steps, config.train.steps);
         let evaluated = if is_due { self.evaluate()? } else { None };
         let mut is_best = false;
         if let Some(evaluated) = &evaluated {
             let config = &self.grpo.config.eval;
-            is_best = self.evaluations.observe(self.steps, evaluated.reward(), config);
+            is_best =
+                self.progress.evaluations.observe(self.progress.steps, evaluated.reward(), config);
             metrics.extend(evaluated.metrics());
         }
-        let trips = self.guards.observe(self.steps.into(), &metrics)?;
-        let ending = of_trips(self.steps, &trips).or_else(|| self.no_gain());
+        let trips = self.guards.observe(self.progress.steps.into(), &metrics)?;
+        let ending = of_trips(self.progress.steps, &trips).or_else(|| self.no_gain());
         if let Some(Ending::Stopped { message }) = &ending {
-            self.stopped = Some(message.clone());
+            self.progress.stopped = Some(message.clone());
         }
         observer.step(
             &StepDone {
@@ -422,12 +392,12 @@ impl<M: LanguageModel> Training<M> {
 
     /// How often it went back.
     pub fn roll_backs(&self) -> u32 {
-        self.roll_backs
+        self.progress.roll_backs
     }
 
     /// What learning rates are multiplied by.
     pub fn learning_rate_factor(&self) -> f64 {
-        self.grpo.learning_rate_factor
+        self.progress.learning_rate_factor
     }
 
     /// The coefficient of the KL penalty in the next step.
@@ -441,7 +411,7 @@ impl<M: LanguageModel> Training<M> {
         error: TrainError,
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Ending, TrainError> {
-        let step = self.steps + 1;
+        let step = self.progress.steps + 1;
         let trips = self.guards.failed(step.into(), &error);
         observer.failed(&trips)?;
         match of_trips(step, &trips) {
@@ -453,9 +423,9 @@ impl<M: LanguageModel> Training<M> {
 
     /// Whether the evaluations have not become better for too long.
     fn no_gain(&self) -> Option<Ending> {
-        match self.evaluations.best {
-            Some(best) if self.evaluations.are_enough(&self.grpo.config.eval) => {
-                Some(Ending::NoGain { step: self.steps, best })
+        match self.progress.evaluations.best {
+            Some(best) if self.progress.evaluations.are_enough(&self.grpo.config.eval) => {
+                Some(Ending::NoGain { step: self.progress.steps, best })
             }
             _ => None,
         }

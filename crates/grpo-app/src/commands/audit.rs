@@ -17,11 +17,12 @@ use crate::args::AuditArguments;
 use crate::device;
 use crate::models::{Trained, read};
 use crate::output::{say, sentence};
+use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
-pub(crate) fn run(arguments: &AuditArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &AuditArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let run = arguments.run.display();
-    let (steps, findings) = findings(&arguments.run)?;
+    let (steps, findings) = findings(&arguments.run, tasks)?;
     let violated = findings.iter().filter(|finding| !finding.violations().is_empty()).count();
     match arguments.json {
         true => {
@@ -40,10 +41,10 @@ pub(crate) fn run(arguments: &AuditArguments) -> anyhow::Result<()> {
 }
 
 /// What the files of a run prove, and steps in its ledger.
-pub(crate) fn findings(run: &Path) -> anyhow::Result<(usize, Vec<Finding>)> {
+pub(crate) fn findings(run: &Path, tasks: &Tasks) -> anyhow::Result<(usize, Vec<Finding>)> {
     let folder = RunFolder::open(run)?;
-    let loaded = TrainFile::of_run(&folder)?;
-    let evidence = evidence(&folder, &loaded.value)?;
+    let loaded = TrainFile::of_run(&folder, tasks)?;
+    let evidence = evidence(&folder, &loaded.value, tasks)?;
     Ok((evidence.ledger.len(), audit(&evidence)))
 }
 
@@ -83,7 +84,7 @@ fn print(finding: &Finding) {
 }
 
 /// Reads all that the audit looks at.
-fn evidence(folder: &RunFolder, file: &TrainFile) -> anyhow::Result<Evidence> {
+fn evidence(folder: &RunFolder, file: &TrainFile, tasks: &Tasks) -> anyhow::Result<Evidence> {
     let path = folder.ledger_path();
     let ledger = folder.read_ledger()?.with_context(|| {
         format!(
@@ -107,7 +108,8 @@ fn evidence(folder: &RunFolder, file: &TrainFile) -> anyhow::Result<Evidence> {
     }
     let is_adapter = file.adapter.is_some() || file.lora.is_some();
     let checkpoints = folder.checkpoints()?.into_iter();
-    let checkpoints = checkpoints.map(|kept| (kept.step, stored(&kept.path, file, is_adapter)));
+    let checkpoints =
+        checkpoints.map(|kept| (kept.step, stored(&kept.path, file, tasks, is_adapter)));
     let trained = folder.path().join(if is_adapter { "adapter" } else { "model" });
     Ok(Evidence {
         ledger,
@@ -116,13 +118,13 @@ fn evidence(folder: &RunFolder, file: &TrainFile) -> anyhow::Result<Evidence> {
         plan: plan(file)?,
         recorded,
         checkpoints: checkpoints.collect(),
-        trained: trained.is_dir().then(|| stored(&trained, file, is_adapter)),
-        base: is_adapter.then(|| base(file)),
+        trained: trained.is_dir().then(|| stored(&trained, file, tasks, is_adapter)),
+        base: is_adapter.then(|| base(file, tasks)),
     })
 }
 
 /// The weights in a folder of the run.
-fn stored(path: &Path, file: &TrainFile, is_adapter: bool) -> StoredWeights {
+fn stored(path: &Path, file: &TrainFile, tasks: &Tasks, is_adapter: bool) -> StoredWeights {
     if let Err(fault) = verify(path) {
         return StoredWeights::Damaged(fault.to_string());
     }
@@ -134,15 +136,16 @@ fn stored(path: &Path, file: &TrainFile, is_adapter: bool) -> StoredWeights {
         true => (file.model.as_path(), Trained::AdapterOfAnyBase(path)),
         false => (path, Trained::Whole),
     };
-    hash(read(model, trained, file.base_precision, &device::device()).map(|loaded| loaded.policy))
+    let loaded = read(model, tasks, trained, file.base_precision, &device::device());
+    hash(loaded.map(|loaded| loaded.policy))
 }
 
 /// The model that the adapter was trained on.
-fn base(file: &TrainFile) -> StoredWeights {
+fn base(file: &TrainFile, tasks: &Tasks) -> StoredWeights {
     if let Some(reason) = missing(&file.model) {
         return StoredWeights::Unknown(reason);
     }
-    let loaded = read(&file.model, Trained::Whole, file.base_precision, &device::device());
+    let loaded = read(&file.model, tasks, Trained::Whole, file.base_precision, &device::device());
     hash(loaded.map(|loaded| loaded.policy))
 }
 

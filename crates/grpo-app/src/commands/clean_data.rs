@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::output::{FileInPlace, is_device, is_same_place, say, say_aside};
+use crate::task::TaskCommand;
 use crate::{config, device};
 
 #[derive(Debug, Args)]
@@ -67,6 +68,13 @@ struct CleaningFile {
     cleaning: CleaningRules,
     /// What compares replies.
     embedder: EmbedderConfig,
+}
+
+/// The subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about =
+        "Filter, check and clean tweets and replies, and say of every pair that goes why it goes";
+    TaskCommand::new("clean-data", &[about], "train-tokenizer", |_, arguments| run(arguments))
 }
 
 pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {

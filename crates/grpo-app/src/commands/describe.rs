@@ -1,14 +1,16 @@
 //! `grpo describe`: each molecule of a file as one row of CSV.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use anyhow::Context;
+use clap::Args;
 use grpo_chem::{Description, InvalidSmiles};
 use grpo_data::{MoleculeReader, MoleculeRecord, ReadOptions};
 use rayon::prelude::*;
 
-use crate::args::DescribeArguments;
 use crate::output::FileInPlace;
+use crate::task::TaskCommand;
 
 const COLUMNS: [&str; 15] = [
     "input",
@@ -30,6 +32,27 @@ const COLUMNS: [&str; 15] = [
 
 /// Molecules that are described at the same time: enough for all threads, little enough for memory.
 const BLOCK: usize = 4096;
+
+#[derive(Debug, Args)]
+pub(crate) struct DescribeArguments {
+    /// Molecules: .smi, .smi.gz, .csv or .csv.gz
+    pub(crate) file: PathBuf,
+    /// Column of the SMILES in a CSV file [default: smiles, canonical_smiles or molecule]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) smiles_column: Option<String>,
+    /// Write to this file [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// The subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about = [
+        "Describe each molecule of a file as one row of CSV",
+        "hba, hbd, rotatable, aromatic_rings and alerts are counted as QED counts them (RDKit's QED.properties), which is not what RDKit's descriptors of similar names count.",
+    ];
+    TaskCommand::new("describe", &about, "train-tokenizer", |_, arguments| run(arguments))
+}
 
 pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
     let options = ReadOptions { smiles_column: arguments.smiles_column.clone(), keep_empty: true };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
-use grpo_core::{KlEstimator, TokenFate};
+use grpo_core::{KlEstimator, TokenOutcome};
 use grpo_data::Codec;
 use grpo_run::RunFolder;
 use serde_json::Value;
@@ -13,17 +13,18 @@ use crate::args::ExplainArguments;
 use crate::explanation::{Explained, Explanation, Token, Unrecorded, Wanted, meaning_of};
 use crate::output::say;
 use crate::recorded::of_step;
+use crate::task::Tasks;
 use crate::train_file::TrainFile;
 
-pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
-    let file = TrainFile::of_run(&folder)?.value;
+    let file = TrainFile::of_run(&folder, tasks)?.value;
     let step = u64::from(arguments.step);
     let records = of_step(&folder, &file, step)?;
     let lines = folder.read_metrics()?;
     let line = lines.iter().find(|line| line.get("step").and_then(Value::as_u64) == Some(step));
     // Without the model that the run began with, ids are shown.
-    let codec = Codec::of_folder(&file.model).ok().filter(Codec::is_text);
+    let codec = tasks.codec(&file.model).filter(Codec::is_text);
     let piece = |id: u32| codec.as_ref().map(|codec| codec.decode(&[id]));
     let wanted = Wanted {
         updates: file.train.updates_per_rollout,
@@ -106,7 +107,7 @@ fn legend(explanation: &Explanation) {
         );
         line("of the rewards", "the same without the KL pull");
     }
-    for fate in TokenFate::ALL {
+    for fate in TokenOutcome::ALL {
         let is_there = completions().any(|completion| completion.fates.contains_key(fate.name()));
         if is_there {
             line(fate.name(), meaning_of(fate));
@@ -117,13 +118,16 @@ fn legend(explanation: &Explanation) {
 fn of_completions(completions: &[Explained]) -> Table {
     let parts: BTreeSet<&String> = completions.iter().flat_map(|one| one.parts.keys()).collect();
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let has_bonus = completions.iter().any(|one| one.bonus.is_some());
     let mut header = words(&["sample", "completion", "reward"]);
+    header.extend(has_bonus.then(|| "bonus".to_owned()));
     header.extend(parts.iter().map(|part| (*part).clone()));
     header.extend(words(&["advantage", "tokens", "push", "KL pull", "what became of it"]));
     let right = 2..header.len() - 1;
     let mut table = table(header);
     for one in completions {
         let mut row = vec![one.sample.to_string(), cut(&one.text), optional(one.reward)];
+        row.extend(has_bonus.then(|| optional(one.bonus)));
         row.extend(parts.iter().map(|part| optional(one.parts.get(*part).copied())));
         row.extend([
             format!("{:+.4}", one.advantage),

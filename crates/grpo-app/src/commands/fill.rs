@@ -21,6 +21,7 @@ use rayon::prelude::*;
 
 use crate::device;
 use crate::infill::LoadedInfiller;
+use crate::task::TaskCommand;
 pub(crate) use arguments::FillArguments;
 use arguments::{Order, Rule};
 use models::{critic, judge};
@@ -29,6 +30,12 @@ use texts::Text;
 
 /// All that are drawn are held in memory at once.
 const MOST: u32 = 100_000;
+
+/// The subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about = "Fill the blanks of a text: completions with their log-probabilities and a judge's rewards, the best first";
+    TaskCommand::new("fill", &[about], "sample", |_, arguments| run(arguments))
+}
 
 pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
     check(arguments)?;

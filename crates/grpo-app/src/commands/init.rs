@@ -7,15 +7,16 @@ use grpo_model::{ModelConfig, ModelSpec, Transformer};
 use crate::args::InitArguments;
 use crate::device;
 use crate::models::{check_codec, write_new_model};
+use crate::task::Tasks;
 
-pub(crate) fn run(arguments: &InitArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let config = ModelConfig::from_json_file(&arguments.config)?;
     // The tokenizer that lies beside the config.json comes along.
     let beside = match arguments.config.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
-    let spec = ModelSpec::new(config, beside)?;
+    let spec = ModelSpec::new(config, beside, &tasks.codecs())?;
     check_codec(&spec, beside)?;
     let model = Transformer::random(&spec.config, arguments.seed, &device::device())?;
     write_new_model(&arguments.output, &spec, &model, arguments.dtype)

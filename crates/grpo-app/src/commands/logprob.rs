@@ -11,6 +11,7 @@ use crate::args::LogprobArguments;
 use crate::device;
 use crate::models::{Trained, load};
 use crate::output::FileInPlace;
+use crate::task::Tasks;
 
 /// A line of the output.
 #[derive(Serialize)]
@@ -37,7 +38,7 @@ struct Row {
     completion: Vec<u32>,
 }
 
-pub(crate) fn run(arguments: &LogprobArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result<()> {
     // As in sampling: beyond, logits are no numbers any more.
     anyhow::ensure!(
         (0.001..=1000.0).contains(&arguments.temperature),
@@ -46,7 +47,7 @@ pub(crate) fn run(arguments: &LogprobArguments) -> anyhow::Result<()> {
     );
     anyhow::ensure!(arguments.batch_size > 0, "--batch-size 0 would score nothing; use 1 or more");
     let trained = Trained::argument(arguments.adapter.as_deref());
-    let loaded = load(&arguments.model, trained, arguments.weights, &device::device())?;
+    let loaded = load(&arguments.model, tasks, trained, arguments.weights, &device::device())?;
     let options = loaded.chat_options(arguments.thinking, &arguments.model)?;
     let model = Frozen::snapshot(&loaded.policy);
     let reader = PromptReader::open(&arguments.input)?;

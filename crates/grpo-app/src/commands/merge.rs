@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use anyhow::Context;
+use grpo_model::WeightPrecision;
 
 use crate::args::MergeArguments;
 use crate::device;
 use crate::models::{Trained, read, write_new_model};
+use crate::task::Tasks;
 
-pub(crate) fn run(arguments: &MergeArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &MergeArguments, tasks: &Tasks) -> anyhow::Result<()> {
     for folder in [&arguments.model, &arguments.adapter] {
         // A model or adapter with a file more is none any more: its manifest says so.
         anyhow::ensure!(
@@ -19,7 +21,8 @@ pub(crate) fn run(arguments: &MergeArguments) -> anyhow::Result<()> {
         );
     }
     let trained = Trained::Adapter(&arguments.adapter);
-    let loaded = read(&arguments.model, trained, Default::default(), &device::device())?;
+    let precision = WeightPrecision::F32;
+    let loaded = read(&arguments.model, tasks, trained, precision, &device::device())?;
     let (base, adapter) = loaded.policy.parts();
     let merged = base.merged(adapter.context("a merge needs an adapter")?);
     write_new_model(&arguments.output, &loaded.spec, &merged, arguments.dtype)

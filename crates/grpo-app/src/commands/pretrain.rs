@@ -2,14 +2,12 @@
 
 mod files;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{
-    ChatOptions, Codec, Corpus, CorpusOptions, DataError, ExampleFile, Examples, MoleculeReader,
-    ReadOptions, ReplyExamples, ReplyTemplate, Vocabulary, smiles_tokens,
-};
+use grpo_data::{ConfigFault, deserialize_settings};
 use grpo_model::{
     LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy, Transformer,
     WeightPrecision,
@@ -17,16 +15,18 @@ use grpo_model::{
 use grpo_report::command_of;
 use grpo_train::{GuardConfig, NextTokenObjective, PretrainConfig};
 use serde::{Deserialize, Serialize};
+use toml::Table;
 
 use self::files::{PolicyFiles, summary};
 use crate::args::RunArguments;
 use crate::checkpoint::CheckpointSection;
 use crate::config::Origin;
+use crate::data::{self, DataReader, ReadExamples, ReadFrom, SharedKeys};
 use crate::device;
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::{say, say_checked};
-use crate::prompts::check_replies;
 use crate::supervised_run::{self, Request};
+use crate::task::Tasks;
 
 /// Configuration of `grpo pretrain`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -47,7 +47,8 @@ struct PretrainFile {
     /// A new adapter to train, on `start` as it is.
     #[serde(default)]
     lora: Option<LoraConfig>,
-    data: DataSection,
+    /// See [`DataSection`].
+    data: Table,
     /// Sizes of a new model.
     #[serde(default)]
     model: Option<ModelSection>,
@@ -58,44 +59,67 @@ struct PretrainFile {
     save: CheckpointSection,
 }
 
+/// The keys of `[data]` that files of all formats share.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DataSection {
-    /// `.smi`, `.smi.gz`, `.csv` or `.csv.gz` of molecules; `.jsonl`, `.jsonl.gz` or `.parquet` of texts.
+struct DataKeys {
+    /// `.jsonl`, `.jsonl.gz` or `.parquet`, or what a task reads.
     file: PathBuf,
-    /// Column of the SMILES in a CSV file.
-    #[serde(default)]
-    smiles_column: Option<String>,
-    /// A token list (`*_stoi.json`); without it the tokens of the file are taken.
-    #[serde(default)]
-    vocabulary: Option<PathBuf>,
     #[serde(default = "default_validation_fraction")]
     validation_fraction: f64,
-    #[serde(default = "default_min_molecules")]
-    min_molecules: usize,
     /// Texts of more tokens are left out; without it, those that the model cannot see as a whole.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     max_tokens: Option<usize>,
     /// The chat template's switch for thinking before the answer.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     thinking: Option<bool>,
-    /// `file`, which can be a folder, holds tweets and their replies.
-    #[serde(default)]
-    replies: Option<ReplyTemplate>,
-}
-
-impl DataSection {
-    /// Whether `file` has records with keys, and not molecules.
-    fn is_of_records(&self) -> bool {
-        self.replies.is_some() || is_of_records(&self.file)
-    }
 }
 
 fn default_validation_fraction() -> f64 {
     0.02
 }
-fn default_min_molecules() -> usize {
-    1000
+
+/// The section `[data]`.
+struct DataSection {
+    keys: DataKeys,
+    reader: Arc<dyn DataReader>,
+}
+
+impl DataSection {
+    fn parse(section: Table, tasks: &Tasks) -> Result<Self, ConfigFault> {
+        let (reader, keys) = data::reader(section, tasks)?;
+        Ok(Self { keys: deserialize_settings(keys)?, reader })
+    }
+
+    /// With every default written out.
+    fn settings(&self) -> anyhow::Result<Table> {
+        let mut table = Table::try_from(&self.keys)?;
+        table.extend(self.reader.settings());
+        Ok(table)
+    }
+
+    fn check(&self, has_start: bool) -> Result<(), ConfigFault> {
+        let DataKeys { validation_fraction, max_tokens, thinking, .. } = self.keys;
+        if !(0.0..1.0).contains(&validation_fraction) {
+            return Err(ConfigFault::from_sentence(
+                "data.validation_fraction",
+                format!(
+                    "data.validation_fraction = {validation_fraction} is out of range; expected 0 or more, and less than 1"
+                ),
+            ));
+        }
+        let has_max_tokens = max_tokens.is_some();
+        self.reader.check(&SharedKeys { thinking, has_max_tokens, has_start })
+    }
+
+    fn examples(&self, loaded: &Loaded, seed: u64) -> anyhow::Result<ReadExamples> {
+        // The last token is learned, but never fed.
+        let most = loaded.policy.context_length() + 1;
+        let DataKeys { file, validation_fraction, max_tokens, thinking } = &self.keys;
+        let (codec, longest) = (&loaded.spec.codec, max_tokens.unwrap_or(most).min(most));
+        let from = ReadFrom { file, codec, thinking: *thinking, longest };
+        self.reader.examples(&from, *validation_fraction, seed)
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -108,43 +132,44 @@ struct ModelSection {
     block_size: usize,
 }
 
-pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let keys = supervised_run::keys(arguments)?;
-    if keys.contains_key("masked_lm") && !keys.contains_key("judge") {
-        return super::pretrain_infiller::run(arguments);
+    if let Some(pretraining) = tasks.pretraining(&keys) {
+        return (pretraining.run)(tasks, arguments);
     }
     if let (Some(path), true) = (&arguments.config, command_of(&keys) == "train") {
         let path = path.display();
         anyhow::bail!("{path} is a configuration of `grpo train`: say `grpo train {path}`");
     }
-    let Request { file, origin, start } =
+    let Request { mut file, origin, start } =
         Request::read(arguments, "pretrain", |file: &mut PretrainFile| &mut file.run)?;
     file.check(&origin)?;
+    let data = DataSection::parse(std::mem::take(&mut file.data), tasks)
+        .map_err(|fault| origin.misread(&fault.below("data")))?;
+    data.check(file.start.is_some()).map_err(|fault| origin.locate(fault))?;
+    file.data = data.settings()?;
     if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
         say_checked(configuration);
         return Ok(());
     }
     let device = device::device().autodiff();
-    let loaded = starting_point(&file, &device)?;
-    let Source { examples, report, files: read } = examples(&file, &loaded)?;
-    let is_of_molecules = loaded.spec.codec.vocabulary().is_some();
+    let loaded = starting_point(&file, &data, tasks, &device)?;
+    let ReadExamples { examples, report, files: read } = data.examples(&loaded, file.seed)?;
     anyhow::ensure!(
         !examples.validation.is_empty(),
         "no {} of {} is left for validation, so the best model could not be told; raise data.validation_fraction (it is {})",
-        if is_of_molecules { "molecule" } else { "text" },
-        file.data.file.display(),
-        file.data.validation_fraction
+        data.reader.nouns()[0],
+        data.keys.file.display(),
+        data.keys.validation_fraction
     );
-    say(format_args!("{}: {}", file.data.file.display(), report[0]));
+    say(format_args!("{}: {}", data.keys.file.display(), report[0]));
     for line in &report[1..] {
         say(format_args!("  {line}"));
     }
 
     let kind = loaded.kind();
     let Loaded { spec, policy, adapter, mut files } = loaded;
-    let role = if is_of_molecules { "molecules" } else { "texts" };
-    files.extend(read.into_iter().map(|path| (role, path)));
-    files.extend(file.data.vocabulary.iter().map(|path| ("vocabulary", path.clone())));
+    files.extend(read);
     for embedder in file.pretrain.embedders() {
         files.extend(embedder.files()?);
     }
@@ -167,29 +192,22 @@ impl PretrainFile {
         if let Some(lora) = &self.lora {
             lora.check().map_err(|error| anyhow::anyhow!("{}{error}", origin.place("lora")))?;
         }
-        let fraction = self.data.validation_fraction;
-        anyhow::ensure!(
-            (0.0..1.0).contains(&fraction),
-            "{}data.validation_fraction = {fraction} is out of range; expected 0 or more, and less than 1",
-            origin.place("data.validation_fraction")
-        );
-        self.save.check(origin)?;
-        check_replies(self.data.replies.as_ref(), self.data.thinking, origin)
+        self.save.check(origin)
     }
 }
 
 /// The model that the training begins with.
-fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<Loaded> {
+fn starting_point(
+    file: &PretrainFile,
+    data: &DataSection,
+    tasks: &Tasks,
+    device: &Device,
+) -> anyhow::Result<Loaded> {
     let sizes = match (&file.start, &file.model) {
         (Some(start), None) => {
-            anyhow::ensure!(
-                file.data.vocabulary.is_none(),
-                "start = \"{}\" brings its own vocabulary; leave data.vocabulary out",
-                start.display()
-            );
             let adapter = file.adapter.as_deref();
             let trained = Trained::of(adapter, file.lora.as_ref(), file.base_precision, file.seed)?;
-            return load(start, trained, file.base_precision, device)
+            return load(start, tasks, trained, file.base_precision, device)
                 .with_context(|| format!("start = \"{}\"", start.display()));
         }
         (None, Some(sizes)) => sizes,
@@ -208,14 +226,14 @@ fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<Loaded
         file.adapter.is_none() && file.lora.is_none(),
         "an adapter is trained on a model that is there; name its folder as `start` instead of the sizes in [model]"
     );
-    anyhow::ensure!(
-        !file.data.is_of_records(),
-        "a new model is made for molecules (.smi or .csv); for the texts of {}, name a model folder as `start` (`grpo init` writes one with random weights)",
-        file.data.file.display()
-    );
-    let vocabulary = vocabulary(&file.data)?;
+    let codec = data.reader.new_codec(&data.keys.file)?.with_context(|| {
+        format!(
+            "a new model is made for molecules (.smi or .csv); for the texts of {}, name a model folder as `start` (`grpo init` writes one with random weights)",
+            data.keys.file.display()
+        )
+    })?;
     let sizes = MolGptConfig::new(
-        vocabulary.len(),
+        codec.token_count().unwrap_or(0),
         sizes.block_size,
         sizes.n_layer,
         sizes.n_head,
@@ -223,107 +241,6 @@ fn starting_point(file: &PretrainFile, device: &Device) -> anyhow::Result<Loaded
     );
     let config = ModelConfig::molgpt(&sizes).context("[model]")?;
     let policy = Policy::Whole(Transformer::random(&config, file.seed, device)?);
-    let spec = ModelSpec { config, codec: Codec::of_vocabulary(vocabulary) };
+    let spec = ModelSpec { config, codec };
     Ok(Loaded { spec, policy, adapter: None, files: Vec::new() })
-}
-
-/// What is trained on, what to say of it, line by line, and the files that it is of.
-struct Source {
-    examples: Examples,
-    report: Vec<String>,
-    files: Vec<PathBuf>,
-}
-
-fn examples(file: &PretrainFile, loaded: &Loaded) -> anyhow::Result<Source> {
-    let (codec, data) = (&loaded.spec.codec, &file.data);
-    let context = loaded.policy.context_length();
-    refuse_keys_without_effect(data)?;
-    // The last token is learned, but never fed.
-    let longest = data.max_tokens.unwrap_or(context + 1).min(context + 1);
-    let fraction = data.validation_fraction;
-    let files = vec![data.file.clone()];
-    if let Some(template) = &data.replies {
-        let thinking = data.thinking.unwrap_or(false);
-        let read = ReplyExamples::read(
-            &data.file, codec, template, thinking, longest, fraction, file.seed,
-        )?;
-        let report = read.report.lines();
-        return Ok(Source { examples: read.examples, report, files: read.files });
-    }
-    if is_of_records(&data.file) {
-        let options = ChatOptions::for_answer(data.thinking);
-        let read = ExampleFile::read(&data.file, codec, &options, longest, fraction, file.seed)?;
-        let (train, validation) = (read.examples.train.len(), read.examples.validation.len());
-        let report = format!("{}: {train} for training, {validation} for validation", read.report);
-        return Ok(Source { examples: read.examples, report: vec![report], files });
-    }
-    let Some(vocabulary) = codec.vocabulary() else {
-        anyhow::bail!(
-            "data.file = \"{}\" is a file of molecules, and the model reads texts; give .jsonl or .parquet with `text`, or `prompt` and `completion`",
-            data.file.display()
-        );
-    };
-    let corpus = corpus(file, context, vocabulary)?;
-    let mut report = vec![corpus.report.to_string()];
-    report.extend(corpus.report.examples.iter().map(|dropped| format!("left out: {dropped}")));
-    Ok(Source { examples: corpus.examples(vocabulary.boundary()), report, files })
-}
-
-/// Refuses keys that are for the other kind of file.
-fn refuse_keys_without_effect(data: &DataSection) -> anyhow::Result<()> {
-    let (kind, others) = match data.is_of_records() {
-        true => (
-            "molecules",
-            [
-                ("smiles_column", data.smiles_column.is_some()),
-                ("vocabulary", data.vocabulary.is_some()),
-            ],
-        ),
-        false => (
-            "texts",
-            [("max_tokens", data.max_tokens.is_some()), ("thinking", data.thinking.is_some())],
-        ),
-    };
-    for (key, given) in others {
-        anyhow::ensure!(
-            !given,
-            "data.{key} is for files of {kind}, and {} is none; leave it out",
-            data.file.display()
-        );
-    }
-    Ok(())
-}
-
-/// Whether a file has records with keys, and not molecules.
-fn is_of_records(path: &Path) -> bool {
-    let name = path.to_string_lossy().to_ascii_lowercase();
-    let plain = name.strip_suffix(".gz").unwrap_or(&name);
-    [".jsonl", ".json", ".parquet"].iter().any(|ending| plain.ends_with(ending))
-}
-
-fn vocabulary(data: &DataSection) -> anyhow::Result<Vocabulary> {
-    if let Some(path) = &data.vocabulary {
-        return Ok(Vocabulary::from_json_file(path)?);
-    }
-    let reader = MoleculeReader::open(&data.file, &read_options(data))?;
-    let smiles: Vec<String> =
-        reader.map(|record| Ok(record?.smiles)).collect::<Result<_, DataError>>()?;
-    // A row that is no SMILES gives no tokens; the corpus counts and reports it.
-    let readable = smiles.iter().filter(|smiles| smiles_tokens(smiles).all(|token| token.is_ok()));
-    Ok(Vocabulary::from_smiles(readable.map(String::as_str))?)
-}
-
-fn corpus(file: &PretrainFile, context: usize, vocabulary: &Vocabulary) -> anyhow::Result<Corpus> {
-    let options = CorpusOptions {
-        // One place is the beginning mark's.
-        max_tokens: context - 1,
-        validation_fraction: file.data.validation_fraction,
-        seed: file.seed,
-        min_molecules: file.data.min_molecules,
-    };
-    Ok(Corpus::read(&file.data.file, &read_options(&file.data), vocabulary, &options)?)
-}
-
-fn read_options(data: &DataSection) -> ReadOptions {
-    ReadOptions { smiles_column: data.smiles_column.clone(), keep_empty: false }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Codec, Half, MaskedStream, MaskingPlan, Passages, Purpose};
+use grpo_data::{Characters, Codec, Codecs, Half, MaskedStream, MaskingPlan, Passages, Purpose};
 use grpo_model::{InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
 use grpo_train::{
     CriticConfig, DEFAULT_EVAL_BATCHES, GuardConfig, MaskedData, MaskedLmConfig, MaskedLmObjective,
@@ -19,6 +19,7 @@ use crate::device;
 use crate::infill::{InfillerFiles, LoadedInfiller, PassageSection, checked, passed};
 use crate::output::{say, say_checked};
 use crate::supervised_run::Request;
+use crate::task::Tasks;
 
 /// Configuration of `grpo pretrain` for an infiller.
 #[derive(Debug, Serialize, Deserialize)]
@@ -74,7 +75,7 @@ impl Default for ValidationSection {
     }
 }
 
-pub(super) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
+pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
     let Request { file, origin, start } =
         Request::read(arguments, "pretrain", |file: &mut MaskedLmFile| &mut file.run)?;
     let settings = file.settings(&origin)?;
@@ -176,7 +177,7 @@ impl Beginning {
                 };
                 let config = ModelConfig::infiller(&sizes).context("[model]")?;
                 let model = Transformer::random(&config, file.seed, device)?;
-                let codec = Codec::of_characters(characters.clone());
+                let codec = Codec::from_text_codec(characters.clone());
                 let spec = ModelSpec { config, codec };
                 Ok(Self { spec, model, passages, files: Vec::new() })
             }

@@ -13,12 +13,13 @@ use crate::output::{Progress, say};
 use crate::prompts::Prompts;
 use crate::recorded::{listed, of_step, one_of};
 use crate::run_files::{unchanged, unlisted};
+use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
 
-pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let folder = RunFolder::open(&arguments.run)?;
     let info = folder.read_info()?;
-    let loaded = TrainFile::of_run(&folder)?;
+    let loaded = TrainFile::of_run(&folder, tasks)?;
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
     check_place(arguments, &file)?;
@@ -32,7 +33,7 @@ pub(crate) fn run(arguments: &ReplayArguments) -> anyhow::Result<()> {
     let (record, recorded_steps) = record(&folder, arguments, &file)?;
     let source = Source::of(&folder, arguments, &recorded_steps)?;
     unchanged(&info.data)?;
-    let Start { parts, mut prompts, writer, files, .. } = file.start()?;
+    let Start { parts, mut prompts, writer, files, .. } = file.start(tasks)?;
     unlisted(&files, &info.data)?;
     if let Some(size) = arguments.batch_size {
         file.sampling.batch_size = size;
@@ -198,11 +199,10 @@ fn trained(
     let mut num_tokens = 0;
     for step in 0..steps {
         let report = grpo.step(&prompts.of_step(step, file.train.prompts_per_step)?, step)?;
-        let completions = report.groups.iter().flat_map(|group| &group.completions);
-        num_tokens += completions.map(|completion| completion.actions() as u64).sum::<u64>();
+        num_tokens += report.actions() as u64;
         let metrics = Metrics::of(&report, num_tokens);
         recorded
-            .check(&metrics, &report.ledger)
+            .check(&metrics, &report.observed.ledger)
             .map_err(|fault| anyhow::anyhow!("trained again, {fault}"))?;
         progress.step(format!("reward {:.3}", metrics.get("reward").unwrap_or(f64::NAN)));
     }
@@ -225,7 +225,7 @@ fn sample<'a>(
         Some(_) => {
             let mut groups = sampler.sample(policy, prompts, key)?;
             let mut group = groups.swap_remove(arguments.prompt as usize);
-            group.completions.swap_remove(arguments.sample as usize)
+            group.samples.swap_remove(arguments.sample as usize).completion
         }
     };
     Ok((prompt, completion))

@@ -7,8 +7,9 @@ use grpo_report::{Judged, Outcome, RunData, render};
 
 use crate::args::ReportArguments;
 use crate::output::{FileInPlace, say};
+use crate::task::Tasks;
 
-pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let output = match (&arguments.output, arguments.runs.as_slice()) {
         (Some(output), _) => output.clone(),
         (None, [run]) => run.join("report.html"),
@@ -24,7 +25,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> anyhow::Result<()> {
     );
     let runs = RunData::read_all(&arguments.runs)?;
     let mut file = FileInPlace::create(&output)?;
-    let written = file.write_all(render(&runs).as_bytes());
+    let written = file.write_all(render(&runs, &|reward| tasks.drawing(reward)).as_bytes());
     written.with_context(|| format!("cannot write {}", output.display()))?;
     file.finish()?;
     for run in &runs {

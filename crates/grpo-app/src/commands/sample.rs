@@ -1,9 +1,10 @@
 //! `grpo sample`: molecules out of a model, or completions of prompts.
 
 mod completions;
-mod molecules;
+pub(crate) mod molecules;
 
-use grpo_data::Prompt;
+use clap::ArgMatches;
+use grpo_data::{Prompt, PromptSource};
 use grpo_model::LanguageModel;
 use grpo_sampling::SamplingSettings;
 
@@ -11,43 +12,46 @@ use crate::args::SampleArguments;
 use crate::device;
 use crate::generate::Generation;
 use crate::models::{Loaded, Trained, load};
+use crate::task::{Sampling, Tasks};
 
 /// All that are drawn are held in memory at once.
 const MOST: u32 = 10_000_000;
 
-pub(crate) fn run(arguments: &SampleArguments) -> anyhow::Result<()> {
+pub(crate) fn run(
+    arguments: &SampleArguments,
+    options: &ArgMatches,
+    tasks: &Tasks,
+) -> anyhow::Result<()> {
     if let Some(number) = arguments.number {
         anyhow::ensure!(number > 0, "-n 0 would draw nothing; use 1 or more");
         anyhow::ensure!(number <= MOST, "-n {number} is out of range; expected 1 to {MOST}");
     }
     let trained = Trained::argument(arguments.adapter.as_deref());
-    let loaded = load(&arguments.model, trained, arguments.weights, &device::device())?;
+    let loaded = load(&arguments.model, tasks, trained, arguments.weights, &device::device())?;
+    let codec = &loaded.spec.codec;
     anyhow::ensure!(
-        arguments.stop.is_empty() || loaded.spec.codec.is_text(),
+        arguments.stop.is_empty() || codec.is_text(),
         "--stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own beside its weights",
         arguments.model.display()
     );
+    let of_tasks: Vec<(String, PromptSource)> =
+        tasks.sampling().flat_map(|task| task.prompts(options)).collect();
     let is_prompted =
-        !arguments.prompt.is_empty() || arguments.prompts.is_some() || !arguments.tweet.is_empty();
-    if loaded.spec.codec.vocabulary().is_some() && !is_prompted {
-        return molecules::run(arguments, &loaded);
-    }
-    for (given, argument) in
-        [(arguments.distinct, "--distinct"), (arguments.not_in.is_some(), "--not-in")]
-    {
-        anyhow::ensure!(
-            !given,
-            "{argument} is for molecules, and this draws completions of prompts"
-        );
+        !arguments.prompt.is_empty() || arguments.prompts.is_some() || !of_tasks.is_empty();
+    for task in tasks.sampling() {
+        if !is_prompted && task.takes(codec) {
+            return task.sample(&Sampling { arguments, options, loaded: &loaded });
+        }
+        task.check_unused(options)?;
     }
     anyhow::ensure!(
         !arguments.chat || !arguments.prompt.is_empty(),
         "--chat is for --prompt; give the prompts of a file as `messages`"
     );
-    // Replies have no thoughts.
-    let thinking = if arguments.tweet.is_empty() { arguments.thinking } else { Some(false) };
-    let options = loaded.chat_options(thinking, &arguments.model)?;
-    completions::run(arguments, &loaded, &options)
+    // A task's completions have no thoughts.
+    let thinking = if of_tasks.is_empty() { arguments.thinking } else { Some(false) };
+    let chat = loaded.chat_options(thinking, &arguments.model)?;
+    completions::run(arguments, of_tasks, &loaded, &chat)
 }
 
 /// How completions of `prompts` are drawn; where the arguments do not say, with as many new tokens as the model can

@@ -14,6 +14,7 @@ use grpo_run::DataFile;
 use serde::Serialize;
 
 use crate::output::{FileInPlace, is_same_place, say};
+use crate::task::TaskCommand;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
@@ -75,6 +76,12 @@ struct Duplicate {
     line: u64,
     first_file: PathBuf,
     first_line: u64,
+}
+
+/// The subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about = "Split tweets and replies between the supervised phase and the GRPO phase: whole tweets, alike in engagement";
+    TaskCommand::new("split-data", &[about], "train-tokenizer", |_, arguments| run(arguments))
 }
 
 pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {

@@ -23,17 +23,18 @@ use crate::output::{say, say_checked, sentence};
 use crate::recorded::records;
 use crate::run_files::{guard_event, observer_error};
 use crate::session::Session;
-use crate::train_file::TrainFile;
+use crate::task::Tasks;
+use crate::train_file::{TrainFile, TrainSettings};
 use crate::{checkpoint, config, interrupt};
 
-pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
     // Clap asks for nothing that another argument excludes.
     anyhow::ensure!(
         !arguments.verify || arguments.resume.is_some(),
         "--verify goes with --resume RUN: a new run has nothing that could be verified"
     );
     if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
-        let loaded = TrainFile::read(configuration, &arguments.set)?;
+        let loaded = TrainFile::read(configuration, &arguments.set, tasks)?;
         loaded.value.check(&loaded.origin)?;
         say_checked(configuration);
         return Ok(());
@@ -41,10 +42,10 @@ pub(crate) fn run(arguments: &TrainArguments) -> anyhow::Result<()> {
     let flag = interrupt::flag()?;
     let stop = Arc::clone(&flag);
     let mut session = match (&arguments.resume, &arguments.config) {
-        (Some(run), _) => Session::resume(run, arguments.verify, flag)?,
+        (Some(run), _) => Session::resume(run, *tasks, arguments.verify, flag)?,
         (None, configuration) => {
             let configuration = configuration.as_ref().context("which configuration?")?;
-            Session::begin(arguments, configuration, flag)?
+            Session::begin(arguments, *tasks, configuration, flag)?
         }
     };
     complete(&mut session, Show { plain: arguments.plain, stop })
@@ -155,13 +156,14 @@ fn finish(
         Err(TrainError::Interrupted) => return Err(Interrupted.into()),
         evaluated => evaluated?,
     };
-    let seen = |evaluated| Seen::of(session.codec(), evaluated);
+    let seen = |evaluated| Seen::of(&session.tasks, session.codec(), evaluated);
     say(format_args!("{}", comparison(&seen(before.as_ref()), &seen(after.as_ref()))));
     if let (Some(before), Some(after), true) = (before, &after, session.codec().is_text()) {
-        let examples = examples(session.codec(), training.evaluated_prompts(), before, after);
+        let examples =
+            examples(&session.tasks, session.codec(), training.evaluated_prompts(), before, after);
         examples.iter().for_each(|line| say(format_args!("{line}")));
     }
-    if let Some((step, reward)) = training.state().numbers.evaluations.best {
+    if let Some((step, reward)) = training.state().numbers.progress.evaluations.best {
         say(format_args!("best         step {step}, mean reward {reward:.4}"));
     }
     say(format_args!("{kind:<12} {}", target.display()));
@@ -242,14 +244,14 @@ impl Observer {
         let Session { folder, file, training, writer, earlier, .. } = session;
         let done = u64::from(training.steps());
         let guards = file.grpo().guards();
-        let TrainFile { save, train, .. } = file;
+        let TrainSettings { save, train, .. } = &**file;
         let title = format!("grpo train  {}", folder.path().display());
         let mut monitor = Monitor::new(&title, u64::from(train.steps), show.plain, show.stop);
         Ok(Self {
             files: StepFiles::open(folder, done, &mut monitor)?,
             can_roll_back: guards.iter().any(|guard| guard.action == GuardAction::RollBack),
             steps_done: training.steps(),
-            parts: training.grpo().part_names(),
+            parts: training.grpo().reward_names().parts,
             events: folder.events_from(done + 1, training.roll_backs())?,
             monitor,
             folder: folder.clone(),
@@ -336,7 +338,7 @@ impl Observer {
             lines.sync()?;
         }
         checkpoint::write(&self.folder, &self.writer, training)?;
-        let of_best = training.state().numbers.evaluations.best;
+        let of_best = training.state().numbers.progress.evaluations.best;
         let besides: Vec<u64> = of_best.iter().map(|(step, _)| u64::from(*step)).collect();
         self.clock.written(&self.folder, &besides)?;
         self.event(training.steps(), EventKind::Checkpoint { best })
@@ -353,7 +355,7 @@ impl Observer {
 
     /// Where the step was done before, whether it is what it was.
     fn compare(&mut self, done: &StepDone<'_>) {
-        match self.earlier.check(done.metrics, &done.report.ledger) {
+        match self.earlier.check(done.metrics, &done.report.observed.ledger) {
             Ok(_) => {}
             Err(fault) => self.monitor.say(&format!("warning      {fault}")),
         }
@@ -366,7 +368,7 @@ impl TrainObserver<Policy> for Observer {
         self.compare(done);
         let step = report.step + 1;
         // In front of the others: what a step left has its proof.
-        self.files.ledger.append(&report.ledger).map_err(observer_error)?;
+        self.files.ledger.append(&report.observed.ledger).map_err(observer_error)?;
         if is_due(step, self.completions_every) {
             let records = records(report, &self.writer.spec.codec);
             let parts: Vec<&str> = self.parts.iter().map(AsRef::as_ref).collect();
@@ -376,14 +378,16 @@ impl TrainObserver<Policy> for Observer {
         }
         self.files.metrics.append(metrics).map_err(observer_error)?;
         self.files.tensorboard.append(&line(metrics)).map_err(observer_error)?;
-        if report.corrected == Some(true) && !self.was_corrected {
+        if report.learned.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
             self.monitor.say(&format!(
                 "step {step}: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps"
             ));
         }
         self.trips(step, done.trips).map_err(observer_error)?;
-        if let Some(ReferenceChange { mix, weights }) = report.ledger.reference_changed.clone() {
+        if let Some(ReferenceChange { mix, weights }) =
+            report.observed.ledger.reference_changed.clone()
+        {
             self.event(step, EventKind::Reference { mix, weights }).map_err(observer_error)?;
         }
         self.steps_done = step;

@@ -22,6 +22,7 @@ use crate::config::Origin;
 use crate::device;
 use crate::output::{say, say_checked};
 use crate::supervised_run::{ModelFiles, Request, save_folder};
+use crate::task::TaskCommand;
 
 /// Configuration of `grpo train-engagement`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -70,6 +71,15 @@ fn default_train() -> f64 {
 }
 fn default_held_out() -> f64 {
     0.15
+}
+
+/// The subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about = [
+        "Train an engagement model, which says how well a reply to a tweet will be received",
+        "A small head learns from past replies and their likes, on vectors of a frozen embedder. On held-out tweets it is held against the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.",
+    ];
+    TaskCommand::new("train-engagement", &about, "pretrain", |_, arguments| run(arguments))
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {

@@ -23,6 +23,7 @@ use crate::infill::{
 };
 use crate::output::{say, say_checked};
 use crate::supervised_run::{ModelFiles, Request, SupervisedRun, save_folder};
+use crate::task::TaskCommand;
 
 /// Configuration of `grpo train-judge`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,6 +78,15 @@ struct JudgeSection {
     n_layer: usize,
     n_head: usize,
     n_embd: usize,
+}
+
+/// The subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about = [
+        "Train a judge, which says how much of a text an infiller has replaced",
+        "From natural texts, and from texts with blanks that the infiller filled. On held-out texts the judge is held against the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.",
+    ];
+    TaskCommand::new("train-judge", &about, "pretrain", |_, arguments| run(arguments))
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {

@@ -15,12 +15,13 @@ use crate::interrupt::{self, Interrupted};
 use crate::output::{say, sentence};
 use crate::resume_check::{left_out, resume_check};
 use crate::session::Session;
+use crate::task::Tasks;
 use crate::train_file::TrainFile;
 use crate::trial_file::trial_file;
 
-pub(crate) fn run(arguments: &TrialArguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &TrialArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let flag = interrupt::flag()?;
-    let trial = trained(arguments, &flag)?;
+    let trial = trained(arguments, tasks, &flag)?;
     let folder = RunFolder::open(&trial.path)?;
     let metrics = folder.read_metrics()?;
     if metrics.is_empty() {
@@ -37,7 +38,7 @@ pub(crate) fn run(arguments: &TrialArguments) -> anyhow::Result<()> {
         }
         false => resume_check(&trial.path, trial.kind, &flag)?,
     });
-    verdict.criteria.push(audited(&trial.path));
+    verdict.criteria.push(audited(&trial.path, tasks));
     let of_sequence = criteria.max_kl_sequence.is_some();
     say(format_args!("{}", table(&stages(&metrics, steps), of_sequence)));
     verdict.criteria.iter().for_each(report::criterion);
@@ -81,13 +82,18 @@ struct Trial {
 }
 
 /// Trains; the model is gone from memory afterwards.
-fn trained(arguments: &TrialArguments, flag: &Arc<AtomicBool>) -> anyhow::Result<Trial> {
+fn trained(
+    arguments: &TrialArguments,
+    tasks: &Tasks,
+    flag: &Arc<AtomicBool>,
+) -> anyhow::Result<Trial> {
     let stop = Arc::clone(flag);
     let mut session = match (&arguments.resume, &arguments.config) {
-        (Some(run), _) => Session::resume(run, false, stop)?,
+        (Some(run), _) => Session::resume(run, *tasks, false, stop)?,
         (None, configuration) => {
             let configuration = configuration.as_ref().context("which configuration?")?;
-            Session::begin_with(trial_file(arguments, configuration)?, arguments.force, stop)?
+            let file = trial_file(arguments, configuration, tasks)?;
+            Session::begin_with(file, *tasks, arguments.force, stop)?
         }
     };
     let show = train::Show { plain: arguments.plain, stop: Arc::clone(flag) };
@@ -114,9 +120,9 @@ fn has_guard_ended(folder: &RunFolder) -> anyhow::Result<bool> {
 }
 
 /// Whether the files of the run prove what they should.
-fn audited(run: &Path) -> Judged {
+fn audited(run: &Path, tasks: &Tasks) -> Judged {
     let judged = |outcome, sentence| Judged { name: "Audit", outcome, sentence };
-    let findings = match audit::findings(run) {
+    let findings = match audit::findings(run, tasks) {
         Ok((_, findings)) => findings,
         Err(error) => return judged(Outcome::Failed, sentence(&error)),
     };

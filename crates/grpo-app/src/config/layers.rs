@@ -3,19 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, deserialize_settings};
 use grpo_train::TrainError;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 /// A configuration, and where its keys came from.
-pub(crate) struct Loaded<T> {
-    pub(crate) value: T,
-    pub(crate) origin: Origin,
+pub struct Loaded<T> {
+    /// The configuration.
+    pub value: T,
+    /// Where its keys came from.
+    pub origin: Origin,
 }
 
 /// The layers of a configuration, for error messages.
-pub(crate) struct Origin {
+pub struct Origin {
     /// The file that was asked for, then what it extends.
     files: Vec<Layer>,
     /// `KEY=VALUE` pairs, over the files, and who gives each.
@@ -23,40 +25,41 @@ pub(crate) struct Origin {
 }
 
 /// What a command sets over the files, with `--set` over it.
-pub(crate) struct Command {
+pub struct Command {
     /// Who sets it, in an error message.
-    pub(crate) name: &'static str,
-    pub(crate) keys: Vec<(&'static str, Value)>,
+    pub name: &'static str,
+    /// The keys and their values.
+    pub keys: Vec<(&'static str, Value)>,
 }
 
 /// Reads `path`, what it `extends`, and the `KEY=VALUE` pairs of `set`, later layers over earlier ones.
-pub(crate) fn load<T: DeserializeOwned>(path: &Path, set: &[String]) -> anyhow::Result<Loaded<T>> {
+pub fn load<T: DeserializeOwned>(path: &Path, set: &[String]) -> anyhow::Result<Loaded<T>> {
     load_for(path, &Command { name: "", keys: Vec::new() }, set)
 }
 
 /// What `--set` gives alone, where there is no file.
-pub(crate) fn of_sets<T: DeserializeOwned>(set: &[String]) -> anyhow::Result<Loaded<T>> {
-    loaded(Table::new(), Vec::new(), &Command { name: "", keys: Vec::new() }, set)
+pub fn of_sets<T: DeserializeOwned>(set: &[String]) -> anyhow::Result<Loaded<T>> {
+    loaded(Table::new(), Vec::new(), &Command { name: "", keys: Vec::new() }, set)?.parse()
 }
 
 /// As [`load`], with the keys of a command over the files.
-pub(crate) fn load_for<T: DeserializeOwned>(
+pub fn load_for<T: DeserializeOwned>(
     path: &Path,
     command: &Command,
     set: &[String],
 ) -> anyhow::Result<Loaded<T>> {
     let mut files = Vec::new();
     let merged = read_with_bases(path, &mut files)?;
-    loaded(merged, files, command, set)
+    loaded(merged, files, command, set)?.parse()
 }
 
 /// The keys of a command and of `--set` over those of files.
-fn loaded<T: DeserializeOwned>(
+fn loaded(
     mut merged: Table,
     files: Vec<Layer>,
     command: &Command,
     set: &[String],
-) -> anyhow::Result<Loaded<T>> {
+) -> anyhow::Result<Loaded<Table>> {
     let mut given = Vec::new();
     for (key, value) in &command.keys {
         merge(&mut merged, nested(key, value.clone()));
@@ -67,18 +70,28 @@ fn loaded<T: DeserializeOwned>(
         merge(&mut merged, nested(&key, value));
         given.push(("--set", pair.clone()));
     }
-    let origin = Origin { files, set: given };
-    match serde_path_to_error::deserialize(Value::Table(merged)) {
-        Ok(value) => Ok(Loaded { value, origin }),
-        Err(error) => {
-            bail!("{}", origin.fault(&error.path().to_string(), error.inner().message()))
+    Ok(Loaded { value: merged, origin: Origin { files, set: given } })
+}
+
+impl Loaded<Table> {
+    /// Reads the keys.
+    pub fn parse<T: DeserializeOwned>(self) -> anyhow::Result<Loaded<T>> {
+        let Self { value, origin } = self;
+        match deserialize_settings(value) {
+            Ok(value) => Ok(Loaded { value, origin }),
+            Err(fault) => Err(origin.misread(&fault)),
         }
     }
 }
 
 impl Origin {
+    /// A fault of reading, with the place of its key and the nearest key that there is.
+    pub fn misread(&self, fault: &ConfigFault) -> anyhow::Error {
+        anyhow::anyhow!("{}", self.fault(&fault.key, &fault.to_string()))
+    }
+
     /// A fault that the training found, with the place of the key that it names.
-    pub(crate) fn explain(&self, error: impl Into<TrainError>) -> anyhow::Error {
+    pub fn explain(&self, error: impl Into<TrainError>) -> anyhow::Error {
         match error.into() {
             TrainError::Config(fault) => self.locate(fault).into(),
             error => anyhow::anyhow!("{}{error}", self.place("")),
@@ -86,13 +99,13 @@ impl Origin {
     }
 
     /// The fault with the place of its key.
-    fn locate(&self, fault: ConfigFault) -> ConfigFault {
+    pub fn locate(&self, fault: ConfigFault) -> ConfigFault {
         let place = self.place(&fault.key);
         fault.at(place.trim_end_matches(": ").to_owned())
     }
 
     /// `file:line: ` of the topmost layer that gives `key`, or its table, or just the file.
-    pub(crate) fn place(&self, key: &str) -> String {
+    pub fn place(&self, key: &str) -> String {
         // `--set rewrad.qed=1` makes the unknown table `rewrad`; `--set loss.mismatch={ … }` holds
         // `loss.mismatch.max`.
         let sets = |(_, pair): &&(&str, String)| {
@@ -215,7 +228,7 @@ fn parse_set(pair: &str) -> anyhow::Result<(String, Value)> {
 }
 
 /// Whether one of the `KEY=VALUE` pairs gives `key`, by itself or in a table.
-pub(crate) fn is_set(set: &[String], key: &str) -> bool {
+pub fn is_set(set: &[String], key: &str) -> bool {
     set.iter().filter_map(|pair| parse_set(pair).ok()).any(|(given, value)| {
         let table = Value::Table(nested(&given, value));
         key.split('.').try_fold(&table, |value, part| value.get(part)).is_some()

@@ -3,5 +3,6 @@
 mod layers;
 mod records;
 
-pub(crate) use layers::{Command, Loaded, Origin, is_set, load, load_for, of_sets};
-pub(crate) use records::{REVISION, now, resolved, run_info};
+pub use layers::{Command, Loaded, Origin, is_set, load, load_for, of_sets};
+pub(crate) use records::REVISION;
+pub use records::{now, resolved, run_info};

@@ -13,12 +13,12 @@ use crate::device;
 pub(crate) static REVISION: OnceLock<&'static str> = OnceLock::new();
 
 /// The whole configuration as it was used, defaults among it.
-pub(crate) fn resolved(config: &impl Serialize) -> anyhow::Result<String> {
+pub fn resolved(config: &impl Serialize) -> anyhow::Result<String> {
     toml::to_string(config).context("the resolved configuration cannot be written as TOML")
 }
 
 /// Versions, command line, device and data of this run.
-pub(crate) fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
+pub fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
     let versions = [
         ("grpo", env!("CARGO_PKG_VERSION")),
         ("burn", locked_version("burn")),
@@ -49,7 +49,7 @@ fn locked_version(package: &str) -> &'static str {
 }
 
 /// UTC to the second: `2026-01-31T12:00:00Z`.
-pub(crate) fn now() -> String {
+pub fn now() -> String {
     Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 

@@ -74,10 +74,8 @@ impl State {
     }
 
     pub(super) fn step(&mut self, report: &StepReport, metrics: &Metrics) {
-        let rewards = report.outcomes.iter().map(grpo_rewards::Outcome::total);
-        let samples = report.texts.iter().zip(rewards);
         self.metrics(&|name| metrics.get(name));
-        self.samples(samples.map(|(text, reward)| (text.as_str(), reward)));
+        self.samples(report.samples().map(|sample| (&*sample.text, sample.reward())));
     }
 
     /// The numbers of a step, by name.

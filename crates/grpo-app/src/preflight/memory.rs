@@ -62,7 +62,7 @@ impl MemoryPlan {
         let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
         let rows = completions.max(f64::from(file.eval.samples)).min(sampling.batch_size as f64);
         let prompt = longest_prompt as f64;
-        let fills = file.passages.is_some();
+        let fills = file.source.as_ref().is_some_and(|source| source.fills_prompt());
         // A text with blanks is read once for its whole group, and what is scored are its blanks.
         let own = if fills { 0.0 } else { 1.0 };
         let step_tokens = f64::from(train.prompts_per_step) * prompt + own * completions * mean;

@@ -2,21 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use grpo_data::{Codec, Completion, Finish, Group, Purpose};
+use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample};
 use grpo_model::{Frozen, Policy};
-use grpo_rewards::{Outcome, Sample};
 use grpo_rollout::StepKey;
 use grpo_train::Grpo;
 
-use crate::generate::{actions, decoder};
+use crate::generate::decoder;
 use crate::prompts::Prompts;
 use crate::train_file::TrainFile;
 
-/// What came of the trial batch.
+/// The scored samples of the trial batch.
 pub(super) struct Trial {
     groups: Vec<Group>,
-    texts: Vec<String>,
-    outcomes: Vec<Outcome>,
 }
 
 /// Tokens of completions.
@@ -45,22 +42,13 @@ impl Trial {
         let prompts = prompts.first(groups.min(config.train.prompts_per_step))?;
         let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
         let size = config.train.group_size;
-        let sampler = config.sampler(policy, &actions(codec), size, longest, &decode)?;
+        let sampler = config.sampler(policy, &file.actions(codec), size, longest, &decode)?;
         let key =
             StepKey { seed: file.seed, purpose: Purpose::Preflight, step: 0, policy_version: 0 };
         let frozen = Frozen::snapshot_in(policy, config.sampling.weights);
-        let groups = sampler.sample(&frozen, &prompts, key)?;
-        let samples: Vec<Sample> = groups
-            .iter()
-            .flat_map(|group| group.completions.iter().map(move |c| (&group.prompt, c)))
-            .map(|(prompt, completion)| Sample {
-                text: decode(&completion.text_ids()),
-                fields: prompt.fields.clone(),
-            })
-            .collect();
-        let texts = samples.iter().map(|sample| sample.text.clone()).collect();
-        let outcomes = grpo.rewards().score(samples);
-        Ok(Some(Self { groups, texts, outcomes }))
+        let mut groups = sampler.sample(&frozen, &prompts, key)?;
+        grpo.rewards().score_groups(&mut groups, &*decode);
+        Ok(Some(Self { groups }))
     }
 
     pub(super) fn lengths(&self) -> Lengths {
@@ -72,21 +60,28 @@ impl Trial {
     }
 
     fn completions(&self) -> impl Iterator<Item = &Completion> {
-        self.groups.iter().flat_map(|group| &group.completions)
+        self.samples().map(|sample| &sample.completion)
+    }
+
+    fn samples(&self) -> impl Iterator<Item = &Sample> {
+        self.groups.iter().flat_map(|group| &group.samples)
     }
 
     /// What it says about the training: a line, and a warning for each thing that looks wrong.
     pub(super) fn lines(&self, file: &TrainFile) -> Vec<String> {
-        let all = self.outcomes.len();
-        let rewards: Vec<f64> = self.outcomes.iter().filter_map(Outcome::total).collect();
-        let failed: Vec<&str> = self.outcomes.iter().filter_map(Outcome::failure).collect();
+        let all = self.samples().count();
+        let rewards: Vec<f64> = self.samples().filter_map(Sample::reward).collect();
+        let failed: Vec<&str> = self.samples().filter_map(Sample::failure).collect();
         let cut = self.completions().filter(|c| c.finish() == Finish::Length).count();
-        let different = self.texts.iter().collect::<BTreeSet<&String>>().len();
+        let different =
+            self.samples().map(|sample| &sample.text).collect::<BTreeSet<&String>>().len();
         let [least, most] =
             [f64::min, f64::max].map(|end| rewards.iter().copied().reduce(end).unwrap_or(f64::NAN));
         let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
-        let lengths = match file.passages {
-            Some(_) => format!("{:.0} blanks on average", self.lengths().mean),
+        let lengths = match &file.source {
+            Some(source) => {
+                format!("{:.0} {} on average", self.lengths().mean, source.tokens_name())
+            }
             None => format!(
                 "{:.0} tokens on average; {:.0} % cut at max_new_tokens = {}",
                 self.lengths().mean,

@@ -3,11 +3,10 @@
 use std::time::Instant;
 
 use grpo_data::{
-    Completion, CompletionParts, CounterRng, Finish, Group, Prompt, Purpose, SampleKey,
-    SampledUnder,
+    Completion, CompletionParts, CounterRng, Finish, Group, Outcome, Prompt, Purpose, SampleKey,
+    SampledUnder, Scored,
 };
 use grpo_model::{Frozen, Policy};
-use grpo_rewards::{Outcome, Scored};
 use grpo_train::{GrpoConfig, Learner};
 
 use crate::case::{Measured, Repetition};
@@ -19,7 +18,6 @@ use crate::models::Model;
 pub(crate) struct Learning {
     learner: Learner<Policy>,
     groups: Vec<Group>,
-    outcomes: Vec<Outcome>,
     tokens: f64,
     flops: f64,
 }
@@ -39,17 +37,19 @@ impl Learning {
         config.sampler_check.tolerance = f64::MAX;
         let lengths = lengths.of(shape.completions());
         let groups = shape.prompts(model).into_iter().zip(lengths.chunks(group));
-        let groups: Vec<Group> =
+        let mut groups: Vec<Group> =
             groups.map(|(prompt, lengths)| group_of(model, prompt, lengths)).collect();
         // Rewards of 0 and 1 in turn.
-        let outcome = |i: usize| Outcome::Scored(Scored::new(vec![(1.0, (i % 2) as f64)], vec![]));
+        let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
+        for (sample, reward) in samples.zip([0.0, 1.0].into_iter().cycle()) {
+            sample.outcome = Some(Outcome::Scored(Scored::new(vec![(1.0, reward)], vec![])));
+        }
         let flops = |&tokens: &usize| {
             model.forward_flops(0, tokens, tokens) + model.training_flops(tokens, tokens)
         };
         Ok(Self {
             learner: Learner::new(policy, reference, &config)?,
             groups,
-            outcomes: (0..shape.completions()).map(outcome).collect(),
             tokens: lengths.iter().sum::<usize>() as f64,
             flops: lengths.iter().map(flops).sum(),
         })
@@ -74,14 +74,14 @@ fn group_of(model: Model, prompt: Prompt, lengths: &[usize]) -> Group {
             sampled_under: SampledUnder::default(),
         })
     };
-    let completions = lengths.iter().enumerate().map(completion).collect();
-    Group { completions, prompt }
+    let completions: Vec<Completion> = lengths.iter().enumerate().map(completion).collect();
+    Group::new(prompt, completions)
 }
 
 impl Measured for Learning {
     fn run(&mut self) -> anyhow::Result<Repetition> {
         let started = Instant::now();
-        self.learner.learn(&self.groups, &self.outcomes, 1e-6)?;
+        self.learner.learn(&mut self.groups, 1e-6)?;
         Ok(Repetition::since(started, self.tokens, Some(self.flops)))
     }
 }

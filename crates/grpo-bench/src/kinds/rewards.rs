@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use burn::tensor::Device;
 use grpo_data::{MoleculeReader, ReadOptions, read_pairs};
-use grpo_rewards::{RewardConfig, RewardRunner, Sample};
+use grpo_rewards::{RewardRegistry, RewardRunner, Sample};
 use serde_json::{Value, json};
 
 use crate::case::{Measured, Repetition};
@@ -46,7 +46,8 @@ impl Rewards {
 
     fn new(samples: Vec<Sample>, reward: Value) -> anyhow::Result<Self> {
         anyhow::ensure!(samples.len() >= BATCH, "the bundled file has too few records");
-        let reward: RewardConfig = serde_json::from_value(reward).context("the reward")?;
+        let registry = RewardRegistry::default().with(grpo_rewards::task_kinds());
+        let reward = registry.parse(serde_json::from_value(reward)?).context("the reward")?;
         let runner = RewardRunner::new(reward.build(&Device::flex())?, Duration::from_secs(600));
         Ok(Self { runner, samples, next: 0 })
     }

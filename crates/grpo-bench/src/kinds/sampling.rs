@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use grpo_data::{CounterRng, Prompt, Purpose, SampleKey};
+use grpo_data::{CounterRng, Group, Prompt, Purpose, SampleKey};
 use grpo_model::{Frozen, LanguageModel, Policy};
 use grpo_rollout::{Rollout, RolloutSettings, StepKey, StopRule};
 use grpo_sampling::SamplingSettings;
@@ -129,7 +129,7 @@ impl Measured for Sampling {
         let started = Instant::now();
         let groups = self.rollout.sample(&self.policy, &self.prompts, key)?;
         let repetition = Repetition::since(started, self.tokens, Some(self.flops));
-        let drawn: usize = groups.iter().flat_map(|g| &g.completions).map(|c| c.actions()).sum();
+        let drawn: usize = groups.iter().flat_map(Group::completions).map(|c| c.actions()).sum();
         anyhow::ensure!(drawn as f64 == self.tokens, "{drawn} tokens drawn, not {}", self.tokens);
         Ok(repetition)
     }
@@ -156,7 +156,7 @@ mod tests {
         let mut sampling = Sampling::of_lengths(MODEL, 4, 3, lengths.clone()).unwrap();
         let key = StepKey { seed: 1, purpose: Purpose::Sampling, step: 0, policy_version: 0 };
         let groups = sampling.rollout.sample(&sampling.policy, &sampling.prompts, key).unwrap();
-        let found = groups.iter().flat_map(|group| &group.completions).map(|c| c.actions());
+        let found = groups.iter().flat_map(Group::completions).map(|c| c.actions());
         assert_eq!(found.collect::<Vec<usize>>(), lengths);
         assert_eq!(sampling.run().unwrap().work, 38.0);
     }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use grpo_data::Prompt;
-use grpo_model::{Frozen, LanguageModel, Policy};
+use grpo_model::{Frozen, Policy};
+use grpo_rewards::PatternReward;
 use grpo_train::{Actions, Decode, Grpo, GrpoConfig, Parts};
+use regex::Regex;
 use serde_json::{Value, json};
 
 use crate::case::{Measured, Repetition};
@@ -27,7 +29,7 @@ impl Step {
         let reference = Frozen::snapshot(&policy);
         let config: GrpoConfig = serde_json::from_value(config(shape))?;
         let parts = Parts {
-            reward: config.reward.build(&policy.device().inner())?,
+            reward: Arc::new(PatternReward { pattern: Regex::new("ab|ba")? }),
             reference,
             policy,
             actions: Actions::Next { end_ids: Vec::new() },
@@ -69,7 +71,6 @@ pub(crate) fn config(shape: Shape) -> Value {
             "micro_batch_tokens": 4096,
         },
         "sampling": {"max_new_tokens": shape.tokens, "batch_size": shape.completions()},
-        "reward": {"type": "pattern", "pattern": "ab|ba"},
         "loss": {"preset": "grpo", "kl_coef": 0.04},
         "optimizer": {"learning_rate": 1e-6, "betas": [0.9, 0.999], "weight_decay": 0.01},
     })
@@ -82,9 +83,9 @@ impl Measured for Step {
         for _ in 0..self.steps {
             let report = self.grpo.step(&self.prompts, self.next)?;
             self.next += 1;
-            rollout += report.times.rollout.as_secs_f64();
-            reward += report.times.reward.as_secs_f64();
-            update += report.times.update.as_secs_f64();
+            rollout += report.observed.times.rollout.as_secs_f64();
+            reward += report.observed.times.reward.as_secs_f64();
+            update += report.observed.times.update.as_secs_f64();
         }
         let repetition = Repetition::since(started, f64::from(self.steps), Some(self.flops));
         let details = json!({"rollout": rollout, "reward": reward, "update": update});

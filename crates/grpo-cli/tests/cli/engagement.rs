@@ -53,7 +53,7 @@ fn pairs(likes: impl Fn(usize, u64) -> u64) -> String {
     (0..240).map(line).collect()
 }
 
-fn place() -> Place {
+pub(crate) fn place() -> Place {
     let place = Place::new();
     place.write("engagement.toml", ENGAGEMENT);
     place.write("pairs.jsonl", pairs(|kind, chance| [2, 10, 60, 300][kind] + chance / 4));

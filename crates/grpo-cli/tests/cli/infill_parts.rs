@@ -66,7 +66,7 @@ min_spearman = -1.0
 "#;
 
 /// What a judge needs that begins with nothing.
-const OWN_TRUNK: &str = r#"
+pub(crate) const OWN_TRUNK: &str = r#"
 [model]
 n_layer = 1
 n_head = 2
@@ -95,7 +95,7 @@ fn place() -> Place {
 }
 
 /// A place with an infiller that is trained.
-fn with_infiller() -> Place {
+pub(crate) fn with_infiller() -> Place {
     let place = place();
     place.succeed(&["pretrain", "infiller.toml", "--set", "masked_lm.steps=3"]);
     place
@@ -237,8 +237,8 @@ fn a_judge_learns_a_trunk_of_its_own() {
         assert!(*values == of_judge[name], "{name}");
     }
 
-    // Its curve is a file of its own, and that of the judge has the judge's steps alone.
-    let own = place.read("judge/trunk-metrics.jsonl");
+    // It is a stage with a folder of its own; the judge's metrics have the judge's steps alone.
+    let own = place.read("judge/trunk/metrics.jsonl");
     let losses = with_value(&own, "step_train_loss");
     assert!(losses.len() == 60 && losses[59] < 0.9 * losses[0], "{losses:?}");
     let steps = with_value(&place.read("judge/metrics.jsonl"), "step_train_loss");

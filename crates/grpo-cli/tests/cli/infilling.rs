@@ -196,7 +196,7 @@ fn a_killed_run_of_an_infiller_ends_as_one_that_was_not() {
     let begun = Instant::now();
     place.succeed(&["train", "train.toml", "--run", "whole"]);
     let whole = begun.elapsed();
-    kill_and_resume(&place, 4, 6, whole, &result(&place.path("whole")));
+    kill_and_resume(&place, "train", 4, 6, whole, &result(&place.path("whole")));
     // And with another number of threads.
     place.succeed(&["train", "train.toml", "--run", "one", "--threads", "1"]);
     assert!(result(&place.path("one")) == result(&place.path("whole")));

@@ -30,6 +30,7 @@ mod sample;
 mod selftest;
 mod shipped;
 mod supervised;
+mod supervised_resume;
 mod support;
 mod texts;
 mod training;

@@ -60,16 +60,20 @@ fn runs_are_compared() {
 }
 
 #[test]
-fn what_is_no_training_is_refused() {
+fn a_supervised_run_is_shown() {
+    let place = Place::new();
+    let prior = small_model().parent().unwrap().to_str().unwrap();
+    let ended = place.succeed(&["report", prior, "-o", "x.html"]);
+    assert!(ended.stdout.starts_with("prior: passed\n  passed      Validation loss falls: from "));
+    let page = place.read("x.html");
+    for words in ["<h3>Supervised loss</h3>", "<h3>Learning rate</h3>", "<h3>Gradient norm</h3>"] {
+        assert!(page.contains(words), "{words:?} is not in the report");
+    }
+}
+
+#[test]
+fn what_is_no_run_is_refused() {
     let place = trained();
-    let prior = small_model().parent().unwrap();
-    place.refuse(
-        &["report", prior.to_str().unwrap(), "-o", "x.html"],
-        &format!(
-            "`{}` is a run of `grpo pretrain`; a report shows runs of `grpo train`",
-            prior.display()
-        ),
-    );
     place.refuse(
         &["report", "nowhere"],
         "`nowhere` is not the folder of a run, as it has no `run.json`; check the path",

@@ -52,10 +52,10 @@ pub(crate) fn result(run: &Path) -> Result {
 fn is_of_machine(name: &str) -> bool {
     name.starts_with("time/")
         || name.starts_with("memory/")
-        || ["step_time", "tokens_per_second"].contains(&name)
+        || ["step_time", "tokens_per_second", "generation_time"].contains(&name)
 }
 
-fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub(crate) fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut files: Vec<PathBuf> = entries.filter(|path| path.is_file()).collect();
     files.sort();
@@ -64,14 +64,15 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// Kills that the test below makes; more with the environment variable GRPO_KILLS, for who has the time.
-fn kills() -> u32 {
+pub(crate) fn kills() -> u32 {
     std::env::var("GRPO_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(8)
 }
 
-/// Kills runs of `train.toml` in `place` at random moments of the time that a whole one takes, and resumes them: each then
-/// is as `expected`, to the last bit, and proves itself.
+/// Kills runs of `COMMAND.toml` in `place` at random moments of the time that a whole one takes, and resumes them: each then
+/// is as `expected`, to the last bit, and one of `grpo train` proves itself.
 pub(crate) fn kill_and_resume(
     place: &Place,
+    command: &str,
     kills: u32,
     seed: u64,
     whole: Duration,
@@ -80,7 +81,8 @@ pub(crate) fn kill_and_resume(
     let rng = CounterRng::new(seed, Purpose::Evaluation);
     for kill in 0..kills {
         let run = format!("run-{kill}");
-        let train = ["train", "train.toml", "--run", &run, "--force"];
+        let configuration = format!("{command}.toml");
+        let train = [command, &configuration, "--run", &run, "--force"];
         let mut child =
             place.command(&train).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(whole.mul_f64(rng.uniform([kill, 0, 0, 0])));
@@ -88,7 +90,7 @@ pub(crate) fn kill_and_resume(
         child.wait().unwrap();
         // Before there is a run, there is nothing to resume.
         if place.path(&run).join("run.json").exists() {
-            place.succeed(&["train", "--resume", &run]);
+            place.succeed(&[command, "--resume", &run]);
         } else {
             place.succeed(&train);
         }
@@ -99,7 +101,9 @@ pub(crate) fn kill_and_resume(
         assert_eq!(found.metrics, expected.metrics, "kill {kill}");
         assert_eq!(names(&found.completions), names(&expected.completions), "kill {kill}");
         assert!(found == *expected, "kill {kill}: other bytes");
-        place.succeed(&["audit", &run]);
+        if command == "train" {
+            place.succeed(&["audit", &run]);
+        }
         let left = fs::read_dir(place.path(&run).join("checkpoints")).unwrap();
         let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
         assert!(left.iter().all(|name| !name.to_string_lossy().starts_with('.')), "{left:?}");
@@ -117,7 +121,7 @@ fn a_killed_run_ends_as_one_that_was_not() {
     let expected = result(&place.path("whole"));
     assert_eq!(expected.metrics.len(), 8);
 
-    kill_and_resume(&place, kills(), 5, whole, &expected);
+    kill_and_resume(&place, "train", kills(), 5, whole, &expected);
 }
 
 /// A run that ended can be taken up, and has nothing left to do.
@@ -388,7 +392,7 @@ fn a_run_that_went_back_recovers() {
     fs::remove_dir(place.path("whole/checkpoints")).unwrap();
     fs::rename(place.path("checkpoints"), place.path("whole/checkpoints")).unwrap();
 
-    kill_and_resume(&place, kills().div_ceil(2), 6, whole, &expected);
+    kill_and_resume(&place, "train", kills().div_ceil(2), 6, whole, &expected);
 }
 
 /// A guard that stops, and one that would go back once too often: the model is written, and the exit code says it.

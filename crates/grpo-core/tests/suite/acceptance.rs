@@ -151,38 +151,33 @@ fn d05_only_actions_have_gradients_by_logits() {
     let device = Device::flex().autodiff();
     let (places, vocabulary) = (7, 5);
     let (first, end) = (2, 4);
-    let mask: Vec<f64> =
-        (0..places).map(|t| f64::from(u8::from((first..=end).contains(&t)))).collect();
     let mut uniform = Uniform(5);
     let mut numbers = |count: usize| -> Vec<f64> { (0..count).map(|_| uniform.draw()).collect() };
     let [logits, reference] = [(); 2].map(|()| numbers(places * vocabulary));
     for config in every_option() {
-        let row = |values: &[f64]| tensor(values, [1, places], DType::F64, &device);
         let leaf = tensor(&logits, [places, vocabulary], DType::F64, &device).require_grad();
         let reference = tensor(&reference, [places, vocabulary], DType::F64, &device);
         let (policy, reference) = (log_softmax(leaf.clone(), 1), log_softmax(reference, 1));
-        // Token 0 at each place.
-        let taken = |of: &Tensor<2>| of.clone().slice([0..places, 0..1]).reshape([1, places]);
-        let mean = |of: Tensor<2>| (policy.clone().exp() * of).sum_dim(1).reshape([1, places]);
+        // Token 0 at each place that is an action.
+        let actions = |of: Tensor<2>| of.slice([first..end + 1, 0..1]).reshape([end - first + 1]);
+        let mean = |of: Tensor<2>| actions((policy.clone().exp() * of).sum_dim(1));
         let entropies = mean(policy.clone().neg());
+        let given = |of: Tensor<2>| actions(of).into_data().iter().collect::<Vec<f64>>();
+        let (taken, sampling) = (given(reference.clone()), given(policy.clone()));
         let inputs = LossInputs {
-            ref_logprobs: Some(taken(&reference)),
-            sampling_logprobs: Some(taken(&policy).detach()),
+            ref_logprobs: Some(&taken),
+            sampling_logprobs: Some(&sampling),
             exact_kl: Some(mean(policy.clone() - reference)),
             entropies: Some(entropies.clone()),
             entropy_coef: config.entropy_bonus.map_or(0.0, |_| 0.1),
-            ..LossInputs::on_policy(
-                taken(&policy),
-                row(&mask),
-                tensor(&[1.5], [1, 1], DType::F64, &device),
-            )
+            ..LossInputs::on_policy(actions(policy.clone()), &[0; 3], &[1.5])
         };
         let batch = on_policy(vec![vec![0.0; end - first + 1]], vec![1.5]);
         let kept: Vec<f64> = entropies.into_data().iter().collect();
-        let batch = Batch { entropies: vec![kept[first..=end].to_vec()], ..batch };
+        let batch = Batch { entropies: vec![kept], ..batch };
         // All kept, so that each action has a gradient.
         let totals = batch.totals(config.high_entropy_share.map(|_| 1.0));
-        let gradients = grpo_loss(inputs, &config, &totals).backward();
+        let gradients = grpo_loss(&inputs, &config, &totals).loss.backward();
         let gradient: Vec<f64> = leaf.grad(&gradients).unwrap().into_data().iter().collect();
         for (t, gradient) in gradient.chunks(vocabulary).enumerate() {
             let action = (first..=end).contains(&t);

@@ -5,7 +5,7 @@ use grpo_core::{
     AdvantageConfig, BatchTotals, LossConfig, LossInputs, group_advantages, grpo_loss,
 };
 
-use crate::support::{Uniform, tensor};
+use crate::support::{Uniform, vector};
 
 /// Ten arms of which one pays, from nothing but the rewards of its own draws.
 pub(crate) struct Bandit {
@@ -16,8 +16,7 @@ pub(crate) struct Bandit {
 }
 
 impl Bandit {
-    /// Within 100 rollouts of 16 draws. The policy begins as the reference, where all arms are equal; each
-    /// draw is followed by a place that is no action.
+    /// Within 100 rollouts of 16 draws. The policy begins as the reference, where all arms are equal.
     #[track_caller]
     pub(crate) fn must_learn(&self) {
         let device = Device::flex().autodiff();
@@ -39,26 +38,15 @@ impl Bandit {
             let old: Vec<f64> = drawn.iter().map(|&arm| policy[arm].ln()).collect();
             for update in 0..self.updates {
                 let (leaf, logprobs, exact_kl) = score(&logits, &vec![0.0; arms], &drawn, &device);
-                let padded = |values: Tensor<2>| {
-                    let junk = values.full_like(f64::NAN);
-                    Tensor::cat(vec![values, junk], 1) // [group, 2]
-                };
-                let given = |values: &[f64]| padded(column(values, &device));
-                let mask = Tensor::cat(
-                    vec![column(&vec![1.0; group], &device), column(&vec![0.0; group], &device)],
-                    1,
-                );
+                let rows: Vec<usize> = (0..group).collect();
+                let reference = vec![-(arms as f64).ln(); group];
                 let inputs = LossInputs {
-                    old_logprobs: (update > 0).then(|| given(&old)),
-                    ref_logprobs: Some(given(&vec![-(arms as f64).ln(); group])),
-                    exact_kl: Some(padded(exact_kl)),
-                    ..LossInputs::on_policy(
-                        padded(logprobs),
-                        mask,
-                        column(&advantages.groups[0], &device),
-                    )
+                    old_logprobs: (update > 0).then_some(&old),
+                    ref_logprobs: Some(&reference),
+                    exact_kl: Some(exact_kl),
+                    ..LossInputs::on_policy(logprobs, &rows, &advantages.groups[0])
                 };
-                let gradients = grpo_loss(inputs, &config, &totals).backward();
+                let gradients = grpo_loss(&inputs, &config, &totals).loss.backward();
                 // Also where nothing can be learned from a group.
                 let gradient = leaf.grad(&gradients).unwrap().into_data();
                 descend(&mut logits, &gradient.iter().collect::<Vec<f64>>(), 1.0);
@@ -83,35 +71,31 @@ pub(crate) fn expected_gradient(
     for (arm, probability) in softmax(logits).into_iter().enumerate() {
         let (leaf, logprobs, exact_kl) = score(logits, &log_reference, &[arm], &device);
         let inputs = LossInputs {
-            ref_logprobs: Some(column(&log_reference[arm..=arm], &device)),
+            ref_logprobs: Some(&log_reference[arm..=arm]),
             exact_kl: Some(exact_kl),
-            ..LossInputs::on_policy(logprobs, column(&[1.0], &device), column(&[0.0], &device))
+            ..LossInputs::on_policy(logprobs, &[0], &[0.0])
         };
-        let gradients = grpo_loss(inputs, config, &totals).backward();
+        let gradients = grpo_loss(&inputs, config, &totals).loss.backward();
         let gradient = leaf.grad(&gradients).unwrap().into_data();
         sum.iter_mut().zip(gradient.iter::<f64>()).for_each(|(sum, g)| *sum += probability * g);
     }
     sum
 }
 
-/// The logits as a leaf, and of each drawn arm the log-probability and the exact KL, `[n, 1]`.
+/// The logits as a leaf, and of each drawn arm the log-probability and the exact KL, `[n]`.
 fn score(
     logits: &[f64],
     reference: &[f64],
     drawn: &[usize],
     device: &Device,
-) -> (Tensor<2>, Tensor<2>, Tensor<2>) {
-    let leaf = column(logits, device).require_grad(); // [v, 1]
+) -> (Tensor<1>, Tensor<1>, Tensor<1>) {
+    let leaf = vector(logits, DType::F64, device).require_grad(); // [v]
     let log_policy = log_softmax(leaf.clone(), 0);
-    let log_reference = log_softmax(column(reference, device), 0);
+    let log_reference = log_softmax(vector(reference, DType::F64, device), 0);
     let exact = (log_policy.clone().exp() * (log_policy.clone() - log_reference)).sum_dim(0);
     let ids: Vec<i32> = drawn.iter().map(|&arm| arm as i32).collect();
     let ids = Tensor::<1, Int>::from_data(TensorData::new(ids, [drawn.len()]), device);
-    (leaf, log_policy.select(0, ids), exact.expand([drawn.len(), 1]))
-}
-
-fn column(values: &[f64], device: &Device) -> Tensor<2> {
-    tensor(values, [values.len(), 1], DType::F64, device)
+    (leaf, log_policy.select(0, ids), exact.expand([drawn.len()]))
 }
 
 pub(crate) fn descend(parameters: &mut [f64], gradient: &[f64], rate: f64) {

@@ -7,7 +7,7 @@ use grpo_core::{
 };
 
 use crate::strategies::{corrections, penalties};
-use crate::support::{Batch, Run, on_policy, tensor};
+use crate::support::{Batch, Run, on_policy, vector};
 
 #[test]
 fn what_needs_entropies_says_so() {
@@ -19,20 +19,20 @@ fn what_needs_entropies_says_so() {
 }
 
 /// The loss of one token, of which `change` takes or gives something.
-fn one_token(config: &LossConfig, change: impl Fn(&mut LossInputs, &mut BatchTotals)) {
+fn one_token(config: &LossConfig, change: impl Fn(&mut LossInputs<'_>, &mut BatchTotals)) {
     let device = Device::flex();
-    let one = |value: f64| tensor(&[value], [1, 1], DType::F32, &device);
+    let one = |value: f64| vector(&[value], DType::F32, &device);
     let mut inputs = LossInputs {
-        ref_logprobs: Some(one(-1.0)),
-        sampling_logprobs: Some(one(-1.0)),
+        ref_logprobs: Some(&[-1.0]),
+        sampling_logprobs: Some(&[-1.0]),
         entropies: Some(one(1.0)),
-        ..LossInputs::on_policy(one(-1.0), one(1.0), one(1.0))
+        ..LossInputs::on_policy(one(-1.0), &[0], &[1.0])
     };
     let kept = HighEntropy { threshold: 0.0, tokens: 1 };
     let mut totals =
         BatchTotals { sequences: 1, tokens: 1, max_completion_length: 1, high_entropy: Some(kept) };
     change(&mut inputs, &mut totals);
-    grpo_loss(inputs, config, &totals);
+    grpo_loss(&inputs, config, &totals);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_correction_without_the_sampler_is_a_broken_invariant() {
 }
 
 #[test]
-#[should_panic(expected = "the exact KL is given")]
+#[should_panic(expected = "the exact KL of each position is given")]
 fn a_metric_of_the_exact_kl_without_it_is_a_broken_invariant() {
     let config = LossConfig { kl: penalties()[5], ..Preset::Grpo.config() };
     let batch = on_policy(vec![vec![-1.0]], vec![1.0]);

@@ -1,7 +1,9 @@
 //! Batches in plain numbers, and the way from them through the public functions and back.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
-use grpo_core::{BatchTotals, HostTokens, LossConfig, LossInputs, TokenStatistics, grpo_loss};
+use grpo_core::{
+    BatchTotals, KlConfig, LossConfig, LossInputs, LossTerms, TokenStatistics, grpo_loss,
+};
 pub(crate) use grpo_selftest::oracle::{LossCase as Batch, Rows};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -56,14 +58,25 @@ pub(crate) trait Run {
 
     fn add_to(&self, sums: &mut TokenStatistics, config: &LossConfig, totals: &BatchTotals);
 
-    /// What `of` makes of its tokens on the host.
-    fn with_host_tokens<T>(&self, of: impl FnOnce(&HostTokens<'_>) -> T) -> T;
+    /// Terms and gradients of the packed action tokens, in f64 or f32.
+    fn evaluate(
+        &self,
+        dtype: DType,
+        config: &LossConfig,
+        totals: &BatchTotals,
+    ) -> (LossTerms, Outcome);
+
+    /// The numbers of the action tokens, row by row.
+    fn packed(&self, rows: &Rows) -> Vec<f64>;
+
+    /// Packed numbers in their places; 0 elsewhere.
+    fn unpacked(&self, values: &[f64]) -> Rows;
+
+    /// The row of each action token.
+    fn row_index(&self) -> Vec<usize>;
 
     /// The rows of `range` as a micro-batch.
     fn part(&self, range: std::ops::Range<usize>) -> Self;
-
-    /// The same batch with `columns` more that are no actions, and `junk` wherever none is.
-    fn padded(&self, columns: usize, junk: &mut impl FnMut() -> f64) -> Self;
 }
 
 impl Run for Batch {
@@ -81,41 +94,49 @@ impl Run for Batch {
     }
 
     fn run_as(&self, dtype: DType, config: &LossConfig, totals: &BatchTotals) -> Outcome {
+        self.evaluate(dtype, config, totals).1
+    }
+
+    fn evaluate(
+        &self,
+        dtype: DType,
+        config: &LossConfig,
+        totals: &BatchTotals,
+    ) -> (LossTerms, Outcome) {
         let device = Device::flex().autodiff();
-        let shape = [self.rows(), self.width()];
-        let given = |rows: &Rows| tensor(&rows.concat(), shape, dtype, &device);
-        let logprobs = given(&self.logprobs).require_grad();
-        let exact_kl = self.exact_kl.as_ref().map(|it| given(it).require_grad());
-        let entropies = given(&self.entropies).require_grad();
-        let mask: Vec<f64> =
-            self.mask.iter().flatten().map(|&active| f64::from(u8::from(active))).collect();
+        let leaf = |rows: &Rows| vector(&self.packed(rows), dtype, &device).require_grad();
+        let given = |rows: &Option<Rows>| -> Option<Vec<f64>> {
+            let values = vector(&self.packed(rows.as_ref()?), dtype, &device);
+            Some(values.into_data().iter().collect())
+        };
+        let (logprobs, entropies) = (leaf(&self.logprobs), leaf(&self.entropies));
+        let exact_kl = self.exact_kl.as_ref().map(leaf);
+        let [old, reference, sampling] = [&self.old, &self.reference, &self.sampling].map(given);
         let inputs = LossInputs {
             logprobs: logprobs.clone(),
-            mask: tensor(&mask, shape, dtype, &device),
-            advantages: tensor(&self.advantages, [self.rows(), 1], dtype, &device),
-            old_logprobs: self.old.as_ref().map(given),
-            ref_logprobs: self.reference.as_ref().map(given),
-            sampling_logprobs: self.sampling.as_ref().map(given),
+            rows: &self.row_index(),
+            advantages: &self.advantages,
+            old_logprobs: old.as_deref(),
+            ref_logprobs: reference.as_deref(),
+            sampling_logprobs: sampling.as_deref(),
             exact_kl: exact_kl.clone(),
             entropies: Some(entropies.clone()),
             entropy_coef: self.entropy_coef,
         };
-        let loss = grpo_loss(inputs, config, totals);
-        let gradients = loss.backward();
-        let by = |leaf: Option<Tensor<2>>| -> Rows {
+        let output = grpo_loss(&inputs, config, totals);
+        let gradients = output.loss.backward();
+        let by = |leaf: Option<Tensor<1>>| -> Rows {
             let gradient = leaf.and_then(|leaf| leaf.grad(&gradients));
-            let flat = gradient.map_or_else(
-                || vec![0.0; self.rows() * self.width()],
-                |gradient| gradient.into_data().iter().collect::<Vec<f64>>(),
-            );
-            flat.chunks(self.width()).map(<[f64]>::to_vec).collect()
+            let values = gradient.map(|gradient| gradient.into_data().iter().collect());
+            self.unpacked(&values.unwrap_or(vec![0.0; self.tokens()]))
         };
-        Outcome {
+        let outcome = Outcome {
             gradient: by(Some(logprobs)),
             exact_gradient: by(exact_kl),
             entropy_gradient: by(Some(entropies)),
-            loss: loss.into_data().iter::<f64>().next().expect("one number"),
-        }
+            loss: output.loss.into_data().iter::<f64>().next().expect("one number"),
+        };
+        (output.terms, outcome)
     }
 
     fn statistics(&self, config: &LossConfig) -> TokenStatistics {
@@ -125,23 +146,26 @@ impl Run for Batch {
     }
 
     fn add_to(&self, sums: &mut TokenStatistics, config: &LossConfig, totals: &BatchTotals) {
-        self.with_host_tokens(|tokens| sums.add(tokens, config, totals));
+        // What is measured does not depend on the weight of the penalty, which needs a reference.
+        let kl = KlConfig { coef: 0.0, ..config.kl };
+        let config = LossConfig { kl, ..*config };
+        sums.add(&self.evaluate(DType::F64, &config, totals).0);
     }
 
-    fn with_host_tokens<T>(&self, of: impl FnOnce(&HostTokens<'_>) -> T) -> T {
-        let flat = |rows: &Option<Rows>| rows.as_ref().map(|rows| rows.concat());
-        let (old, reference) = (flat(&self.old), flat(&self.reference));
-        let (sampling, exact_kl) = (flat(&self.sampling), flat(&self.exact_kl));
-        of(&HostTokens {
-            logprobs: &self.logprobs.concat(),
-            old_logprobs: old.as_deref(),
-            ref_logprobs: reference.as_deref(),
-            sampling_logprobs: sampling.as_deref(),
-            exact_kl: exact_kl.as_deref(),
-            entropies: &self.entropies.concat(),
-            mask: &self.mask,
-            advantages: &self.advantages,
-        })
+    fn packed(&self, rows: &Rows) -> Vec<f64> {
+        self.places(true).into_iter().map(|(b, t)| rows[b][t]).collect()
+    }
+
+    fn unpacked(&self, values: &[f64]) -> Rows {
+        let mut rows = vec![vec![0.0; self.width()]; self.rows()];
+        let places = self.places(true);
+        assert_eq!(places.len(), values.len(), "one number a token");
+        places.into_iter().zip(values).for_each(|((b, t), &value)| rows[b][t] = value);
+        rows
+    }
+
+    fn row_index(&self) -> Vec<usize> {
+        self.places(true).into_iter().map(|(b, _)| b).collect()
     }
 
     fn part(&self, range: std::ops::Range<usize>) -> Self {
@@ -158,29 +182,6 @@ impl Run for Batch {
             entropy_coef: self.entropy_coef,
         }
     }
-
-    fn padded(&self, columns: usize, junk: &mut impl FnMut() -> f64) -> Self {
-        let mut wider = |rows: &Rows| -> Rows {
-            let rows = rows.iter().zip(&self.mask);
-            rows.map(|(row, mask)| {
-                let mut token = |t: usize| if mask[t] { row[t] } else { junk() };
-                let own: Vec<f64> = (0..row.len()).map(&mut token).collect();
-                own.into_iter().chain((0..columns).map(|_| junk())).collect()
-            })
-            .collect()
-        };
-        Self {
-            logprobs: wider(&self.logprobs),
-            mask: self.mask.iter().map(|row| [&row[..], &vec![false; columns]].concat()).collect(),
-            advantages: self.advantages.clone(),
-            old: self.old.as_ref().map(&mut wider),
-            reference: self.reference.as_ref().map(&mut wider),
-            sampling: self.sampling.as_ref().map(&mut wider),
-            exact_kl: self.exact_kl.as_ref().map(&mut wider),
-            entropies: wider(&self.entropies),
-            entropy_coef: self.entropy_coef,
-        }
-    }
 }
 
 pub(crate) fn tensor(
@@ -190,6 +191,10 @@ pub(crate) fn tensor(
     device: &Device,
 ) -> Tensor<2> {
     Tensor::from_data(TensorData::new(values.to_vec(), shape), (device, dtype))
+}
+
+pub(crate) fn vector(values: &[f64], dtype: DType, device: &Device) -> Tensor<1> {
+    Tensor::from_data(TensorData::new(values.to_vec(), [values.len()]), (device, dtype))
 }
 
 /// To the nearest f32.

@@ -126,7 +126,6 @@ impl Scene {
         let totals = batch.totals(config.high_entropy_share);
         let width = batch.width();
         let part = batch.part(rows.clone());
-        let shape = [part.rows(), width];
         let places = rows.start * width..rows.end * width;
         let count = places.len();
         let features =
@@ -136,24 +135,27 @@ impl Scene {
         let reference = tensor(&self.reference[places].concat(), [count, SIZES[2]], dtype, &device);
         let logits = features.matmul(toy.first.val()).tanh().matmul(toy.second.val());
         let log_policy = log_softmax(logits, 1); // [b · t, v]
-        let over_vocabulary = |of: Tensor<2>| -> Tensor<2> {
-            (log_policy.clone().exp() * of).sum_dim(1).reshape(shape)
-        };
-        let given = |rows: &Rows| tensor(&rows.concat(), shape, dtype, &device);
-        let mask: Vec<f64> =
-            part.mask.iter().flatten().map(|&active| f64::from(u8::from(active))).collect();
+        let over_vocabulary =
+            |of: Tensor<2>| -> Tensor<2> { (log_policy.clone().exp() * of).sum_dim(1) };
+        let active: Vec<i32> =
+            part.places(true).into_iter().map(|(b, t)| (b * width + t) as i32).collect();
+        let active = Tensor::<1, Int>::from_data(&active[..], &device);
+        let of_actions = |values: Tensor<2>| values.reshape([count]).select(0, active.clone());
+        let given = |rows: &Option<Rows>| rows.as_ref().map(|rows| part.packed(rows));
+        let [old, reference_logprobs, sampling] =
+            [&part.old, &part.reference, &part.sampling].map(given);
         let inputs = LossInputs {
-            exact_kl: Some(over_vocabulary(log_policy.clone() - reference)),
-            entropies: Some(over_vocabulary(log_policy.clone().neg())),
-            logprobs: log_policy.gather(1, ids).reshape(shape),
-            mask: tensor(&mask, shape, dtype, &device),
-            advantages: tensor(&part.advantages, [part.rows(), 1], dtype, &device),
-            old_logprobs: part.old.as_ref().map(given),
-            ref_logprobs: part.reference.as_ref().map(given),
-            sampling_logprobs: part.sampling.as_ref().map(given),
+            exact_kl: Some(of_actions(over_vocabulary(log_policy.clone() - reference))),
+            entropies: Some(of_actions(over_vocabulary(log_policy.clone().neg()))),
+            logprobs: of_actions(log_policy.gather(1, ids)),
+            rows: &part.row_index(),
+            advantages: &part.advantages,
+            old_logprobs: old.as_deref(),
+            ref_logprobs: reference_logprobs.as_deref(),
+            sampling_logprobs: sampling.as_deref(),
             entropy_coef: part.entropy_coef,
         };
-        GradientsParams::from_grads(grpo_loss(inputs, config, &totals).backward(), toy)
+        GradientsParams::from_grads(grpo_loss(&inputs, config, &totals).loss.backward(), toy)
     }
 }
 

@@ -1,11 +1,15 @@
 use grpo_data::{
-    BLANK, Characters, ChatOptions, Codec, CompletionSource, PromptSource, Vocabulary,
+    BLANK, Characters, ChatOptions, Codec, Codecs, CompletionSource, PromptSource, Vocabulary,
 };
 use proptest::prelude::*;
 use std::path::Path;
 
 fn parse(json: &str) -> Result<Characters, String> {
     Characters::from_json(json, Path::new("c.json")).map_err(|error| error.to_string())
+}
+
+fn codecs() -> Codecs {
+    Codecs::new(vec![Vocabulary::CODEC, Characters::CODEC])
 }
 
 fn of(text: &str) -> Characters {
@@ -129,14 +133,14 @@ fn a_model_folder_keeps_its_characters() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
     let characters = of("abc");
-    for (name, bytes) in Codec::of_characters(characters.clone()).files() {
+    for (name, bytes) in Codec::from_text_codec(characters.clone()).files() {
         write(name, bytes);
     }
-    let codec = Codec::of_folder(folder.path()).unwrap();
-    assert_eq!(codec.characters(), Some(&characters));
+    let codec = codecs().read(folder.path()).unwrap();
+    assert_eq!(codec.own::<Characters>(), Some(&characters));
     assert_eq!(codec.sha256(), Some(characters.sha256()));
     assert_eq!((codec.token_count(), codec.file()), (Some(6), "characters.json"));
-    assert!(codec.is_own() && codec.is_text() && codec.vocabulary().is_none());
+    assert!(codec.is_own() && codec.is_text() && codec.own::<Vocabulary>().is_none());
     assert_eq!((codec.begin_id(), codec.end_ids()), (None, &[][..]));
     assert_eq!(codec.learned_end().unwrap(), None);
 
@@ -151,7 +155,7 @@ fn a_model_folder_keeps_its_characters() {
     assert_eq!(codec.decode(&[0, 3, 2]), "a␣c");
 
     write("vocabulary.json", Vocabulary::from_smiles(["C"]).unwrap().to_json().as_bytes());
-    let error = Codec::of_folder(folder.path()).unwrap_err().to_string();
+    let error = codecs().read(folder.path()).unwrap_err().to_string();
     assert_eq!(
         error.replace(&folder.path().display().to_string(), "model"),
         "`model` has both vocabulary.json and characters.json; keep the one that the model was trained with"

@@ -72,7 +72,7 @@ fn damaged_files_are_named() {
         assert!(error.starts_with(start) && error.ends_with("; write the file again"), "{error}");
     }
     let mut flipped = whole.clone();
-    let at = whole.windows(4).position(|bytes| bytes == "é🦀".as_bytes()[..4].as_ref()).unwrap();
+    let at = whole.windows(4).position(|bytes| bytes == &"é🦀".as_bytes()[..4]).unwrap();
     flipped[at] ^= 1; // inside a page that has a checksum
     assert!(error(&flipped).contains("checksum"), "{}", error(&flipped));
 }

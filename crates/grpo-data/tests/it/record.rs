@@ -1,6 +1,5 @@
 use grpo_data::{
-    Completion, CompletionParts, CounterRng, Finish, Group, Prompt, Purpose, SampleKey,
-    SampledUnder,
+    Completion, CompletionParts, CounterRng, Finish, Prompt, Purpose, SampleKey, SampledUnder,
 };
 use grpo_sampling::TokenSet;
 
@@ -118,7 +117,7 @@ fn making_one_of_them_panics() {
 }
 
 #[test]
-fn a_group_survives_json_and_a_damaged_one_does_not_load() {
+fn prompts_and_completions_survive_json_and_a_damaged_one_does_not_load() {
     let mut prompt = Prompt::of_ids(3, vec![0]);
     prompt.fields.insert("answer".to_owned(), "42".into());
     let mut parts = parts();
@@ -133,11 +132,11 @@ fn a_group_survives_json_and_a_damaged_one_does_not_load() {
         ]),
         mask_id: None,
     };
-    let group = Group { prompt, completions: vec![Completion::new(parts)] };
-    let json = serde_json::to_string(&group).unwrap();
-    assert_eq!(serde_json::from_str::<Group>(&json).unwrap(), group);
+    let both = (prompt, Completion::new(parts));
+    let json = serde_json::to_string(&both).unwrap();
+    assert_eq!(serde_json::from_str::<(Prompt, Completion)>(&json).unwrap(), both);
     let damaged = json.replace("-1.25", "1.25");
-    let error = serde_json::from_str::<Group>(&damaged).unwrap_err().to_string();
+    let error = serde_json::from_str::<(Prompt, Completion)>(&damaged).unwrap_err().to_string();
     assert!(error.contains("a sampling log-probability is 1.25"), "{error}");
 }
 

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use grpo_data::{Codec, DataError, ReplyExamples, ReplyPrompts, ReplyTemplate};
+use grpo_data::{Codec, Codecs, DataError, ReplyExamples, ReplyPrompts, ReplyTemplate};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -29,7 +29,7 @@ impl Place {
     }
 
     fn codec(&self) -> Codec {
-        Codec::of_folder(self.0.path()).unwrap()
+        Codecs::default().read(self.0.path()).unwrap()
     }
 
     fn examples(&self, longest: usize, fraction: f64) -> Result<ReplyExamples, DataError> {

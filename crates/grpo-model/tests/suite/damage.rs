@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use grpo_data::{CounterRng, Purpose};
+use grpo_data::{Codecs, CounterRng, Purpose};
 use grpo_model::{
     AdapterConfig, AdapterFolder, Dropout, LanguageModel, ModelFolder, TokenBatch, Transformer,
     write_adapter,
@@ -189,8 +189,9 @@ impl Subject {
 
 /// What loads computes something.
 fn load_model(folder: &Path) -> Result<(), String> {
-    let model =
-        ModelFolder::load(folder, &Device::flex()).map_err(|error| error.to_string())?.model;
+    let model = ModelFolder::load(folder, &Codecs::default(), &Device::flex())
+        .map_err(|error| error.to_string())?
+        .model;
     if model.context_length() >= 2 && model.vocabulary_size() >= 2 {
         model.hidden(&TokenBatch::from_iter([[1, 0].as_slice()]), None, &mut Dropout::off());
     }

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::Codec;
+use grpo_data::{Characters, Codec};
 use grpo_model::{
     Adapter, Dropout, Forward, InfillerConfig, LanguageModel, LoraConfig, ModelConfig, ModelFolder,
     ModelSpec, Policy, StoredAs, TokenBatch, Transformer, linear_weights, parameters,
@@ -16,7 +16,7 @@ use crate::families::{IDS, logits};
 use crate::gradients::{IntoGradients, check};
 use crate::oracle::Oracle;
 use crate::support::{
-    assert_close, characters, host, largest, named_tensors, shaken, shakes, weights,
+    assert_close, characters, codecs, host, largest, named_tensors, shaken, shakes, weights,
 };
 
 const ROWS: [&[u32]; 3] = [&[3, 18, 0, 7, 7], &[11], &[16, 5, 9, 1]];
@@ -209,12 +209,12 @@ fn an_infiller_survives_the_way_out_and_in() {
     let config = config(&infiller());
     let model = shaken(&config, 3, &device);
     let folder = tempfile::tempdir().unwrap();
-    let codec = Codec::of_characters(characters(&config));
+    let codec = Codec::from_text_codec(characters(&config));
     let spec = ModelSpec { config, codec };
     spec.write(folder.path(), &model, StoredAs::F32).unwrap();
-    let again = ModelFolder::load(folder.path(), &device).unwrap();
+    let again = ModelFolder::load(folder.path(), &codecs(), &device).unwrap();
     assert_eq!(again.spec.config, spec.config);
-    assert_eq!(again.spec.codec.characters(), spec.codec.characters());
+    assert_eq!(again.spec.codec.own::<Characters>(), spec.codec.own::<Characters>());
     assert_eq!(weights_digest(&again.model), weights_digest(&model));
     assert_eq!(InfillerConfig::of(&again.spec.config).unwrap().rope_theta, 50.0);
 }
@@ -224,9 +224,10 @@ fn a_folder_without_its_characters_is_refused() {
     let config = config(&infiller());
     let model = shaken(&config, 3, &Device::flex());
     let folder = tempfile::tempdir().unwrap();
-    let codec = Codec::of_characters(characters(&config));
+    let codec = Codec::from_text_codec(characters(&config));
     ModelSpec { config, codec }.write(folder.path(), &model, StoredAs::F32).unwrap();
-    let refusal = || ModelFolder::load(folder.path(), &Device::flex()).unwrap_err().to_string();
+    let refusal =
+        || ModelFolder::load(folder.path(), &codecs(), &Device::flex()).unwrap_err().to_string();
     let list = folder.path().join("characters.json");
     let fewer = grpo_data::Characters::of_texts(["abc"]).unwrap();
     std::fs::write(&list, fewer.to_json()).unwrap();

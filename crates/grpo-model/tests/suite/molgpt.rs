@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::Codec;
+use grpo_data::{Codec, Codecs};
 use grpo_model::{
     Dropout, Frozen, KvCache, LanguageModel, ModelConfig, ModelError, ModelFolder,
     ModelFolderError, ModelSpec, MolGptConfig, StoredAs, StoredTensors, TokenBatch, Transformer,
@@ -233,7 +233,7 @@ fn weights_survive_the_way_out_and_in() {
     let folder = tempfile::tempdir().unwrap();
     let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
     spec.write(folder.path(), &model, StoredAs::F32).unwrap();
-    let again = ModelFolder::load(folder.path(), &device).unwrap();
+    let again = ModelFolder::load(folder.path(), &Codecs::default(), &device).unwrap();
     assert_eq!(again.spec.config, spec.config);
     assert_eq!(named_tensors(&again.model), named_tensors(&model));
     let row: &[u32] = &[0, 3, 10];
@@ -275,7 +275,7 @@ fn a_file_that_does_not_fit_is_refused_by_name() {
     let load = |config: &ModelConfig| {
         let json = serde_json::to_string(config.json()).unwrap();
         std::fs::write(folder.path().join("config.json"), json).unwrap();
-        ModelFolder::load(folder.path(), &device)
+        ModelFolder::load(folder.path(), &Codecs::default(), &device)
     };
     let refusal = |config: &ModelConfig| load(config).unwrap_err().to_string();
     let bytes_of_good = bytes(&good);

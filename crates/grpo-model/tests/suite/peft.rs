@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::module::Module;
 use burn::tensor::Device;
-use grpo_data::Codec;
+use grpo_data::{Codec, Codecs};
 use grpo_model::{
     Adapter, AdapterConfig, AdapterFolder, LoraConfig, ModelFolder, ModelSpec, StoredAs,
     Transformer, WeightPrecision, write_adapter,
@@ -75,8 +75,8 @@ fn an_adapter_says_which_numbers_it_was_trained_on() {
         spec.write(folder.path(), &model, StoredAs::F32).unwrap();
         folder
     });
-    let [first, second] =
-        [0, 1].map(|base| ModelFolder::load(bases[base].path(), &device).unwrap());
+    let [first, second] = [0, 1]
+        .map(|base| ModelFolder::load(bases[base].path(), &Codecs::default(), &device).unwrap());
     let config = AdapterConfig::new(&lora(0.25), &first.model, "a/base");
     let (here, other) = (Path::new("here"), Path::new("other"));
     let config = config.on_base(&first.digest, here, here).unwrap();
@@ -97,7 +97,8 @@ fn an_adapter_says_which_numbers_it_was_trained_on() {
     );
     // In whatever precision a base is held, it is the same one.
     for precision in [WeightPrecision::Bf16, WeightPrecision::Q8] {
-        let held = ModelFolder::load_in(bases[0].path(), precision, &device).unwrap();
+        let held =
+            ModelFolder::load_in(bases[0].path(), &Codecs::default(), precision, &device).unwrap();
         assert_eq!(held.digest, first.digest);
     }
     // One of PEFT's is accepted on every base.

@@ -3,6 +3,7 @@
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, Device, Tensor, bf16};
+use grpo_data::Codecs;
 use grpo_model::{
     Adapter, Dropout, Frozen, KvCache, LanguageModel, ModelFolder, TokenBatch, Transformer,
     WeightPrecision, linear_weights,
@@ -26,7 +27,9 @@ fn held(json: &serde_json::Value, precision: WeightPrecision) -> Transformer {
     let config = config(json);
     let folder = tempfile::tempdir().unwrap();
     write_model(folder.path(), &config, &shaken(&config, 1, &Device::flex()));
-    ModelFolder::load_in(folder.path(), precision, &Device::flex()).unwrap().model
+    ModelFolder::load_in(folder.path(), &Codecs::default(), precision, &Device::flex())
+        .unwrap()
+        .model
 }
 
 /// The kind of numbers of each parameter.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::Codec;
+use grpo_data::{Characters, Codec};
 use grpo_model::{
     Dropout, InfillerConfig, LanguageModel, ModelConfig, ModelSpec, SequenceScorer, StoredAs,
     Transformer, linear_weights, weights_digest,
@@ -16,7 +16,7 @@ use crate::configs::{bert, config, infiller, molgpt, sequence_scorer, with};
 use crate::gradients::{IntoGradients, check};
 use crate::oracle::Oracle;
 use crate::support::{
-    assert_close, characters, host, named_tensors, shaken, shakes, weights, write_folder,
+    assert_close, characters, codecs, host, named_tensors, shaken, shakes, weights, write_folder,
 };
 
 /// Of the vocabularies of 19 ids.
@@ -119,7 +119,7 @@ fn with_another_vector(json: &Value, scorer: &SequenceScorer, id: u32) -> Sequen
     table[id as usize * 24..][..24].iter_mut().zip(shakes("other")).for_each(|(x, y)| *x += y);
     let folder = tempfile::tempdir().unwrap();
     write_folder(folder.path(), &config(json), &changed);
-    SequenceScorer::load(folder.path(), &Device::flex()).unwrap().1
+    SequenceScorer::load(folder.path(), &codecs(), &Device::flex()).unwrap().1
 }
 
 #[test]
@@ -235,7 +235,9 @@ fn folders_of_other_families_are_no_judges() {
         let folder = tempfile::tempdir().unwrap();
         let config = config(&json);
         write_folder(folder.path(), &config, &weights(&shaken(&config, 1, &Device::flex())));
-        let refusal = SequenceScorer::load(folder.path(), &Device::flex()).unwrap_err().to_string();
+        let refusal = SequenceScorer::load(folder.path(), &codecs(), &Device::flex())
+            .unwrap_err()
+            .to_string();
         let expected = format!(
             "{} is no judge: its model is of the family {family}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
             folder.path().display()
@@ -251,11 +253,11 @@ fn a_judge_survives_the_way_out_and_in() {
     let scorer = scorer(&json, 1, &Device::flex());
     let folder = tempfile::tempdir().unwrap();
     let config = config(&json);
-    let spec = ModelSpec { codec: Codec::of_characters(characters(&config)), config };
+    let spec = ModelSpec { codec: Codec::from_text_codec(characters(&config)), config };
     spec.write(folder.path(), scorer.model(), StoredAs::F32).unwrap();
-    let (again, judge) = SequenceScorer::load(folder.path(), &Device::flex()).unwrap();
+    let (again, judge) = SequenceScorer::load(folder.path(), &codecs(), &Device::flex()).unwrap();
     assert_eq!(again.config, spec.config);
-    assert_eq!(again.codec.characters(), spec.codec.characters());
+    assert_eq!(again.codec.own::<Characters>(), spec.codec.own::<Characters>());
     assert_eq!(judge.score(TEXTS[0]).to_bits(), scorer.score(TEXTS[0]).to_bits());
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::{Characters, Codec};
+use grpo_data::{Characters, Codec, Codecs};
 use grpo_model::{ModelConfig, ModelFolder, ModelSpec, StoredAs, StoredTensors, Transformer};
 use safetensors::tensor::{Dtype, TensorView};
 
@@ -51,7 +51,7 @@ pub(crate) fn shaken_by(
     }
     let folder = tempfile::tempdir().unwrap();
     write_folder(folder.path(), config, &weights);
-    ModelFolder::load(folder.path(), device).unwrap().model
+    ModelFolder::load_model(folder.path(), device).unwrap()
 }
 
 /// A model folder without a vocabulary, but for models of characters, which have to have one.
@@ -122,4 +122,9 @@ pub(crate) fn read_safetensors(path: &Path) -> Weights {
     file.iter()
         .map(|(name, view)| (name.to_owned(), (view.shape().to_vec(), values(view.data()))))
         .collect()
+}
+
+/// Folders of models that read characters.
+pub(crate) fn codecs() -> Codecs {
+    Codecs::new(vec![Characters::CODEC])
 }

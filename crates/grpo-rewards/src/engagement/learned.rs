@@ -1,12 +1,63 @@
 //! The reward that an engagement model gives.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use burn::tensor::Device;
+use grpo_data::ConfigFault;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::EngagementModel;
+use super::{EngagementDescription, EngagementError, EngagementModel};
 use crate::fields::text_field;
-use crate::{Outcome, PartName, Reward, Sample, Scored};
+use crate::folder::folder_files;
+use crate::{EmbedderConfig, Outcome, PartName, Reward, RewardSpec, Sample, Scored};
+
+/// Settings of a [`LearnedReward`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LearnedConfig {
+    /// Folder of the model, as `grpo train-engagement` writes it.
+    model: PathBuf,
+    /// What makes its vectors; where it is left out, the embedder that the model names. It must be the same one, in
+    /// whatever folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    embedder: Option<EmbedderConfig>,
+    /// Whether a model that did not pass the gate of its training may be the reward.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    accept_failed_gate: bool,
+}
+
+impl RewardSpec for LearnedConfig {
+    fn check(&self) -> Result<(), ConfigFault> {
+        Ok(self.embedder.iter().try_for_each(EmbedderConfig::check)?)
+    }
+
+    fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
+        let model = EngagementModel::load(&self.model, self.embedder.as_ref(), device)?;
+        if !self.accept_failed_gate {
+            model.check_gate(&self.model)?;
+        }
+        Ok(Arc::new(LearnedReward::new(Arc::new(model))))
+    }
+
+    fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
+        // Which embedder it is, stands in the model's folder.
+        let named = EngagementDescription::load(&self.model)?.embedder;
+        let mut files = self.embedder.as_ref().unwrap_or(&named).files()?;
+        files.extend(folder_files("engagement_model", &self.model)?);
+        Ok(files)
+    }
+}
+
+impl From<EngagementError> for ConfigFault {
+    fn from(error: EngagementError) -> Self {
+        match error {
+            EngagementError::Embedder(error) => error.into(),
+            error => Self::from_sentence("", format!("reward.model: {error}")),
+        }
+    }
+}
 
 /// What an engagement model says of a reply (the completion) to a tweet (the field `tweet` of the prompt's record), 0..1; 0
 /// for a reply of nothing but space, which no past reply was.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::{Outcome, Reward, RewardConfig, Sample};
+use crate::{Outcome, Reward, RewardConfig, Sample, parsed};
 
 const WIDTH: usize = 32;
 
@@ -51,7 +51,7 @@ fn folder(report: Option<EngagementReport>) -> TempDir {
 }
 
 fn config(folder: &Path) -> RewardConfig {
-    RewardConfig::Learned { model: folder.to_owned(), embedder: None, accept_failed_gate: false }
+    parsed(json!({"type": "learned", "model": folder})).unwrap()
 }
 
 fn built(folder: &Path) -> Arc<dyn Reward> {
@@ -164,8 +164,8 @@ fn models_that_cannot_be_a_reward_are_refused() {
     let nowhere = config(Path::new("nowhere"));
     let expected = "reward.model: there is no folder nowhere; an engagement model's holds engagement.json and head.safetensors, as `grpo train-engagement` writes them";
     assert_eq!(refusal(&nowhere, good.path()), expected);
-    assert_eq!(nowhere.files().unwrap_err().to_string(), expected);
-    nowhere.check().unwrap();
+    assert_eq!(nowhere.spec().files().unwrap_err().to_string(), expected);
+    nowhere.spec().check().unwrap();
 
     // The gate.
     for (made, found) in [
@@ -176,24 +176,21 @@ fn models_that_cannot_be_a_reward_are_refused() {
         (None, "its training did not come to an end"),
     ] {
         let folder = folder(made);
-        let mut config = config(folder.path());
         assert_eq!(
-            refusal(&config, folder.path()),
+            refusal(&config(folder.path()), folder.path()),
             format!(
                 "reward.model: FOLDER: the engagement model did not pass its gate: {found}; train it on more replies, or set accept_failed_gate = true to take it all the same"
             )
         );
-        if let RewardConfig::Learned { accept_failed_gate, .. } = &mut config {
-            *accept_failed_gate = true;
-        }
-        config.build(&Device::flex()).unwrap();
+        let accepted =
+            json!({"type": "learned", "model": folder.path(), "accept_failed_gate": true});
+        parsed(accepted).unwrap().build(&Device::flex()).unwrap();
     }
 
     // The embedder.
-    let other = |width| RewardConfig::Learned {
-        model: good.path().to_owned(),
-        embedder: Some(EmbedderConfig::HashedNgrams { width }),
-        accept_failed_gate: false,
+    let other = |width: usize| {
+        let embedder = json!({"type": "hashed_ngrams", "width": width});
+        parsed(json!({"type": "learned", "model": good.path(), "embedder": embedder})).unwrap()
     };
     assert_eq!(
         refusal(&other(64), good.path()),
@@ -259,12 +256,9 @@ fn damaged_folders_are_refused_with_a_sentence() {
 #[test]
 fn its_files_are_those_of_the_model() {
     let folder = folder(Some(report(true)));
-    let files = config(folder.path()).files().unwrap();
+    let files = config(folder.path()).spec().files().unwrap();
     let expected =
         [DESCRIPTION, WEIGHTS].map(|name| ("engagement_model", folder.path().join(name)));
     assert_eq!(files, expected);
-    let read = |json: Value| serde_json::from_value::<RewardConfig>(json);
-    let given = read(json!({"type": "learned", "model": "runs/engagement/model"})).unwrap();
-    assert_eq!(given, config(Path::new("runs/engagement/model")));
-    assert!(read(json!({"type": "learned"})).is_err());
+    assert!(parsed(json!({"type": "learned"})).is_err());
 }

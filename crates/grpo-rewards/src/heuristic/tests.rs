@@ -2,7 +2,7 @@ use grpo_text::HashedNgrams;
 use proptest::prelude::*;
 
 use super::*;
-use crate::RewardConfig;
+use crate::parsed;
 
 const WEIGHTS: HeuristicWeights = HeuristicWeights {
     relevance: 0.30,
@@ -195,11 +195,10 @@ fn parts_and_terms_are_those_that_outcomes_have() {
 
 #[track_caller]
 fn check(settings: serde_json::Value, expect: Option<&str>) {
-    let got = serde_json::from_value::<RewardConfig>(settings).map_err(|error| error.to_string());
-    let got = got.and_then(|config| config.check().map_err(|error| error.to_string()));
+    let got = parsed(settings).and_then(|config| config.spec().check());
     match (got, expect) {
         (Ok(()), None) => {}
-        (Err(fault), Some(expect)) => assert!(fault.contains(expect), "{fault}"),
+        (Err(fault), Some(expect)) => assert!(fault.to_string().contains(expect), "{fault}"),
         (got, expect) => panic!("{got:?} and not {expect:?}"),
     }
 }
@@ -232,7 +231,7 @@ fn settings_are_checked() {
     let mut negative = with("relevance", 0.5.into());
     negative["length"] = (-0.05).into();
     check(negative, Some("at least 0"));
-    check(serde_json::json!({"type": "heuristics"}), Some("unknown variant `heuristics`"));
+    check(serde_json::json!({"type": "heuristics"}), Some("unknown type of reward `heuristics`"));
     check(serde_json::json!({"type": "heuristic", "relevance": 0.0, "engagement": 0.5}), None);
 }
 
@@ -242,8 +241,7 @@ fn weights_and_words_of_a_configuration_are_used() {
         "type": "heuristic", "relevance": 0.0, "length": 0.0, "sentiment": 0.0, "diversity": 0.0,
         "punctuation": 0.0, "engagement": 1.0, "generic_words": ["train"],
     });
-    let config: RewardConfig = serde_json::from_value(settings).unwrap();
-    let reward = config.build(&burn::tensor::Device::flex()).unwrap();
+    let reward = parsed(settings).unwrap().build(&burn::tensor::Device::flex()).unwrap();
     let total = |reply| reward.score(&[sample(TWEET, reply)])[0].total();
     assert_eq!(total("Thanks for the garden"), Some(1.0));
     assert_eq!(total("The train, I guess"), Some(0.5));

@@ -21,7 +21,7 @@ fn characters() -> Characters {
 /// An infiller whose probabilities are far from equal.
 fn infiller() -> Transformer {
     let config = ModelConfig::infiller(&InfillerConfig::new(IDS, 24, 2, 2, 16)).unwrap();
-    shaken_with(Codec::of_characters(characters()), config, 2.0, 0.4, WeightPrecision::F32)
+    shaken_with(Codec::from_text_codec(characters()), config, 2.0, 0.4, WeightPrecision::F32)
 }
 
 /// Everything that is no character is forbidden.

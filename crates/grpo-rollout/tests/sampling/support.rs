@@ -1,7 +1,7 @@
 //! A small model, settings and prompts that several tests need.
 
 use burn::tensor::Device;
-use grpo_data::{Codec, Completion, Group, Prompt, Purpose};
+use grpo_data::{Codec, Codecs, Completion, Group, Prompt, Purpose};
 use grpo_model::{
     Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
     WeightPrecision,
@@ -57,7 +57,7 @@ pub(crate) fn shaken_with(
         number.copy_from_slice(&(scale * value + shake * away).to_le_bytes());
     }
     std::fs::write(&path, file).unwrap();
-    ModelFolder::load_in(folder.path(), precision, &device).unwrap().model
+    ModelFolder::load_in(folder.path(), &Codecs::default(), precision, &device).unwrap().model
 }
 
 /// Numbers in −½ to ½.

@@ -1,6 +1,6 @@
 //! From a Parquet file to records. What other programs wrote again, in other types of the same meaning, is read too.
 
-use super::table::{FATES, IDS, PART, finish_name};
+use super::table::{BONUS, FATES, IDS, PART, finish_name};
 use super::{CompletionRecord, RecordedOutcome, damaged};
 use crate::RunError;
 use grpo_data::{Finish, caught};
@@ -81,6 +81,7 @@ impl Cells<'_> {
             sample: self.whole("sample")?,
             text: self.present("text", self.text("text")?)?,
             reward: self.number("reward")?,
+            bonus: self.number(BONUS)?,
             outcome: self.one_of("outcome", &RecordedOutcome::ALL, RecordedOutcome::name)?,
             reason: self.text("reason")?,
             parts,

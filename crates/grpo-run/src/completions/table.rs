@@ -15,6 +15,8 @@ use std::sync::Arc;
 /// The columns of token lists; their order is that of the file.
 pub(super) const IDS: &str = "completion_ids";
 pub(super) const FATES: &str = "fates";
+/// Files of older versions do not have it.
+pub(super) const BONUS: &str = "bonus";
 pub(super) const PART: &str = "rewards/";
 
 /// The bytes of a file with these records.
@@ -66,6 +68,7 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
         ("sample", int(&|record| record.sample)),
         ("text", text(&|record| Some(record.text.clone()))),
         ("reward", number(&|record| record.reward)),
+        (BONUS, number(&|record| record.bonus)),
         ("outcome", text(&|record| Some(record.outcome.name().to_owned()))),
         ("reason", text(&|record| record.reason.clone())),
         ("advantage", number(&|record| Some(record.advantage))),
@@ -81,7 +84,7 @@ fn columns(records: &[CompletionRecord], parts: &[&str]) -> Vec<(String, Values)
         ("surrogate_gradients", floats(|record| &record.surrogate_gradients)),
         (FATES, Texts(records.iter().map(|record| record.fates.clone()).collect())),
     ];
-    let tokens = columns.split_off(8);
+    let tokens = columns.split_off(9);
     let part =
         |name: &&str| (format!("{PART}{name}"), number(&|record| record.parts.get(*name).copied()));
     let named = |(name, values): (&str, Values)| (name.to_owned(), values);

@@ -26,6 +26,7 @@ fn completion(step: u64, sample: u32) -> CompletionRecord {
         sample,
         text: "CCO".into(),
         reward: Some(0.1),
+        bonus: None,
         outcome: RecordedOutcome::Scored,
         reason: None,
         parts: BTreeMap::from([("qed".into(), 0.5)]),
@@ -59,6 +60,7 @@ fn failed(step: u64, sample: u32) -> CompletionRecord {
     CompletionRecord {
         prompt_text: None,
         reward: None,
+        bonus: None,
         outcome: RecordedOutcome::Failed,
         reason: Some("no chemistry".into()),
         parts: BTreeMap::new(),

@@ -117,6 +117,7 @@ fn record(step: u64, ids: Vec<u32>, logprobs: Vec<f32>) -> CompletionRecord {
         sample: 6,
         text: "CCO".into(),
         reward: None,
+        bonus: None,
         outcome: RecordedOutcome::Abstained,
         reason: None,
         parts: BTreeMap::new(),

@@ -44,7 +44,7 @@ fn check(
     let totals = first.totals(None);
     let got = evaluate(&first, config, &totals, device, precision);
     let mut compared = suite.case(label);
-    for (name, value) in got.statistics.metrics() {
+    for (name, value) in got.statistics().metrics() {
         let expected = match name {
             "ratio/min" | "ratio/max" => Some(1.0),
             // Nothing is below or above its bound; CISPO's cap is above 1.
@@ -80,7 +80,7 @@ fn check(
         let penalised = LossConfig { kl, ..*config };
         let penalised = evaluate(&first, &penalised, &totals, device, precision);
         compared.number("loss with a penalty of 0", penalised.loss, got.loss, Tolerance::EXACT);
-        let kl = penalised.statistics.kl();
+        let kl = penalised.statistics().kl();
         let expected = if first.tokens() == 0 { f64::NAN } else { 0.0 };
         compared.number("kl", kl.unwrap_or(f64::NAN), expected, Tolerance::EXACT);
     }

@@ -1,7 +1,7 @@
 //! Losses, gradients and metrics against TRL's.
 
-use burn::tensor::{Device, Tensor, TensorData};
-use grpo_core::{MismatchCorrection, RatioLevel};
+use burn::tensor::Device;
+use grpo_core::{LossTerms, RatioLevel, SequenceTerms};
 
 use crate::golden::GoldenLoss;
 use crate::oracle::{self, LossCase, Rows};
@@ -72,7 +72,7 @@ fn check(suite: &mut Suite, golden: &GoldenLoss, device: &Device) {
     if let Some(gradient) = &expected.grad_entropy {
         case.rows("grad_entropy", &got.gradient.entropies, gradient, tolerance);
     }
-    let statistics = got.statistics;
+    let statistics = got.statistics();
     check_metrics(&mut case, golden, &inputs, tolerance, |name| match name {
         "policy_loss" => {
             let inputs = without_bonus(&inputs);
@@ -84,8 +84,9 @@ fn check(suite: &mut Suite, golden: &GoldenLoss, device: &Device) {
     if let (Some(ratio), Some(correction)) =
         (&expected.importance_sampling_ratio, golden.config.mismatch)
     {
-        let got = mismatch_weights(&inputs, correction, device, precision);
-        case.rows("importance_sampling_ratio", &got, ratio, tolerance);
+        let weights = mismatch_weights(&got.terms, correction.level);
+        let expected = of_actions(&inputs, ratio, correction.level);
+        case.rows("importance_sampling_ratio", &weights, &expected, tolerance);
     }
 }
 
@@ -146,28 +147,23 @@ fn check_metrics(
     }
 }
 
-/// The corrected `π_old / π_sampler` as TRL records it: `[b][t]`, or `[b][1]` of sequences.
-fn mismatch_weights(
-    inputs: &LossCase,
-    correction: MismatchCorrection,
-    device: &Device,
-    precision: Precision,
-) -> Rows {
-    let old = inputs.old.as_ref().unwrap_or(&inputs.logprobs);
-    let sampling = inputs.sampling.as_ref().expect("what the sampler recorded");
-    let shape = [inputs.rows(), inputs.width()];
-    let quotient = |b: usize, t: usize| match inputs.mask[b][t] {
-        true => old[b][t] - sampling[b][t],
-        false => 0.0,
+/// The corrected `π_old / π_sampler` of the action tokens of each sequence, or the first of them where all have the same.
+fn mismatch_weights(terms: &LossTerms, level: RatioLevel) -> Rows {
+    let weights = |sequence: &SequenceTerms| {
+        let tokens = sequence.tokens.iter().filter_map(|token| token.sampling?.weight);
+        match level {
+            RatioLevel::Token => tokens.collect(),
+            RatioLevel::Sequence => tokens.take(1).collect(),
+        }
     };
-    let quotients: Vec<f64> =
-        (0..shape[0]).flat_map(|b| (0..shape[1]).map(move |t| quotient(b, t))).collect();
-    let data = TensorData::new(quotients, shape);
-    let weights = correction.weights(Tensor::from_data(data, (device, precision.dtype())));
-    let weights: Vec<f64> = weights.into_data().iter().collect();
-    let row = |row: &[f64]| match correction.level {
-        RatioLevel::Token => row.to_vec(),
-        RatioLevel::Sequence => row[..1].to_vec(),
+    terms.sequences.iter().map(weights).collect()
+}
+
+/// The part of TRL's rows that is about action tokens: `[b][t]`, or `[b][1]` of sequences.
+fn of_actions(inputs: &LossCase, rows: &Rows, level: RatioLevel) -> Rows {
+    let row = |b: usize| match level {
+        RatioLevel::Token => inputs.active(b).into_iter().map(|t| rows[b][t]).collect(),
+        RatioLevel::Sequence => rows[b][..inputs.active(b).len().min(1)].to_vec(),
     };
-    weights.chunks(shape[1]).map(row).collect()
+    (0..inputs.rows()).map(row).collect()
 }

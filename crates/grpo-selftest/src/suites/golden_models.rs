@@ -218,8 +218,8 @@ pub(super) fn start(name: &'static str, golden: &GoldenModel, by: &str) -> Suite
 }
 
 pub(super) fn load(folder: &Path, device: &Device) -> Result<Transformer, SelftestError> {
-    let loaded = ModelFolder::load(folder, device);
-    Ok(loaded.map_err(|source| SelftestError::Folder { source: Box::new(source) })?.model)
+    let loaded = ModelFolder::load_model(folder, device);
+    loaded.map_err(|source| SelftestError::Folder { source: Box::new(source.into()) })
 }
 
 /// Refuses fewer than `least` ids, and those that the model has no row for.

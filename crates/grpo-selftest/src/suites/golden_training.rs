@@ -4,9 +4,9 @@ use burn::tensor::Device;
 use grpo_core::Preset;
 use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
 use grpo_model::{Frozen, Policy, StoredTensors, Transformer, WeightPrecision};
-use grpo_rewards::{Outcome, RewardConfig, Scored};
+use grpo_rewards::{Outcome, Scored};
 use grpo_train::{
-    AdvantageSettings, Decayed, EvalConfig, GrpoConfig, Learner, Lesson, LossSettings,
+    AdvantageSettings, Decayed, EvalConfig, GrpoConfig, LearnResult, Learner, LossSettings,
     OptimizerConfig, ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
 };
 
@@ -48,23 +48,28 @@ pub(super) fn suite(
     let policy = Policy::Whole(before.clone());
     let reference = Frozen::snapshot(&policy);
     let mut learner = Learner::new(policy, reference, &config).map_err(trained)?;
-    let (groups, outcomes) = (groups(expected), outcomes(expected));
-    let lesson = learner.learn(&groups, &outcomes, expected.optimizer.lr).map_err(trained)?;
+    let mut groups = groups(expected);
+    let learned = learner.learn(&mut groups, expected.optimizer.lr).map_err(trained)?;
 
-    steps(&mut suite, expected, &lesson);
+    advantages(&mut suite, expected, &groups);
+    steps(&mut suite, expected, &learned);
     let (got, _) = learner.policy().parts();
     weights(&mut suite, &before, &after, got);
     Ok(suite)
 }
 
-fn steps(suite: &mut Suite, expected: &ExpectedTraining, lesson: &Lesson) {
+fn advantages(suite: &mut Suite, expected: &ExpectedTraining, groups: &[Group]) {
     let mut case = suite.case("advantages");
     let bound = Tolerance::of_largest_or_1(1e-5); // TRL's are in f32
-    let got = lesson.advantages.groups.concat();
+    let samples = groups.iter().flat_map(|group| &group.samples);
+    let got: Vec<f64> = samples.map(|sample| sample.advantage).collect();
     case.list(&|i| format!("advantages[{i}]"), &got, &expected.advantages, bound);
+}
+
+fn steps(suite: &mut Suite, expected: &ExpectedTraining, learned: &LearnResult) {
     for (number, step) in expected.steps.iter().enumerate() {
         let mut case = suite.case(format!("step {}", number + 1));
-        let got = lesson.updates.get(number);
+        let got = learned.updates.get(number);
         let of = |number: Option<f64>| number.unwrap_or(f64::NAN);
         let bound = Tolerance::EXACT.plus(OF_STEP * step.loss.abs().max(0.01));
         case.number("loss", of(got.map(|update| update.loss)), step.loss, bound);
@@ -151,8 +156,6 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
             batch_size: 1,
             weights: WeightPrecision::F32,
         },
-        // Not asked: the outcomes are given.
-        reward: RewardConfig::Pattern { pattern: String::new() },
         advantage: AdvantageSettings {
             scale: Some(settings.scale_rewards),
             ..AdvantageSettings::default()
@@ -204,14 +207,13 @@ fn groups(expected: &ExpectedTraining) -> Vec<Group> {
             },
         })
     };
-    let group = |g: usize| Group {
-        prompt: Prompt::of_ids(g as u32, expected.prompts[g * k].clone()),
-        completions: (g * k..(g + 1) * k).map(completion).collect(),
+    let group = |g: usize| {
+        let prompt = Prompt::of_ids(g as u32, expected.prompts[g * k].clone());
+        let mut group = Group::new(prompt, (g * k..(g + 1) * k).map(completion));
+        for (sample, &reward) in group.samples.iter_mut().zip(&expected.config.rewards[g * k..]) {
+            sample.outcome = Some(Outcome::Scored(Scored::new(vec![(1.0, reward)], Vec::new())));
+        }
+        group
     };
     (0..expected.completions.len() / k).map(group).collect()
-}
-
-fn outcomes(expected: &ExpectedTraining) -> Vec<Outcome> {
-    let outcome = |&reward: &f64| Outcome::Scored(Scored::new(vec![(1.0, reward)], Vec::new()));
-    expected.config.rewards.iter().map(outcome).collect()
 }

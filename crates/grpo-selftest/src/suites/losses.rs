@@ -31,7 +31,7 @@ fn check(suite: &mut Suite, generated: &Generated, device: &Device) {
     close(&mut compared, "loss", got.loss, oracle::loss(case, config, totals));
 
     let expected = oracle::metrics(case, config, totals);
-    let statistics = got.statistics;
+    let statistics = got.statistics();
     let names: BTreeSet<&str> = expected
         .keys()
         .copied()

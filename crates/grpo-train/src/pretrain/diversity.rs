@@ -144,7 +144,7 @@ struct Sampled {
 
 impl Sampled {
     fn completions(&self) -> impl Iterator<Item = &Completion> {
-        self.groups.iter().flat_map(|group| &group.completions)
+        self.groups.iter().flat_map(Group::completions)
     }
 
     fn mean_length(&self) -> f64 {
@@ -179,9 +179,11 @@ impl ScoreFunction {
     }
 
     /// What each completion adds to the diversity of its group.
-    fn judged(&self, groups: Vec<Group>) -> Result<Sampled, TrainError> {
-        let decode = |ids: &[u32]| self.codec.decode(ids);
-        let contributions = Contributions::of(&groups, &self.diversity, &decode)?;
+    fn judged(&self, mut groups: Vec<Group>) -> Result<Sampled, TrainError> {
+        for sample in groups.iter_mut().flat_map(|group| &mut group.samples) {
+            sample.text = self.codec.decode(&sample.completion.text_ids());
+        }
+        let contributions = Contributions::of(&groups, &self.diversity)?;
         Ok(Sampled { groups, contributions })
     }
 

@@ -126,7 +126,7 @@ impl SampledEvaluation {
         let texts: Vec<Vec<String>> = groups
             .iter()
             .map(|group| {
-                let texts = group.completions.iter().map(|c| self.codec.decode(&c.text_ids()));
+                let texts = group.completions().map(|c| self.codec.decode(&c.text_ids()));
                 texts.collect()
             })
             .collect();

@@ -7,7 +7,7 @@ use grpo_rewards::{EngagementGate, EngagementMeasures, EngagementObjective, enga
 use grpo_text::HashedNgrams;
 use grpo_train::{
     EngagementConfig, EngagementData, EngagementHeadObjective, EngagementTraining, OptimizerConfig,
-    TrainError, measure_engagement,
+    measure_engagement,
 };
 
 use crate::support::{optimizer, parameters};

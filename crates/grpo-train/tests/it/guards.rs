@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use grpo_model::Transformer;
-use grpo_rewards::RewardConfig;
+use grpo_rewards::Reward;
 use grpo_train::{
     Action, Decode, Grpo, GrpoConfig, GuardAction, GuardConfig, Guards, Metrics, Trip,
     unconditional_prompts,
 };
 
-use crate::support::{SEED, begin, chains, config, model, vocabulary};
+use crate::support::{
+    SEED, begin, chains, config, model, molecules, pattern, rewarded, vocabulary,
+};
 
 const STEPS: u32 = 60;
 
@@ -43,7 +45,18 @@ fn watch(grpo: &mut Grpo<Transformer>, guard: GuardConfig, steps: u32) -> Option
 }
 
 fn trained(config: GrpoConfig, decode: Decode, guard: GuardConfig) -> Option<(u32, Trip)> {
-    watch(&mut crate::support::grpo(config, decode), guard, STEPS)
+    trained_for(molecules(0.7), config, decode, guard)
+}
+
+fn trained_for(
+    reward: Arc<dyn Reward>,
+    config: GrpoConfig,
+    decode: Decode,
+    guard: GuardConfig,
+) -> Option<(u32, Trip)> {
+    let (policy, boundary) = (model(vocabulary().len(), 2.0), vocabulary().boundary());
+    let grpo = rewarded(reward, policy, config, SEED, boundary, decode);
+    watch(&mut grpo.unwrap(), guard, STEPS)
 }
 
 fn with_rate(learning_rate: f64) -> GrpoConfig {
@@ -58,12 +71,9 @@ fn letters() -> Decode {
 }
 
 /// Rewards completions in which the end mark comes at once or after one token.
-fn short_ones() -> GrpoConfig {
+fn short_ones() -> Arc<dyn Reward> {
     let end = char::from(b'a' + vocabulary().boundary() as u8);
-    let mut config = with_rate(2e-2);
-    config.loss.kl_coef = None;
-    config.reward = RewardConfig::Pattern { pattern: format!("^.?{end}$") };
-    config
+    pattern(&format!("^.?{end}$"))
 }
 
 /// Weights so large that their products are infinite.
@@ -94,10 +104,14 @@ fn a_leap_away_from_the_reference() {
 fn entropy_collapses_and_duplicates_fill_the_step() {
     for (name, floor) in [("entropy", 0.5), ("completions/unique_ratio", 0.4)] {
         let low = || guard(name, None, Some(floor));
-        let (step, trip) = trained(short_ones(), letters(), low()).unwrap();
+        let free = |learning_rate| {
+            let mut config = with_rate(learning_rate);
+            config.loss.kl_coef = None;
+            config
+        };
+        let (step, trip) = trained_for(short_ones(), free(2e-2), letters(), low()).unwrap();
         assert!(step > 1 && trip.value < Some(floor), "{trip:?}");
-        let slow = GrpoConfig { optimizer: with_rate(1e-5).optimizer, ..short_ones() };
-        assert_eq!(trained(slow, letters(), low()), None);
+        assert_eq!(trained_for(short_ones(), free(1e-5), letters(), low()), None);
     }
 }
 
@@ -129,13 +143,8 @@ fn ratios_with_a_heavy_tail() {
 
 #[test]
 fn rewards_that_are_all_equal() {
-    let constant = || {
-        let mut config = with_rate(1e-3);
-        config.reward = RewardConfig::Pattern { pattern: ".*".to_owned() };
-        config
-    };
     let equal = || GuardConfig { steps: 2, ..guard("frac_reward_zero_std", Some(0.9), None) };
-    let (step, trip) = trained(constant(), letters(), equal()).unwrap();
+    let (step, trip) = trained_for(pattern(".*"), with_rate(1e-3), letters(), equal()).unwrap();
     assert_eq!((step, trip.value), (2, Some(1.0)));
     assert_eq!(trained(with_rate(1e-3), chains(), equal()), None);
 }
@@ -143,22 +152,12 @@ fn rewards_that_are_all_equal() {
 /// Nearly all of the weight is on one part.
 #[test]
 fn one_part_of_the_reward_decides() {
-    let weighing = |qed: f64| {
-        let mut config = with_rate(1e-3);
-        config.reward = RewardConfig::Molecule {
-            qed,
-            sa: 1.0 - qed,
-            logp: 0.0,
-            logp_centre: 2.5,
-            logp_half_width: 2.0,
-        };
-        config
-    };
     let dominant = || guard("reward_dominance", Some(0.9), None);
-    let (step, trip) = trained(weighing(0.99), chains(), dominant()).unwrap();
+    let weighing = |qed| trained_for(molecules(qed), with_rate(1e-3), chains(), dominant());
+    let (step, trip) = weighing(0.99).unwrap();
     assert_eq!(step, 1);
     assert!(trip.message.contains(" (qed), above 0.9"), "{}", trip.message);
-    assert_eq!(trained(weighing(0.6), chains(), dominant()), None);
+    assert_eq!(weighing(0.6), None);
 }
 
 /// Every metric of a step can be watched, but for those of the machine.

@@ -14,7 +14,7 @@ use grpo_train::{Actions, Decode, Grpo, GrpoConfig, NextTokenObjective, Parts, P
 use serde_json::json;
 
 use crate::oracle::completions;
-use crate::support::{SEED, config, vocabulary};
+use crate::support::{SEED, config, molecules, vocabulary};
 use crate::told;
 
 const TOKENS: usize = 8;
@@ -97,12 +97,11 @@ fn grpo(config: GrpoConfig) -> Grpo<Bigram> {
 fn grpo_of(actions: Actions, decode: Decode, config: GrpoConfig) -> Grpo<Bigram> {
     let policy = Bigram::new();
     let reference = Frozen::snapshot(&policy);
-    let reward = config.reward.build(&Device::flex()).unwrap();
     let parts = Parts {
         policy,
         reference,
         actions,
-        reward,
+        reward: molecules(0.7),
         bonus: None,
         combined: None,
         longest_prompt: 5,
@@ -157,7 +156,7 @@ fn only_what_follows_a_prompt_is_learned_from_examples() {
             }))
             .unwrap()
         };
-        let codec = Codec::of_vocabulary(vocabulary());
+        let codec = Codec::from_text_codec(vocabulary());
         let policy = Bigram::new();
         let before = policy.rows();
         let trainer = NextTokenObjective::trainer(policy, &codec, &examples, &config, SEED);

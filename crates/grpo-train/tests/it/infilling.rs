@@ -10,10 +10,10 @@ use grpo_data::{Characters, Codec, Completion, Prompt};
 use grpo_model::{
     Dropout, Frozen, InfillerConfig, LanguageModel, ModelConfig, TokenBatch, Transformer,
 };
-use grpo_rewards::RewardConfig;
+use grpo_rewards::Reward;
 use grpo_train::{Actions, Decode, Grpo, GrpoConfig, Metrics, Parts, StepReport};
 
-use crate::support::{config, distance, parameters, shaken_with};
+use crate::support::{config, distance, parameters, pattern, shaken_with};
 
 const MASK: u32 = 8;
 
@@ -27,16 +27,14 @@ fn sizes() -> ModelConfig {
 
 /// Probabilities far from equal.
 fn infiller() -> Transformer {
-    shaken_with(Codec::of_characters(characters()), sizes(), 2.0)
+    shaken_with(Codec::from_text_codec(characters()), sizes(), 2.0)
 }
 
-/// Rewards that hang on what is filled in.
 fn settings() -> GrpoConfig {
     let mut config = config();
     config.sampling.max_new_tokens = 16;
     config.sampling.temperature = 0.8;
     config.sampling.top_p = Some(0.95);
-    config.reward = RewardConfig::Pattern { pattern: "^a[a-d]c|^[a-d]b|^h.[a-d]".to_owned() };
     config.loss.preset = Preset::Reinforce;
     config.loss.kl_estimator = Some(KlEstimator::Exact);
     config
@@ -49,6 +47,7 @@ fn texts() -> Vec<Prompt> {
 }
 
 fn begin(
+    reward: Arc<dyn Reward>,
     policy: Transformer,
     reference: Frozen<Transformer>,
     config: GrpoConfig,
@@ -56,7 +55,6 @@ fn begin(
     let characters = characters();
     let actions = Actions::Blanks { mask_id: MASK, forbidden: characters.specials().to_vec() };
     let decode: Decode = Arc::new(move |ids| characters.decode(ids));
-    let reward = config.reward.build(&Device::flex()).unwrap();
     let parts = Parts {
         policy,
         reference,
@@ -73,7 +71,9 @@ fn begin(
 
 fn grpo(config: GrpoConfig) -> Grpo<Transformer> {
     let policy = infiller();
-    begin(policy.clone(), Frozen::snapshot(&policy), config)
+    // Rewards that hang on what is filled in.
+    let reward = pattern("^a[a-d]c|^[a-d]b|^h.[a-d]");
+    begin(reward, policy.clone(), Frozen::snapshot(&policy), config)
 }
 
 fn metric(report: &StepReport, name: &str) -> f64 {
@@ -215,12 +215,11 @@ fn the_gradient_is_that_of_the_formula() {
 #[test]
 fn the_rewarded_character_is_found() {
     let mut config = settings();
-    config.reward = RewardConfig::Pattern { pattern: "^ae".to_owned() };
     config.train.group_size = 16;
     config.sampling.top_p = None;
     config.loss.kl_coef = None;
     let policy = Transformer::random(&sizes(), 1, &Device::flex().autodiff()).unwrap();
-    let mut grpo = begin(policy.clone(), Frozen::snapshot(&policy), config);
+    let mut grpo = begin(pattern("^ae"), policy.clone(), Frozen::snapshot(&policy), config);
     let text = [Prompt::of_ids(0, vec![0, MASK, 2])];
     let share =
         |report: &StepReport| report.outcomes.iter().filter_map(|o| o.total()).sum::<f64>() / 16.0;
@@ -245,12 +244,11 @@ fn the_exact_kl_draws_the_policy_back() {
 
 fn drawn_back(top_p: Option<f32>) {
     let mut config = settings();
-    config.reward = RewardConfig::Pattern { pattern: ".".to_owned() };
     config.loss.kl_coef = Some(1.0);
     config.sampling.top_p = top_p;
     config.train.steps = 1000;
     let reference = Transformer::random(&sizes(), 2, &Device::flex().autodiff()).unwrap();
-    let mut grpo = begin(infiller(), Frozen::snapshot(&reference), config);
+    let mut grpo = begin(pattern("."), infiller(), Frozen::snapshot(&reference), config);
     let kls: Vec<f64> = (0..30)
         .map(|step| {
             let report = grpo.step(&texts(), step).unwrap();

@@ -5,7 +5,7 @@ use grpo_model::{Adapted, Adapter, Frozen, LanguageModel, LoraConfig, Policy};
 use grpo_train::{Actions, Grpo, GrpoConfig, Metrics, Parts, ReferenceSettings};
 
 use crate::support::{
-    SEED, chains, config, distance, grpo, model, parameters, take_step, vocabulary,
+    SEED, chains, config, distance, grpo, model, molecules, parameters, take_step, vocabulary,
 };
 
 fn following(reference: ReferenceSettings) -> GrpoConfig {
@@ -68,7 +68,7 @@ fn a_base_that_follows_an_adapter() {
         policy,
         reference,
         actions: Actions::Next { end_ids: vec![vocabulary().boundary()] },
-        reward: config().reward.build(&burn::tensor::Device::flex()).unwrap(),
+        reward: molecules(0.7),
         bonus: None,
         combined: None,
         longest_prompt: 1,

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use burn::tensor::Device;
 use grpo_data::{Finish, Prompt};
 use grpo_model::{Adapted, Adapter, LanguageModel, LoraConfig, Policy, StoredTensors};
+use grpo_rewards::{Reward, RewardRegistry};
 use grpo_train::{Decode, Grpo, GrpoConfig, unconditional_prompts};
-use serde_json::json;
 
 use crate::oracle::completions;
-use crate::support::{SEED, begin, config, distance, model, parameters, vocabulary};
+use crate::support::{SEED, config, distance, model, parameters, pattern, rewarded, vocabulary};
 
 /// Each id but the end mark is a word, some of them with a mark.
 fn words() -> Decode {
@@ -21,18 +22,22 @@ fn words() -> Decode {
     })
 }
 
-fn settings() -> GrpoConfig {
-    let reward = json!({"type": "heuristic", "embedder": {"type": "hashed_ngrams", "width": 64}});
-    GrpoConfig { reward: serde_json::from_value(reward).unwrap(), ..config() }
+fn heuristic() -> Arc<dyn Reward> {
+    let section = toml::toml! {
+        type = "heuristic"
+        embedder = { type = "hashed_ngrams", width = 64 }
+    };
+    let registry = RewardRegistry::default().with(grpo_rewards::task_kinds());
+    registry.parse(section).unwrap().build(&Device::flex()).unwrap()
 }
 
 /// A policy of which an adapter is trained.
-fn grpo(config: GrpoConfig) -> Grpo<Policy> {
+fn grpo(reward: Arc<dyn Reward>, config: GrpoConfig) -> Grpo<Policy> {
     let base = model(vocabulary().len(), 2.0);
     let lora = LoraConfig { rank: 3, alpha: 3.0, dropout: 0.0, targets: vec![], rslora: false };
     let adapter = Adapter::random(&lora, &base, 1, &base.device()).unwrap();
     let policy = Policy::Adapted(Adapted::new(&base, adapter));
-    begin(policy, config, SEED, vocabulary().boundary(), words()).unwrap()
+    rewarded(reward, policy, config, SEED, vocabulary().boundary(), words()).unwrap()
 }
 
 fn prompts() -> Vec<Prompt> {
@@ -48,7 +53,7 @@ fn prompts() -> Vec<Prompt> {
 /// The original computed its loss where no gradient was, and nothing moved.
 #[test]
 fn the_reward_of_replies_moves_the_adapter_and_no_bit_of_its_base() {
-    let mut grpo = grpo(settings());
+    let mut grpo = grpo(heuristic(), config());
     let base = StoredTensors::of(grpo.policy().parts().0).read();
     for step in 0..2 {
         let before = parameters(grpo.policy());
@@ -59,10 +64,9 @@ fn the_reward_of_replies_moves_the_adapter_and_no_bit_of_its_base() {
         assert_eq!(StoredTensors::of(grpo.policy().parts().0).read(), base, "step {step}");
     }
     // Without a reason to prefer any reply, nothing moves.
-    let mut config = settings();
-    config.reward = serde_json::from_value(json!({"type": "pattern", "pattern": ""})).unwrap();
+    let mut config = config();
     config.optimizer.weight_decay = 0.0;
-    let mut indifferent = self::grpo(config);
+    let mut indifferent = self::grpo(pattern(""), config);
     let before = parameters(indifferent.policy());
     indifferent.step(&prompts(), 0).unwrap();
     assert_eq!(parameters(indifferent.policy()), before);
@@ -71,9 +75,9 @@ fn the_reward_of_replies_moves_the_adapter_and_no_bit_of_its_base() {
 /// The original put a polite sentence in the place of an empty reply, and credited the tokens of that.
 #[test]
 fn an_empty_reply_gets_nothing_and_is_what_was_sampled() {
-    let mut config = settings();
+    let mut config = config();
     config.train.group_size = 64;
-    let mut grpo = grpo(config);
+    let mut grpo = grpo(heuristic(), config);
     grpo.set_recording(true);
     let report = grpo.step(&prompts(), 0).unwrap();
     let end = vocabulary().boundary();

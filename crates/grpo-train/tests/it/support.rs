@@ -9,7 +9,7 @@ use grpo_model::{
     Frozen, LanguageModel, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs,
     Transformer, WeightPrecision,
 };
-use grpo_rewards::RewardConfig;
+use grpo_rewards::{LogpWindow, MoleculeReward, PatternReward, Reward};
 use grpo_train::{
     Actions, AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings,
     Metrics, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,
@@ -57,7 +57,7 @@ pub(crate) fn shaken_with(codec: Codec, config: ModelConfig, scale: f32) -> Tran
         number.copy_from_slice(&(scale * value + 0.4 * shake).to_le_bytes());
     }
     std::fs::write(&path, file).unwrap();
-    ModelFolder::load(folder.path(), &device).unwrap().model
+    ModelFolder::load_model(folder.path(), &device).unwrap()
 }
 
 /// Settings that are in range.
@@ -84,13 +84,6 @@ pub(crate) fn config() -> GrpoConfig {
             stop: Vec::new(),
             batch_size: 256,
             weights: WeightPrecision::F32,
-        },
-        reward: RewardConfig::Molecule {
-            qed: 0.7,
-            sa: 0.3,
-            logp: 0.0,
-            logp_centre: 2.5,
-            logp_half_width: 2.0,
         },
         diversity_bonus: None,
         combined: None,
@@ -140,6 +133,17 @@ pub(crate) fn grpo(config: GrpoConfig, decode: Decode) -> Grpo<Transformer> {
     begin(model, config, SEED, vocabulary.boundary(), decode).unwrap()
 }
 
+/// The reward of molecules, QED with this weight and SA with the rest.
+pub(crate) fn molecules(qed: f64) -> Arc<dyn Reward> {
+    let window = LogpWindow { centre: 2.5, half_width: 2.0 };
+    Arc::new(MoleculeReward { qed, sa: 1.0 - qed, logp: 0.0, window })
+}
+
+/// 1 where a completion has a match of `pattern`.
+pub(crate) fn pattern(pattern: &str) -> Arc<dyn Reward> {
+    Arc::new(PatternReward { pattern: regex::Regex::new(pattern).unwrap() })
+}
+
 /// A training whose reference is the policy that it begins with; prompts hold only the beginning mark.
 pub(crate) fn begin<M: LanguageModel>(
     policy: M,
@@ -148,8 +152,19 @@ pub(crate) fn begin<M: LanguageModel>(
     boundary: u32,
     decode: Decode,
 ) -> Result<Grpo<M>, TrainError> {
+    rewarded(molecules(0.7), policy, config, seed, boundary, decode)
+}
+
+/// As [`begin`], with another reward.
+pub(crate) fn rewarded<M: LanguageModel>(
+    reward: Arc<dyn Reward>,
+    policy: M,
+    config: GrpoConfig,
+    seed: u64,
+    boundary: u32,
+    decode: Decode,
+) -> Result<Grpo<M>, TrainError> {
     let reference = Frozen::snapshot(&policy);
-    let reward = config.reward.build(&Device::flex())?;
     let parts = Parts {
         policy,
         reference,

@@ -1,6 +1,6 @@
 //! What steps say of each token: against definitions, and without any effect on what is learned.
 
-use grpo_core::{Preset, TokenFate};
+use grpo_core::{Preset, TokenOutcome};
 use grpo_data::Completion;
 use grpo_model::Frozen;
 use grpo_rewards::Outcome;
@@ -40,14 +40,14 @@ fn what_is_learned_is_the_same_bit_for_bit() {
         assert_eq!(records.len(), completions(&with).count());
         for (record, completion) in records.iter().zip(completions(&with)) {
             let TokenRecord { logprobs, ref_logprobs, entropies, .. } = record;
-            let TokenRecord { gradients, surrogate_gradients, fates, .. } = record;
+            let TokenRecord { gradients, surrogate_gradients, outcomes, .. } = record;
             let lists = [logprobs, ref_logprobs, entropies, gradients, surrogate_gradients];
             assert!(lists.iter().all(|list| list.len() == completion.actions()));
-            assert_eq!(fates.len(), completion.actions());
-            assert!(fates.iter().all(|fates| fates.len() == 2), "one an update");
-            for (fates, gradient) in fates.iter().zip(surrogate_gradients) {
-                let moved = fates.contains(&TokenFate::Moved);
-                assert!(moved || *gradient == 0.0, "{fates:?} {gradient} {loss:?}");
+            assert_eq!(outcomes.len(), completion.actions());
+            assert!(outcomes.iter().all(|outcomes| outcomes.len() == 2), "one an update");
+            for (outcomes, gradient) in outcomes.iter().zip(surrogate_gradients) {
+                let moved = outcomes.contains(&TokenOutcome::Moved);
+                assert!(moved || *gradient == 0.0, "{outcomes:?} {gradient} {loss:?}");
             }
         }
     }
@@ -96,9 +96,12 @@ fn numbers_are_those_of_the_definitions() {
                 let kl = 0.3 * (k3 + 1.0 - e.exp()) * weight;
                 close(record.gradients[t] - record.surrogate_gradients[t], kl, 1e-5 * weight);
                 largest_kl = largest_kl.max(kl.abs());
-                let fate =
-                    if *advantage == 0.0 { TokenFate::ZeroAdvantage } else { TokenFate::Moved };
-                assert_eq!(record.fates[t], [fate]);
+                let outcome = if *advantage == 0.0 {
+                    TokenOutcome::ZeroAdvantage
+                } else {
+                    TokenOutcome::Moved
+                };
+                assert_eq!(record.outcomes[t], [outcome]);
             }
         }
         assert!(largest_kl > 1e-5, "a penalty that is nothing shows nothing");
@@ -130,7 +133,7 @@ fn gradients_are_summed_over_updates_and_clipped_ones_add_nothing() {
         for (once, twice) in once.gradients.iter().zip(&twice.gradients) {
             assert_eq!(2.0 * once, *twice);
         }
-        assert!(twice.fates.iter().all(|fates| fates[0] == fates[1]));
+        assert!(twice.outcomes.iter().all(|outcomes| outcomes[0] == outcomes[1]));
         assert_eq!(once.logprobs, twice.logprobs);
     }
     // Far away, many are clipped.
@@ -138,8 +141,8 @@ fn gradients_are_summed_over_updates_and_clipped_ones_add_nothing() {
     let mut clipped = 0;
     for (once, far) in once.iter().zip(&far) {
         assert_eq!(once.logprobs, far.logprobs, "those of the first update");
-        for (t, fates) in far.fates.iter().enumerate() {
-            if fates[..] == [TokenFate::Moved, TokenFate::Clipped] {
+        for (t, outcomes) in far.outcomes.iter().enumerate() {
+            if outcomes[..] == [TokenOutcome::Moved, TokenOutcome::Clipped] {
                 assert_eq!(far.gradients[t], once.gradients[t]);
                 clipped += 1;
             }
@@ -157,8 +160,8 @@ fn what_nothing_scored_is_said_to_be_so() {
     let records = learn(1, 0.0, Some(&outcomes)).0.recorded.unwrap();
     for (place, record) in records.iter().enumerate() {
         let is_scored = ![3, 9].contains(&place);
-        for (fates, gradient) in record.fates.iter().zip(&record.gradients) {
-            assert_eq!(fates[0] == TokenFate::NotScored, !is_scored, "{place}");
+        for (outcomes, gradient) in record.outcomes.iter().zip(&record.gradients) {
+            assert_eq!(outcomes[0] == TokenOutcome::NotScored, !is_scored, "{place}");
             assert!(is_scored || *gradient == 0.0);
         }
     }
@@ -184,7 +187,7 @@ fn a_corrected_step_tells_of_the_loss_that_was_used() {
     for (plain, corrected) in plain.recorded.unwrap().iter().zip(lesson.recorded.unwrap()) {
         let expected = plain.gradients[0] * 0.25_f64.exp();
         close(corrected.gradients[0], expected, 1e-4 * expected.abs());
-        assert!(corrected.fates.iter().all(|fates| fates.len() == 1));
+        assert!(corrected.outcomes.iter().all(|outcomes| outcomes.len() == 1));
     }
 }
 

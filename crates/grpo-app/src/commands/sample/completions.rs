@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use grpo_data::{
     ChatOptions, Codec, Finish, Group, Message, Prompt, PromptReader, PromptRecord, PromptSource,
-    ReplyTemplate,
 };
 use serde::Serialize;
 
@@ -39,11 +38,12 @@ struct Line<'a> {
 
 pub(super) fn run(
     arguments: &SampleArguments,
+    of_tasks: Vec<(String, PromptSource)>,
     loaded: &Loaded,
     options: &ChatOptions,
 ) -> anyhow::Result<()> {
     let codec = &loaded.spec.codec;
-    let (sources, prompts) = prompts(arguments, codec, options)?;
+    let (sources, prompts) = prompts(arguments, of_tasks, codec, options)?;
     let generation = super::generation(arguments, loaded, &prompts, MOST_NEW_TOKENS);
     // Before the work, so that a place that cannot be written to costs none.
     let inputs: Vec<&Path> = arguments.prompts.iter().map(PathBuf::as_path).collect();
@@ -65,6 +65,7 @@ pub(super) fn run(
 /// The prompts as they were given, and as ids.
 fn prompts(
     arguments: &SampleArguments,
+    of_tasks: Vec<(String, PromptSource)>,
     codec: &Codec,
     options: &ChatOptions,
 ) -> anyhow::Result<(Vec<Option<PromptSource>>, Vec<Prompt>)> {
@@ -85,9 +86,9 @@ fn prompts(
         let ids = codec.prompt(&source, options).with_context(|| format!("--prompt {text}"))?;
         push(Some(source), ids);
     }
-    for tweet in &arguments.tweet {
-        let source = ReplyTemplate::default().prompt(tweet);
-        let ids = codec.prompt(&source, options).with_context(|| format!("--tweet {tweet}"))?;
+    let has_prompts = !arguments.prompt.is_empty() || !of_tasks.is_empty();
+    for (option, source) in of_tasks {
+        let ids = codec.prompt(&source, options).context(option)?;
         push(Some(source), ids);
     }
     if let Some(path) = &arguments.prompts {
@@ -99,7 +100,7 @@ fn prompts(
             push(Some(prompt), ids);
         }
         anyhow::ensure!(!prompts.is_empty(), "{} has no prompts", path.display());
-    } else if arguments.prompt.is_empty() && arguments.tweet.is_empty() {
+    } else if !has_prompts {
         let begin = codec.begin_id().context(
             "the model has no id that begins a text, so it needs a prompt: --prompt TEXT, or --prompts FILE",
         )?;
@@ -115,7 +116,7 @@ fn write_lines(
     groups: &[Group],
 ) -> io::Result<()> {
     for (source, group) in sources.iter().zip(groups) {
-        for completion in &group.completions {
+        for completion in group.completions() {
             let ids: Vec<u32> = completion.action_ids().collect();
             let line = Line {
                 prompt: source.as_ref(),

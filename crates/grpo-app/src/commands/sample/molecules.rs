@@ -2,46 +2,89 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use grpo_data::{MoleculeReader, ReadOptions};
+use clap::{ArgMatches, Args, FromArgMatches};
+use grpo_data::{Codec, MoleculeReader, ReadOptions, Vocabulary};
 use grpo_eval::{MoleculeSummary, canonical_forms};
-use grpo_rewards::{RewardConfig, Sample};
+use grpo_rewards::{LogpWindow, MoleculeReward, Reward, Sample};
 use grpo_train::unconditional_prompts;
 
-use crate::args::SampleArguments;
 use crate::generate::{generate, texts};
-use crate::models::Loaded;
 use crate::output::FileInPlace;
+use crate::task::{Sampling, TaskSampling};
 
 /// Where the arguments do not say.
 const NUMBER: u32 = 1000;
 
-pub(super) fn run(arguments: &SampleArguments, loaded: &Loaded) -> anyhow::Result<()> {
-    let codec = &loaded.spec.codec;
-    let known = arguments.not_in.as_deref().map(known_molecules).transpose()?;
-    // Before the work, so that a place that cannot be written to costs none.
-    let inputs: Vec<&Path> = arguments.not_in.as_deref().into_iter().collect();
-    let create = |path| FileInPlace::create_beside(path, &inputs);
-    let output = arguments.output.as_deref().map(create).transpose()?;
-    let begin = codec.begin_id().context("a vocabulary of molecules has a beginning mark")?;
-    let prompts = unconditional_prompts(arguments.number.unwrap_or(NUMBER), begin);
-    let generation = super::generation(arguments, loaded, &prompts, usize::MAX);
-    let drawn = texts(codec, &generate(&loaded.policy, codec, &prompts, 1, &generation)?);
-    summarise(&drawn, known.as_ref())?;
-    let written = if arguments.distinct { distinct(&drawn, known.as_ref()) } else { drawn };
-    if arguments.distinct {
-        eprintln!("written      {:>8}", written.len());
+/// Options of molecules.
+#[derive(Debug, Args)]
+struct MoleculeOptions {
+    /// Write only valid molecules, each once, in canonical form
+    #[arg(long)]
+    distinct: bool,
+    /// Count which molecules are new against this file; with --distinct, write only those
+    #[arg(long, value_name = "FILE")]
+    not_in: Option<PathBuf>,
+}
+
+impl MoleculeOptions {
+    fn of(options: &ArgMatches) -> Self {
+        Self::from_arg_matches(options).unwrap_or_else(|error| error.exit())
     }
-    match output {
-        Some(mut file) => {
-            write_lines(&mut file, &written)
-                .with_context(|| format!("cannot write {}", file.path().display()))?;
-            file.finish()
+}
+
+/// Samples molecules.
+pub(crate) struct MoleculeSampling;
+
+impl TaskSampling for MoleculeSampling {
+    fn options(&self, command: clap::Command) -> clap::Command {
+        MoleculeOptions::augment_args(command)
+    }
+
+    fn check_unused(&self, options: &ArgMatches) -> anyhow::Result<()> {
+        let MoleculeOptions { distinct, not_in } = MoleculeOptions::of(options);
+        for (given, argument) in [(distinct, "--distinct"), (not_in.is_some(), "--not-in")] {
+            anyhow::ensure!(
+                !given,
+                "{argument} is for molecules, and this draws completions of prompts"
+            );
         }
-        None => write_lines(&mut io::stdout().lock(), &written)
-            .context("cannot write to standard output"),
+        Ok(())
+    }
+
+    fn takes(&self, codec: &Codec) -> bool {
+        codec.own::<Vocabulary>().is_some()
+    }
+
+    fn sample(&self, sampling: &Sampling<'_>) -> anyhow::Result<()> {
+        let &Sampling { arguments, options, loaded } = sampling;
+        let MoleculeOptions { distinct, not_in } = MoleculeOptions::of(options);
+        let codec = &loaded.spec.codec;
+        let known = not_in.as_deref().map(known_molecules).transpose()?;
+        // Before the work, so that a place that cannot be written to costs none.
+        let inputs: Vec<&Path> = not_in.as_deref().into_iter().collect();
+        let create = |path| FileInPlace::create_beside(path, &inputs);
+        let output = arguments.output.as_deref().map(create).transpose()?;
+        let begin = codec.begin_id().context("a vocabulary of molecules has a beginning mark")?;
+        let prompts = unconditional_prompts(arguments.number.unwrap_or(NUMBER), begin);
+        let generation = super::generation(arguments, loaded, &prompts, usize::MAX);
+        let drawn = texts(codec, &generate(&loaded.policy, codec, &prompts, 1, &generation)?);
+        summarise(&drawn, known.as_ref());
+        let written = if distinct { distinct_molecules(&drawn, known.as_ref()) } else { drawn };
+        if distinct {
+            eprintln!("written      {:>8}", written.len());
+        }
+        match output {
+            Some(mut file) => {
+                write_lines(&mut file, &written)
+                    .with_context(|| format!("cannot write {}", file.path().display()))?;
+                file.finish()
+            }
+            None => write_lines(&mut io::stdout().lock(), &written)
+                .context("cannot write to standard output"),
+        }
     }
 }
 
@@ -54,17 +97,12 @@ fn known_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
 }
 
 /// Figures on standard error, so that standard output holds only molecules.
-fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) -> anyhow::Result<()> {
+fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) {
     // Only QED and SA are shown, so the weights do not matter.
-    let reward = RewardConfig::Molecule {
-        qed: 0.7,
-        sa: 0.3,
-        logp: 0.0,
-        logp_centre: 0.0,
-        logp_half_width: 1.0,
-    };
+    let window = LogpWindow { centre: 0.0, half_width: 1.0 };
+    let reward = MoleculeReward { qed: 0.7, sa: 0.3, logp: 0.0, window };
     let samples: Vec<Sample> = drawn.iter().map(|smiles| smiles.as_str().into()).collect();
-    let outcomes = reward.build(&crate::device::device())?.score(&samples);
+    let outcomes = reward.score(&samples);
     let summary = MoleculeSummary::of(drawn, &outcomes, known);
     eprintln!("drawn        {:>8}", summary.samples);
     eprintln!("validity     {:>8.4}", summary.validity);
@@ -75,11 +113,10 @@ fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) -> anyhow::Resu
     }
     eprintln!("mean QED     {:>8.4}", summary.qed);
     eprintln!("mean SA      {:>8.4}", summary.sa);
-    Ok(())
 }
 
 /// Canonical forms of the valid molecules, each once, without the known ones, in the order of drawing.
-fn distinct(drawn: &[String], known: Option<&BTreeSet<String>>) -> Vec<String> {
+fn distinct_molecules(drawn: &[String], known: Option<&BTreeSet<String>>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     canonical_forms(drawn)
         .into_iter()

@@ -159,7 +159,7 @@ fn completion(outcome: &Outcome, [temperature, top_p]: [f32; 2], sample: u32) ->
 
 fn group(outcomes: [&Outcome; 3], sampling: [f32; 2]) -> Group {
     let completions = (0..).zip(outcomes).map(|(sample, o)| completion(o, sampling, sample));
-    Group { prompt: Prompt::of_ids(0, PROMPT.to_vec()), completions: completions.collect() }
+    Group::new(Prompt::of_ids(0, PROMPT.to_vec()), completions)
 }
 
 fn texts(outcomes: [&Outcome; 3]) -> [String; 3] {
@@ -323,8 +323,11 @@ fn the_estimator_has_no_bias_to_rounding() {
     let micro = micro_batches(&all, usize::MAX, VOCABULARY).pop().unwrap();
     let forward = micro.forward(&model, false);
     let logprobs = micro.score_policy(&model, &forward.hidden).logprobs; // [n]
-    let sums = micro.spread(logprobs).sum_dim(1); // [o, 1]
-    let count = outcomes.len();
+    let (count, actions) = (outcomes.len(), micro.sequences.len());
+    let belongs = |o: usize| micro.sequences.iter().map(move |&own| f32::from(u8::from(own == o)));
+    let belonging = TensorData::new((0..count).flat_map(belongs).collect(), [count, actions]);
+    let belonging: Tensor<2> = Tensor::from_data(belonging, &logprobs.device());
+    let sums = belonging.matmul(logprobs.unsqueeze_dim(1)); // [o, 1]
     let p: Tensor<2> = sums.exp();
     let pairs = (p.clone() * p.clone().transpose()).reshape([count * count, 1]);
     let triples = pairs * p.transpose(); // [o · o, o]

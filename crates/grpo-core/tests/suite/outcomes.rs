@@ -1,20 +1,30 @@
 //! What became of tokens, against the gradients of the loss that they went through.
 
+use burn::tensor::DType;
 use grpo_core::{
     KlConfig, LossConfig, MismatchCorrection, MismatchMode, Preset, RatioLevel, Surrogate,
-    TokenFate, token_fates,
+    TokenOutcome,
 };
 use proptest::prelude::*;
 
 use crate::strategies::{batches, configs, every_option};
 use crate::support::{Batch, Run, cases, of_log_ratios, on_policy};
 
-use TokenFate::{Clipped, LowEntropy, Mismatch, Moved, NotScored, OffPolicy, ZeroAdvantage};
+use TokenOutcome::{Clipped, LowEntropy, Mismatch, Moved, NotScored, OffPolicy, ZeroAdvantage};
 
-fn fates(batch: &Batch, config: &LossConfig, is_scored: &[bool]) -> Vec<Vec<Option<TokenFate>>> {
+fn outcomes(
+    batch: &Batch,
+    config: &LossConfig,
+    is_scored: &[bool],
+) -> Vec<Vec<Option<TokenOutcome>>> {
     let totals = batch.totals(config.high_entropy_share);
-    let flat = batch.with_host_tokens(|tokens| token_fates(tokens, is_scored, config, &totals));
-    flat.chunks(batch.width()).map(<[_]>::to_vec).collect()
+    let (terms, _) = batch.evaluate(DType::F64, config, &totals);
+    let mut rows = vec![vec![None; batch.width()]; batch.rows()];
+    let outcomes = terms.outcomes(is_scored);
+    for ((b, t), outcome) in batch.places(true).into_iter().zip(outcomes) {
+        rows[b][t] = Some(outcome);
+    }
+    rows
 }
 
 /// The surrogate of a loss alone.
@@ -27,14 +37,22 @@ fn surrogate(config: &LossConfig) -> LossConfig {
 fn check(batch: &Batch, config: &LossConfig) -> Result<(), TestCaseError> {
     let batch = Batch { entropy_coef: 0.0, ..batch.clone() };
     let config = surrogate(config);
-    let outcome = batch.run(&config);
-    let fates = fates(&batch, &config, &vec![true; batch.rows()]);
+    let gradients = batch.run(&config).gradient;
+    let outcomes = outcomes(&batch, &config, &vec![true; batch.rows()]);
     for (b, t) in batch.places(true) {
-        let (fate, gradient) = (fates[b][t].unwrap(), outcome.gradient[b][t]);
-        prop_assert_eq!(fate == Moved, gradient != 0.0, "{:?} {} at {} {}", fate, gradient, b, t);
+        let (outcome, gradient) = (outcomes[b][t].unwrap(), gradients[b][t]);
+        prop_assert_eq!(
+            outcome == Moved,
+            gradient != 0.0,
+            "{:?} {} at {} {}",
+            outcome,
+            gradient,
+            b,
+            t
+        );
     }
     for (b, t) in batch.places(false) {
-        prop_assert_eq!(fates[b][t], None);
+        prop_assert_eq!(outcomes[b][t], None);
     }
     Ok(())
 }
@@ -67,9 +85,9 @@ proptest! {
 }
 
 #[track_caller]
-fn of_one(batch: &Batch, config: &LossConfig, expected: &[TokenFate]) {
-    let found: Vec<TokenFate> =
-        fates(batch, config, &[true])[0].iter().flatten().copied().collect();
+fn of_one(batch: &Batch, config: &LossConfig, expected: &[TokenOutcome]) {
+    let found: Vec<TokenOutcome> =
+        outcomes(batch, config, &[true])[0].iter().flatten().copied().collect();
     assert_eq!(found, expected);
 }
 
@@ -133,14 +151,24 @@ fn masks_by_hand_and_in_their_order() {
 #[test]
 fn what_was_not_scored_is_said_first() {
     let batch = on_policy(vec![vec![-1.0; 2]; 2], vec![0.0, 0.0]);
-    let found = fates(&batch, &Preset::Grpo.config(), &[false, true]);
+    let found = outcomes(&batch, &Preset::Grpo.config(), &[false, true]);
     assert_eq!(found, [[Some(NotScored); 2], [Some(ZeroAdvantage); 2]]);
 }
 
 #[test]
-fn names_are_read_back() {
-    for fate in TokenFate::ALL {
-        assert_eq!(fate.to_string().parse(), Ok(fate));
+fn words_are_read_back() {
+    for outcome in TokenOutcome::ALL {
+        assert_eq!(outcome.to_string().parse(), Ok(outcome));
     }
-    assert_eq!("Moved".parse::<TokenFate>(), Err("`Moved` is no fate of a token".to_owned()));
+    for (outcomes, words) in [
+        (vec![Moved], "moved"),
+        (vec![Clipped, Clipped], "clipped"),
+        (vec![Moved, Clipped, Clipped], "moved+clipped+clipped"),
+    ] {
+        assert_eq!(TokenOutcome::join(outcomes.clone()), words);
+        let found = TokenOutcome::split(words).unwrap();
+        assert!(found == outcomes || found == outcomes[..1]);
+    }
+    let unknown = "`Moved` is not the outcome of a token".to_owned();
+    assert_eq!(TokenOutcome::split("clipped+Moved"), Err(unknown));
 }

@@ -1,0 +1,5 @@
+//! The tasks whose crates do not exist yet.
+
+pub(crate) mod infill;
+pub(crate) mod molecules;
+pub(crate) mod replies;

@@ -1,0 +1,201 @@
+//! Molecules, as SMILES.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use grpo_chem::{Chematic, Toolkit};
+use grpo_data::{
+    Codec, CodecKind, ConfigFault, Corpus, CorpusOptions, DataError, MoleculeReader, ReadOptions,
+    Vocabulary, deserialize_settings, smiles_tokens,
+};
+use grpo_eval::MoleculeSummary;
+use grpo_report::Drawing;
+use grpo_rewards::{Outcome, RewardKind};
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use crate::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts, SharedKeys};
+use crate::task::{Measures, Task, TaskCommand, TaskSampling, TrialLimits};
+
+/// Molecules, as SMILES.
+pub struct Molecules;
+
+impl Task for Molecules {
+    fn name(&self) -> &'static str {
+        "molecules"
+    }
+
+    fn rewards(&self) -> Vec<RewardKind> {
+        grpo_rewards::molecule_kinds()
+    }
+
+    fn codecs(&self) -> Vec<CodecKind> {
+        vec![Vocabulary::CODEC]
+    }
+
+    fn data_formats(&self) -> Vec<DataFormat> {
+        vec![DataFormat {
+            holds: "molecules",
+            keys: &["smiles_column", "vocabulary", "min_molecules"],
+            is_selected: is_of_molecules,
+            parse: |keys| Ok(Arc::new(deserialize_settings::<MoleculeKeys>(keys)?)),
+        }]
+    }
+
+    fn commands(&self) -> Vec<TaskCommand> {
+        vec![crate::commands::describe::command()]
+    }
+
+    fn sampling(&self) -> Option<&dyn TaskSampling> {
+        Some(&crate::commands::sample::molecules::MoleculeSampling)
+    }
+
+    fn measures(&self, codec: &Codec) -> Option<Measures> {
+        codec.own::<Vocabulary>()?;
+        Some(Measures { samples: "molecules", measure: measured })
+    }
+
+    fn drawing(&self, reward_type: &str) -> Option<Drawing> {
+        (reward_type == "molecule").then_some(|smiles| {
+            let molecule = Chematic.parse(smiles).ok()?;
+            Chematic.draw(&molecule).ok()
+        })
+    }
+
+    fn trial_limits(&self, reward_type: &str) -> Option<TrialLimits> {
+        (reward_type == "molecule").then(|| TrialLimits {
+            max_distance: ("success.max_kl", 0.05),
+            guards: vec![
+                TrialLimits::stop_guard("kl", Some(0.1), None, 1),
+                // Three steps, as a step has 8 completions: of a model with 80 % valid ones, one step in a hundred has less
+                // than half.
+                TrialLimits::stop_guard("rewards/valid/mean", None, Some(0.5), 3),
+            ],
+        })
+    }
+}
+
+/// The rows of the table before and after training.
+fn measured(texts: &[String], outcomes: &[Outcome]) -> Vec<(&'static str, f64)> {
+    let summary = MoleculeSummary::of(texts, outcomes, None);
+    vec![
+        ("validity", summary.validity),
+        ("uniqueness (of valid)", summary.uniqueness),
+        ("scaffolds for each molecule", summary.scaffold_diversity),
+        ("mean reward, all", summary.reward),
+        ("  its standard error", summary.reward_error),
+        ("mean reward, valid", summary.reward_valid),
+        ("mean QED, valid", summary.qed),
+        ("mean SA, valid (1 easy, 10 hard)", summary.sa),
+    ]
+}
+
+/// Whether the file of a section `[data]` has a name for molecules: `.smi`, `.csv`, each also with `.gz`.
+fn is_of_molecules(data: &Table) -> bool {
+    let file = data.get("file").and_then(Value::as_str).unwrap_or_default().to_ascii_lowercase();
+    let plain = file.strip_suffix(".gz").unwrap_or(&file);
+    !data.contains_key("replies") && [".smi", ".csv"].iter().any(|end| plain.ends_with(end))
+}
+
+/// The keys of `[data]` of molecules.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MoleculeKeys {
+    /// Column of the SMILES in a CSV file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    smiles_column: Option<String>,
+    /// A token list (`*_stoi.json`); without it the tokens of the file are taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    vocabulary: Option<PathBuf>,
+    #[serde(default = "default_min_molecules")]
+    min_molecules: usize,
+}
+
+fn default_min_molecules() -> usize {
+    1000
+}
+
+impl MoleculeKeys {
+    fn options(&self) -> ReadOptions {
+        ReadOptions { smiles_column: self.smiles_column.clone(), keep_empty: false }
+    }
+}
+
+impl DataReader for MoleculeKeys {
+    fn nouns(&self) -> [&'static str; 2] {
+        ["molecule", "molecules"]
+    }
+
+    fn settings(&self) -> Table {
+        Table::try_from(self).expect("strings and numbers are TOML")
+    }
+
+    fn check(&self, shared: &SharedKeys) -> Result<(), ConfigFault> {
+        let of_texts =
+            [("max_tokens", shared.has_max_tokens), ("thinking", shared.thinking.is_some())];
+        if let Some((key, _)) = of_texts.into_iter().find(|(_, given)| *given) {
+            return Err(ConfigFault::from_sentence(
+                format!("data.{key}"),
+                format!(
+                    "data.{key} is for files of texts, and data.file holds molecules; leave it out"
+                ),
+            ));
+        }
+        match shared.has_start && self.vocabulary.is_some() {
+            true => Err(ConfigFault::from_sentence(
+                "data.vocabulary",
+                "`start` brings its own vocabulary; leave data.vocabulary out",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn prompts(&self, from: &ReadFrom<'_>) -> anyhow::Result<ReadPrompts> {
+        anyhow::bail!(
+            "data.file = \"{}\" is a file of molecules and holds no prompts; give .jsonl or .parquet, or leave [data] out",
+            from.file.display()
+        )
+    }
+
+    fn examples(
+        &self,
+        from: &ReadFrom<'_>,
+        validation_fraction: f64,
+        seed: u64,
+    ) -> anyhow::Result<ReadExamples> {
+        let file = from.file;
+        let Some(vocabulary) = from.codec.own::<Vocabulary>() else {
+            anyhow::bail!(
+                "data.file = \"{}\" is a file of molecules, and the model reads texts; give .jsonl or .parquet with `text`, or `prompt` and `completion`",
+                file.display()
+            );
+        };
+        let options = CorpusOptions {
+            // The mark stands at both ends.
+            max_tokens: from.longest - 2,
+            validation_fraction,
+            seed,
+            min_molecules: self.min_molecules,
+        };
+        let corpus = Corpus::read(file, &self.options(), vocabulary, &options)?;
+        let mut report = vec![corpus.report.to_string()];
+        report.extend(corpus.report.examples.iter().map(|dropped| format!("left out: {dropped}")));
+        let mut files = vec![("molecules", file.to_owned())];
+        files.extend(self.vocabulary.iter().map(|path| ("vocabulary", path.clone())));
+        Ok(ReadExamples { examples: corpus.examples(vocabulary.boundary()), report, files })
+    }
+
+    fn new_codec(&self, file: &Path) -> anyhow::Result<Option<Codec>> {
+        if let Some(path) = &self.vocabulary {
+            return Ok(Some(Codec::from_text_codec(Vocabulary::from_json_file(path)?)));
+        }
+        let reader = MoleculeReader::open(file, &self.options())?;
+        let smiles: Vec<String> =
+            reader.map(|record| Ok(record?.smiles)).collect::<Result<_, DataError>>()?;
+        // A row that is no SMILES gives no tokens; the corpus counts and reports it.
+        let readable =
+            smiles.iter().filter(|smiles| smiles_tokens(smiles).all(|token| token.is_ok()));
+        let vocabulary = Vocabulary::from_smiles(readable.map(String::as_str))?;
+        Ok(Some(Codec::from_text_codec(vocabulary)))
+    }
+}

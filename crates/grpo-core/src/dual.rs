@@ -1,0 +1,153 @@
+//! Dual numbers: a formula of the loss is written once, and has its value and its derivatives.
+
+use std::ops::{Add, Mul, Neg, Sub};
+
+/// What the loss of a token is differentiated by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Variable {
+    /// `log π_θ` of the token where it is not part of a ratio.
+    Logprob,
+    /// `log ρ`, which several tokens may share.
+    LogRatio,
+    /// `KL(π_θ ‖ π_ref)` over the vocabulary.
+    ExactKl,
+}
+
+/// A number with its derivatives by each [`Variable`] (forward-mode differentiation).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Dual {
+    pub(crate) value: f64,
+    slopes: [f64; 3],
+}
+
+impl Dual {
+    pub(crate) fn constant(value: f64) -> Self {
+        Self { value, slopes: [0.0; 3] }
+    }
+
+    pub(crate) fn variable(value: f64, variable: Variable) -> Self {
+        let mut dual = Self::constant(value);
+        dual.slopes[variable as usize] = 1.0;
+        dual
+    }
+
+    /// The derivative by `variable`.
+    pub(crate) fn by(self, variable: Variable) -> f64 {
+        self.slopes[variable as usize]
+    }
+
+    /// A function of this number, from its value and its derivative.
+    fn chain(self, value: f64, derivative: f64) -> Self {
+        Self { value, slopes: self.slopes.map(|slope| slope * derivative) }
+    }
+
+    pub(crate) fn exp(self) -> Self {
+        let exp = self.value.exp();
+        self.chain(exp, exp)
+    }
+
+    /// `exp(x) − 1`, exact for small `x`.
+    pub(crate) fn exp_m1(self) -> Self {
+        self.chain(self.value.exp_m1(), self.value.exp())
+    }
+
+    pub(crate) fn square(self) -> Self {
+        self * self
+    }
+
+    pub(crate) fn sigmoid(self) -> Self {
+        let value = 1.0 / (1.0 + (-self.value).exp());
+        self.chain(value, value * (1.0 - value))
+    }
+
+    /// The smaller one; this one where they are equal or it is not a number.
+    pub(crate) fn min(self, other: Self) -> Self {
+        if self.value > other.value { other } else { self }
+    }
+
+    /// A constant outside of `low..=high`.
+    pub(crate) fn clamp(self, low: f64, high: f64) -> Self {
+        let clamped = if self.value < low { Self::constant(low) } else { self };
+        clamped.min(Self::constant(high))
+    }
+}
+
+impl Add for Dual {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let slopes = std::array::from_fn(|i| self.slopes[i] + other.slopes[i]);
+        Self { value: self.value + other.value, slopes }
+    }
+}
+
+impl Sub for Dual {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        self + -other
+    }
+}
+
+impl Sub<f64> for Dual {
+    type Output = Self;
+
+    fn sub(self, other: f64) -> Self {
+        self - Self::constant(other)
+    }
+}
+
+impl Mul for Dual {
+    type Output = Self;
+
+    fn mul(self, other: Self) -> Self {
+        let slope = |i: usize| self.slopes[i] * other.value + self.value * other.slopes[i];
+        Self { value: self.value * other.value, slopes: std::array::from_fn(slope) }
+    }
+}
+
+impl Mul<f64> for Dual {
+    type Output = Self;
+
+    fn mul(self, factor: f64) -> Self {
+        self.chain(self.value * factor, factor)
+    }
+}
+
+impl Neg for Dual {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        self.chain(-self.value, -1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Central differences of each function, away from corners.
+    #[test]
+    fn derivatives_equal_difference_quotients() {
+        let functions: [fn(Dual) -> Dual; 8] = [
+            Dual::exp,
+            Dual::exp_m1,
+            Dual::square,
+            Dual::sigmoid,
+            |x| x.clamp(-0.5, 0.9) * x,
+            |x| (x * 2.0).min(x.square()) - x.exp() * x,
+            |x| -(x - 0.25) * 3.0,
+            |x| Dual::constant(2.0) - x + x.exp(),
+        ];
+        for function in functions {
+            for at in [-1.3, -0.2, 0.4, 1.7] {
+                let value = |x: f64| function(Dual::constant(x)).value;
+                let expected = (value(at + 1e-5) - value(at - 1e-5)) / 2e-5;
+                let got = function(Dual::variable(at, Variable::LogRatio));
+                assert!((got.by(Variable::LogRatio) - expected).abs() < 1e-8, "at {at}");
+                assert_eq!(got.value, value(at));
+                assert_eq!([got.by(Variable::Logprob), got.by(Variable::ExactKl)], [0.0; 2]);
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The settings of a composite reward.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use grpo_data::{ConfigFault, deserialize_settings};
+use serde::{Deserialize, Serialize};
+use toml::Table;
+
+use super::{CompositeReward, Part, Transform};
+use crate::{
+    FromRegistry, Reward, RewardConfig, RewardRegistry, RewardSpec, are_mean_weights, of_component,
+};
+
+/// Settings of a [`CompositeReward`].
+#[derive(Clone, Debug, Serialize)]
+pub struct CompositeConfig {
+    /// What is added up.
+    pub parts: Vec<CompositePart>,
+    /// Whether weights that do not sum to 1 are divided by their sum, instead of being an error.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub normalize: bool,
+}
+
+/// A component of a [`CompositeConfig`].
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CompositePart {
+    /// What it is called in metrics and recorded completions: small letters, digits and `_`.
+    pub name: String,
+    /// Its weight.
+    pub weight: f64,
+    /// What is made of its score before it is weighted.
+    #[serde(skip_serializing_if = "Transform::is_identity")]
+    pub transform: Transform,
+    /// What scores.
+    pub reward: RewardConfig,
+}
+
+impl FromRegistry for CompositeConfig {
+    fn from_registry(registry: &RewardRegistry, table: Table) -> Result<Self, ConfigFault> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Composite {
+            parts: Vec<Component>,
+            #[serde(default)]
+            normalize: bool,
+        }
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Component {
+            name: String,
+            weight: f64,
+            #[serde(default)]
+            transform: Transform,
+            reward: Table,
+        }
+        let Composite { parts, normalize } = deserialize_settings(table)?;
+        let part = |(index, part): (usize, Component)| {
+            let Component { name, weight, transform, reward } = part;
+            let reward = registry.parse(reward);
+            let reward = reward.map_err(|fault| fault.below(&format!("parts[{index}].reward")))?;
+            Ok::<_, ConfigFault>(CompositePart { name, weight, transform, reward })
+        };
+        let parts = parts.into_iter().enumerate().map(part).collect::<Result<_, _>>()?;
+        Ok(Self { parts, normalize })
+    }
+}
+
+/// What metrics say besides the parts of a reward, at any depth.
+const TAKEN: [(&str, &str); 2] = [
+    ("raw", "what a part was before its transform"),
+    ("diversity_bonus", "the part of [diversity_bonus]"),
+];
+
+impl RewardSpec for CompositeConfig {
+    /// Names are usable and differ, weights are a mean's or can be made one's, and each part is right by itself.
+    fn check(&self) -> Result<(), ConfigFault> {
+        if self.parts.is_empty() {
+            return fault("reward.parts is empty; a composite reward adds up at least one");
+        }
+        let mut names = BTreeSet::new();
+        for part in &self.parts {
+            check_name(&part.name)?;
+            if !names.insert(&part.name) {
+                return fault(format!(
+                    "reward.parts has the name '{}' twice; metrics could not tell them apart",
+                    part.name
+                ));
+            }
+            let of_part = |fault| of_component(fault, &part.name);
+            part.transform
+                .check()
+                .map_err(|fault| of_part(ConfigFault::from_sentence("", fault)))?;
+            let spec = part.reward.spec();
+            if let Some(restriction) = spec.restriction() {
+                return Err(of_part(ConfigFault::from_sentence("", restriction.in_composite)));
+            }
+            spec.check().map_err(of_part)?;
+        }
+        let weights: Vec<f64> = self.parts.iter().map(|part| part.weight).collect();
+        let sum: f64 = weights.iter().sum();
+        // So written that NaN is refused as well.
+        let can_be_mean =
+            sum.is_finite() && sum > 0.0 && weights.iter().all(|weight| *weight >= 0.0);
+        match are_mean_weights(&weights) || (self.normalize && can_be_mean) {
+            true => Ok(()),
+            false => fault(format!(
+                "the weights of reward.parts must each be at least 0 and sum to 1, or reward.normalize must be true and one of them above 0; they sum to {sum}"
+            )),
+        }
+    }
+
+    fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
+        let sum: f64 = self.parts.iter().map(|part| part.weight).sum();
+        let build = |part: &CompositePart| -> Result<Part, ConfigFault> {
+            let reward = part.reward.spec().build(device);
+            Ok(Part {
+                name: part.name.clone(),
+                // The sum is 1 but for rounding where it is not to be made so.
+                weight: part.weight / sum,
+                transform: part.transform,
+                reward: reward.map_err(|fault| of_component(fault, &part.name))?,
+            })
+        };
+        Ok(Arc::new(CompositeReward::new(self.parts.iter().map(build).collect::<Result<_, _>>()?)))
+    }
+
+    fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
+        self.of_each(|spec| spec.files())
+    }
+
+    fn admit(&self) -> Result<Vec<String>, ConfigFault> {
+        self.of_each(|spec| spec.admit())
+    }
+}
+
+impl CompositeConfig {
+    /// What all components say, one after another.
+    fn of_each<T>(
+        &self,
+        ask: impl Fn(&dyn RewardSpec) -> Result<Vec<T>, ConfigFault>,
+    ) -> Result<Vec<T>, ConfigFault> {
+        let mut all = Vec::new();
+        for part in &self.parts {
+            all.extend(ask(part.reward.spec()).map_err(|fault| of_component(fault, &part.name))?);
+        }
+        Ok(all)
+    }
+}
+
+fn check_name(name: &str) -> Result<(), ConfigFault> {
+    let is_usable = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if name.is_empty() || !name.chars().all(is_usable) {
+        return fault(format!(
+            "reward.parts has the name '{name}'; a name is of small letters, digits and `_`, as metrics are named by it"
+        ));
+    }
+    match TAKEN.into_iter().find(|(taken, _)| *taken == name) {
+        Some((_, whose)) => fault(format!(
+            "reward.parts has the name '{name}', under which metrics have {whose}; give the part another name"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn fault<T>(message: impl AsRef<str>) -> Result<T, ConfigFault> {
+    Err(ConfigFault::from_sentence("", message))
+}

@@ -1,0 +1,42 @@
+//! Model folders that a reward reads.
+
+use std::path::{Path, PathBuf};
+
+use grpo_data::ConfigFault;
+
+/// Refuses a folder that does not exist.
+pub(crate) fn check_folder(key: &str, folder: &Path) -> Result<(), ConfigFault> {
+    match folder.is_dir() {
+        true => Ok(()),
+        false => Err(ConfigFault::from_sentence(
+            "",
+            format!(
+                "reward.{key}: there is no folder {}; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them",
+                folder.display()
+            ),
+        )),
+    }
+}
+
+/// The files in a folder, sorted, each with the key that names the folder.
+pub(crate) fn folder_files(
+    key: &'static str,
+    folder: &Path,
+) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
+    check_folder(key, folder)?;
+    let unreadable = |error: std::io::Error| {
+        ConfigFault::from_sentence(
+            "",
+            format!("reward.{key}: cannot read {}: {error}", folder.display()),
+        )
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.is_file() {
+            files.push((key, path));
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,234 @@
+//! Which kinds of rewards there are, and how a section `[reward]` becomes one of them.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use grpo_data::{ConfigFault, deserialize_settings};
+use serde::de::DeserializeOwned;
+use serde::{Serialize, Serializer};
+use toml::Table;
+
+use crate::{EmbedderConfigError, Reward};
+
+/// The settings of a reward.
+pub trait RewardSpec: fmt::Debug + Send + Sync {
+    /// Checks the settings, and reads no file.
+    ///
+    /// # Errors
+    /// Settings that contradict each other or are out of range.
+    fn check(&self) -> Result<(), ConfigFault>;
+
+    /// Builds the reward; the models that it has are read, and live on `device`. The settings are checked.
+    ///
+    /// # Errors
+    /// A model folder that is missing or wrong.
+    fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault>;
+
+    /// Returns the files that the reward reads, each with the key that names its folder.
+    ///
+    /// # Errors
+    /// A folder that does not exist or cannot be read.
+    fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
+        Ok(Vec::new())
+    }
+
+    /// Checks before a training run whether the models of the reward may be used for it, and returns warnings.
+    ///
+    /// # Errors
+    /// A model that must not be a reward.
+    fn admit(&self) -> Result<Vec<String>, ConfigFault> {
+        Ok(Vec::new())
+    }
+
+    /// Returns why the reward can be neither a component of another one nor score completions of prompts that are not of
+    /// its own task, if so.
+    fn restriction(&self) -> Option<Restriction> {
+        None
+    }
+}
+
+/// What a reward of special prompts refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restriction {
+    /// The section of the configuration whose prompts it scores.
+    pub section: &'static str,
+    /// Why it scores no other prompts, and what to do.
+    pub without_section: &'static str,
+    /// Why it can be no component of another reward.
+    pub in_composite: &'static str,
+}
+
+/// A kind of reward: the `type` that selects it, and the parser of its other keys.
+#[derive(Clone, Copy)]
+pub struct RewardKind {
+    type_name: &'static str,
+    parse: fn(&RewardRegistry, Table) -> Result<Parsed, ConfigFault>,
+}
+
+/// Settings, and the table that they are written as: every default is in it.
+type Parsed = (Arc<dyn RewardSpec>, Table);
+
+impl RewardKind {
+    /// A kind whose settings are the keys of its section.
+    pub fn from_settings<T>(type_name: &'static str) -> Self
+    where
+        T: RewardSpec + Serialize + DeserializeOwned + 'static,
+    {
+        Self { type_name, parse: |_, table| parsed(deserialize_settings::<T>(table)?) }
+    }
+
+    /// A kind that `T` reads from its section with the help of the other kinds.
+    pub fn composed<T>(type_name: &'static str) -> Self
+    where
+        T: RewardSpec + Serialize + FromRegistry + 'static,
+    {
+        Self { type_name, parse: |registry, table| parsed(T::from_registry(registry, table)?) }
+    }
+}
+
+impl fmt::Debug for RewardKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RewardKind").field(&self.type_name).finish()
+    }
+}
+
+/// Settings that have sections of other rewards in them.
+pub trait FromRegistry: Sized {
+    /// Reads a section without its `type`.
+    ///
+    /// # Errors
+    /// As [`RewardRegistry::parse`].
+    fn from_registry(registry: &RewardRegistry, table: Table) -> Result<Self, ConfigFault>;
+}
+
+fn parsed<T: RewardSpec + Serialize + 'static>(settings: T) -> Result<Parsed, ConfigFault> {
+    let table = Table::try_from(&settings)
+        .map_err(|error| ConfigFault::from_sentence("", error.to_string()))?;
+    Ok((Arc::new(settings), table))
+}
+
+/// The kinds of rewards that a program has.
+#[derive(Clone, Debug)]
+pub struct RewardRegistry(Vec<RewardKind>);
+
+impl Default for RewardRegistry {
+    /// The kinds for texts: `answer`, `pattern` and `composite`.
+    fn default() -> Self {
+        Self(crate::config::kinds())
+    }
+}
+
+impl RewardRegistry {
+    /// Adds kinds.
+    ///
+    /// # Panics
+    /// A type that is there already: two tasks of one program have the same name for different rewards.
+    #[must_use]
+    pub fn with(mut self, kinds: impl IntoIterator<Item = RewardKind>) -> Self {
+        for kind in kinds {
+            let name = kind.type_name;
+            assert!(self.kind(name).is_none(), "two kinds of rewards have the type {name:?}");
+            self.0.push(kind);
+        }
+        self
+    }
+
+    fn kind(&self, name: &str) -> Option<&RewardKind> {
+        self.0.iter().find(|kind| kind.type_name == name)
+    }
+
+    /// Reads a section: `type` selects the kind, which reads the other keys. Nothing is checked beyond their types.
+    ///
+    /// # Errors
+    /// No `type` or an unknown one; a key that the kind does not have, or with a value of another type.
+    pub fn parse(&self, mut section: Table) -> Result<RewardConfig, ConfigFault> {
+        let name = match section.remove("type") {
+            Some(toml::Value::String(name)) => name,
+            Some(other) => {
+                let message = format!("invalid type: {}, expected a string", other.type_str());
+                return Err(ConfigFault::from_sentence("type", message));
+            }
+            None => return Err(ConfigFault::from_sentence("", "missing field `type`")),
+        };
+        let Some(&RewardKind { type_name, parse }) = self.kind(&name) else {
+            let mut known: Vec<&str> = self.0.iter().map(|kind| kind.type_name).collect();
+            known.sort_unstable();
+            let message =
+                format!("unknown type of reward `{name}`; there are: {}", known.join(", "));
+            return Err(ConfigFault::from_sentence("type", message));
+        };
+        let (spec, settings) = parse(self, section)?;
+        let mut table = Table::from_iter([("type".to_owned(), type_name.into())]);
+        table.extend(settings);
+        Ok(RewardConfig { type_name, table, spec })
+    }
+}
+
+/// A section `[reward]`, read.
+#[derive(Clone, Debug)]
+pub struct RewardConfig {
+    type_name: &'static str,
+    table: Table,
+    spec: Arc<dyn RewardSpec>,
+}
+
+impl RewardConfig {
+    /// Returns the `type` of the section.
+    pub fn type_name(&self) -> &'static str {
+        self.type_name
+    }
+
+    /// Returns the section with every default written out.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Returns the settings.
+    pub fn spec(&self) -> &dyn RewardSpec {
+        &*self.spec
+    }
+
+    /// Builds the reward; the models that it has are read, and live on `device`.
+    ///
+    /// # Errors
+    /// What [`RewardSpec::check`] and [`RewardSpec::build`] find.
+    pub fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
+        self.spec.check()?;
+        self.spec.build(device)
+    }
+}
+
+/// Equal where all settings are, defaults among them.
+impl PartialEq for RewardConfig {
+    fn eq(&self, other: &Self) -> bool {
+        self.table == other.table
+    }
+}
+
+/// As a section with every default written out.
+impl Serialize for RewardConfig {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.table.serialize(serializer)
+    }
+}
+
+/// The fault of a component of a reward, as one of the reward.
+#[must_use]
+pub fn of_component(fault: ConfigFault, name: &str) -> ConfigFault {
+    ConfigFault::from_sentence("", format!("part '{name}' of the reward: {fault}"))
+}
+
+impl From<EmbedderConfigError> for ConfigFault {
+    fn from(error: EmbedderConfigError) -> Self {
+        Self::from_sentence("", error.to_string())
+    }
+}
+
+/// Whether weights are those of a mean: at least 0 each, and 1 together.
+pub fn are_mean_weights(weights: &[f64]) -> bool {
+    let sum: f64 = weights.iter().sum();
+    // So written that NaN is refused as well.
+    weights.iter().all(|weight| *weight >= 0.0) && (sum - 1.0).abs() <= 1e-6
+}

@@ -1,0 +1,156 @@
+//! A micro-batch and the numbers about it that stay as they are during a step.
+
+use std::ops::Range;
+
+use burn::tensor::Tensor;
+use grpo_core::{
+    BatchTotals, KlEstimator, LossConfig, LossInputs, LossOutput, LossTerms, grpo_loss, sequence_kl,
+};
+use grpo_data::{Completion, Sample, TokenTrace};
+use grpo_model::{Forward, Frozen, LanguageModel};
+
+use crate::collate::MicroBatch;
+use crate::token_trace::token_traces;
+use crate::{SamplerCheck, TrainError};
+
+/// A micro-batch with its constants; log-probabilities are of actions, `[n]`.
+pub(crate) struct MicroBatchState {
+    micro: MicroBatch,
+    /// `log π_ref`.
+    reference: Vec<f64>,
+    /// `log π_θ` of the first update, which is `log π_old`.
+    old: Option<Vec<f64>>,
+    /// Â of each completion.
+    advantages: Vec<f64>,
+    /// Whether each completion has a reward.
+    is_scored: Vec<bool>,
+    /// What each update computed, if that is recorded.
+    updates: Vec<LossTerms>,
+}
+
+/// What a loss is, for all micro-batches of an update.
+#[derive(Clone, Copy)]
+pub(crate) struct UpdateLoss<'a> {
+    pub(crate) config: &'a LossConfig,
+    /// Of the whole batch.
+    pub(crate) totals: &'a BatchTotals,
+    pub(crate) entropy_coef: f64,
+}
+
+impl MicroBatchState {
+    pub(crate) fn new<M: LanguageModel>(micro: MicroBatch, reference: &Frozen<M>) -> Self {
+        let reference = host(micro.score_frozen(reference).logprobs);
+        Self { micro, reference, old: None, advantages: vec![], is_scored: vec![], updates: vec![] }
+    }
+
+    /// Which of the step's completions are in it.
+    pub(crate) fn places(&self) -> Range<usize> {
+        self.micro.places.clone()
+    }
+
+    /// See [`MicroBatch::forward`].
+    pub(crate) fn forward<M: LanguageModel>(&self, policy: &M, checkpointing: bool) -> Forward<M> {
+        self.micro.forward(policy, checkpointing)
+    }
+
+    /// Takes over the advantages of its samples, and whether they have a reward; `samples` are those of the step.
+    pub(crate) fn set_advantages(&mut self, samples: &[&Sample]) {
+        let own = &samples[self.places()];
+        self.advantages = own.iter().map(|sample| sample.advantage).collect();
+        self.is_scored = own.iter().map(|sample| sample.reward().is_some()).collect();
+    }
+
+    /// Keeps what an update computed.
+    pub(crate) fn record(&mut self, terms: LossTerms) {
+        self.updates.push(terms);
+    }
+
+    /// What was recorded of each completion, of a loss with this weight; nothing where nothing was.
+    pub(crate) fn traces(&self, weight: f64) -> Vec<TokenTrace> {
+        token_traces(&self.updates, &self.reference, &self.is_scored, weight)
+    }
+
+    /// See [`SamplerCheck::is_above`]; once there was a first [`Self::loss`]. `completions` are those of the step.
+    pub(crate) fn is_above(
+        &self,
+        completions: &[&Completion],
+        check: &SamplerCheck,
+        loss: &LossConfig,
+    ) -> Result<bool, TrainError> {
+        let trainer = self.old.as_ref().expect("the log-probabilities of the first update");
+        check.is_above(&completions[self.places()], trainer, loss)
+    }
+
+    /// `Σ_t KL` of each completion. `policy` is the one that sampled; its own scores count and not the sampler's, so that
+    /// it is exactly 0 where the policy is the reference.
+    pub(crate) fn sequence_kl<M: LanguageModel>(
+        &self,
+        policy: &M,
+        reference: &Frozen<M>,
+        estimator: KlEstimator,
+    ) -> Vec<f64> {
+        let policy = Frozen::snapshot(policy);
+        let exact = (estimator == KlEstimator::Exact)
+            .then(|| host(self.micro.frozen_kl(&policy, reference)));
+        let logprobs = host(self.micro.score_frozen(&policy).logprobs);
+        let mut end = 0;
+        let sequences = self.micro.sequences.chunk_by(|a, b| a == b);
+        sequences
+            .map(|actions| {
+                let actions = end..end + actions.len();
+                end = actions.end;
+                let exact = exact.as_ref().map(|exact| &exact[actions.clone()]);
+                let reference = &self.reference[actions.clone()];
+                sequence_kl(estimator, &logprobs[actions], reference, exact)
+            })
+            .collect()
+    }
+
+    /// Entropies of the policy at each action, by the same path as those of [`Self::loss`]: the high-entropy
+    /// mask compares the two.
+    pub(crate) fn entropies<M: LanguageModel>(
+        &self,
+        policy: &Frozen<M>,
+        estimator: KlEstimator,
+    ) -> Vec<f64> {
+        host(match estimator {
+            KlEstimator::Exact => self.micro.score_frozen_logits(policy).entropies,
+            _ => self.micro.score_frozen(policy).entropies,
+        })
+    }
+
+    /// This micro-batch's part of the loss, made of the `hidden` states of [`MicroBatch::forward`].
+    pub(crate) fn loss<M: LanguageModel>(
+        &mut self,
+        policy: &M,
+        hidden: &Tensor<2>,
+        reference: &Frozen<M>,
+        loss: UpdateLoss<'_>,
+    ) -> LossOutput {
+        let (scores, exact_kl) = match loss.config.kl.estimator {
+            KlEstimator::Exact => {
+                let (scores, kl) = self.micro.score_against(policy, hidden, reference);
+                (scores, Some(kl))
+            }
+            _ => (self.micro.score_policy(policy, hidden), None), // log π_θ
+        };
+        let inputs = LossInputs {
+            logprobs: scores.logprobs,
+            rows: &self.micro.sequences,
+            advantages: &self.advantages,
+            old_logprobs: self.old.as_deref(),
+            ref_logprobs: Some(&self.reference),
+            sampling_logprobs: Some(&self.micro.sampling_logprobs),
+            exact_kl,
+            entropies: Some(scores.entropies),
+            entropy_coef: loss.entropy_coef,
+        };
+        let output = grpo_loss(&inputs, loss.config, loss.totals);
+        self.old.get_or_insert_with(|| output.terms.tokens().map(|token| token.logprob).collect());
+        output
+    }
+}
+
+fn host(tensor: Tensor<1>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
+}

@@ -1,0 +1,104 @@
+//! Observes a step: times, memory and the ledger. Nothing that is learned depends on it.
+
+use std::time::{Duration, Instant};
+
+use grpo_process::ResidentMemory;
+use grpo_run::LedgerStep;
+
+/// What was observed of a step.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// Duration of each phase.
+    pub times: PhaseTimes,
+    /// Memory of the process after the step, if the system tells.
+    pub memory: Option<ResidentMemory>,
+    /// Memory of the process after each phase, if the system tells.
+    pub phase_memory: Option<PhaseMemory>,
+    /// Which weights sampled the completions, and which updates used them.
+    pub ledger: LedgerStep,
+}
+
+/// Duration of each phase of a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PhaseTimes {
+    /// Sampling.
+    pub rollout: Duration,
+    /// Rewards.
+    pub reward: Duration,
+    /// Reference, advantages, loss, gradients, optimizer.
+    pub update: Duration,
+}
+
+/// Bytes of the process that are in RAM at the end of each phase of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseMemory {
+    /// After sampling.
+    pub rollout: u64,
+    /// After the rewards.
+    pub reward: u64,
+    /// After the updates, and after the reference followed them.
+    pub update: u64,
+}
+
+/// Duration of each part of the update phase. A device that computes on its own has its work counted where its result is
+/// first waited for: much of the backward pass under the optimizer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LearnTimes {
+    /// `log π_ref`.
+    pub reference: Duration,
+    /// `log π_θ` and the loss of it.
+    pub forward: Duration,
+    /// Gradients.
+    pub backward: Duration,
+    /// Clipping, and the change of the weights.
+    pub optimizer: Duration,
+}
+
+/// Observes the phases of a step from its start on.
+pub(crate) struct Probe {
+    since: Instant,
+    phases: Vec<(Duration, Option<u64>)>,
+}
+
+impl Probe {
+    pub(crate) fn start() -> Self {
+        Self { since: Instant::now(), phases: Vec::new() }
+    }
+
+    /// Notes the end of a phase.
+    pub(crate) fn phase_done(&mut self) {
+        let now = Instant::now();
+        self.phases.push((now - self.since, ResidentMemory::of_this_process().map(|it| it.now)));
+        self.since = now;
+    }
+
+    /// Notes the end of the last phase.
+    pub(crate) fn finish(mut self, ledger: LedgerStep) -> Observed {
+        self.phase_done();
+        let [rollout, reward, update] = <[_; 3]>::try_from(self.phases).expect("three phases");
+        let memory =
+            || Some(PhaseMemory { rollout: rollout.1?, reward: reward.1?, update: update.1? });
+        Observed {
+            times: PhaseTimes { rollout: rollout.0, reward: reward.0, update: update.0 },
+            memory: ResidentMemory::of_this_process(),
+            phase_memory: memory(),
+            ledger,
+        }
+    }
+}
+
+/// Runs `work` and adds its duration to `total`.
+pub(crate) fn timed<T>(total: &mut Duration, work: impl FnOnce() -> T) -> T {
+    let started = Instant::now();
+    let result = work();
+    *total += started.elapsed();
+    result
+}
+
+impl LearnTimes {
+    /// Adds work that took `all`, of which `backward` was for gradients.
+    pub(crate) fn add(&mut self, all: Duration, backward: Duration) {
+        self.forward += all.saturating_sub(backward);
+        self.backward += backward;
+    }
+}

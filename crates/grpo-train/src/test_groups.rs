@@ -1,0 +1,26 @@
+//! Groups of made-up completions, for tests.
+
+use grpo_data::{
+    Completion, CompletionParts, Finish, Group, Outcome, Prompt, SampleKey, SampledUnder,
+};
+
+/// Completions of one token with these outcomes.
+pub(crate) fn group(outcomes: Vec<Outcome>) -> Group {
+    let completion = |sample: usize| {
+        Completion::new(CompletionParts {
+            ids: vec![0, 1],
+            action_mask: vec![false, true],
+            sampling_logprobs: vec![-1.0],
+            finish: Finish::Length,
+            key: SampleKey { seed: 1, step: 0, prompt: 0, sample: sample as u32 },
+            policy_version: 0,
+            sampled_under: SampledUnder::default(),
+        })
+    };
+    let completions = (0..outcomes.len()).map(completion);
+    let mut group = Group::new(Prompt::of_ids(0, vec![0]), completions);
+    for (sample, outcome) in group.samples.iter_mut().zip(outcomes) {
+        sample.outcome = Some(outcome);
+    }
+    group
+}
