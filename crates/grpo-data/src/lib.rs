@@ -33,6 +33,7 @@ mod replies;
 mod rng;
 mod sample;
 mod special;
+mod token_set;
 mod tokenizer;
 mod tokenizer_training;
 
@@ -65,5 +66,6 @@ pub use replies::{
 pub use rng::{CounterRng, Purpose};
 pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace};
 pub use special::SpecialIds;
+pub use token_set::{TokenSet, TokenSetError, TokenSetIter};
 pub use tokenizer::TextTokenizer;
 pub use tokenizer_training::{SMALLEST_VOCABULARY, train_tokenizer};

@@ -14,4 +14,5 @@ mod replies;
 mod reply_cleaning;
 mod reply_training;
 mod special;
+mod token_set;
 mod tokenizer;
