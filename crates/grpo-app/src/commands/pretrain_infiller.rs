@@ -130,9 +130,13 @@ impl MaskedLmFile {
     ) -> anyhow::Result<Option<SequenceScorer>> {
         let judge = self.modifiers.judge.as_ref().map(|weighting| {
             let folder = &weighting.model;
-            let (spec, judge) = SequenceScorer::load(folder, &device.clone().inner())?;
+            let (spec, judge) = SequenceScorer::load(
+                folder,
+                &Codecs::new(vec![Characters::CODEC]),
+                &device.clone().inner(),
+            )?;
             anyhow::ensure!(
-                spec.codec.characters() == Some(passages.characters()),
+                spec.codec.own::<Characters>() == Some(passages.characters()),
                 "{}: the judge has other characters than the text; take one that was trained on the same",
                 folder.display()
             );
