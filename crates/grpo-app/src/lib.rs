@@ -36,7 +36,7 @@ use clap::ArgMatches;
 
 use crate::args::{Asked, AskedCommand, Command};
 pub use crate::task::{Task, Tasks};
-pub use crate::tasks::{infill::Infill, molecules::Molecules, replies::Replies};
+pub use crate::tasks::{infill::Infill, replies::Replies};
 
 /// Runs the command that the arguments of this process name, and returns its exit code. Runs record `revision`, the one that
 /// the program was built from.
