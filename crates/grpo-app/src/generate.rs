@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::{Codec, Group, Prompt, Purpose};
+use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Autoregressive, Decode, Rollout, RolloutSettings, StepKey};
-use grpo_sampling::SamplingSettings;
 
 use crate::args::SampleArguments;
 use crate::models::Loaded;

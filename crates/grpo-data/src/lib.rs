@@ -30,6 +30,7 @@ mod sample;
 mod special;
 mod split;
 pub mod statistics;
+mod token_set;
 mod tokenizer;
 mod tokenizer_training;
 
@@ -54,5 +55,6 @@ pub use rng::{CounterRng, Purpose};
 pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace};
 pub use special::SpecialIds;
 pub use split::{Quartiles, RecordSplit, SplitError, SplitFractions, group_by_keys, split_groups};
+pub use token_set::{TokenSet, TokenSetError, TokenSetIter};
 pub use tokenizer::TextTokenizer;
 pub use tokenizer_training::{SMALLEST_VOCABULARY, train_tokenizer};

@@ -6,6 +6,7 @@ mod target;
 mod validation;
 
 use grpo_data::ConfigFault;
+use grpo_data::statistics::mean;
 use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleVisitor, Param};

@@ -614,4 +614,14 @@ mod tests {
         assert!(read(serde_json::json!({"type": "infill"})).is_err());
         assert!(read(serde_json::json!({"type": "infill", "judge": "a", "judges": "b"})).is_err());
     }
+
+    #[test]
+    fn it_can_be_no_component_of_another_reward() {
+        let composite = serde_json::json!({"type": "composite", "parts": [
+            {"name": "a", "weight": 1.0, "reward": {"type": "infill", "judge": "x"}},
+        ]});
+        let config = registry().parse(serde_json::from_value(composite).unwrap()).unwrap();
+        let fault = config.spec().check().unwrap_err().to_string();
+        assert!(fault.contains("can be no part"), "{fault}");
+    }
 }

@@ -8,6 +8,7 @@ mod preferences;
 mod target;
 
 use grpo_data::ConfigFault;
+use grpo_data::statistics::{mean, pearson, spearman};
 use std::collections::BTreeMap;
 
 use crate::{EngagementGate, EngagementMeasures, EngagementObjective};

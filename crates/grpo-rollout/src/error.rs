@@ -1,7 +1,7 @@
 //! What cannot be sampled.
 
+use grpo_logprob::DistributionError;
 use grpo_logprob::NotFinite;
-use grpo_sampling::DistributionError;
 
 /// Settings that cannot be sampled with.
 #[derive(Debug, thiserror::Error)]

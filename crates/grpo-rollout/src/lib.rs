@@ -5,6 +5,7 @@ mod engine;
 mod error;
 mod rollout;
 mod row;
+mod sampling;
 mod stop;
 
 pub use autoregressive::{Autoregressive, NextTokens, RolloutSettings, refuse_interrupt};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use grpo_data::{Completion, Group, Prompt, Purpose};
+use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::Frozen;
-use grpo_sampling::{SamplingDistribution, SamplingSettings};
 
 use crate::{Decode, RolloutError};
 

@@ -154,7 +154,7 @@ pub(crate) fn finite(value: f64) -> Result<f64, TrainError> {
 }
 
 /// Returns the fault of a setting of `section` that tokens cannot be drawn with.
-pub fn distribution_fault(section: &str, fault: &grpo_sampling::DistributionError) -> ConfigFault {
+pub fn distribution_fault(section: &str, fault: &grpo_logprob::DistributionError) -> ConfigFault {
     let key = format!("{section}.{}", fault.setting());
     ConfigFault::from_sentence(key, &format!("{section}: {fault}"))
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::{quantile_of_sorted, sorted};
+use crate::statistics::{percentile_of_sorted, sorted};
 
 /// Values up to the first boundary, from there to the second, and so on: a value that equals a boundary is below it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,5 +47,5 @@ impl Quartiles {
 fn quantiles(values: &[f64], fractions: &[f64]) -> Vec<f64> {
     let sorted = sorted(values);
     let fractions = fractions.iter().filter(|_| !sorted.is_empty());
-    fractions.map(|fraction| quantile_of_sorted(&sorted, *fraction)).collect()
+    fractions.map(|fraction| percentile_of_sorted(&sorted, *fraction)).collect()
 }

@@ -6,4 +6,5 @@ mod parquet;
 mod prompts;
 mod record;
 mod special;
+mod token_set;
 mod tokenizer;

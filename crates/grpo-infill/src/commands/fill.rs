@@ -16,8 +16,8 @@ use crate::{
 };
 use anyhow::Context;
 use grpo_data::{Prompt, Purpose};
+use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_sampling::SamplingSettings;
 use rayon::prelude::*;
 
 use crate::sections::LoadedInfiller;

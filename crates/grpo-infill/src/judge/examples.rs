@@ -6,8 +6,8 @@ use crate::{MaskedStream, Passages};
 use burn::tensor::Tensor;
 use grpo_data::{ConfigFault, CounterRng, Purpose};
 use grpo_kernels::{gather_rows, indices};
+use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{Frozen, TokenBatch, Transformer};
-use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::JudgeConfig;

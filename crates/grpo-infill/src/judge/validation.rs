@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::examples::{JudgeExamples, Judged};
 use super::{corruption_target, mean_squared_error};
-use grpo_data::statistics::{mean, pearson, quantile, spearman};
+use grpo_data::statistics::{mean, pearson, percentile, spearman};
 use grpo_train::{TrainError, in_range};
 
 /// What a look at the validation half is made of; always the same texts.
@@ -148,7 +148,7 @@ impl ValidationTexts {
         JudgeMeasures {
             eval_loss,
             zero_mean: mean(&natural),
-            zero_p90: quantile(&natural, 0.9),
+            zero_p90: percentile(&natural, 0.9),
             pearson: pearson(&outputs, &ratios).unwrap_or(0.0),
             spearman: spearman(&outputs, &ratios).unwrap_or(0.0),
         }

@@ -7,9 +7,9 @@ use grpo_infill::{
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use grpo_data::{CounterRng, Prompt, Purpose};
+use grpo_logprob::SamplingSettings;
 use grpo_model::Frozen;
 use grpo_rollout::{Rollout, StepKey};
-use grpo_sampling::SamplingSettings;
 
 use crate::neighbours::{LENGTH, MASK, Neighbours, SIZE, SPECIALS, blanked, characters, logits};
 use crate::support::{in_pool, prompt};

@@ -4,9 +4,9 @@ use burn::tensor::Device;
 use grpo_data::{Codec, Completion, Finish, Group, Prompt, SampleKey};
 use grpo_infill::Characters;
 use grpo_infill::{Infilling, InfillingSettings};
+use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, InfillerConfig, LanguageModel, ModelConfig, TokenBatch, Transformer};
 use grpo_rollout::Rollout;
-use grpo_sampling::SamplingSettings;
 use proptest::prelude::*;
 
 use crate::support::{KEY, completions, in_pool, prompt, shaken};

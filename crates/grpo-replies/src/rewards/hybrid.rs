@@ -102,3 +102,36 @@ impl RewardSpec for HybridConfig {
         self.composite().files()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::rewards::parsed;
+
+    fn config(settings: serde_json::Value) -> RewardConfig {
+        parsed(settings).unwrap()
+    }
+
+    fn fault(settings: serde_json::Value) -> String {
+        config(settings).spec().check().unwrap_err().to_string()
+    }
+
+    /// As found, an unknown type of reward was the heuristic one.
+    #[test]
+    fn a_hybrid_is_of_one_learned_and_one_heuristic_reward() {
+        let heuristic = json!({"type": "heuristic", "embedder": {"type": "hashed_ngrams"}});
+        let learned = json!({"type": "learned", "model": "nowhere"});
+        let hybrid = |learned: &serde_json::Value, heuristic: &serde_json::Value| json!({"type": "hybrid", "learned": learned, "heuristic": heuristic});
+        assert_eq!(config(hybrid(&learned, &heuristic)).spec().check(), Ok(()));
+        assert!(fault(hybrid(&heuristic, &heuristic)).starts_with("reward.learned must have type"));
+        assert!(fault(hybrid(&learned, &learned)).starts_with("reward.heuristic must have type"));
+        let mut weights = hybrid(&learned, &heuristic);
+        weights["learned_weight"] = json!(0.5);
+        assert!(fault(weights).contains("they sum to 0.9"));
+        let missing = config(hybrid(&learned, &heuristic)).build(&Device::flex());
+        let missing = missing.map(drop).unwrap_err().to_string();
+        assert!(missing.starts_with("part 'learned' of the reward:"), "{missing}");
+    }
+}
