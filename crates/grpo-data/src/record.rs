@@ -45,7 +45,7 @@ pub enum Finish {
     Stop,
     /// The limit of tokens was reached first.
     Length,
-    /// All of its blanks were filled, in one pass.
+    /// All of its masked positions were filled, in one pass.
     Filled,
 }
 
@@ -89,7 +89,7 @@ pub struct SampledUnder {
     /// over which the probabilities sum to 1. `None`: all ids that are not forbidden.
     pub kept: Option<Vec<TokenSet>>,
     /// The id that stood in the place of each action when they were drawn, all of them from one look at the text before and
-    /// behind (infilling). `None`: each action was drawn after those in front of it.
+    /// behind. `None`: each action was drawn after those in front of it.
     #[serde(default)]
     pub mask_id: Option<u32>,
 }
@@ -126,11 +126,13 @@ impl SampledUnder {
             return Err(format!("a completion has the action {id}, which was forbidden"));
         }
         if let Some(id) = self.mask_id.filter(|id| actions.contains(id)) {
-            return Err(format!("a completion has the action {id}, which stands for a blank"));
+            return Err(format!(
+                "a completion has the action {id}, which stands for a masked position"
+            ));
         }
         if self.mask_id.is_some() && self.repetition_penalty != 1.0 {
             return Err(
-                "a completion was filled in with a repetition penalty, and nothing is in front of a blank"
+                "a completion was filled in with a repetition penalty, and nothing is in front of a masked position"
                     .to_owned(),
             );
         }

@@ -203,7 +203,7 @@ pub enum ModelFolderError {
         /// The family of its model.
         family: &'static str,
     },
-    /// A folder of another family in the place of a judge.
+    /// A folder of another family in the place of a sequence scorer.
     #[error(
         "{folder} is no judge: its model is of the family {family}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
     )]

@@ -1,4 +1,4 @@
-//! The judge's model: one number for a whole text.
+//! One number for a whole text.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;

@@ -12,7 +12,7 @@ use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
 use grpo_model::{Dropout, Forward, Frozen, LanguageModel, TokenBatch};
 
 /// Some completions of a step, packed for the model (docs/decisions/0013). An action is predicted by what the model makes of the token in front of it,
-/// or of the blank that it was drawn for.
+/// or of the masked position that it was drawn for.
 pub(crate) struct MicroBatch {
     /// Which of the step's completions they are.
     pub(crate) places: Range<usize>,
@@ -20,7 +20,7 @@ pub(crate) struct MicroBatch {
     pub(crate) sampling_logprobs: Vec<f64>,
     /// The completion that each action belongs to, `[n]`.
     pub(crate) sequences: Vec<usize>,
-    /// All but the last token of each completion, or all of a text with blanks; a prompt is there once for its group.
+    /// All but the last token of each completion, or all of a masked text; a prompt is there once for its group.
     inputs: TokenBatch,
     /// The rows of `inputs` that predict actions, `[n]`: nothing else is scored.
     rows: Vec<usize>,
@@ -59,7 +59,7 @@ pub(crate) fn micro_batches(
 
 /// What the model reads of a completion.
 struct Read<'a> {
-    /// What its group has in common, computed once for it: a prompt, or a text with its blanks.
+    /// What its group has in common, computed once for it: a prompt, or a masked text.
     shared: Cow<'a, [u32]>,
     /// What stands behind it.
     own: &'a [u32],
@@ -72,9 +72,9 @@ impl<'a> Read<'a> {
         let (ids, mask) = (completion.ids(), completion.action_mask());
         let predicts = predicts(completion);
         if let Some(mask_id) = completion.sampled_under().mask_id {
-            let blanked =
+            let masked =
                 ids.iter().zip(mask).map(|(&id, &action)| if action { mask_id } else { id });
-            return Self { shared: blanked.collect(), own: &[], predicts };
+            return Self { shared: masked.collect(), own: &[], predicts };
         }
         let read = &ids[..ids.len() - 1];
         let prompt = mask.iter().take_while(|&&action| !action).count();
@@ -88,7 +88,7 @@ impl<'a> Read<'a> {
     }
 }
 
-/// Of each token that is read of a completion, whether it predicts an action: the one in front of it, or the blank itself.
+/// Of each token that is read of a completion, whether it predicts an action: the one in front of it, or the masked position itself.
 fn predicts(completion: &Completion) -> &[bool] {
     match completion.sampled_under().mask_id {
         Some(_) => completion.action_mask(),

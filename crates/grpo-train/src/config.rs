@@ -124,7 +124,7 @@ pub struct SamplingConfig {
     /// Above 1 it makes tokens rarer that a sequence has already.
     #[serde(default)]
     pub repetition_penalty: Option<f32>,
-    /// Longest completion, in tokens, its end mark among them; of an infilling, the most blanks that a text can have.
+    /// Longest completion, in tokens, its end mark among them; where masked positions are filled, the most that a text can have.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub max_new_tokens: usize,
     /// Strings that end a completion, besides the end mark. The token that completes one is its last, and stays part

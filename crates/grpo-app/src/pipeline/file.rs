@@ -300,6 +300,13 @@ mod tests {
     use super::*;
     use crate::args::Arguments;
 
+    /// The commands of the program, with two of tasks.
+    fn commands() -> clap::Command {
+        let split = clap::Command::new("split-data").arg(clap::Arg::new("input").long("input"));
+        let describe = clap::Command::new("describe").arg(clap::Arg::new("file"));
+        Arguments::command().subcommand(split).subcommand(describe)
+    }
+
     /// What the file says, or why it is refused, in a folder with a configuration.
     #[track_caller]
     fn check(pipeline: &str, expected: &str) {
@@ -310,7 +317,7 @@ mod tests {
         std::fs::write(at("empty.toml"), "seed = 1\n").unwrap();
         let here = folder.path().display().to_string();
         std::fs::write(at("pipeline.toml"), pipeline.replace("HERE", &here)).unwrap();
-        let read = Pipeline::read(&at("pipeline.toml"), &Arguments::command());
+        let read = Pipeline::read(&at("pipeline.toml"), &commands());
         let found = read.map_or_else(
             |error| crate::output::sentence(&error),
             |read| {
@@ -345,8 +352,7 @@ mod tests {
             &TRAIN.replace("command", "comand"),
             "HERE/pipeline.toml:3: unknown key 'stages[0].comand'; did you mean 'command'?",
         );
-        let unknown =
-            Pipeline::read(Path::new("nowhere.toml"), &Arguments::command()).err().unwrap();
+        let unknown = Pipeline::read(Path::new("nowhere.toml"), &commands()).err().unwrap();
         assert!(
             crate::output::sentence(&unknown)
                 .starts_with("cannot read the configuration nowhere.toml: ")
