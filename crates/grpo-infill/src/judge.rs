@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_data::statistics::mean;
 use grpo_kernels::awake;
 use grpo_model::{Dropout, LanguageModel, SequenceScorer};
 

@@ -15,7 +15,6 @@ use crate::{EngagementGate, EngagementMeasures, EngagementObjective};
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_data::statistics::{mean, pearson, spearman};
 use grpo_kernels::awake;
 use grpo_model::{Dropout, Perceptron};
 use grpo_train::{
