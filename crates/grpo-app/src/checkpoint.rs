@@ -37,13 +37,13 @@ const REFERENCE: &str = "reference.safetensors";
 /// The section `[save]` of a supervised run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct CheckpointSection {
+pub struct CheckpointSection {
     /// Steps from one checkpoint to the next; 0 for only by time and at the end.
-    pub(crate) every: u32,
+    pub every: u32,
     /// Minutes after which a checkpoint is written at the next end of a step; 0 for never.
-    pub(crate) every_minutes: f64,
+    pub every_minutes: f64,
     /// The newest checkpoints that are kept.
-    pub(crate) keep_last: usize,
+    pub keep_last: usize,
 }
 
 impl Default for CheckpointSection {
@@ -54,7 +54,7 @@ impl Default for CheckpointSection {
 
 impl CheckpointSection {
     /// Refuses what is out of range.
-    pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
+    pub fn check(&self, origin: &Origin) -> anyhow::Result<()> {
         anyhow::ensure!(
             self.keep_last >= 1,
             "{}save.keep_last = 0 would keep no checkpoint; use 1 or more",

@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use grpo_data::{ChatOptions, Codec, ConfigFault, ExampleFile, Examples, Prompt, PromptFile};
+use grpo_data::{
+    ChatOptions, Codec, ConfigFault, DataError, ExampleFile, Examples, Prompt, PromptFile,
+};
 use toml::{Table, Value};
 
 use crate::task::Tasks;
@@ -58,6 +60,14 @@ pub trait DataReader: fmt::Debug + Send + Sync {
         validation_fraction: f64,
         seed: u64,
     ) -> anyhow::Result<ReadExamples>;
+
+    /// Whether reading failed because everything is longer than it may be.
+    fn is_too_long(&self, error: &anyhow::Error) -> bool {
+        matches!(
+            error.downcast_ref(),
+            Some(DataError::NoRecords { report, .. }) if report.too_long_count > 0
+        )
+    }
 
     /// Returns the codec of a new model for the examples of a file, if models are made for them.
     ///

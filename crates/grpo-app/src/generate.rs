@@ -6,7 +6,7 @@ use anyhow::Context;
 use grpo_data::{Codec, Group, Prompt, Purpose};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Decode, Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Decode, Rollout, RolloutSettings, StepKey};
 
 use crate::args::SampleArguments;
 use crate::models::Loaded;
@@ -72,7 +72,7 @@ pub fn generate<M: LanguageModel>(
         batch_size: generation.batch_size,
     };
     let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
-    let rollout = Rollout::new(settings, model, longest)
+    let rollout = Autoregressive::new(settings, model, longest)
         .and_then(|rollout| rollout.stopping_at(&generation.stop, &decoder(codec)))
         .context("sampling")?;
     let key =

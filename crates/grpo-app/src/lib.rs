@@ -2,7 +2,7 @@
 #![expect(clippy::print_stderr, reason = "this crate is the one that prints")]
 
 pub mod args;
-mod checkpoint;
+pub mod checkpoint;
 mod commands;
 pub mod config;
 mod dashboard;
@@ -11,7 +11,6 @@ pub mod device;
 mod earlier;
 mod explanation;
 pub mod generate;
-mod infill;
 mod interrupt;
 mod look;
 pub mod models;
@@ -24,9 +23,8 @@ mod resume_check;
 pub mod run_files;
 mod session;
 pub mod source;
-mod supervised_run;
+pub mod supervised_run;
 pub mod task;
-mod tasks;
 pub mod train_file;
 mod trial_file;
 
@@ -37,7 +35,6 @@ use clap::ArgMatches;
 
 use crate::args::{Asked, AskedCommand, Command};
 pub use crate::task::{Task, Tasks};
-pub use crate::tasks::{infill::Infill, replies::Replies};
 
 /// Runs the command that the arguments of this process name, and returns its exit code. Runs record `revision`, the one that
 /// the program was built from.

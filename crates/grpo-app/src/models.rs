@@ -99,18 +99,6 @@ pub fn check_causal(model: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// Refuses a folder whose model does not fill blanks.
-pub fn check_infiller(model: &Path) -> anyhow::Result<()> {
-    let is_wanted = |family| family == Family::Infiller;
-    refuse_unless(model, is_wanted, |family| {
-        format!(
-            "{} is no infiller: its model is of the family {}; `grpo pretrain` with the section [masked_lm] writes an infiller",
-            model.display(),
-            family.name()
-        )
-    })
-}
-
 /// Refuses a folder whose model is of another family. One that is not there, or has no `config.json`, is left to those
 /// who read it.
 ///

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::{
-    Codec, ConfigFault, DataError, EpochOrder, Example, Examples, OrderPosition, Prompt,
-    deserialize_settings,
+    Codec, ConfigFault, EpochOrder, Example, Examples, OrderPosition, Prompt, deserialize_settings,
 };
 use grpo_model::LanguageModel;
 use grpo_rewards::Reward;
-use grpo_train::unconditional_prompts;
+use grpo_train::{TrainError, unconditional_prompts};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
@@ -147,11 +146,7 @@ impl Prompts {
         let room = context + 1 - max_new_tokens;
         let limit = data.keys.max_prompt_tokens;
         let read = data.read(codec, limit.unwrap_or(room));
-        let is_too_long = |error: &anyhow::Error| match error.downcast_ref() {
-            Some(DataError::NoRecords { report, .. }) => report.too_long_count > 0,
-            Some(DataError::NoUsablePairs { too_long, .. }) => *too_long > 0,
-            _ => false,
-        };
+        let is_too_long = |error: &anyhow::Error| data.reader.is_too_long(error);
         let read = match limit.is_none() && read.as_ref().is_err_and(is_too_long) {
             // It was not the user who said how long a prompt may be.
             true => read.with_context(|| {
@@ -188,7 +183,7 @@ impl Prompts {
     ///
     /// # Errors
     /// No prompt can be made.
-    pub(crate) fn of_step(&mut self, step: u32, count: u32) -> Result<Vec<Prompt>, DataError> {
+    pub(crate) fn of_step(&mut self, step: u32, count: u32) -> Result<Vec<Prompt>, TrainError> {
         Ok(match &mut self.origin {
             PromptOrigin::Unconditional(begin) => unconditional_prompts(count, *begin),
             PromptOrigin::Stream(stream) => stream.of_step(step.into(), count)?,
@@ -211,7 +206,7 @@ impl Prompts {
     ///
     /// # Errors
     /// As [`Self::of_step`].
-    pub(crate) fn first(&self, count: u32) -> Result<Vec<Prompt>, DataError> {
+    pub(crate) fn first(&self, count: u32) -> Result<Vec<Prompt>, TrainError> {
         Ok(match &self.origin {
             PromptOrigin::Unconditional(begin) => unconditional_prompts(count, *begin),
             PromptOrigin::File { prompts, .. } => {
@@ -225,7 +220,7 @@ impl Prompts {
     ///
     /// # Errors
     /// As [`Self::of_step`].
-    pub(crate) fn of_evaluation(&self, count: u32) -> Result<Vec<Prompt>, DataError> {
+    pub(crate) fn of_evaluation(&self, count: u32) -> Result<Vec<Prompt>, TrainError> {
         match &self.origin {
             PromptOrigin::Stream(stream) => stream.of_evaluation(count),
             PromptOrigin::Unconditional(_) | PromptOrigin::File { .. } => self.first(count),

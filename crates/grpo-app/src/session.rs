@@ -211,7 +211,7 @@ impl Begun {
                 let Parts { policy, actions, reward, decode, .. } = &parts;
                 let (reward, decode) = (Arc::clone(reward), Arc::clone(decode));
                 let of = of_evaluation;
-                Evaluation::new(of, policy, &config, actions, reward, decode, file.seed)
+                Evaluation::new(of, policy, &config, &**actions, reward, decode, file.seed)
             })
             .transpose()?;
         let mut grpo = Grpo::new(parts, config, file.seed)?;

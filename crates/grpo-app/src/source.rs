@@ -4,9 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use grpo_data::{Codec, ConfigFault, DataError, Prompt};
+use grpo_data::{Codec, ConfigFault, Prompt};
+use grpo_model::Policy;
 use grpo_rewards::Reward;
-use grpo_train::Actions;
+use grpo_train::{Actions, TrainError};
 use toml::Table;
 
 use crate::models::Loaded;
@@ -42,7 +43,7 @@ pub trait Source: fmt::Debug + Send + Sync {
     fn max_new_tokens(&self) -> usize;
 
     /// Returns what a policy with this codec chooses.
-    fn actions(&self, codec: &Codec) -> Actions;
+    fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>>;
 
     /// Whether the policy fills positions of the prompt, instead of continuing it.
     fn fills_prompt(&self) -> bool {
@@ -75,19 +76,19 @@ pub trait PromptStream: Send + Sync {
     ///
     /// # Errors
     /// No prompt can be made.
-    fn of_step(&self, step: u64, count: u32) -> Result<Vec<Prompt>, DataError>;
+    fn of_step(&self, step: u64, count: u32) -> Result<Vec<Prompt>, TrainError>;
 
     /// Returns prompts that are in no step.
     ///
     /// # Errors
     /// As [`Self::of_step`].
-    fn of_no_step(&self, count: u32) -> Result<Vec<Prompt>, DataError>;
+    fn of_no_step(&self, count: u32) -> Result<Vec<Prompt>, TrainError>;
 
     /// Returns held-out prompts.
     ///
     /// # Errors
     /// As [`Self::of_step`].
-    fn of_evaluation(&self, count: u32) -> Result<Vec<Prompt>, DataError>;
+    fn of_evaluation(&self, count: u32) -> Result<Vec<Prompt>, TrainError>;
 
     /// Returns the tokens of the longest prompt.
     fn longest(&self) -> usize;

@@ -24,14 +24,17 @@ use crate::output::say;
 use crate::run_files::{Reopened, config_of_run, create_run, last_whole, reopen, unlisted};
 
 /// A supervised command with its configuration, before the run has a folder.
-pub(crate) struct Request<F> {
-    pub(crate) file: F,
-    pub(crate) origin: Origin,
-    pub(crate) start: Start,
+pub struct Request<F> {
+    /// Its configuration.
+    pub file: F,
+    /// Where the keys of the configuration come from.
+    pub origin: Origin,
+    /// Where the run is to be.
+    pub start: Start,
 }
 
 /// Where the run is to be.
-pub(crate) struct Start {
+pub struct Start {
     command: &'static str,
     force: bool,
     /// An earlier run to resume.
@@ -39,7 +42,7 @@ pub(crate) struct Start {
 }
 
 /// The keys of the configuration, of whichever command it is.
-pub(crate) fn keys(arguments: &RunArguments) -> anyhow::Result<toml::Table> {
+pub fn keys(arguments: &RunArguments) -> anyhow::Result<toml::Table> {
     let path = match &arguments.resume {
         Some(run) => RunFolder::open(run)?.config_path(),
         None => configuration(arguments)?.to_owned(),
@@ -54,7 +57,7 @@ fn configuration(arguments: &RunArguments) -> anyhow::Result<&Path> {
 
 impl<F: DeserializeOwned> Request<F> {
     /// Reads the configuration of a new run, or of the one to resume. `run` is its key for the folder.
-    pub(crate) fn read(
+    pub fn read(
         arguments: &RunArguments,
         command: &'static str,
         run: fn(&mut F) -> &mut PathBuf,
@@ -91,7 +94,7 @@ fn resumable<F: DeserializeOwned>(folder: &RunFolder, command: &str) -> anyhow::
 
 impl Start {
     /// Makes the folder of a new run, or checks that the run to resume was made from `files` and finds its checkpoint.
-    pub(crate) fn folder(
+    pub fn folder(
         self,
         file: &impl Serialize,
         path: &Path,
@@ -121,7 +124,7 @@ impl Start {
 }
 
 /// What a command knows of the model that it trains.
-pub(crate) trait ModelFiles<O: Objective> {
+pub trait ModelFiles<O: Objective> {
     /// The section of the configuration with `patience` and `min_gain`.
     const SECTION: &'static str;
 
@@ -158,7 +161,7 @@ pub(crate) trait ModelFiles<O: Objective> {
 }
 
 /// The folder of a supervised run, in the hands of this process.
-pub(crate) struct SupervisedRun {
+pub struct SupervisedRun {
     folder: RunFolder,
     command: &'static str,
     /// The checkpoint to resume from, if there is one.
@@ -173,22 +176,22 @@ pub(crate) struct SupervisedRun {
 
 impl SupervisedRun {
     /// The folder.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
     /// Where the best model is, in the folder of this name.
-    pub(crate) fn target(&self, folder: &str) -> PathBuf {
+    pub fn target(&self, folder: &str) -> PathBuf {
         self.path().join(folder)
     }
 
     /// Whether there is a checkpoint to resume from.
-    pub(crate) fn has_checkpoint(&self) -> bool {
+    pub fn has_checkpoint(&self) -> bool {
         self.from.is_some()
     }
 
     /// A stage of this run before its own training, in the folder `name` in its folder.
-    pub(crate) fn stage(&self, name: &str) -> anyhow::Result<Self> {
+    pub fn stage(&self, name: &str) -> anyhow::Result<Self> {
         let path = self.path().join(name);
         let is_resumed = path.exists();
         let folder = match is_resumed {
@@ -213,7 +216,7 @@ impl SupervisedRun {
     ///
     /// # Errors
     /// The training failed or was interrupted: what was done is saved.
-    pub(crate) fn train<O: Objective, F: ModelFiles<O>>(
+    pub fn train<O: Objective, F: ModelFiles<O>>(
         &self,
         trainer: &mut SupervisedTrainer<O>,
         files: &mut F,
@@ -248,7 +251,7 @@ impl SupervisedRun {
     }
 
     /// Reads the best model that was written, and the steps that were done at its validation.
-    pub(crate) fn best<O: Objective, F: ModelFiles<O>>(
+    pub fn best<O: Objective, F: ModelFiles<O>>(
         &self,
         trainer: &SupervisedTrainer<O>,
         files: &F,
@@ -259,7 +262,7 @@ impl SupervisedRun {
     }
 
     /// Refuses a run that a limit or a guard ended.
-    pub(crate) fn refuse_stopped(&self, ending: SupervisedEnding) -> anyhow::Result<()> {
+    pub fn refuse_stopped(&self, ending: SupervisedEnding) -> anyhow::Result<()> {
         let SupervisedEnding::Stopped { cause, message } = ending else { return Ok(()) };
         let cause = match cause {
             StopCause::Limit => "limit",
@@ -270,7 +273,7 @@ impl SupervisedRun {
 }
 
 /// Puts a model folder, with the hashes of its files, in the place of the one that may be there.
-pub(crate) fn save_folder(
+pub fn save_folder(
     target: &Path,
     write: impl FnOnce(&Path) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {

@@ -14,7 +14,7 @@ use grpo_rewards::{Reward, RewardConfig};
 use grpo_run::RunFolder;
 use grpo_train::{
     Actions, AdvantageSettings, Combined, CombinedConfig, DiversityBonusConfig, EvalConfig,
-    GrpoConfig, GuardConfig, LossSettings, OptimizerConfig, Parts, ReferenceFrom,
+    GrpoConfig, GuardConfig, LossSettings, NextTokens, OptimizerConfig, Parts, ReferenceFrom,
     ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
 };
 use serde::{Deserialize, Serialize};
@@ -364,7 +364,7 @@ impl TrainFile {
         let of_reward = self.reward_files()?;
         let (longest, reward) =
             (self.sampling.max_new_tokens, self.reward.build(&device::device())?);
-        if let Some(warning) = crate::infill::check_judges(&self.reward)? {
+        for warning in self.reward.spec().admit()? {
             say(format_args!("{warning}"));
         }
         let prompts = match &self.source {
@@ -422,10 +422,10 @@ impl TrainFile {
     }
 
     /// What a policy with this codec chooses.
-    pub(crate) fn actions(&self, codec: &Codec) -> Actions {
+    pub(crate) fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>> {
         match &self.source {
             Some(source) => source.actions(codec),
-            None => Actions::Next { end_ids: codec.end_ids().to_vec() },
+            None => Arc::new(NextTokens { end_ids: codec.end_ids().to_vec() }),
         }
     }
 

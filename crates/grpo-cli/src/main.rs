@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
-use grpo_app::{Infill, Replies};
+use grpo_infill::Infill;
 use grpo_molecules::Molecules;
+use grpo_replies::Replies;
 
 #[global_allocator]
 static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;

@@ -4,8 +4,7 @@ mod prompt_fault;
 
 pub use prompt_fault::PromptFault;
 
-use crate::{BLANK, PassageUnit, RecordReport};
-use grpo_text::EmbedError;
+use crate::{BLANK, RecordReport};
 use serde_json::Value;
 use std::fmt;
 use std::path::PathBuf;
@@ -300,135 +299,6 @@ pub enum DataError {
         /// Characters that are known.
         known: usize,
     },
-    /// Nothing in a file.
-    #[error("`{path}` is empty; give a file with text")]
-    EmptyFile {
-        /// The path as it was given.
-        path: PathBuf,
-    },
-    /// A text shorter than a passage.
-    #[error(
-        "the {part} text of `{path}` has {found} characters, fewer than a passage of {length} (`length`); give a longer text or a smaller `length`"
-    )]
-    ShortText {
-        /// The path as it was given.
-        path: PathBuf,
-        /// `whole`, `training` or `validation`.
-        part: &'static str,
-        /// Its characters.
-        found: usize,
-        /// Characters of a passage.
-        length: usize,
-    },
-    /// Too few lines to have one on each side of the split.
-    #[error(
-        "`{path}` has {found} lines that a passage of at most {length} characters can begin with, and at least 2 are needed, one of them held out ({report}); give a file with more lines of 2 or more characters"
-    )]
-    FewLines {
-        /// The path as it was given.
-        path: PathBuf,
-        /// Lines that can be used.
-        found: usize,
-        /// Characters of a passage.
-        length: usize,
-        /// What was left out and why, as text.
-        report: String,
-    },
-    /// A setting outside its range.
-    #[error("`{key}` is {found}; expected {expected}")]
-    Setting {
-        /// The key, with the place in it: `stages[2].ratio`.
-        key: String,
-        /// What stands there, in words.
-        found: String,
-        /// What can stand there.
-        expected: &'static str,
-    },
-    /// A masking that cannot be had of these passages.
-    #[error(
-        "stage {stage} of the masking, `line`, replaces whole lines, and passages have none with `unit` = {:?}; use `unit` = \"lines\", or take the stage out",
-        .unit.name()
-    )]
-    LinesNeeded {
-        /// The stage, counted from 0.
-        stage: usize,
-        /// The unit of the passages.
-        unit: PassageUnit,
-    },
-    /// A masking that hardly ever masks anything.
-    #[error(
-        "stage {stage} of the masking, `{masking}`, masked nothing in {attempts} passages one after another; give it a larger ratio"
-    )]
-    NothingMasked {
-        /// The stage, counted from 0.
-        stage: usize,
-        /// What it is.
-        masking: &'static str,
-        /// Passages that were tried.
-        attempts: u32,
-    },
-    /// A masking of lines where there is no other line.
-    #[error(
-        "stage {stage} of the masking, `line`, found no other line to put in in {attempts} passages one after another: lines of this half are all alike; give a text with different lines, or take the stage out"
-    )]
-    LinesAlike {
-        /// The stage, counted from 0.
-        stage: usize,
-        /// Passages that were tried.
-        attempts: u32,
-    },
-    /// A masking that is no exercise of infilling.
-    #[error(
-        "completions can only stand at blanks: {reason}, so that places that are not blank would be wrong or would count; {mend}"
-    )]
-    NotPure {
-        /// What else it does.
-        reason: String,
-        /// How to mend it.
-        mend: &'static str,
-    },
-    /// A file, or a folder of them, without a tweet and its reply.
-    #[error(
-        "`{path}` has no pair of a tweet and a reply: {skipped} lines were left out{}; write one object a line with `tweet_id`, `tweet` and `reply`",
-        .first.as_ref().map(|first| format!(", the first of them {first}")).unwrap_or_default()
-    )]
-    NoPairs {
-        /// The path as it was given.
-        path: PathBuf,
-        /// Lines that are no pairs.
-        skipped: usize,
-        /// The first of them, and why.
-        first: Option<String>,
-    },
-    /// A folder without files of pairs.
-    #[error("the folder `{path}` has no file that ends in .jsonl, .jsonl.gz or .parquet")]
-    NoPairFiles {
-        /// The path as it was given.
-        path: PathBuf,
-    },
-    /// Fewer tweets than parts to put them in.
-    #[error(
-        "{found} tweets with different texts cannot be split into {parts} parts, as all replies to a tweet stay together; give at least {parts} tweets"
-    )]
-    FewTweets {
-        /// Tweets.
-        found: usize,
-        /// Parts that are not to be empty.
-        parts: usize,
-    },
-    /// A text that cannot be compared with others.
-    #[error(transparent)]
-    NoVector(EmbedError),
-    /// Pairs of a file, and none of them short enough and of text alone.
-    #[error("no pair of `{path}` can be used: {report}")]
-    NoUsablePairs {
-        /// The path as it was given.
-        path: PathBuf,
-        /// How many were too long.
-        too_long: usize,
-        /// What was read and left out.
-        report: String,
-    },
     /// A saved position lies outside the data that it is applied to.
     #[error(
         "the saved position {found} lies outside the {len} items of this data set; resume with the data that the run began with"
@@ -458,7 +328,7 @@ impl fmt::Display for Names {
 }
 
 /// A JSON value in a message: `the value 3`, `the string "a"`, `a list`.
-pub(crate) fn described(value: &Value) -> String {
+pub fn described(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) | Value::Number(_) => format!("the value {value}"),

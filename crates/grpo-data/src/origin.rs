@@ -1,8 +1,9 @@
 //! Where bytes come from, and what an error says of it.
 
 use crate::{DataError, PromptFault};
+use flate2::read::MultiGzDecoder;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// A source of bytes.
@@ -75,4 +76,29 @@ fn reading_error(path: &Path, source: io::Error) -> DataError {
         io::ErrorKind::NotFound => DataError::MissingFile { path: path.into() },
         _ => DataError::Unreadable { path: path.into(), source },
     }
+}
+
+/// The whole of a UTF-8 text file, decompressed where its name ends in `.gz`.
+///
+/// # Errors
+/// The file is missing, unreadable, damaged (gzip), or not UTF-8.
+pub fn read_text_file(path: &Path) -> Result<String, DataError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let origin = FileOrigin { path: path.into(), compressed: name.ends_with(".gz") };
+    let mut file = BufReader::new(open_file(path)?);
+    let mut bytes = Vec::new();
+    let read = if origin.compressed {
+        MultiGzDecoder::new(file).read_to_end(&mut bytes)
+    } else {
+        file.read_to_end(&mut bytes)
+    };
+    read.map_err(|error| origin.io_error(error, line_ends(&bytes)))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        DataError::NotUtf8 { path: path.into(), line: line_ends(before) + 1 }
+    })
+}
+
+fn line_ends(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
 }

@@ -2,12 +2,14 @@
 
 mod json_rows;
 mod keys;
+mod object_rows;
 mod parquet_rows;
 
 use crate::origin::{Bytes, FileOrigin, open_file};
 use crate::{DataError, Message};
 use flate2::read::MultiGzDecoder;
-pub(crate) use json_rows::{JsonRows, object};
+use json_rows::JsonRows;
+pub use object_rows::{LineFault, ObjectReader, ObjectRow};
 use parquet_rows::ParquetRows;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -109,7 +111,7 @@ impl Iterator for PromptReader {
 }
 
 /// What is read of a file, by its name.
-pub(crate) fn open_rows(path: &Path) -> Result<(FileOrigin, Rows), DataError> {
+fn open_rows(path: &Path) -> Result<(FileOrigin, Rows), DataError> {
     let name = path.file_name().unwrap_or_default();
     let name = name.to_string_lossy().to_ascii_lowercase();
     let plain = name.strip_suffix(".gz").unwrap_or(&name);
@@ -138,7 +140,7 @@ pub(crate) fn open_rows(path: &Path) -> Result<(FileOrigin, Rows), DataError> {
     Ok((origin, rows))
 }
 
-pub(crate) enum Rows {
+enum Rows {
     Json(JsonRows),
     Parquet(ParquetRows),
     Ended,

@@ -32,10 +32,10 @@ pub enum Purpose {
     Preflight = 8,
     /// Passages of a text and what is masked in them, in training.
     Masking = 9,
-    /// The same of GRPO, so that a policy is not trained on the blanks that it was pre-trained with.
-    Infilling = 10,
-    /// Which tweets are on which side of a split.
-    PairSplit = 11,
+    /// The same for prompts of GRPO, so that a policy does not see the masks that it was pre-trained with.
+    MaskedPrompts = 10,
+    /// Which groups of records are in which part of a split.
+    GroupSplit = 11,
     /// Completions whose diversity is part of a supervised loss, and which examples they are of.
     Diversity = 12,
 }

@@ -10,8 +10,8 @@ use crate::{
     weights_digest,
 };
 
-/// A transformer that gives probabilities of tokens: of the next one (the causal families), or of the one that stands in
-/// a blank (the infiller).
+/// A transformer that gives probabilities of tokens: of the next one (the causal families), or of the one that stands at
+/// a masked position (the bidirectional ones).
 ///
 /// Hidden states and logits are separate steps, so that logits are made only for the positions that count
 /// and never need to be held for all.

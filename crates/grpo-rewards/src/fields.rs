@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value};
 
-/// The text of a field.
+/// Returns the text of a field.
 ///
 /// # Errors
 /// A sentence that names the field, where there is none or it is no text.
-pub(crate) fn text_field<'a>(fields: &'a Map<String, Value>, key: &str) -> Result<&'a str, String> {
+pub fn text_field<'a>(fields: &'a Map<String, Value>, key: &str) -> Result<&'a str, String> {
     match fields.get(key) {
         Some(Value::String(text)) => Ok(text),
         Some(_) => Err(format!("the field '{key}' of the prompt's record is no text")),

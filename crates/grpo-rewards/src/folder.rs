@@ -4,26 +4,28 @@ use std::path::{Path, PathBuf};
 
 use grpo_data::ConfigFault;
 
-/// Refuses a folder that does not exist.
-pub(crate) fn check_folder(key: &str, folder: &Path) -> Result<(), ConfigFault> {
+/// Refuses a folder that does not exist; `contents` says what it should hold.
+///
+/// # Errors
+/// There is no such folder.
+pub fn check_folder(key: &str, folder: &Path, contents: &str) -> Result<(), ConfigFault> {
     match folder.is_dir() {
         true => Ok(()),
         false => Err(ConfigFault::from_sentence(
             "",
-            format!(
-                "reward.{key}: there is no folder {}; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them",
-                folder.display()
-            ),
+            format!("reward.{key}: there is no folder {}; {contents}", folder.display()),
         )),
     }
 }
 
-/// The files in a folder, sorted, each with the key that names the folder.
-pub(crate) fn folder_files(
+/// Returns the files in a folder, sorted, each with the key that names the folder.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn folder_files(
     key: &'static str,
     folder: &Path,
 ) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
-    check_folder(key, folder)?;
     let unreadable = |error: std::io::Error| {
         ConfigFault::from_sentence(
             "",

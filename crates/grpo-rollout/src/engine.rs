@@ -16,14 +16,14 @@ use grpo_model::{CacheSlot, Frozen, KvCache, LanguageModel, TokenBatch};
 use rayon::prelude::*;
 
 use crate::row::Row;
-use crate::{Rollout, RolloutError, StepKey};
+use crate::{Autoregressive, RolloutError, StepKey};
 
 /// Tokens of prompts in one pass, unless one prompt alone has more: what bounds a pass's memory.
 const PROMPT_TOKENS: usize = 4096;
 
 /// What is to be sampled.
 pub(crate) struct Task<'a, M> {
-    rollout: &'a Rollout,
+    rollout: &'a Autoregressive,
     policy: &'a Frozen<M>,
     prompts: &'a [Prompt],
     key: StepKey,
@@ -69,7 +69,7 @@ struct Running {
 impl<'a, M: LanguageModel> Task<'a, M> {
     /// `queue` has the samples of each prompt one behind another.
     pub(crate) fn new(
-        rollout: &'a Rollout,
+        rollout: &'a Autoregressive,
         policy: &'a Frozen<M>,
         prompts: &'a [Prompt],
         key: StepKey,

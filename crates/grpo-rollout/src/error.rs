@@ -1,9 +1,10 @@
 //! What cannot be sampled.
 
+use grpo_logprob::DistributionError;
 use grpo_logprob::NotFinite;
 
 /// Settings that cannot be sampled with.
-#[derive(Debug, PartialEq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RolloutError {
     /// Whoever asked for completions does not want them any more.
@@ -50,35 +51,6 @@ pub enum RolloutError {
         /// Tokens in the model's vocabulary.
         vocabulary: usize,
     },
-    /// Nothing is in front of a blank: all of them are filled at once.
-    #[error(
-        "sampling.repetition_penalty is about what was sampled before, and blanks are filled all at once; leave it out"
-    )]
-    PenaltyOfBlanks,
-    /// A blank could stay one.
-    #[error("the id {id} stands in blanks and could be drawn; it must be forbidden")]
-    MaskAllowed {
-        /// The id.
-        id: u32,
-    },
-    /// There is nothing to fill.
-    #[error(
-        "text {prompt} has no blank, so there is nothing to fill; each text needs one at least"
-    )]
-    NoBlank {
-        /// The prompt's index.
-        prompt: u32,
-    },
-    /// A text that the model cannot see as a whole.
-    #[error(
-        "a text of {text} characters does not fit into the model's context of {context}; cut it, or take a model with a longer one"
-    )]
-    LongText {
-        /// Its characters.
-        text: usize,
-        /// What the model can see.
-        context: usize,
-    },
     /// More tokens than the model can see.
     #[error("a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; {}", at_most(*prompt, *context))]
     TooLong {
@@ -89,27 +61,12 @@ pub enum RolloutError {
         /// Tokens that the model can see.
         context: usize,
     },
-    /// A model that cannot say which characters are wrong.
-    #[error(
-        "the model has no critic (`critic` in its config.json), so it cannot say which characters are wrong"
-    )]
-    NoCritic,
-    /// A part of a whole that is none.
-    #[error("{name} of {value} is out of range; expected 0 to 1")]
-    NoPart {
-        /// What it is.
-        name: &'static str,
-        /// What it was.
-        value: f64,
-    },
-    /// A schedule of another length.
-    #[error("{ratios} remasking ratios are not one fewer than the {iterations} iterations")]
-    Schedule {
-        /// Ratios of the schedule.
-        ratios: usize,
-        /// Times that blanks are filled.
-        iterations: usize,
-    },
+    /// Settings of the distribution that are out of range or do not fit the vocabulary.
+    #[error(transparent)]
+    Sampling(#[from] DistributionError),
+    /// What another engine cannot sample.
+    #[error(transparent)]
+    Engine(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// What would fit.

@@ -1,20 +1,13 @@
 #![doc = include_str!("../README.md")]
 
-mod denoising;
+mod autoregressive;
 mod engine;
 mod error;
-mod infilling;
 mod rollout;
 mod row;
-mod sampler;
 mod stop;
 
-pub use denoising::{
-    Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
-    Wrongness,
-};
+pub use autoregressive::{Autoregressive, NextTokens, RolloutSettings, refuse_interrupt};
 pub use error::RolloutError;
-pub use infilling::{Infilling, InfillingSettings};
-pub use rollout::{Rollout, RolloutSettings, StepKey};
-pub use sampler::Sampler;
+pub use rollout::{Actions, Rollout, RolloutRequest, StepKey};
 pub use stop::{Decode, StopRule, StopStrings};

@@ -1,45 +1,14 @@
-//! What is sampled, and from what.
+//! What engines have in common: prompts go in, groups of completions come out.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use grpo_data::{Completion, Group, Prompt, Purpose};
-use grpo_logprob::SamplingDistribution;
-use grpo_model::{Frozen, LanguageModel};
+use grpo_logprob::{SamplingDistribution, SamplingSettings};
+use grpo_model::Frozen;
 
-use crate::engine::Task;
-use crate::{Decode, RolloutError, StopRule, StopStrings};
-
-/// How completions are sampled.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RolloutSettings {
-    /// Completions of each prompt (k).
-    pub group_size: usize,
-    /// Longest completion, in tokens, its end mark among them.
-    pub max_new_tokens: usize,
-    /// Ids that end a completion.
-    pub end_ids: Vec<u32>,
-    /// What tokens are drawn from.
-    pub distribution: SamplingDistribution,
-    /// Completions sampled at the same time.
-    pub batch_size: usize,
-}
-
-impl RolloutSettings {
-    /// Whether a prompt of `prompt` tokens can be continued in a context of `context`.
-    fn fits(&self, prompt: usize, context: usize) -> Result<(), RolloutError> {
-        let max_new_tokens = self.max_new_tokens;
-        if prompt == 0 {
-            return Err(RolloutError::EmptyPrompt);
-        }
-        // The last token is drawn, but never fed.
-        if prompt.saturating_add(max_new_tokens - 1) > context {
-            return Err(RolloutError::TooLong { prompt, max_new_tokens, context });
-        }
-        Ok(())
-    }
-}
+use crate::{Decode, RolloutError};
 
 /// Which step of which run is sampled: the coordinates of its random numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,208 +23,88 @@ pub struct StepKey {
     pub policy_version: u64,
 }
 
-/// Checked settings for one kind of model.
-#[derive(Clone)]
-pub struct Rollout {
-    settings: RolloutSettings,
-    stop: Option<Arc<dyn StopRule>>,
-    interrupt: Arc<AtomicBool>,
-}
-
-impl Rollout {
-    /// Checks the settings against the model and the longest prompt.
-    ///
-    /// # Errors
-    /// Nothing to sample; an end id that the model lacks; a distribution over another vocabulary; a prompt and
-    /// completion that do not fit into the model's context.
-    pub fn new<M: LanguageModel>(
-        settings: RolloutSettings,
-        model: &M,
-        longest_prompt: usize,
-    ) -> Result<Self, RolloutError> {
-        let at_least_one = [
-            ("group_size", settings.group_size),
-            ("max_new_tokens", settings.max_new_tokens),
-            ("batch_size", settings.batch_size),
-        ];
-        if let Some((name, _)) = at_least_one.iter().find(|(_, value)| *value == 0) {
-            return Err(RolloutError::Zero { name });
-        }
-        let vocabulary = model.vocabulary_size();
-        if let Some(&id) = settings.end_ids.iter().find(|&&id| id as usize >= vocabulary) {
-            return Err(RolloutError::EndId { id, vocabulary });
-        }
-        let found = settings.distribution.vocabulary();
-        if found != vocabulary {
-            return Err(RolloutError::Vocabulary { found, vocabulary });
-        }
-        settings.fits(longest_prompt, model.context_length())?;
-        Ok(Self { settings, stop: None, interrupt: Arc::default() })
-    }
-
-    /// With a rule that ends completions, besides the end ids and the limit of tokens.
-    #[must_use]
-    pub fn stopping(self, rule: impl StopRule + 'static) -> Self {
-        Self { stop: Some(Arc::new(rule)), ..self }
-    }
-
-    /// Sampling ends with [`RolloutError::Interrupted`] within a token once `flag` is true.
-    #[must_use]
-    pub fn interrupted_by(self, flag: Arc<AtomicBool>) -> Self {
-        Self { interrupt: flag, ..self }
-    }
-
-    /// With strings that end completions where their text has one; without any, as it is.
-    ///
-    /// # Errors
-    /// [`RolloutError::EmptyStop`].
-    pub fn stopping_at(self, strings: &[String], decode: &Decode) -> Result<Self, RolloutError> {
-        let rule = StopStrings::new(strings, Arc::clone(decode))?;
-        Ok(match rule {
-            Some(rule) => self.stopping(rule),
-            None => self,
-        })
-    }
-
+/// An engine: samples completions from a frozen policy.
+///
+/// Each token is a function of (seed, purpose, step, prompt, sample, position) and the policy, bit for bit: the completions
+/// next to it, their number and the number of threads decide nothing but speed.
+pub trait Rollout<M>: fmt::Debug + Send + Sync {
     /// Samples a group for each prompt.
     ///
     /// # Errors
-    /// [`RolloutError::Diverged`], [`RolloutError::PromptId`], [`RolloutError::Interrupted`]; a prompt that is empty, or longer than what
-    /// [`Self::new`] was told and too long for the model.
+    /// [`RolloutError::Diverged`], [`RolloutError::Interrupted`]; a prompt that the policy cannot read, or that is longer than what the engine was made for.
     ///
     /// # Panics
     /// Where a prompt has conditions: no model here can see them yet, and ignoring them would train on
     /// something else than was asked for.
-    pub fn sample<M: LanguageModel>(
+    fn sample(
         &self,
         policy: &Frozen<M>,
         prompts: &[Prompt],
         key: StepKey,
-    ) -> Result<Vec<Group>, RolloutError> {
-        self.check(policy, prompts)?;
-        let k = self.settings.group_size as u32;
-        // The longest first: what is left at the end is short.
-        let mut order: Vec<usize> = (0..prompts.len()).collect();
-        order.sort_by_key(|&prompt| std::cmp::Reverse(prompts[prompt].ids.len())); // stable
-        let queue = order.into_iter().flat_map(|prompt| (0..k).map(move |sample| (prompt, sample)));
-        let task = Task::new(self, policy, prompts, key, queue);
-        // In the thread pool itself: from outside, each of the many short operations would wait for a thread to wake.
-        let mut completions =
-            rayon::scope(|_| task.run(&self.rooms(policy, prompts.len())))?.into_iter();
-        let group =
-            |prompt: &Prompt| Group::new(prompt.clone(), completions.by_ref().take(k as usize));
-        Ok(prompts.iter().map(group).collect())
-    }
+    ) -> Result<Vec<Group>, RolloutError>;
 
-    /// Samples one completion of a group once more, alone: the same as [`Self::sample`] gives, to the last bit.
+    /// Samples one completion of a group once more, alone: the same as [`Self::sample`] gives, bit for bit.
     ///
     /// # Errors
     /// As [`Self::sample`].
     ///
     /// # Panics
     /// As [`Self::sample`].
-    pub fn again<M: LanguageModel>(
+    fn again(
         &self,
         policy: &Frozen<M>,
         prompt: &Prompt,
         sample: u32,
         key: StepKey,
-    ) -> Result<Completion, RolloutError> {
-        let prompts = std::slice::from_ref(prompt);
-        self.check(policy, prompts)?;
-        let queue = [(0, sample)].into_iter();
-        let completion = Task::new(self, policy, prompts, key, queue).run(&[1])?.pop();
-        Ok(completion.expect("one was asked for"))
-    }
+    ) -> Result<Completion, RolloutError>;
 
-    fn check<M: LanguageModel>(
+    /// Returns the same engine, whose sampling ends with [`RolloutError::Interrupted`] soon after `flag` becomes true.
+    fn interrupted_by(&self, flag: Arc<AtomicBool>) -> Arc<dyn Rollout<M>>;
+}
+
+/// What a policy chooses, which decides the engine that samples it.
+pub trait Actions<M>: Send + Sync {
+    /// Makes the engine for a model of this kind.
+    ///
+    /// # Errors
+    /// Settings that are out of range or do not fit the model.
+    fn rollout(
         &self,
-        policy: &Frozen<M>,
-        prompts: &[Prompt],
-    ) -> Result<(), RolloutError> {
-        assert!(
-            prompts.iter().all(|prompt| prompt.conditions.is_none()),
-            "a prompt with conditions needs a conditional model"
-        );
-        let context = policy.context_length();
-        prompts.iter().try_for_each(|prompt| self.settings.fits(prompt.ids.len(), context))?;
-        let vocabulary = policy.vocabulary_size();
-        let mut ids = prompts.iter().flat_map(|prompt| &prompt.ids);
-        match ids.find(|&&id| id as usize >= vocabulary) {
-            Some(&id) => Err(RolloutError::PromptId { id, vocabulary }),
-            None => Ok(()),
-        }
-    }
-
-    /// How many completions each engine samples at the same time. A model whose weights stay in the CPU's caches is read
-    /// by each thread for rows of its own, without waiting for others between layers; a larger one is read once for all
-    /// rows.
-    fn rooms<M: LanguageModel>(&self, policy: &Frozen<M>, groups: usize) -> Vec<usize> {
-        const CACHED_WEIGHTS: usize = 8 << 20;
-        let RolloutSettings { group_size, batch_size, .. } = self.settings;
-        let is_cached =
-            policy.parameters() <= CACHED_WEIGHTS && grpo_kernels::is_cpu(&policy.device());
-        let most = if is_cached { rayon::current_num_threads() } else { 1 };
-        rooms(groups, group_size, batch_size, most)
-    }
-
-    pub(crate) fn settings(&self) -> &RolloutSettings {
-        &self.settings
-    }
-
-    pub(crate) fn refuse_interrupt(&self) -> Result<(), RolloutError> {
-        refuse_interrupt(&self.interrupt)
-    }
-
-    pub(crate) fn stop(&self) -> Option<&dyn StopRule> {
-        self.stop.as_deref()
-    }
+        policy: &M,
+        request: &RolloutRequest<'_>,
+    ) -> Result<Arc<dyn Rollout<M>>, RolloutError>;
 }
 
-impl fmt::Debug for Rollout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rollout").field("settings", &self.settings).finish_non_exhaustive()
-    }
+/// What an engine is asked for.
+#[derive(Clone, Copy)]
+pub struct RolloutRequest<'a> {
+    /// Completions of each prompt (k).
+    pub group_size: usize,
+    /// Tokens of the longest prompt.
+    pub longest_prompt: usize,
+    /// The distribution that tokens are drawn from; the engine adds ids that it never draws.
+    pub sampling: &'a SamplingSettings,
+    /// Longest completion, in tokens.
+    pub max_new_tokens: usize,
+    /// Completions sampled at the same time.
+    pub batch_size: usize,
+    /// Strings that end a completion.
+    pub stop: &'a [String],
+    /// From ids to the text that `stop` is looked for in.
+    pub decode: &'a Decode,
 }
 
-/// An error once the flag is set.
-pub(crate) fn refuse_interrupt(flag: &AtomicBool) -> Result<(), RolloutError> {
-    if flag.load(Ordering::Relaxed) { Err(RolloutError::Interrupted) } else { Ok(()) }
-}
-
-/// The room of each of `most` engines, or of fewer where there is too little to sample: what can be sampled at the same
-/// time, no more, in equal parts. An engine samples whole groups, so where all of them fit they are what is dealt out.
-fn rooms(groups: usize, group_size: usize, batch_size: usize, most: usize) -> Vec<usize> {
-    /// Rows of a pass for which another engine is worth while.
-    const ROWS: usize = 8;
-    let completions = groups.saturating_mul(group_size);
-    let together = batch_size.min(completions);
-    let engines = most.min(together / ROWS).min(groups).max(1);
-    let (parts, size) = if together == completions { (groups, group_size) } else { (together, 1) };
-    let larger = parts % engines;
-    (0..engines).map(|engine| (parts / engines + usize::from(engine < larger)) * size).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::rooms;
-
-    #[test]
-    fn engines_share_what_is_sampled_at_the_same_time() {
-        // More than fits: the batch.
-        assert_eq!(rooms(40, 8, 64, 1), [64]);
-        assert_eq!(rooms(40, 8, 64, 3), [22, 21, 21]);
-        assert_eq!(rooms(40, 8, 17, 3), [9, 8]);
-        assert_eq!(rooms(40, 8, 15, 3), [15]);
-        assert_eq!(rooms(40, 8, 1, 4), [1]);
-        // All of it fits: the groups, and no more engines than groups.
-        assert_eq!(rooms(4, 8, 256, 4), [8; 4]);
-        assert_eq!(rooms(5, 8, 256, 4), [16, 8, 8, 8]);
-        assert_eq!(rooms(2, 64, 256, 4), [64; 2]);
-        assert_eq!(rooms(4, 4, 256, 4), [8; 2]);
-        assert_eq!(rooms(1, 3, 256, 4), [3]);
-        // Fewer groups than engines in a batch that is smaller than they are.
-        assert_eq!(rooms(2, 64, 100, 4), [50; 2]);
-        assert_eq!(rooms(0, 8, 256, 4), [0]);
+impl RolloutRequest<'_> {
+    /// The distribution over a vocabulary, without the ids of `forbidden`.
+    ///
+    /// # Errors
+    /// What [`SamplingSettings::checked`] refuses.
+    pub fn distribution(
+        &self,
+        vocabulary: usize,
+        forbidden: &[u32],
+    ) -> Result<SamplingDistribution, RolloutError> {
+        let forbidden = [&self.sampling.forbidden, forbidden].concat();
+        Ok(SamplingSettings { forbidden, ..self.sampling.clone() }.checked(vocabulary)?)
     }
 }

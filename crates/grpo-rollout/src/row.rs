@@ -4,7 +4,7 @@ use grpo_data::TokenSet;
 use grpo_data::{Completion, CompletionParts, Finish, Prompt, Purpose, SampleKey, SampledUnder};
 use grpo_logprob::Draw;
 
-use crate::{Rollout, StepKey};
+use crate::{Autoregressive, StepKey};
 
 /// A completion while it grows.
 pub(crate) struct Row {
@@ -38,7 +38,7 @@ impl Row {
     }
 
     /// Takes a token, and sees whether it is the last one.
-    pub(crate) fn push(&mut self, draw: Draw, rollout: &Rollout) {
+    pub(crate) fn push(&mut self, draw: Draw, rollout: &Autoregressive) {
         self.ids.push(draw.id);
         self.logprobs.push(draw.logprob);
         self.kept.extend(draw.kept);
@@ -65,7 +65,7 @@ impl Row {
         self.ids[self.ids.len() - 1]
     }
 
-    pub(crate) fn completion(self, key: StepKey, rollout: &Rollout) -> Completion {
+    pub(crate) fn completion(self, key: StepKey, rollout: &Autoregressive) -> Completion {
         let distribution = &rollout.settings().distribution;
         Completion::new(CompletionParts {
             action_mask: (0..self.ids.len()).map(|t| t >= self.prompt_length).collect(),

@@ -100,6 +100,9 @@ pub enum TrainError {
     /// Texts that nothing can be learned from.
     #[error(transparent)]
     Data(#[from] grpo_data::DataError),
+    /// Data that the objective of a task can learn nothing from.
+    #[error(transparent)]
+    Objective(Box<dyn std::error::Error + Send + Sync>),
     /// Logits that nothing can be drawn from.
     #[error(transparent)]
     Logits(#[from] grpo_logprob::NotFinite),
@@ -150,11 +153,8 @@ pub(crate) fn finite(value: f64) -> Result<f64, TrainError> {
     if value.is_finite() { Ok(value) } else { Err(TrainError::Diverged { what: "loss", value }) }
 }
 
-/// The fault of a setting of `section` that tokens cannot be drawn with.
-pub(crate) fn distribution_fault(
-    section: &str,
-    fault: &grpo_logprob::DistributionError,
-) -> ConfigFault {
+/// Returns the fault of a setting of `section` that tokens cannot be drawn with.
+pub fn distribution_fault(section: &str, fault: &grpo_logprob::DistributionError) -> ConfigFault {
     let key = format!("{section}.{}", fault.setting());
     ConfigFault::from_sentence(key, &format!("{section}: {fault}"))
 }
@@ -163,6 +163,7 @@ impl From<RolloutError> for TrainError {
     fn from(error: RolloutError) -> Self {
         match error {
             RolloutError::Interrupted => Self::Interrupted,
+            RolloutError::Sampling(fault) => distribution_fault("sampling", &fault).into(),
             error => Self::Rollout(error),
         }
     }

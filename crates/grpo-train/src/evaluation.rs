@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use grpo_data::{Group, Prompt, Purpose, Sample};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Reward, RewardRunner};
-use grpo_rollout::{Sampler, StepKey};
+use grpo_rollout::{Actions, Rollout, StepKey};
 use grpo_text::{distinct, self_bleu, words};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
-use crate::{Actions, Decode, GrpoConfig, Metrics, TrainError};
+use crate::{Decode, GrpoConfig, Metrics, TrainError};
 
 /// When a training is evaluated, and when that ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,9 +56,9 @@ impl EvalConfig {
 }
 
 /// Prompts, and how they are completed and judged; equal policies give equal completions.
-pub struct Evaluation {
+pub struct Evaluation<M> {
     prompts: Vec<Prompt>,
-    sampler: Sampler,
+    sampler: Arc<dyn Rollout<M>>,
     rewards: RewardRunner,
     decode: Decode,
     seed: u64,
@@ -77,16 +77,16 @@ pub struct Evaluated {
     pub time: Duration,
 }
 
-impl Evaluation {
+impl<M: LanguageModel> Evaluation<M> {
     /// Completions of each of `prompts`, as many as [`EvalConfig::group_size`], sampled as `config` samples.
     ///
     /// # Errors
     /// Settings that do not fit the model.
-    pub fn new<M: LanguageModel>(
+    pub fn new(
         prompts: Vec<Prompt>,
         policy: &M,
         config: &GrpoConfig,
-        actions: &Actions,
+        actions: &dyn Actions<M>,
         reward: Arc<dyn Reward>,
         decode: Decode,
         seed: u64,
@@ -127,7 +127,7 @@ impl Evaluation {
     ///
     /// # Errors
     /// A policy that cannot be sampled, or a reward that failed too often.
-    pub fn of<M: LanguageModel>(&self, policy: &M) -> Result<Evaluated, TrainError> {
+    pub fn of(&self, policy: &M) -> Result<Evaluated, TrainError> {
         let started = Instant::now();
         let (seed, purpose) = (self.seed, Purpose::Evaluation);
         let key = StepKey { seed, purpose, step: 0, policy_version: 0 };

@@ -9,19 +9,14 @@ mod combined;
 mod config;
 mod diversity_bonus;
 mod diversity_measure;
-mod engagement;
 mod error;
 mod evaluation;
-mod fill;
 mod group_diversity;
 mod guard_config;
 mod guards;
-mod judge;
 mod learner;
 mod ledger;
 mod loss_settings;
-mod masked_lm;
-mod measures;
 mod metric_names;
 mod metrics;
 mod micro_batch_state;
@@ -46,27 +41,13 @@ pub use batches::EpochBatches;
 pub use combined::{Combined, CombinedConfig, CombinedTerms};
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use diversity_bonus::{DiversityBonus, DiversityBonusConfig};
-pub use engagement::{
-    EngagementConfig, EngagementData, EngagementHeadObjective, EngagementReply, EngagementTraining,
-    engagement_score, measure_engagement,
-};
-pub use error::{TrainError, finite_loss, in_range};
+pub use error::{TrainError, distribution_fault, finite_loss, in_range};
 pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations, GroupDiversity};
-pub use grpo_rollout::Decode;
+pub use grpo_rollout::{Actions, Decode, NextTokens};
 pub use guard_config::{GuardAction, GuardConfig, default_guards};
 pub use guards::{Action, Guards, GuardsState, Trip};
-pub use judge::{
-    CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
-    JudgeObjective, JudgeReport, JudgeScaling, JudgeValidationConfig, VarianceScaling,
-    corruption_target, measure_judge,
-};
 pub use learner::{LearnResult, Learner, SupervisedUpdate, Update};
 pub use loss_settings::{AdvantageSettings, LossSettings};
-pub use masked_lm::{
-    CriticConfig, CriticScope, DEFAULT_EVAL_BATCHES, EntropyWeighting, JudgeWeighting,
-    MaskRatioWeighting, MaskedData, MaskedLmConfig, MaskedLmMeasures, MaskedLmObjective,
-    ModifierConfig,
-};
 pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
 pub use pretrain::{
@@ -84,5 +65,5 @@ pub use supervised::{
     StepsConfig, StopCause, SupervisedEnding, SupervisedObserver, SupervisedPlan,
     SupervisedProgress, SupervisedState, SupervisedStep, SupervisedTrainer, Validation, by_tokens,
 };
-pub use train::{Actions, Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
+pub use train::{Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
 pub use transfer::TransferConfig;

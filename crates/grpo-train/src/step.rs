@@ -7,7 +7,7 @@ use grpo_data::{Group, Prompt, Purpose, Sample};
 use grpo_kernels::awake;
 use grpo_model::{Frozen, LanguageModel, WeightPrecision, WeightsDigest, weights_digest};
 use grpo_rewards::{PartName, RewardRunner};
-use grpo_rollout::{Decode, Sampler, StepKey};
+use grpo_rollout::{Decode, Rollout, StepKey};
 use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 
 use crate::diversity_bonus::BONUS;
@@ -19,7 +19,7 @@ use crate::{DiversityBonus, GrpoConfig, TrainError};
 /// A policy in training, and what samples from it and judges it.
 pub struct Grpo<M> {
     pub(crate) learner: Learner<M>,
-    pub(crate) sampler: Sampler,
+    pub(crate) sampler: Arc<dyn Rollout<M>>,
     pub(crate) rewards: RewardRunner,
     /// What rewards get on top.
     pub(crate) bonus: Option<DiversityBonus>,

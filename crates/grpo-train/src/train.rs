@@ -7,12 +7,12 @@ use std::time::Duration;
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Reward, RewardRunner};
-use grpo_rollout::{Infilling, InfillingSettings, Rollout, RolloutSettings, Sampler};
+use grpo_rollout::{Actions, Rollout, RolloutRequest};
 
 use crate::evaluation::{Evaluated, Evaluation};
 use crate::{
     Action, Combined, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics,
-    StepReport, TrainError, TrainingProgress, Trip,
+    SamplingConfig, StepReport, TrainError, TrainingProgress, Trip,
 };
 
 /// Who is told how a training goes.
@@ -91,7 +91,7 @@ pub enum Ending {
 /// A training with its steps behind and before it.
 pub struct Training<M> {
     pub(crate) grpo: Grpo<M>,
-    evaluation: Option<Evaluation>,
+    evaluation: Option<Evaluation<M>>,
     pub(crate) progress: TrainingProgress,
     pub(crate) guards: Guards,
     /// Optimizer steps that were done in the steps that are.
@@ -105,7 +105,7 @@ pub struct Parts<M> {
     /// What holds it back.
     pub reference: Frozen<M>,
     /// What the policy chooses.
-    pub actions: Actions,
+    pub actions: Arc<dyn Actions<M>>,
     /// What the completions are worth.
     pub reward: Arc<dyn Reward>,
     /// What rewards get on top: the one that [`GrpoConfig::diversity_bonus`] describes.
@@ -118,23 +118,6 @@ pub struct Parts<M> {
     pub epoch: Option<usize>,
     /// From the ids of a completion's text ([`grpo_data::Completion::text_ids`]) to the text that the reward sees and `sampling.stop` is looked for in.
     pub decode: Decode,
-}
-
-/// What a policy chooses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Actions {
-    /// The next token, until one of these ids ends the completion.
-    Next {
-        /// Ids that end a completion.
-        end_ids: Vec<u32>,
-    },
-    /// What stands in the blanks of a text, all at once.
-    Blanks {
-        /// The id in the place of each blank.
-        mask_id: u32,
-        /// Ids that are never put into one, the mask among them.
-        forbidden: Vec<u32>,
-    },
 }
 
 impl<M: LanguageModel> Grpo<M> {
@@ -156,7 +139,7 @@ impl<M: LanguageModel> Grpo<M> {
             decode,
         } = parts;
         let group_size = config.train.group_size;
-        let sampler = config.sampler(&policy, &actions, group_size, longest_prompt, &decode)?;
+        let sampler = config.sampler(&policy, &*actions, group_size, longest_prompt, &decode)?;
         let time_limit = Duration::from_secs_f64(config.train.reward_time_limit);
         let rewards = RewardRunner::new(reward, time_limit);
         let base = policy.base_digest();
@@ -193,7 +176,7 @@ impl<M: LanguageModel> Grpo<M> {
     /// Where `flag` becomes true, the step that is being done ends with [`TrainError::Interrupted`] before the policy
     /// moves, or is done to its end where it moves already.
     pub fn interrupted_by(&mut self, flag: Arc<AtomicBool>) {
-        self.sampler = self.sampler.clone().interrupted_by(Arc::clone(&flag));
+        self.sampler = self.sampler.interrupted_by(Arc::clone(&flag));
         self.interrupt = flag;
     }
 
@@ -216,39 +199,32 @@ impl GrpoConfig {
     pub fn sampler<M: LanguageModel>(
         &self,
         policy: &M,
-        actions: &Actions,
+        actions: &dyn Actions<M>,
         group_size: usize,
         longest_prompt: usize,
         decode: &Decode,
-    ) -> Result<Sampler, TrainError> {
-        let vocabulary = policy.vocabulary_size();
-        match actions {
-            Actions::Next { end_ids } => {
-                let settings = RolloutSettings {
-                    group_size,
-                    max_new_tokens: self.sampling.max_new_tokens,
-                    end_ids: end_ids.clone(),
-                    distribution: self.sampling.distribution(vocabulary, &[])?,
-                    batch_size: self.sampling.batch_size,
-                };
-                let rollout = Rollout::new(settings, policy, longest_prompt)?;
-                Ok(Sampler::Continuation(rollout.stopping_at(&self.sampling.stop, decode)?))
-            }
-            Actions::Blanks { mask_id, forbidden } => {
-                let distribution = self.sampling.distribution(vocabulary, forbidden)?;
-                let settings = InfillingSettings { group_size, mask_id: *mask_id, distribution };
-                Ok(Sampler::Infilling(Infilling::new(settings, policy, longest_prompt)?))
-            }
-        }
+    ) -> Result<Arc<dyn Rollout<M>>, TrainError> {
+        let SamplingConfig { max_new_tokens, batch_size, ref stop, .. } = self.sampling;
+        let sampling = &self.sampling.settings(&[]);
+        let request = RolloutRequest {
+            group_size,
+            longest_prompt,
+            sampling,
+            max_new_tokens,
+            batch_size,
+            stop,
+            decode,
+        };
+        Ok(actions.rollout(policy, &request)?)
     }
 }
 
 impl<M: LanguageModel> Training<M> {
     /// A training before its first step, evaluated by `evaluation` as `[eval]` says.
     /// What interrupts a step interrupts an evaluation too.
-    pub fn new(grpo: Grpo<M>, evaluation: Option<Evaluation>) -> Self {
+    pub fn new(grpo: Grpo<M>, evaluation: Option<Evaluation<M>>) -> Self {
         let interrupted_by_flag =
-            |evaluation: Evaluation| evaluation.interrupted_by(Arc::clone(&grpo.interrupt));
+            |evaluation: Evaluation<M>| evaluation.interrupted_by(Arc::clone(&grpo.interrupt));
         let evaluation = evaluation.map(interrupted_by_flag);
         Self {
             guards: Guards::new(&grpo.config.guards()),

@@ -2,7 +2,7 @@
 
 use grpo_data::{Codec, Completion, Prompt, Purpose};
 use grpo_model::{Frozen, Policy};
-use grpo_rollout::{Sampler, StepKey};
+use grpo_rollout::{Rollout, StepKey};
 use grpo_run::{Checkpoint, CompletionRecord, EventKind, RunFolder};
 use grpo_train::{Grpo, Metrics, Parts};
 
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     }
     let (config, longest) = (file.grpo(), parts.longest_prompt);
     let size = config.train.group_size;
-    let sampler = config.sampler(&parts.policy, &parts.actions, size, longest, &parts.decode)?;
+    let sampler = config.sampler(&parts.policy, &*parts.actions, size, longest, &parts.decode)?;
 
     say(format_args!(
         "completion   step {}, prompt {}, sample {} of {}",
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
         policy_version: record.policy_version,
     };
     let policy = Frozen::snapshot_in(&policy, file.sampling.weights);
-    let (prompt, completion) = sample(arguments, &sampler, &policy, &of_step, key)?;
+    let (prompt, completion) = sample(arguments, &*sampler, &policy, &of_step, key)?;
     compare(&record, prompt, &completion, &writer.spec.codec)
 }
 
@@ -214,7 +214,7 @@ fn trained(
 /// The completion, sampled alone or in its step.
 fn sample<'a>(
     arguments: &ReplayArguments,
-    sampler: &Sampler,
+    sampler: &dyn Rollout<Policy>,
     policy: &Frozen<Policy>,
     prompts: &'a [Prompt],
     key: StepKey,

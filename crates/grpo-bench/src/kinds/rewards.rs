@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use burn::tensor::Device;
 use grpo_app::Task;
-use grpo_data::{MoleculeReader, ReadOptions, read_pairs};
+use grpo_data::{MoleculeReader, ReadOptions};
 use grpo_molecules::Molecules;
+use grpo_replies::{PairRecord, Replies, read_pairs};
 use grpo_rewards::{RewardRegistry, RewardRunner, Sample};
 use serde_json::{Value, json};
 
@@ -38,7 +39,7 @@ impl Rewards {
     /// Of the bundled replies to their tweets, by the heuristic reward without a model.
     pub(crate) fn replies() -> anyhow::Result<Self> {
         let pairs = read_pairs(&data("replies/replies.jsonl"))?.pairs;
-        let sample = |pair: grpo_data::PairRecord| Sample {
+        let sample = |pair: PairRecord| Sample {
             text: pair.reply,
             fields: [("tweet".to_owned(), Value::from(pair.tweet))].into_iter().collect(),
         };
@@ -48,8 +49,8 @@ impl Rewards {
 
     fn new(samples: Vec<Sample>, reward: Value) -> anyhow::Result<Self> {
         anyhow::ensure!(samples.len() >= BATCH, "the bundled file has too few records");
-        let registry =
-            RewardRegistry::default().with(grpo_rewards::task_kinds()).with(Molecules.rewards());
+        let kinds = Molecules.rewards().into_iter().chain(Replies.rewards());
+        let registry = RewardRegistry::default().with(kinds);
         let reward = registry.parse(serde_json::from_value(reward)?).context("the reward")?;
         let runner = RewardRunner::new(reward.build(&Device::flex())?, Duration::from_secs(600));
         Ok(Self { runner, samples, next: 0 })

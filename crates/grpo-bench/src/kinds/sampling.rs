@@ -6,7 +6,7 @@ use std::time::Instant;
 use grpo_data::{CounterRng, Group, Prompt, Purpose, SampleKey};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel, Policy};
-use grpo_rollout::{Rollout, RolloutSettings, StepKey, StopRule};
+use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey, StopRule};
 
 use crate::case::{Measured, Repetition};
 use crate::models::Model;
@@ -51,7 +51,7 @@ impl Shape {
 
 pub(crate) struct Sampling {
     policy: Frozen<Policy>,
-    rollout: Rollout,
+    rollout: Autoregressive,
     prompts: Vec<Prompt>,
     tokens: f64,
     flops: f64,
@@ -97,7 +97,7 @@ impl Sampling {
 }
 
 /// Nothing ends a completion but its full length.
-fn rollout(policy: &Policy, shape: Shape, batch_size: usize) -> anyhow::Result<Rollout> {
+fn rollout(policy: &Policy, shape: Shape, batch_size: usize) -> anyhow::Result<Autoregressive> {
     let plain = SamplingSettings { temperature: 1.0, ..Default::default() };
     let settings = RolloutSettings {
         group_size: shape.group,
@@ -106,7 +106,7 @@ fn rollout(policy: &Policy, shape: Shape, batch_size: usize) -> anyhow::Result<R
         distribution: plain.checked(policy.vocabulary_size())?,
         batch_size,
     };
-    Ok(Rollout::new(settings, policy, shape.prompt_tokens)?)
+    Ok(Autoregressive::new(settings, policy, shape.prompt_tokens)?)
 }
 
 /// Ends each completion at a length of its own.

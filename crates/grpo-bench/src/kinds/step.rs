@@ -6,7 +6,7 @@ use std::time::Instant;
 use grpo_data::Prompt;
 use grpo_model::{Frozen, Policy};
 use grpo_rewards::PatternReward;
-use grpo_train::{Actions, Decode, Grpo, GrpoConfig, Parts};
+use grpo_train::{Decode, Grpo, GrpoConfig, NextTokens, Parts};
 use regex::Regex;
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ impl Step {
             reward: Arc::new(PatternReward { pattern: Regex::new("ab|ba")? }),
             reference,
             policy,
-            actions: Actions::Next { end_ids: Vec::new() },
+            actions: Arc::new(NextTokens { end_ids: Vec::new() }),
             bonus: None,
             combined: None,
             longest_prompt: shape.prompt_tokens,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use grpo_data::{PairRecord, PhaseStatistics, read_pairs};
+use grpo_replies::{PairRecord, PhaseStatistics, read_pairs};
 use grpo_run::sha256_of_file;
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
     assert_eq!(told[1][0]["sha256"], json!(sha256));
     assert_eq!(told[2..6], [json!(0.5), json!(42), json!(one.len() + other.len()), json!(120)]);
     let refs = |pairs: &'static [PairRecord]| pairs.iter().collect::<Vec<_>>();
-    let again = PhaseStatistics::of(&refs(one.leak()), &refs(other.leak()));
+    let again = PhaseStatistics::new(&refs(one.leak()), &refs(other.leak()));
     assert!(again.quartiles.max_difference <= 0.02);
     assert_eq!(serde_json::to_value(&again).unwrap(), file);
     assert!(output(3).starts_with("<svg"));

@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Read};
 /// Bytes of the longest line. More is a file of another kind, or a bomb in gzip.
 const LONGEST: usize = 256 << 20;
 
-pub(crate) struct JsonRows {
+pub(super) struct JsonRows {
     source: BufReader<Bytes>,
     /// Lines that were read whole.
     line: u64,
@@ -37,7 +37,7 @@ impl JsonRows {
     }
 
     /// The next line as it stands there, with its end and without a byte order mark, and its number from 1.
-    pub(crate) fn next_line(
+    pub(super) fn next_line(
         &mut self,
         origin: &FileOrigin,
     ) -> Result<Option<(u64, &[u8])>, DataError> {
@@ -58,7 +58,7 @@ impl JsonRows {
 }
 
 /// The keys of a line that is an object.
-pub(crate) fn object(text: &str) -> Result<Map<String, Value>, PromptFault> {
+pub(super) fn object(text: &str) -> Result<Map<String, Value>, PromptFault> {
     let Keys { map, duplicate } = serde_json::from_str(text)
         .map_err(|error| PromptFault::NotAnObject { reason: reason(&error) })?;
     match duplicate {

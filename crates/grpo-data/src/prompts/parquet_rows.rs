@@ -10,7 +10,7 @@ use parquet::record::reader::RowIter;
 use serde_json::{Map, Value, json};
 use std::fs::File;
 
-pub(crate) struct ParquetRows {
+pub(super) struct ParquetRows {
     rows: RowIter<'static>,
     /// Rows that were read whole.
     row: u64,
@@ -25,7 +25,7 @@ impl ParquetRows {
         Ok(Self { rows: rows.flatten().map_err(|reason| bad(origin, 0, reason))?, row: 0 })
     }
 
-    pub(crate) fn next(&mut self, origin: &FileOrigin) -> Result<Option<Row>, DataError> {
+    pub(super) fn next(&mut self, origin: &FileOrigin) -> Result<Option<Row>, DataError> {
         let row = caught(|| match self.rows.next() {
             None => Ok(None),
             Some(Err(error)) => Err(error.to_string()),

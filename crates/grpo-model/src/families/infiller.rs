@@ -1,7 +1,7 @@
 //! The infiller, and the sequence scorer that has its trunk.
 //!
 //! An infiller is a transformer whose tokens all see each other: at each place it says which character stands there,
-//! which is asked where the text has a blank. A sequence scorer reads `[CLS] + text` and gives one number. Both are
+//! which is asked where the text is masked. A sequence scorer reads `[CLS] + text` and gives one number. Both are
 //! pre-norm, with rotary positions in the half-split form, exact GELU, biases in all linear layers, and the table of
 //! characters as the head's matrix. `config.json` is ours.
 

@@ -30,7 +30,7 @@ pub enum Family {
     Qwen3,
     /// BERT (Devlin et al. 2019): an encoder.
     Bert,
-    /// A bidirectional transformer over characters that says which one stands in a blank.
+    /// A bidirectional transformer over characters that says which one stands at a masked position.
     Infiller,
     /// The infiller's trunk with a head that gives one number for a whole text.
     SequenceScorer,

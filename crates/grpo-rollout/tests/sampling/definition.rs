@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use grpo_data::{Finish, Group};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, TokenBatch, Transformer};
-use grpo_rollout::{Rollout, RolloutSettings};
+use grpo_rollout::{Autoregressive, Rollout, RolloutSettings};
 
 use crate::support::{
     CONTEXT, END, KEY, VOCABULARY, all_ids, bent, completions, distribution, forbidding, model,
@@ -129,7 +129,7 @@ fn groups_are_whole_and_in_order() {
 
 fn sample_nothing() -> Vec<Group> {
     let model = model();
-    let rollout = Rollout::new(settings(), &model, 1).unwrap();
+    let rollout = Autoregressive::new(settings(), &model, 1).unwrap();
     rollout.sample(&Frozen::snapshot(&model), &[], KEY).unwrap()
 }
 

@@ -10,7 +10,7 @@ use grpo_model::{
     CacheSlot, Dropout, Frozen, KvCache, LanguageModel, ModelConfig, MolGptConfig, TokenBatch,
     Transformer, WeightPrecision,
 };
-use grpo_rollout::{Rollout, RolloutSettings, StopRule};
+use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StopRule};
 
 use crate::support::{
     KEY, VOCABULARY, completions, distribution, forbidding, in_pool, prompt, shaken,
@@ -109,11 +109,11 @@ fn watch_by(
     settings: RolloutSettings,
     prompts: &[Prompt],
     context: usize,
-    with: impl FnOnce(Rollout) -> Rollout + Send,
+    with: impl FnOnce(Autoregressive) -> Autoregressive + Send,
 ) -> (Vec<Group>, Vec<Pass>) {
     let model = Watched::new(context);
     let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap();
-    let rollout = with(Rollout::new(settings, &model, longest).unwrap());
+    let rollout = with(Autoregressive::new(settings, &model, longest).unwrap());
     let frozen = Frozen::snapshot(&model);
     let groups = in_pool(1, || rollout.sample(&frozen, prompts, KEY)).unwrap();
     let passes = model.passes.lock().unwrap().clone();
@@ -216,7 +216,7 @@ fn engines_share_the_room_of_a_batch() {
         [(1, 64, 64), (2, 64, 32), (3, 64, 22), (3, 17, 9), (3, 15, 15)]
     {
         let model = Watched::new(16);
-        let rollout = Rollout::new(endless(8, 6, batch_size), &model, 2).unwrap();
+        let rollout = Autoregressive::new(endless(8, 6, batch_size), &model, 2).unwrap();
         let frozen = Frozen::snapshot(&model);
         let prompts = prompts_of(40, 2);
         let groups = in_pool(threads, || rollout.sample(&frozen, &prompts, KEY)).unwrap();
@@ -232,7 +232,7 @@ fn engines_share_the_room_of_a_batch() {
 fn engines_share_what_there_is_to_sample() {
     for (count, group_size, most) in [(4, 8, 8), (2, 32, 32), (1, 32, 32)] {
         let model = Watched::new(16);
-        let rollout = Rollout::new(endless(group_size, 6, 256), &model, 2).unwrap();
+        let rollout = Autoregressive::new(endless(group_size, 6, 256), &model, 2).unwrap();
         let frozen = Frozen::snapshot(&model);
         let prompts = prompts_of(count, 2);
         let groups = in_pool(4, || rollout.sample(&frozen, &prompts, KEY)).unwrap();

@@ -10,7 +10,7 @@ use grpo_model::{
     Adapted, Adapter, Frozen, LanguageModel, LoraConfig, ModelConfig, MolGptConfig, Policy,
     Transformer, WeightPrecision,
 };
-use grpo_rollout::{Rollout, RolloutSettings};
+use grpo_rollout::{Autoregressive, Rollout, RolloutSettings};
 use serde_json::{Value, json};
 
 use crate::support::{END, KEY, completions, in_pool, prompt, shaken, shakes};
@@ -82,7 +82,7 @@ fn check(policy: &Policy, what: &Sampled) -> usize {
             distribution: what.sampling.clone().checked(vocabulary).unwrap(),
             batch_size,
         };
-        let rollout = Rollout::new(settings, policy, 40).unwrap();
+        let rollout = Autoregressive::new(settings, policy, 40).unwrap();
         let groups = in_pool(threads, || rollout.sample(&frozen, &prompts, KEY)).unwrap();
         completions(&groups).map(Exactly::from).collect()
     };

@@ -3,7 +3,7 @@
 use grpo_data::{Finish, Group, Purpose, SampleKey};
 use grpo_logprob::SamplingSettings;
 use grpo_model::Frozen;
-use grpo_rollout::{Rollout, RolloutSettings, StepKey, StopRule};
+use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey, StopRule};
 
 use crate::support::{
     KEY, all_ids, bent, completions, distribution, model, prompts, sample, settings,
@@ -82,7 +82,7 @@ fn a_completion_can_be_drawn_again() {
     let model = model();
     for sampling in [SamplingSettings::default(), bent()[3].clone()] {
         let settings = RolloutSettings { distribution: distribution(&sampling), ..settings() };
-        let rollout = Rollout::new(settings, &model, 4).unwrap().stopping(OddSamples);
+        let rollout = Autoregressive::new(settings, &model, 4).unwrap().stopping(OddSamples);
         let policy = Frozen::snapshot(&model);
         let groups = rollout.sample(&policy, &prompts(), KEY).unwrap();
         let mut stopped = 0;

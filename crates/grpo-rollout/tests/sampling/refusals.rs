@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use grpo_logprob::SamplingSettings;
 use grpo_model::Frozen;
-use grpo_rollout::{Rollout, RolloutError, RolloutSettings};
+use grpo_rollout::{Autoregressive, Rollout, RolloutError, RolloutSettings};
 
 use crate::support::{KEY, VOCABULARY, in_pool, model, prompt, scaled, settings};
 
@@ -13,7 +13,7 @@ use crate::support::{KEY, VOCABULARY, in_pool, model, prompt, scaled, settings};
 fn a_diverged_model_is_not_sampled() {
     // Products of such weights are infinite.
     let model = scaled(1e30);
-    let rollout = Rollout::new(settings(), &model, 1).unwrap();
+    let rollout = Autoregressive::new(settings(), &model, 1).unwrap();
     let error = rollout.sample(&Frozen::snapshot(&model), &[prompt(0, &[0])], KEY).unwrap_err();
     assert!(matches!(error, RolloutError::Diverged(_)));
     assert_eq!(
@@ -34,7 +34,7 @@ fn sampling_ends_when_it_is_interrupted() {
 
 #[track_caller]
 fn check_refused(settings: RolloutSettings, longest_prompt: usize, expected: &str) {
-    let error: RolloutError = Rollout::new(settings, &model(), longest_prompt).unwrap_err();
+    let error: RolloutError = Autoregressive::new(settings, &model(), longest_prompt).unwrap_err();
     assert_eq!(error.to_string(), expected);
 }
 
@@ -73,7 +73,7 @@ fn what_cannot_be_sampled_is_refused() {
         "a prompt of 4 tokens and max_new_tokens = 18 do not fit into the model's context of 20 tokens; max_new_tokens may be at most 17",
     );
     let fits = RolloutSettings { max_new_tokens: 17, ..settings() };
-    assert!(Rollout::new(fits, &model(), 4).is_ok());
+    assert!(Autoregressive::new(fits, &model(), 4).is_ok());
     check_refused(
         RolloutSettings { max_new_tokens: usize::MAX, ..settings() },
         1,
@@ -93,7 +93,7 @@ fn prompts_that_cannot_be_read_are_refused() {
     );
     let model = model();
     let policy = Frozen::snapshot(&model);
-    let rollout = Rollout::new(settings(), &model, 3).unwrap();
+    let rollout = Autoregressive::new(settings(), &model, 3).unwrap();
     let expected = "a prompt has the id 12, and the vocabulary has 12 tokens";
     let prompts = [prompt(0, &[1, 2]), prompt(1, &[0, 12])];
     assert_eq!(rollout.sample(&policy, &prompts, KEY).unwrap_err().to_string(), expected);
@@ -117,7 +117,7 @@ fn prompts_that_cannot_be_read_are_refused() {
 fn a_model_that_diverges_under_way_is_named_too() {
     let model = scaled(1e30);
     let settings = RolloutSettings { batch_size: 64, ..settings() };
-    let rollout = Rollout::new(settings, &model, 1).unwrap();
+    let rollout = Autoregressive::new(settings, &model, 1).unwrap();
     let prompts: Vec<_> = (0..40).map(|index| prompt(index, &[index % 12])).collect();
     for threads in [1, 3] {
         let policy = Frozen::snapshot(&model);

@@ -7,7 +7,7 @@ use grpo_model::{
     Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
     WeightPrecision,
 };
-use grpo_rollout::{Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
 
 pub(crate) const VOCABULARY: usize = 12;
 pub(crate) const CONTEXT: usize = 20;
@@ -33,21 +33,10 @@ pub(crate) fn shaken(
     shake: f32,
     precision: WeightPrecision,
 ) -> Transformer {
-    shaken_with(Codec::of_ids(Default::default()), config, scale, shake, precision)
-}
-
-/// As [`shaken`], of a family that comes with a vocabulary.
-pub(crate) fn shaken_with(
-    codec: Codec,
-    config: ModelConfig,
-    scale: f32,
-    shake: f32,
-    precision: WeightPrecision,
-) -> Transformer {
     let device = Device::flex();
     let folder = tempfile::tempdir().unwrap();
     let model = Transformer::random(&config, 1, &device).unwrap();
-    let spec = ModelSpec { config, codec };
+    let spec = ModelSpec { config, codec: Codec::of_ids(Default::default()) };
     spec.write(folder.path(), &model, StoredAs::F32).unwrap();
     let path = folder.path().join("model.safetensors");
     let mut file = std::fs::read(&path).unwrap();
@@ -114,7 +103,7 @@ pub(crate) fn prompts() -> Vec<Prompt> {
 pub(crate) fn sample(settings: RolloutSettings, prompts: &[Prompt], key: StepKey) -> Vec<Group> {
     let model = model();
     let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap();
-    let rollout = Rollout::new(settings, &model, longest).unwrap();
+    let rollout = Autoregressive::new(settings, &model, longest).unwrap();
     rollout.sample(&Frozen::snapshot(&model), prompts, key).unwrap()
 }
 

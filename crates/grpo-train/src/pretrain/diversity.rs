@@ -6,7 +6,7 @@ use std::time::Instant;
 use grpo_data::{Codec, Completion, CounterRng, Example, Group, Prompt, Purpose};
 use grpo_kernels::awake;
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
 use grpo_text::Diversity;
 
 use super::batch::CrossEntropy;
@@ -58,8 +58,8 @@ impl DiversityTerm {
             batch_size: generations * max_examples,
         };
         let longest = train.iter().map(|example| example.first_target).max().unwrap_or(1);
-        let rollout =
-            Rollout::new(rollout, model, longest).map_err(|fault| length_fault(SECTION, &fault))?;
+        let rollout = Autoregressive::new(rollout, model, longest)
+            .map_err(|fault| length_fault(SECTION, &fault))?;
         let device = model.device().inner();
         let diversity = diversity_measure::build(SECTION, *measure, embedder.as_ref(), &device)?;
         Ok(Self::ScoreFunction(Box::new(ScoreFunction {
@@ -130,7 +130,7 @@ pub(super) struct ScoreFunction {
     every: u64,
     max_examples: usize,
     diversity: Diversity,
-    rollout: Rollout,
+    rollout: Autoregressive,
     codec: Codec,
     seed: u64,
     cut: Cut,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use grpo_data::{Codec, Example, Prompt, Purpose};
 use grpo_model::{Frozen, LanguageModel};
-use grpo_rollout::{Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
 use grpo_text::{Diversity, DiversityMeasure, distinct, self_bleu, words};
 use serde::Serialize;
 
@@ -56,7 +56,7 @@ pub(super) struct SampledEvaluation {
     prompts: Vec<Prompt>,
     /// What the data have behind each.
     truths: Vec<String>,
-    rollout: Rollout,
+    rollout: Autoregressive,
     semantic: Option<Diversity>,
     rows: usize,
     codec: Codec,
@@ -100,7 +100,7 @@ impl SampledEvaluation {
         Ok(Self {
             prompts,
             truths,
-            rollout: Rollout::new(rollout, model, longest)
+            rollout: Autoregressive::new(rollout, model, longest)
                 .map_err(|fault| length_fault(SECTION, &fault))?,
             semantic: semantic.transpose()?,
             rows: settings.rows,

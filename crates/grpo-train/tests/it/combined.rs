@@ -9,7 +9,7 @@ use grpo_data::Example;
 use grpo_model::{Frozen, LanguageModel, Transformer};
 use grpo_text::DiversityMeasure;
 use grpo_train::{
-    Actions, CombinedConfig, Decode, DiversityBonusConfig, Grpo, GrpoConfig, Metrics, Parts,
+    CombinedConfig, Decode, DiversityBonusConfig, Grpo, GrpoConfig, Metrics, NextTokens, Parts,
     StepReport,
 };
 
@@ -49,7 +49,7 @@ fn begin(config: GrpoConfig) -> Grpo<Transformer> {
     let parts = Parts {
         reference: Frozen::snapshot(&policy),
         policy,
-        actions: Actions::Next { end_ids: vec![vocabulary().boundary()] },
+        actions: Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] }),
         reward: pattern("w3"),
         bonus: config.diversity_bonus.as_ref().map(|bonus| bonus.build(&device).unwrap()),
         combined: config.combined.as_ref().map(build),

@@ -8,9 +8,12 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_core::KlEstimator;
 use grpo_data::{Codec, Example, Examples, Prompt, SampleKey};
+use grpo_infill::FillBlanks;
 use grpo_logprob::Head;
 use grpo_model::{CacheSlot, Dropout, Forward, Frozen, KvCache, LanguageModel, TokenBatch};
-use grpo_train::{Actions, Decode, Grpo, GrpoConfig, NextTokenObjective, Parts, PretrainConfig};
+use grpo_train::{
+    Actions, Decode, Grpo, GrpoConfig, NextTokenObjective, NextTokens, Parts, PretrainConfig,
+};
 use serde_json::json;
 
 use crate::oracle::completions;
@@ -91,10 +94,10 @@ fn prompts() -> Vec<Prompt> {
 
 fn grpo(config: GrpoConfig) -> Grpo<Bigram> {
     let decode = Arc::new(|ids: &[u32]| "C".repeat(ids.len()));
-    grpo_of(Actions::Next { end_ids: vec![END] }, decode, config)
+    grpo_of(Arc::new(NextTokens { end_ids: vec![END] }), decode, config)
 }
 
-fn grpo_of(actions: Actions, decode: Decode, config: GrpoConfig) -> Grpo<Bigram> {
+fn grpo_of(actions: Arc<dyn Actions<Bigram>>, decode: Decode, config: GrpoConfig) -> Grpo<Bigram> {
     let policy = Bigram::new();
     let reference = Frozen::snapshot(&policy);
     let parts = Parts {
@@ -184,7 +187,8 @@ fn only_blanks_have_a_gradient() {
         let mut config = config();
         config.loss.kl_estimator = Some(estimator);
         config.train.updates_per_rollout = 2;
-        let actions = Actions::Blanks { mask_id: MASK, forbidden: vec![MASK, PROMPT[1], BEGIN] };
+        let actions =
+            Arc::new(FillBlanks { mask_id: MASK, forbidden: vec![MASK, PROMPT[1], BEGIN] });
         let decode = Arc::new(|ids: &[u32]| "C".repeat(1 + ids.iter().sum::<u32>() as usize));
         let mut grpo = grpo_of(actions, decode, config);
         let before = grpo.policy().rows();

@@ -1,8 +1,10 @@
 //! References that follow the policy, and a KL coefficient that follows the KL.
 
+use std::sync::Arc;
+
 use grpo_core::{KlController, KlEstimator, KlPlacement};
 use grpo_model::{Adapted, Adapter, Frozen, LanguageModel, LoraConfig, Policy};
-use grpo_train::{Actions, Grpo, GrpoConfig, Metrics, Parts, ReferenceSettings};
+use grpo_train::{Grpo, GrpoConfig, Metrics, NextTokens, Parts, ReferenceSettings};
 
 use crate::support::{
     SEED, chains, config, distance, grpo, model, molecules, parameters, take_step, vocabulary,
@@ -67,7 +69,7 @@ fn a_base_that_follows_an_adapter() {
     let parts = Parts {
         policy,
         reference,
-        actions: Actions::Next { end_ids: vec![vocabulary().boundary()] },
+        actions: Arc::new(NextTokens { end_ids: vec![vocabulary().boundary()] }),
         reward: molecules(0.7),
         bonus: None,
         combined: None,

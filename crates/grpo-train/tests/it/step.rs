@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use grpo_core::Preset;
 use grpo_data::Prompt;
 use grpo_train::{
-    Actions, Decode, GrpoConfig, LossSettings, SamplingConfig, StepReport, TrainError,
+    Decode, GrpoConfig, LossSettings, NextTokens, SamplingConfig, StepReport, TrainError,
     unconditional_prompts,
 };
 
@@ -281,7 +281,7 @@ fn what_cannot_be_sampled_is_named_through_the_configuration() {
     let decode: Decode = Arc::new(|_| String::new());
     let refusal = |end_ids: Vec<u32>, longest_prompt| {
         config()
-            .sampler(&model, &Actions::Next { end_ids }, 2, longest_prompt, &decode)
+            .sampler(&model, &NextTokens { end_ids }, 2, longest_prompt, &decode)
             .unwrap_err()
             .to_string()
     };
@@ -301,7 +301,7 @@ fn what_cannot_be_sampled_is_named_through_the_configuration() {
     );
     assert!(
         config()
-            .sampler(&model, &Actions::Next { end_ids: vec![vocabulary - 1] }, 2, 5, &decode)
+            .sampler(&model, &NextTokens { end_ids: vec![vocabulary - 1] }, 2, 5, &decode)
             .is_ok()
     );
     // A prompt that nobody spoke of when the training began.

@@ -12,8 +12,8 @@ use grpo_model::{
 use grpo_molecules::{LogpWindow, MoleculeReward, Vocabulary};
 use grpo_rewards::{PatternReward, Reward};
 use grpo_train::{
-    Actions, AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings,
-    Metrics, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,
+    AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings, Metrics,
+    NextTokens, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,
     ScheduleConfig, StepReport, TrainConfig, TrainError, unconditional_prompts,
 };
 
@@ -169,7 +169,7 @@ pub(crate) fn rewarded<M: LanguageModel>(
     let parts = Parts {
         policy,
         reference,
-        actions: Actions::Next { end_ids: vec![boundary] },
+        actions: Arc::new(NextTokens { end_ids: vec![boundary] }),
         reward,
         bonus: None,
         combined: None,

@@ -1,0 +1,91 @@
+//! The objects of a file before their keys are read, for readers that skip what is not an object.
+
+use super::json_rows::object;
+use super::{Rows, open_rows};
+use crate::DataError;
+use crate::error::PromptFault;
+use crate::origin::FileOrigin;
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// One line of a file of JSON lines, or one row of a Parquet file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectRow {
+    /// The number of the line or row, counted from 1.
+    pub line: u64,
+    /// The line as it stands in the file, without its end, or the row as an object; and its keys.
+    pub object: Result<(String, Map<String, Value>), LineFault>,
+}
+
+/// Why a line is not an object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineFault {
+    /// Bytes of another encoding.
+    #[error("the line is not UTF-8 text")]
+    NotUtf8,
+    /// Broken JSON, or a value other than an object.
+    #[error("the line is not a JSON object: {reason}")]
+    NotAnObject {
+        /// What the JSON reader said.
+        reason: String,
+    },
+    /// A key that stands there twice.
+    #[error("the key `{key}` is there twice")]
+    DuplicateKey {
+        /// The key.
+        key: String,
+    },
+}
+
+/// Reads the objects of a file, from top to bottom. Empty lines are skipped; a line that is not an object is an item too.
+pub struct ObjectReader {
+    origin: FileOrigin,
+    rows: Rows,
+}
+
+impl ObjectReader {
+    /// Opens a file as [`PromptReader::open`](crate::PromptReader::open) does.
+    ///
+    /// # Errors
+    /// The file is missing or unreadable, its name has another ending, or it is not a Parquet file.
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        let (origin, rows) = open_rows(path)?;
+        Ok(Self { origin, rows })
+    }
+
+    /// The next line or row.
+    ///
+    /// # Errors
+    /// The file is damaged (gzip, Parquet), cannot be read, or has a line that is longer than any object.
+    pub fn next_row(&mut self) -> Result<Option<ObjectRow>, DataError> {
+        match &mut self.rows {
+            Rows::Json(rows) => {
+                while let Some((line, bytes)) = rows.next_line(&self.origin)? {
+                    if !bytes.trim_ascii().is_empty() {
+                        return Ok(Some(ObjectRow { line, object: object_of(bytes) }));
+                    }
+                }
+                Ok(None)
+            }
+            Rows::Parquet(rows) => Ok(rows.next(&self.origin)?.map(|(line, keys)| {
+                let text = Value::Object(keys.clone()).to_string();
+                ObjectRow { line, object: Ok((text, keys)) }
+            })),
+            Rows::Ended => Ok(None),
+        }
+    }
+}
+
+fn object_of(bytes: &[u8]) -> Result<(String, Map<String, Value>), LineFault> {
+    let text = str::from_utf8(bytes).map_err(|_| LineFault::NotUtf8)?;
+    // All but the line end belongs to the line, trailing white space too.
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    let keys = object(text.trim_ascii()).map_err(|fault| match fault {
+        PromptFault::DuplicateKey { key } => LineFault::DuplicateKey { key },
+        PromptFault::NotAnObject { reason } => LineFault::NotAnObject { reason },
+        other => LineFault::NotAnObject { reason: other.to_string() },
+    })?;
+    Ok((text.to_owned(), keys))
+}

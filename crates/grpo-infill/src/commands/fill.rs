@@ -1,0 +1,263 @@
+//! `grpo fill`: texts with blanks, filled.
+
+mod arguments;
+mod comparison;
+mod models;
+mod output;
+mod texts;
+
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
+
+use crate::Judge;
+use crate::{
+    Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
+};
+use anyhow::Context;
+use grpo_data::{Characters, Prompt, Purpose};
+use grpo_logprob::SamplingSettings;
+use grpo_model::{Frozen, LanguageModel};
+use rayon::prelude::*;
+
+use crate::sections::LoadedInfiller;
+pub(crate) use arguments::FillArguments;
+use arguments::{Order, Rule};
+use grpo_app::device;
+use grpo_app::task::TaskCommand;
+use models::{critic, judge};
+use output::Completion;
+use texts::Text;
+
+/// All that are drawn are held in memory at once.
+const MOST: u32 = 100_000;
+
+/// The subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about = "Fill the blanks of a text: completions with their log-probabilities and a judge's rewards, the best first";
+    TaskCommand::new("fill", &[about], "sample", |_, arguments| run(arguments))
+}
+
+pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
+    check(arguments)?;
+    let filled = Filling::new(arguments, &arguments.model)?;
+    let characters = filled.infiller.characters();
+    let written = match &arguments.before {
+        None => write(arguments.json, &filled.texts, &filled.groups, characters),
+        Some(folder) => {
+            let before = Filling::new(arguments, folder)?;
+            anyhow::ensure!(
+                before.infiller.characters() == characters,
+                "{} and {} have different characters, so they cannot be compared; take models that were trained on the same text",
+                folder.display(),
+                arguments.model.display()
+            );
+            let page =
+                comparison::comparison(&filled.texts, &before.groups, &filled.groups, characters);
+            io::stdout().write_all(page.as_bytes())
+        }
+    };
+    written.context("cannot write to standard output")
+}
+
+/// Texts and what a model put into their blanks.
+struct Filling {
+    infiller: LoadedInfiller,
+    texts: Vec<Text>,
+    groups: Vec<Vec<Completion>>,
+}
+
+impl Filling {
+    /// Lets the infiller in `folder` fill what the arguments name.
+    fn new(arguments: &FillArguments, folder: &Path) -> anyhow::Result<Self> {
+        let infiller = LoadedInfiller::load(folder, &device::device())?;
+        let characters = infiller.characters();
+        let texts = texts::texts(arguments, characters, infiller.model.context_length())?;
+        let load = |folder| judge(folder, characters, &texts);
+        let judges = Judges {
+            first: arguments.judge.as_deref().map(load).transpose()?,
+            second: arguments.second_judge.as_deref().map(load).transpose()?,
+            characters,
+        };
+        let remask = arguments.remask.as_deref().unwrap_or("probability");
+        let critic = critic(remask, &infiller, &texts)?;
+        let order = order(arguments);
+        let of_first = |ids: &[u32]| judges.reward_of_first(ids).unwrap_or(f64::NAN);
+        let quality = match order {
+            Order::None => Quality::None,
+            Order::Own => Quality::Own,
+            Order::Judge => Quality::Judge(&of_first),
+        };
+        let groups = fill(arguments, &infiller, &texts, critic.as_ref(), quality)?;
+        let judged = groups.into_iter().map(|group| judges.judged(group, order));
+        let groups: Vec<Vec<Completion>> = judged.collect::<anyhow::Result<_>>()?;
+        Ok(Self { infiller, texts, groups })
+    }
+}
+
+/// Refuses arguments that are out of range, or without effect beside the others.
+fn check(arguments: &FillArguments) -> anyhow::Result<()> {
+    let number = arguments.number;
+    anyhow::ensure!(
+        (1..=MOST).contains(&number),
+        "-n {number} is out of range; expected 1 to {MOST}"
+    );
+    // Clap asks for no argument that another one excludes, as --text does --held-out.
+    let of_passages = [
+        ("--unit", arguments.unit.is_some()),
+        ("--length", arguments.length.is_some()),
+        ("--validation-fraction", arguments.validation_fraction.is_some()),
+        ("--passages", arguments.passages.is_some()),
+    ];
+    if let (None, Some(name)) = (&arguments.held_out, first_there(&of_passages)) {
+        anyhow::bail!(
+            "{name} is about the passages of --held-out FILE, and there are none; leave it out"
+        );
+    }
+    if arguments.iterations <= 1 && arguments.remask_ratios.is_empty() {
+        let of_more = [
+            ("--remask", arguments.remask.is_some()),
+            ("--remask-rule", arguments.remask_rule.is_some()),
+            ("--randomness", arguments.randomness.is_some()),
+        ];
+        if let Some(name) = first_there(&of_more) {
+            anyhow::bail!(
+                "{name} says what is filled again, and in a single pass nothing is; add --iterations 15"
+            );
+        }
+    }
+    anyhow::ensure!(
+        order(arguments) != Order::Judge || arguments.judge.is_some(),
+        "--quality judge needs a judge: add --judge FOLDER"
+    );
+    Ok(())
+}
+
+fn first_there<'a>(arguments: &[(&'a str, bool)]) -> Option<&'a str> {
+    arguments.iter().find(|(_, is_there)| *is_there).map(|(name, _)| *name)
+}
+
+/// What completions are ordered by.
+fn order(arguments: &FillArguments) -> Order {
+    arguments.quality.unwrap_or(match arguments.judge {
+        Some(_) => Order::Judge,
+        None => Order::Own,
+    })
+}
+
+/// Who is asked of filled texts.
+struct Judges<'a> {
+    first: Option<Judge>,
+    second: Option<Judge>,
+    /// The infiller's.
+    characters: &'a Characters,
+}
+
+impl Judges<'_> {
+    /// 1 for a natural text, 0 for a corrupted one; NaN where the judge has no number.
+    fn reward(judge: &Judge, text: &str) -> f64 {
+        judge.score(text).map_or(f64::NAN, |score| 1.0 - score)
+    }
+
+    fn reward_of_first(&self, ids: &[u32]) -> Option<f64> {
+        self.first.as_ref().map(|judge| Self::reward(judge, &self.characters.decode(ids)))
+    }
+
+    /// The completions of a text with what is said of them, the best first.
+    fn judged(&self, group: Vec<Filled>, order: Order) -> anyhow::Result<Vec<Completion>> {
+        let completion = |(sample, filled): (usize, Filled)| {
+            let judge = match order {
+                // It was asked already.
+                Order::Judge => filled.quality,
+                Order::None | Order::Own => self.reward_of_first(&filled.ids),
+            };
+            let text = || self.characters.decode(&filled.ids);
+            let second_judge = self.second.as_ref().map(|judge| Self::reward(judge, &text()));
+            Completion { sample, filled, judge, second_judge }
+        };
+        let mut completions: Vec<Completion> =
+            group.into_par_iter().enumerate().map(completion).collect();
+        let mut rewards = completions.iter().flat_map(|c| c.judge.iter().chain(&c.second_judge));
+        anyhow::ensure!(
+            rewards.all(|reward| reward.is_finite()),
+            "a judge's score is not finite: its training diverged, or its weights are damaged"
+        );
+        // Stable, and without a quality nothing moves.
+        completions.sort_by(|a, b| {
+            let [a, b] = [a, b].map(|completion| completion.filled.quality.unwrap_or(0.0));
+            b.total_cmp(&a)
+        });
+        Ok(completions)
+    }
+}
+
+fn write(
+    json: bool,
+    texts: &[Text],
+    groups: &[Vec<Completion>],
+    characters: &Characters,
+) -> io::Result<()> {
+    let mut output = BufWriter::new(io::stdout().lock());
+    let marked = io::stdout().is_terminal();
+    for (index, (text, completions)) in texts.iter().zip(groups).enumerate() {
+        if json {
+            output::write_json(&mut output, text, completions, characters)?;
+        } else {
+            if index > 0 {
+                output.write_all(b"\n\n")?;
+            }
+            output::write_text(&mut output, text, completions, characters, marked)?;
+        }
+    }
+    output.flush()
+}
+
+/// The fillings of each text.
+fn fill(
+    arguments: &FillArguments,
+    infiller: &LoadedInfiller,
+    texts: &[Text],
+    critic: Option<&Critic>,
+    quality: Quality<'_>,
+) -> anyhow::Result<Vec<Vec<Filled>>> {
+    let (model, characters) = (&infiller.model, infiller.characters());
+    let sampling = SamplingSettings {
+        temperature: arguments.temperature,
+        top_p: Some(arguments.top_p),
+        forbidden: characters.specials().to_vec(),
+        ..SamplingSettings::default()
+    };
+    let distribution = sampling.checked(model.vocabulary_size())?;
+    let ratios = &arguments.remask_ratios;
+    let mut settings =
+        DenoisingSettings::new(arguments.number as usize, distribution, characters.mask_id());
+    if let Some(randomness) = arguments.randomness {
+        settings.randomness = randomness;
+    }
+    if let Some(rule) = arguments.remask_rule {
+        settings.rule = match rule {
+            Rule::Ratio => RemaskRule::Ratio,
+            Rule::Threshold => RemaskRule::Threshold,
+        };
+    }
+    settings.iterations = arguments.iterations.max(1);
+    if !ratios.is_empty() {
+        settings.schedule = RemaskSchedule::List(ratios.clone());
+        if arguments.iterations <= 1 {
+            settings.iterations = ratios.len() + 1;
+        }
+    }
+    let denoising = Denoising::new(settings, model)?;
+    let of_critic;
+    let trust = match critic {
+        None => Trust::Probability,
+        Some(critic) => {
+            of_critic = |ids: &[u32]| critic.wrongness(ids);
+            Trust::Critic(&of_critic)
+        }
+    };
+    let prompts =
+        texts.iter().zip(0..).map(|(text, index)| Prompt::of_ids(index, text.ids.clone()));
+    let prompts: Vec<Prompt> = prompts.collect();
+    let policy = Frozen::snapshot(model);
+    Ok(denoising.fill(&policy, &prompts, trust, quality, arguments.seed, Purpose::Evaluation)?)
+}

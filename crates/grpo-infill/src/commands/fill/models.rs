@@ -1,0 +1,70 @@
+//! The models of `grpo fill`: who judges, who says what is filled again.
+
+use std::path::Path;
+
+use crate::Critic;
+use crate::Judge;
+use anyhow::Context;
+use grpo_data::Characters;
+use grpo_model::LanguageModel;
+
+use super::texts::Text;
+use crate::sections::LoadedInfiller;
+use grpo_app::device;
+use grpo_app::models::check_folder;
+
+/// A judge that can read all of `texts`, and whatever the infiller puts into their blanks.
+pub(super) fn judge(folder: &Path, infiller: &Characters, texts: &[Text]) -> anyhow::Result<Judge> {
+    check_folder(folder, "judge", "config.json, characters.json and model.safetensors")?;
+    let judge = Judge::load(folder, &device::device())?;
+    let known = judge.characters();
+    let unknown = infiller.characters().iter().find(|&&c| known.id(c).is_none());
+    anyhow::ensure!(
+        unknown.is_none(),
+        "the judge {} does not know {:?}, which the model can write; take a judge that was trained for this model",
+        folder.display(),
+        unknown.unwrap_or(&' ')
+    );
+    let longest = judge.longest_text();
+    if let Some(text) = texts.iter().find(|text| text.ids.len() > longest) {
+        anyhow::bail!(
+            "{}: the text has {} characters, and the judge {} can see {longest}; shorten it",
+            text.place,
+            text.ids.len(),
+            folder.display()
+        );
+    }
+    Ok(judge)
+}
+
+/// The critic that finds the characters that are filled again; none where their probabilities do.
+pub(super) fn critic(
+    how: &str,
+    infiller: &LoadedInfiller,
+    texts: &[Text],
+) -> anyhow::Result<Option<Critic>> {
+    let folder = match how {
+        "probability" => return Ok(None),
+        "critic" => {
+            return Ok(Some(Critic::new(&infiller.model).context("--remask critic")?));
+        }
+        folder => Path::new(folder),
+    };
+    let other = LoadedInfiller::load(folder, &device::device()).context("--remask")?;
+    anyhow::ensure!(
+        other.characters() == infiller.characters(),
+        "--remask: {} has other characters than the model; take one that was trained on the same text",
+        folder.display()
+    );
+    let context = other.model.context_length();
+    if let Some(text) = texts.iter().find(|text| text.ids.len() > context) {
+        anyhow::bail!(
+            "{}: the text has {} characters, and {} (--remask) can see {context}; shorten it",
+            text.place,
+            text.ids.len(),
+            folder.display()
+        );
+    }
+    let critic = Critic::new(&other.model);
+    Ok(Some(critic.with_context(|| format!("--remask {}", folder.display()))?))
+}

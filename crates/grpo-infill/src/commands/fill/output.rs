@@ -1,0 +1,158 @@
+//! What `grpo fill` says: texts for people, or JSON lines.
+
+use crate::Filled;
+use std::io::{self, Write};
+
+use grpo_data::Characters;
+use serde::Serialize;
+
+use super::texts::Text;
+
+/// Which way a judge's reward goes.
+const JUDGED: &str = "; a judge's reward is 1 − its score: 1 is natural, 0 corrupted";
+
+/// A text that was filled, with all that is said of it.
+pub(super) struct Completion {
+    /// Its place among those of its text as they were drawn, from 0.
+    pub(super) sample: usize,
+    pub(super) filled: Filled,
+    pub(super) judge: Option<f64>,
+    pub(super) second_judge: Option<f64>,
+}
+
+/// A line of JSON.
+#[derive(Serialize)]
+struct Line {
+    /// The text with `␣` in each blank.
+    blanked: String,
+    /// The text without blanks, where it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    sample: usize,
+    filled: String,
+    /// Of all that was put into the blanks, in nats, each character when it was drawn.
+    logprob: f64,
+    mean_logprob: f64,
+    /// 1 − the judge's score.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    judge_reward: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    second_judge_reward: Option<f64>,
+    /// Part of the blanks with the right character.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery: Option<f64>,
+    iterations: usize,
+}
+
+pub(super) fn write_json(
+    output: &mut dyn Write,
+    text: &Text,
+    completions: &[Completion],
+    characters: &Characters,
+) -> io::Result<()> {
+    for completion in completions {
+        let filled = &completion.filled;
+        let line = Line {
+            blanked: characters.decode(&text.ids),
+            text: text.truth.as_ref().map(|truth| characters.decode(truth)),
+            sample: completion.sample,
+            filled: characters.decode(&filled.ids),
+            logprob: filled.logprob(),
+            mean_logprob: filled.mean_logprob(),
+            judge_reward: completion.judge,
+            second_judge_reward: completion.second_judge,
+            recovery: recovered(text, filled)
+                .map(|right| right as f64 / filled.blanks.len() as f64),
+            iterations: filled.iterations,
+        };
+        serde_json::to_writer(&mut *output, &line)?;
+        output.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// `marked`: filled characters in bold and underlined.
+pub(super) fn write_text(
+    output: &mut dyn Write,
+    text: &Text,
+    completions: &[Completion],
+    characters: &Characters,
+    marked: bool,
+) -> io::Result<()> {
+    let blanks = text.ids.iter().filter(|&&id| id == characters.mask_id()).count();
+    write!(output, "{}: {}", text.place, counted(blanks, "blank"))?;
+    // A judge itself says it the other way round.
+    let is_judged = completions.iter().any(|completion| completion.judge.is_some());
+    writeln!(output, "{}", if is_judged { JUDGED } else { "" })?;
+    writeln!(output, "{}", shown(characters, &text.ids, &[], marked))?;
+    for (rank, completion) in completions.iter().enumerate() {
+        let filled = &completion.filled;
+        write!(output, "\n{}. log-probability {:.2}", rank + 1, filled.logprob())?;
+        write!(output, " ({:.3} a blank)", filled.mean_logprob())?;
+        for (name, reward) in
+            [("judge", completion.judge), ("second judge", completion.second_judge)]
+        {
+            if let Some(reward) = reward {
+                write!(output, ", {name}'s reward {reward:.3}")?;
+            }
+        }
+        if let Some(right) = recovered(text, filled) {
+            write!(output, ", {right} of {} recovered", counted(blanks, "blank"))?;
+        }
+        writeln!(output, "\n{}", shown(characters, &filled.ids, &filled.blanks, marked))?;
+    }
+    if let Some(truth) = &text.truth {
+        writeln!(output, "\ntruth\n{}", shown(characters, truth, &[], marked))?;
+    }
+    Ok(())
+}
+
+/// Blanks that have the right character, where that is known.
+pub(super) fn recovered(text: &Text, filled: &Filled) -> Option<usize> {
+    let truth = text.truth.as_ref()?;
+    Some(filled.blanks.iter().filter(|&&place| filled.ids[place] == truth[place]).count())
+}
+
+/// A text, with what stands at `places` (ascending) in bold and underlined where that is asked for: on a terminal, which
+/// then gets no control characters of the text.
+fn shown(characters: &Characters, ids: &[u32], places: &[usize], marked: bool) -> String {
+    if !marked {
+        return characters.decode(ids);
+    }
+    let mut shown = String::new();
+    let mut inside = false;
+    for (place, id) in ids.iter().enumerate() {
+        let is_filled = places.binary_search(&place).is_ok();
+        if is_filled != inside {
+            shown.push_str(if is_filled { "\x1b[1;4m" } else { "\x1b[0m" });
+            inside = is_filled;
+        }
+        let visible = |c: char| if c.is_control() && !"\n\t".contains(c) { '\u{fffd}' } else { c };
+        shown.extend(characters.decode(&[*id]).chars().map(visible));
+    }
+    if inside {
+        shown.push_str("\x1b[0m");
+    }
+    shown
+}
+
+fn counted(number: usize, thing: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{s}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filled_places_stand_out_on_a_terminal() {
+        let characters = Characters::of_texts(["abc\u{1b}\n"]).unwrap();
+        let ids = characters.encode("ab\u{1b}c\nab").unwrap();
+        assert_eq!(shown(&characters, &ids, &[1, 2, 6], false), "ab\u{1b}c\nab");
+        assert_eq!(
+            shown(&characters, &ids, &[1, 2, 6], true),
+            "a\x1b[1;4mb\u{fffd}\x1b[0mc\na\x1b[1;4mb\x1b[0m"
+        );
+    }
+}

@@ -1,0 +1,226 @@
+//! The texts of `grpo fill`: where they come from, and where their blanks are.
+
+use crate::{Half, PassageOptions, Passages};
+use std::path::Path;
+
+use anyhow::Context;
+use grpo_data::{BLANK, Characters, CounterRng, Purpose};
+use serde::Deserialize;
+
+use super::arguments::{FillArguments, Unit};
+
+/// A text to fill.
+#[derive(Debug)]
+pub(super) struct Text {
+    /// Where it was given, for messages.
+    pub(super) place: String,
+    /// With MASK in each blank; one at least.
+    pub(super) ids: Vec<u32>,
+    /// As it was before characters were blanked, where that is known.
+    pub(super) truth: Option<Vec<u32>>,
+}
+
+/// Characters that may stand for a blank, for advice.
+const BLANKS: [char; 8] = ['_', '~', '^', '?', '*', '#', '|', BLANK];
+
+/// Where `--validation-fraction` does not say otherwise.
+const HELD_OUT: f64 = 0.1;
+/// Where `--passages` does not say otherwise.
+const PASSAGES: u32 = 5;
+
+/// All that the arguments name, in their order.
+pub(super) fn texts(
+    arguments: &FillArguments,
+    characters: &Characters,
+    longest: usize,
+) -> anyhow::Result<Vec<Text>> {
+    let blanks = Blanks {
+        characters,
+        blank: arguments.blank,
+        random: arguments.random,
+        seed: arguments.seed,
+        longest,
+    };
+    if let Some(ratio) = arguments.random {
+        anyhow::ensure!(
+            ratio > 0.0 && ratio <= 1.0,
+            "--random {ratio} is out of range; expected a part of the text, above 0 and at most 1"
+        );
+    }
+    if let Some(path) = &arguments.held_out {
+        return held_out(path, arguments, &blanks);
+    }
+    let given: Vec<(String, Given)> = match &arguments.file {
+        Some(path) => of_file(path)?,
+        None => {
+            let texts = arguments.text.iter().cloned().map(Given::Text);
+            match arguments.text.len() {
+                1 => texts.map(|text| ("--text".to_owned(), text)).collect(),
+                _ => texts.zip(1..).map(|(text, i)| (format!("--text {i}"), text)).collect(),
+            }
+        }
+    };
+    anyhow::ensure!(
+        !given.is_empty(),
+        "there is nothing to fill: give a text with --text TEXT, or a file of them with --file FILE"
+    );
+    let read = given.into_iter().zip(0..).map(|((place, given), index)| {
+        let (ids, truth) = blanks.read(given, index).with_context(|| place.clone())?;
+        Ok(Text { place, ids, truth })
+    });
+    read.collect()
+}
+
+/// A text as it was given.
+enum Given {
+    /// With blanks, or to be blanked.
+    Text(String),
+    /// With blanks, and perhaps what belongs there.
+    Blanked(String, Option<String>),
+}
+
+#[derive(Deserialize)]
+struct Line {
+    text: Option<String>,
+    blanked: Option<String>,
+}
+
+/// The lines of a file that are not empty, with their places.
+fn of_file(path: &Path) -> anyhow::Result<Vec<(String, Given)>> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| anyhow::anyhow!("{} is not UTF-8 text", path.display()))?;
+    let is_json = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("jsonl"));
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    let read = lines.map(|(line, number)| {
+        let place = format!("{}:{number}", path.display());
+        let given = if is_json {
+            of_json(line).with_context(|| place.clone())?
+        } else {
+            Given::Text(line.to_owned())
+        };
+        Ok((place, given))
+    });
+    let read: Vec<_> = read.collect::<anyhow::Result<_>>()?;
+    anyhow::ensure!(!read.is_empty(), "{} has no texts", path.display());
+    Ok(read)
+}
+
+fn of_json(line: &str) -> anyhow::Result<Given> {
+    match serde_json::from_str(line)? {
+        Line { blanked: Some(blanked), text } => Ok(Given::Blanked(blanked, text)),
+        Line { blanked: None, text: Some(text) } => Ok(Given::Text(text)),
+        Line { blanked: None, text: None } => anyhow::bail!(
+            "a line needs `blanked` (a text with blanks) or `text` (the same, or one for --random to blank)"
+        ),
+    }
+}
+
+/// Passages that a model of this file was not trained on.
+fn held_out(
+    path: &Path,
+    arguments: &FillArguments,
+    blanks: &Blanks<'_>,
+) -> anyhow::Result<Vec<Text>> {
+    let count = arguments.passages.unwrap_or(PASSAGES);
+    anyhow::ensure!(count > 0, "--passages 0 would fill nothing; use 1 or more");
+    let length = arguments.length.unwrap_or(blanks.longest);
+    anyhow::ensure!(
+        (1..=blanks.longest).contains(&length),
+        "--length {length} is out of range; expected 1 to the {} characters that the model can see",
+        blanks.longest
+    );
+    let options = PassageOptions {
+        length,
+        unit: arguments.unit.unwrap_or(Unit::Lines).into(),
+        validation_fraction: arguments.validation_fraction.unwrap_or(HELD_OUT),
+    };
+    let passages = Passages::read(path, &options, Some(blanks.characters))?;
+    let rng = CounterRng::new(arguments.seed, Purpose::DataOrder);
+    let texts = (0..count).map(|index| {
+        let truth = passages.passage(Half::Validation, &rng, [index, 0]);
+        let ids = blanks.blank_some(&truth, index);
+        Text { place: format!("passage {index}"), ids, truth: Some(truth) }
+    });
+    Ok(texts.collect())
+}
+
+/// What turns a text into ids with blanks.
+struct Blanks<'a> {
+    characters: &'a Characters,
+    blank: char,
+    random: Option<f64>,
+    seed: u64,
+    longest: usize,
+}
+
+type Ids = (Vec<u32>, Option<Vec<u32>>);
+
+impl Blanks<'_> {
+    /// The text with blanks, and without where that is known.
+    fn read(&self, given: Given, index: u32) -> anyhow::Result<Ids> {
+        let (ids, truth) = match (given, self.random) {
+            (Given::Text(text), Some(_)) => {
+                let truth = self.characters.encode(&text)?;
+                anyhow::ensure!(
+                    !truth.is_empty(),
+                    "the text is empty, so that nothing can be blanked"
+                );
+                (self.blank_some(&truth, index), Some(truth))
+            }
+            (Given::Blanked(..), Some(_)) => anyhow::bail!(
+                "--random blanks texts itself, and this one has blanks (`blanked`); leave one of them out"
+            ),
+            (Given::Text(blanked), None) => (self.encode(&blanked)?, None),
+            (Given::Blanked(blanked, None), None) => (self.encode(&blanked)?, None),
+            (Given::Blanked(blanked, Some(text)), None) => {
+                let (ids, truth) = (self.encode(&blanked)?, self.characters.encode(&text)?);
+                let mask = self.characters.mask_id();
+                let fits = ids.len() == truth.len()
+                    && ids.iter().zip(&truth).all(|(id, truth)| *id == mask || id == truth);
+                anyhow::ensure!(fits, "`blanked` is not `text` with some characters blanked");
+                (ids, Some(truth))
+            }
+        };
+        let length = ids.len();
+        anyhow::ensure!(
+            length <= self.longest,
+            "the text has {length} characters, and the model can see {}; shorten it",
+            self.longest
+        );
+        Ok((ids, truth))
+    }
+
+    /// The ids of a text that has blanks.
+    fn encode(&self, text: &str) -> anyhow::Result<Vec<u32>> {
+        let Self { blank, characters, .. } = *self;
+        if characters.id(blank).is_some() && text.contains(blank) {
+            let free = |other: &char| *other != blank && characters.id(*other).is_none();
+            let other = BLANKS.into_iter().find(free).unwrap_or(BLANK);
+            anyhow::bail!(
+                "{blank:?} is a character of the model, so that it cannot stand for a blank; write blanks as another one, and say which one: --blank '{other}'"
+            );
+        }
+        let marked = text.replace(blank, BLANK.encode_utf8(&mut [0; 4]));
+        let ids = characters.encode_blanks(&marked, BLANK)?;
+        anyhow::ensure!(
+            ids.contains(&characters.mask_id()),
+            "the text has no blank; put {blank:?} where a character is missing, or let --random RATIO blank some"
+        );
+        Ok(ids)
+    }
+
+    /// The text with its part of the characters blanked, one at least.
+    fn blank_some(&self, truth: &[u32], index: u32) -> Vec<u32> {
+        let ratio = self.random.unwrap_or(0.0);
+        let count = ((truth.len() as f64 * ratio).round() as usize).max(1);
+        let rng = CounterRng::new(self.seed, Purpose::Masking);
+        let mut places: Vec<usize> = (0..truth.len()).collect();
+        let lot = |place: usize| rng.bits([place as u32, index, 0, 0]);
+        places.sort_by_cached_key(|&place| lot(place));
+        let mut ids = truth.to_vec();
+        places.iter().take(count).for_each(|&place| ids[place] = self.characters.mask_id());
+        ids
+    }
+}

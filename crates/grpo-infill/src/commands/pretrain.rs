@@ -1,0 +1,197 @@
+//! `grpo pretrain` with the section `[masked_lm]`: an infiller learns which characters stand in the blanks of a text.
+
+use std::path::PathBuf;
+
+use crate::{
+    CriticConfig, DEFAULT_EVAL_BATCHES, Half, MaskedData, MaskedLmConfig, MaskedLmObjective,
+    MaskedStream, MaskingPlan, ModifierConfig, Passages,
+};
+use anyhow::Context;
+use burn::tensor::Device;
+use grpo_data::{Characters, Codec, Codecs, Purpose};
+use grpo_model::{InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
+use grpo_train::{GuardConfig, StepsConfig, TransferConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::sections::{InfillerFiles, LoadedInfiller, PassageSection, checked, passed};
+use grpo_app::args::RunArguments;
+use grpo_app::checkpoint::CheckpointSection;
+use grpo_app::config::Origin;
+use grpo_app::device;
+use grpo_app::output::{say, say_checked};
+use grpo_app::supervised_run::Request;
+use grpo_app::task::Tasks;
+
+/// Configuration of `grpo pretrain` for an infiller.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MaskedLmFile {
+    /// Folder of the run.
+    run: PathBuf,
+    seed: u64,
+    /// Model folder to go on from, with its characters and sizes; without it a new model is made.
+    #[serde(default)]
+    start: Option<PathBuf>,
+    data: PassageSection,
+    masking: MaskingPlan,
+    /// Sizes of a new model.
+    #[serde(default)]
+    model: Option<InfillerSection>,
+    masked_lm: StepsConfig,
+    #[serde(default)]
+    validation: ValidationSection,
+    #[serde(default)]
+    modifiers: ModifierConfig,
+    #[serde(default)]
+    critic: Option<CriticConfig>,
+    #[serde(default)]
+    transfer: TransferConfig,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    guards: Vec<GuardConfig>,
+    #[serde(default)]
+    save: CheckpointSection,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InfillerSection {
+    n_layer: usize,
+    n_head: usize,
+    n_embd: usize,
+    /// Whether there is a second head, which says of each character whether it is wrong.
+    #[serde(default)]
+    critic: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ValidationSection {
+    /// Batches of a look at the validation half.
+    batches: u64,
+}
+
+impl Default for ValidationSection {
+    fn default() -> Self {
+        Self { batches: DEFAULT_EVAL_BATCHES }
+    }
+}
+
+pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
+    let Request { file, origin, start } =
+        Request::read(arguments, "pretrain", |file: &mut MaskedLmFile| &mut file.run)?;
+    let settings = file.settings(&origin)?;
+    if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
+        say_checked(configuration);
+        return Ok(());
+    }
+    let device = device::device().autodiff();
+    let Beginning { spec, model, passages, mut files } = Beginning::of(&file, &device)?;
+    let judge = file.judge(&passages, &device)?;
+    let stream = |half, purpose| {
+        let passages = passages.clone();
+        checked(MaskedStream::new(passages, half, file.masking.clone(), file.seed, purpose))
+            .with_context(|| format!("{}masking", origin.place("masking.stages")))
+    };
+    let data = MaskedData {
+        characters: passages.characters().clone(),
+        train: stream(Half::Train, Purpose::Masking)?,
+        validation: stream(Half::Validation, Purpose::Evaluation)?,
+    };
+    let trainer = MaskedLmObjective::trainer(model, &data, judge.as_ref(), &settings, file.seed);
+    let trainer = trainer.and_then(|trainer| trainer.with_guards(&file.guards));
+    let mut trainer = trainer.map_err(|error| origin.explain(error))?;
+    files.push(("text", file.data.file.clone()));
+    let run = start.folder(&file, &file.run, file.seed, &files)?;
+    let mut files = InfillerFiles { spec: &spec, keeps_best: true };
+    let ending = run.train(&mut trainer, &mut files, &file.save)?;
+    say(format_args!("{:<12} {}", "model", run.target("model").display()));
+    run.refuse_stopped(ending)
+}
+
+impl MaskedLmFile {
+    /// The settings of the training, checked as far as that goes without a model.
+    fn settings(&self, origin: &Origin) -> anyhow::Result<MaskedLmConfig> {
+        let settings = MaskedLmConfig {
+            steps: self.masked_lm,
+            eval_batches: self.validation.batches,
+            modifiers: self.modifiers.clone(),
+            critic: self.critic,
+            transfer: self.transfer,
+        };
+        settings.check().map_err(|error| origin.explain(error))?;
+        self.save.check(origin)?;
+        Ok(settings)
+    }
+
+    /// The judge that weighs texts, if one does.
+    fn judge(
+        &self,
+        passages: &Passages,
+        device: &Device,
+    ) -> anyhow::Result<Option<SequenceScorer>> {
+        let judge = self.modifiers.judge.as_ref().map(|weighting| {
+            let folder = &weighting.model;
+            let (spec, judge) = SequenceScorer::load(
+                folder,
+                &Codecs::new(vec![Characters::CODEC]),
+                &device.clone().inner(),
+            )?;
+            anyhow::ensure!(
+                spec.codec.own::<Characters>() == Some(passages.characters()),
+                "{}: the judge has other characters than the text; take one that was trained on the same",
+                folder.display()
+            );
+            if !weighting.accept_failed_judge {
+                passed(folder).map_err(|fault| {
+                    anyhow::anyhow!("{fault:#}, or set modifiers.judge.accept_failed_judge = true")
+                })?;
+            }
+            anyhow::Ok(judge)
+        });
+        judge.transpose().context("modifiers.judge.model")
+    }
+}
+
+/// What the training begins with.
+struct Beginning {
+    spec: ModelSpec,
+    model: Transformer,
+    passages: std::sync::Arc<Passages>,
+    files: Vec<(&'static str, PathBuf)>,
+}
+
+impl Beginning {
+    fn of(file: &MaskedLmFile, device: &Device) -> anyhow::Result<Self> {
+        match (&file.start, &file.model) {
+            (Some(start), None) => {
+                let loaded = LoadedInfiller::load(start, device)
+                    .with_context(|| format!("start = \"{}\"", start.display()))?;
+                loaded.sees(&file.data, start)?;
+                let passages = file.data.read(Some(loaded.characters()))?;
+                let LoadedInfiller { spec, model, files } = loaded;
+                Ok(Self { spec, model, passages, files })
+            }
+            (None, Some(sizes)) => {
+                let passages = file.data.read(None)?;
+                let characters = passages.characters();
+                let InfillerSection { n_layer, n_head, n_embd, critic } = *sizes;
+                let (vocabulary, length) = (characters.len(), file.data.length);
+                let sizes = InfillerConfig {
+                    critic,
+                    ..InfillerConfig::new(vocabulary, length, n_layer, n_head, n_embd)
+                };
+                let config = ModelConfig::infiller(&sizes).context("[model]")?;
+                let model = Transformer::random(&config, file.seed, device)?;
+                let codec = Codec::from_text_codec(characters.clone());
+                let spec = ModelSpec { config, codec };
+                Ok(Self { spec, model, passages, files: Vec::new() })
+            }
+            (Some(_), Some(_)) => anyhow::bail!(
+                "the configuration has both `start` and [model]; a model that is gone on from has its sizes already, so leave one of them out"
+            ),
+            (None, None) => anyhow::bail!(
+                "the configuration has neither [model] (sizes of a new model) nor `start` (a model folder to go on from)"
+            ),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! `grpo train-judge`: a sequence scorer learns how much of a text an infiller has replaced.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::{
+    Corruption, FillSettings, Half, JudgeConfig, JudgeData, JudgeGate, JudgeObjective, JudgeReport,
+    JudgeScaling, JudgeValidationConfig, MaskedData, MaskedLmConfig, MaskedLmObjective,
+    MaskedStream, Masking, MaskingPlan, Passages, measure_judge,
+};
+use anyhow::Context;
+use burn::tensor::Device;
+use grpo_data::Purpose;
+use grpo_model::{Frozen, InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
+use grpo_train::{GuardConfig, StepsConfig, TransferConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::sections::{
+    InfillerFiles, JudgeFiles, LoadedInfiller, PassageSection, against, checked as stream_checked,
+};
+use grpo_app::args::RunArguments;
+use grpo_app::checkpoint::CheckpointSection;
+use grpo_app::config::Origin;
+use grpo_app::device;
+use grpo_app::output::{say, say_checked};
+use grpo_app::supervised_run::{ModelFiles, Request, SupervisedRun, save_folder};
+use grpo_app::task::TaskCommand;
+
+/// Configuration of `grpo train-judge`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JudgeFile {
+    /// Folder of the run.
+    run: PathBuf,
+    seed: u64,
+    /// Model folder of the infiller whose fills are judged; the judge takes its characters.
+    infiller: PathBuf,
+    /// Whether the judge begins with what the infiller knows of texts.
+    #[serde(default = "yes")]
+    start_from_infiller: bool,
+    data: PassageSection,
+    masking: MaskingPlan,
+    /// Sizes, where the judge begins with nothing.
+    #[serde(default)]
+    model: Option<JudgeSection>,
+    judge: StepsConfig,
+    /// How a judge that begins with nothing first learns to fill blanks itself, as an infiller does.
+    #[serde(default)]
+    masked_lm: Option<StepsConfig>,
+    /// Part of the training texts that nothing is replaced in.
+    #[serde(default = "default_natural_share")]
+    natural_share: f64,
+    #[serde(default)]
+    fill: FillSettings,
+    #[serde(default)]
+    scaling: JudgeScaling,
+    #[serde(default)]
+    transfer: TransferConfig,
+    #[serde(default)]
+    validation: JudgeValidationConfig,
+    #[serde(default)]
+    gate: JudgeGate,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    guards: Vec<GuardConfig>,
+    #[serde(default)]
+    save: CheckpointSection,
+}
+
+fn yes() -> bool {
+    true
+}
+fn default_natural_share() -> f64 {
+    0.1
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JudgeSection {
+    n_layer: usize,
+    n_head: usize,
+    n_embd: usize,
+}
+
+/// The subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about = [
+        "Train a judge, which says how much of a text an infiller has replaced",
+        "From natural texts, and from texts with blanks that the infiller filled. On held-out texts the judge is held against the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.",
+    ];
+    TaskCommand::new("train-judge", &about, "pretrain", |_, arguments| run(arguments))
+}
+
+pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
+    let Request { file, origin, start } =
+        Request::read(arguments, "train-judge", |file: &mut JudgeFile| &mut file.run)?;
+    let settings = file.settings(&origin)?;
+    if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
+        say_checked(configuration);
+        return Ok(());
+    }
+    let device = device::device().autodiff();
+    let infiller = LoadedInfiller::load(&file.infiller, &device)
+        .with_context(|| format!("infiller = \"{}\"", file.infiller.display()))?;
+    infiller.sees(&file.data, &file.infiller)?;
+    let passages = file.data.read(Some(infiller.characters()))?;
+    let (spec, mut judge) = beginning(&file, &infiller, &device)?;
+    let plan = file.masking.clone().for_judge();
+    let train = MaskedStream::new(passages.clone(), Half::Train, plan, file.seed, Purpose::Masking);
+    let train = stream_checked(train)
+        .with_context(|| format!("{}masking", origin.place("masking.stages")))?;
+    let data = JudgeData { passages, train, infiller: Frozen::snapshot(&infiller.model) };
+    settings.check_with(&data).map_err(|error| origin.explain(error))?;
+    let own_trunk =
+        file.masked_lm.map(|steps| OwnTrunk::of(&file, steps, &spec, &data.passages, &device));
+    let own_trunk = own_trunk.transpose()?;
+    let files = infiller.files.iter().map(|(_, path)| ("infiller", path.clone()));
+    let files: Vec<_> = files.chain([("text", file.data.file.clone())]).collect();
+    let run = start.folder(&file, &file.run, file.seed, &files)?;
+    // The checkpoint of a judge has its trunk in it.
+    if let (Some(own_trunk), false) = (own_trunk, run.has_checkpoint()) {
+        let trunk = own_trunk.trained(&file, &run)?;
+        judge = SequenceScorer::from_trunk(&spec.config, &trunk, file.seed, &device)?;
+    }
+    let trainer = JudgeObjective::trainer(judge, &data, &settings, file.seed);
+    let trainer = trainer.and_then(|trainer| trainer.with_guards(&file.guards));
+    let mut trainer = trainer.map_err(|error| origin.explain(error))?;
+    let mut files = JudgeFiles { spec: &spec, report: None };
+    let ending = run.train(&mut trainer, &mut files, &file.save)?;
+    run.refuse_stopped(ending)?;
+    let (judge, train_step) = run.best(&trainer, &files)?;
+    let validation = measure_judge(&judge, &data, &settings, file.seed)?;
+    let (gate, texts) = (file.gate, file.validation);
+    let passed = gate.passes(&validation);
+    let report = JudgeReport { passed, gate, validation, texts, train_step };
+    files.report = Some(report);
+    let target = run.target("model");
+    save_folder(&target, |folder| files.write(folder, &judge))?;
+    verdict(&report, &target)
+}
+
+impl JudgeFile {
+    /// The settings of the training, checked as far as that goes without a model.
+    fn settings(&self, origin: &Origin) -> anyhow::Result<JudgeConfig> {
+        let settings = JudgeConfig {
+            steps: self.judge,
+            natural_share: self.natural_share,
+            fill: self.fill,
+            scaling: self.scaling,
+            transfer: self.transfer,
+            validation: self.validation,
+            gate: self.gate,
+        };
+        let checked = settings.check().and_then(|()| match &self.masked_lm {
+            Some(steps) => steps.check("masked_lm"),
+            None => Ok(()),
+        });
+        checked.map_err(|error| origin.explain(error))?;
+        self.save.check(origin)?;
+        anyhow::ensure!(
+            self.masked_lm.is_none() || !self.start_from_infiller,
+            "{}[masked_lm] is for a judge that begins with nothing, and this one begins as the infiller; leave it out, or set start_from_infiller = false",
+            origin.place("masked_lm")
+        );
+        anyhow::ensure!(
+            self.masking.corruption() == Corruption::None,
+            "{}a judge learns from blanks that the infiller fills, and masking.corruption = \"bert\" leaves random characters beside them; leave it out",
+            origin.place("masking.corruption")
+        );
+        Ok(settings)
+    }
+}
+
+/// The judge, untrained, and what is written with it.
+fn beginning(
+    file: &JudgeFile,
+    infiller: &LoadedInfiller,
+    device: &Device,
+) -> anyhow::Result<(ModelSpec, SequenceScorer)> {
+    let of_infiller = InfillerConfig::of(&infiller.spec.config).expect("it is an infiller");
+    let codec = infiller.spec.codec.clone();
+    match (file.start_from_infiller, &file.model) {
+        (true, None) => {
+            let config = ModelConfig::sequence_scorer(&of_infiller)?;
+            let judge = SequenceScorer::from_trunk(&config, &infiller.model, file.seed, device)?;
+            Ok((ModelSpec { config, codec }, judge))
+        }
+        (false, Some(sizes)) => {
+            let JudgeSection { n_layer, n_head, n_embd } = *sizes;
+            let (vocabulary, length) = (of_infiller.vocab_size, file.data.length);
+            let sizes = InfillerConfig::new(vocabulary, length, n_layer, n_head, n_embd);
+            let config = ModelConfig::sequence_scorer(&sizes).context("[model]")?;
+            let judge = SequenceScorer::new(Transformer::random(&config, file.seed, device)?)?;
+            Ok((ModelSpec { config, codec }, judge))
+        }
+        (true, Some(_)) => anyhow::bail!(
+            "a judge that begins as the infiller has its sizes already; leave [model] out, or set start_from_infiller = false"
+        ),
+        (false, None) => anyhow::bail!(
+            "start_from_infiller = false makes a new judge, and [model] (its sizes) is not there; add it"
+        ),
+    }
+}
+
+/// An infiller of the judge's own sizes, which fills the same masks, but for replaced lines: it leaves nothing of its
+/// training but its trunk.
+struct OwnTrunk {
+    model: Transformer,
+    spec: ModelSpec,
+    data: MaskedData,
+    config: MaskedLmConfig,
+}
+
+/// The stage of the run in which it is trained.
+const TRUNK: &str = "trunk";
+
+impl OwnTrunk {
+    fn of(
+        file: &JudgeFile,
+        steps: StepsConfig,
+        spec: &ModelSpec,
+        passages: &Arc<Passages>,
+        device: &Device,
+    ) -> anyhow::Result<Self> {
+        let sizes = InfillerConfig::of(&spec.config).expect("it is a judge's");
+        let config = ModelConfig::infiller(&sizes)?;
+        let model = Transformer::random(&config, file.seed, device)?;
+        let spec = ModelSpec { config, codec: spec.codec.clone() };
+        let stages = file.masking.stages().iter();
+        let stages = stages.filter(|stage| !matches!(stage, Masking::Line { .. })).cloned();
+        let plan = MaskingPlan::new(stages.collect(), Corruption::None)
+            .context("[masked_lm] fills blanks, and [masking] has only lines that are replaced")?;
+        let stream = |half, purpose| {
+            let passages = passages.clone();
+            stream_checked(MaskedStream::new(passages, half, plan.clone(), file.seed, purpose))
+                .context("masking")
+        };
+        let data = MaskedData {
+            characters: passages.characters().clone(),
+            train: stream(Half::Train, Purpose::Masking)?,
+            validation: stream(Half::Validation, Purpose::Evaluation)?,
+        };
+        Ok(Self { model, spec, data, config: MaskedLmConfig::plain(steps) })
+    }
+
+    fn trained(self, file: &JudgeFile, run: &SupervisedRun) -> anyhow::Result<Transformer> {
+        let Self { model, spec, data, config } = self;
+        let run = run.stage(TRUNK)?;
+        let mut trainer = MaskedLmObjective::trainer(model, &data, None, &config, file.seed)?;
+        let mut files = InfillerFiles { spec: &spec, keeps_best: false };
+        let ending = run.train(&mut trainer, &mut files, &file.save)?;
+        run.refuse_stopped(ending)?;
+        Ok(trainer.into_model())
+    }
+}
+
+/// Says whether the judge may be a reward; where it may not, that is how the command ends.
+fn verdict(report: &JudgeReport, target: &Path) -> anyhow::Result<()> {
+    let JudgeReport { passed, gate, validation, .. } = report;
+    say(format_args!("{:<12} {}", "judge", target.display()));
+    let found = against(gate, validation);
+    anyhow::ensure!(
+        passed,
+        "the judge did not pass, so it is no reward: {found}; train it longer or larger"
+    );
+    say(format_args!("{:<12} {found}", "passed"));
+    Ok(())
+}

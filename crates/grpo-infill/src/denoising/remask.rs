@@ -1,0 +1,135 @@
+//! Which blanks are blanked again.
+
+use crate::InfillError;
+
+/// Ratios of the times that blanks are blanked again: one fewer than there are iterations.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RemaskSchedule {
+    /// From the first to the last in equal steps, both of them reached; the first alone where there is one time.
+    Linear {
+        /// The first ratio, 0 to 1.
+        from: f64,
+        /// The last ratio, 0 to 1.
+        to: f64,
+    },
+    /// Each, 0 to 1.
+    List(Vec<f64>),
+}
+
+impl RemaskSchedule {
+    /// Whether it fits so many iterations.
+    pub(super) fn check(&self, iterations: usize) -> Result<(), InfillError> {
+        match self {
+            Self::Linear { from, to } => {
+                check_part("the first remasking ratio", *from)?;
+                check_part("the last remasking ratio", *to)
+            }
+            Self::List(ratios) => {
+                if ratios.len() + 1 != iterations {
+                    return Err(InfillError::Schedule { ratios: ratios.len(), iterations });
+                }
+                ratios.iter().try_for_each(|&ratio| check_part("a remasking ratio", ratio))
+            }
+        }
+    }
+
+    /// The ratio of time `time`, from 0, of `iterations - 1`.
+    pub(super) fn ratio(&self, time: usize, iterations: usize) -> f64 {
+        match self {
+            Self::Linear { from, .. } if iterations <= 2 => *from,
+            Self::Linear { from, to } => {
+                let part = time as f64 / (iterations - 2) as f64;
+                // So written that the last is `to` without rounding.
+                from * (1.0 - part) + to * part
+            }
+            Self::List(ratios) => ratios[time],
+        }
+    }
+
+    /// Whether no ratio after that of time `time` is larger than it.
+    pub(super) fn only_falls_from(&self, time: usize, iterations: usize) -> bool {
+        let now = self.ratio(time, iterations);
+        (time + 1..iterations - 1).all(|later| self.ratio(later, iterations) <= now)
+    }
+}
+
+/// What a ratio means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemaskRule {
+    /// That part of the blanks, rounded down: the most wrong ones.
+    Ratio,
+    /// Every blank whose wrongness is above 1 − ratio. Where there is none the text stays as it is for this time.
+    Threshold,
+}
+
+impl RemaskRule {
+    /// Which of the blanks, given how wrong each is.
+    pub(super) fn choose(self, wrongness: &[f64], ratio: f64) -> Vec<usize> {
+        let blanks = 0..wrongness.len();
+        match self {
+            Self::Ratio => {
+                // 29 hundredths of 100 are 28.999999999999996 in floating point, and not 28 blanks.
+                let count = (wrongness.len() as f64 * ratio + 1e-9) as usize;
+                let mut order: Vec<usize> = blanks.collect();
+                // Stable: of equal ones the first.
+                order.sort_by(|&a, &b| wrongness[b].total_cmp(&wrongness[a]));
+                order.truncate(count);
+                order
+            }
+            Self::Threshold => blanks.filter(|&blank| wrongness[blank] > 1.0 - ratio).collect(),
+        }
+    }
+}
+
+/// Whether `value` is 0 to 1.
+pub(super) fn check_part(name: &'static str, value: f64) -> Result<(), InfillError> {
+    match (0.0..=1.0).contains(&value) {
+        true => Ok(()),
+        false => Err(InfillError::NoPart { name, value }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_linear_schedule_reaches_both_of_its_ends() {
+        let ratios = |iterations: usize| -> Vec<f64> {
+            let schedule = RemaskSchedule::Linear { from: 0.95, to: 0.05 };
+            (0..iterations - 1).map(|time| schedule.ratio(time, iterations)).collect()
+        };
+        assert_eq!(ratios(2), [0.95]);
+        assert_eq!(ratios(3), [0.95, 0.05]);
+        assert_eq!(ratios(4), [0.95, 0.5, 0.05]);
+        let of_15 = ratios(15);
+        assert_eq!((of_15.len(), of_15[0], of_15[13]), (14, 0.95, 0.05));
+        assert!(of_15.windows(2).all(|pair| (pair[0] - pair[1] - 0.9 / 13.0).abs() < 1e-12));
+    }
+
+    #[test]
+    fn a_list_is_taken_as_it_is() {
+        let schedule = RemaskSchedule::List(vec![0.1, 0.9]);
+        assert_eq!([schedule.ratio(0, 3), schedule.ratio(1, 3)], [0.1, 0.9]);
+        assert!(schedule.check(3).is_ok());
+    }
+
+    #[test]
+    fn the_most_wrong_are_chosen() {
+        let wrongness = [0.2, 0.9, 0.5, 0.9, 0.1];
+        let ratio = |ratio| RemaskRule::Ratio.choose(&wrongness, ratio);
+        assert!(ratio(0.19).is_empty());
+        assert_eq!(ratio(0.2), [1]); // of equal ones the first
+        assert_eq!(ratio(0.79), [1, 3, 2]);
+        assert_eq!(ratio(1.0), [1, 3, 2, 0, 4]);
+        for (ratio, len, part) in [(0.29, 100, 29), (0.7, 90, 63), (0.07, 100, 7), (0.999, 10, 9)] {
+            let chosen = RemaskRule::Ratio.choose(&vec![0.5; len], ratio);
+            assert_eq!(chosen.len(), part, "{ratio} of {len}");
+        }
+        let threshold = |ratio| RemaskRule::Threshold.choose(&wrongness, ratio);
+        assert_eq!(threshold(0.5), [1, 3]); // 0.5 is not above 1 − 0.5
+        assert_eq!(threshold(0.51), [1, 2, 3]);
+        assert!(threshold(0.0).is_empty());
+        assert_eq!(threshold(1.0), [0, 1, 2, 3, 4]);
+    }
+}

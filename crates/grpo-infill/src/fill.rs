@@ -1,0 +1,38 @@
+//! Characters drawn into the blanks of texts, in one pass.
+
+use burn::tensor::Tensor;
+use grpo_data::CounterRng;
+use grpo_logprob::SamplingDistribution;
+use grpo_logprob::draw_rows;
+
+use grpo_train::TrainError;
+
+/// A blank of a text of a step: what its random number is a function of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blank {
+    pub(crate) step: u64,
+    /// The text among those of the step.
+    pub(crate) text: usize,
+    /// The place in the text.
+    pub(crate) place: usize,
+}
+
+/// One character for each row of logits.
+///
+/// # Shapes
+/// - logits: `[blanks, vocabulary]`
+pub(crate) fn draw_blanks(
+    logits: Tensor<2>,
+    blanks: &[Blank],
+    distribution: &SamplingDistribution,
+    rng: &CounterRng,
+) -> Result<Vec<u32>, TrainError> {
+    let uniform = |blank: &Blank| {
+        let (low, high) = (blank.step as u32, (blank.step >> 32) as u32);
+        rng.uniform([blank.place as u32, blank.text as u32, low, high])
+    };
+    let uniforms: Vec<f64> = blanks.iter().map(uniform).collect();
+    let nothing_seen = vec![[].as_slice(); blanks.len()];
+    let drawn = draw_rows(logits, &nothing_seen, distribution, &uniforms)?;
+    Ok(drawn.into_iter().map(|draw| draw.id).collect())
+}

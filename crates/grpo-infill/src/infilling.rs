@@ -1,0 +1,216 @@
+//! Blanks filled in one pass: every masked position is drawn from what the model says of it, all at once.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use burn::tensor::Tensor;
+use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
+use grpo_kernels::{gather_rows, indices, on_host};
+use grpo_logprob::SamplingDistribution;
+use grpo_logprob::{Draw, draw};
+use grpo_model::{Frozen, LanguageModel, TokenBatch};
+use grpo_rollout::{Actions, Rollout, RolloutError, RolloutRequest, StepKey, refuse_interrupt};
+use rayon::prelude::*;
+
+use crate::InfillError;
+
+/// How blanks are filled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InfillingSettings {
+    /// Completions of each text (k).
+    pub group_size: usize,
+    /// The id that stands in a blank. It is never drawn.
+    pub mask_id: u32,
+    /// What characters are drawn from.
+    pub distribution: SamplingDistribution,
+}
+
+/// Checked settings for one kind of model.
+///
+/// The model reads a text with its blanks once, and all k completions are drawn from what it says: given the text, the
+/// blanks are independent, `π(o | x) = Π_j π(o_j | x)`. Each character is a function of (seed, purpose, step, prompt,
+/// sample, position) and the policy, to the last bit: each text is read alone.
+#[derive(Clone, Debug)]
+pub struct Infilling {
+    settings: InfillingSettings,
+    interrupt: Arc<AtomicBool>,
+}
+
+impl Infilling {
+    /// Checks the settings against the model and the longest text.
+    ///
+    /// # Errors
+    /// Nothing to sample; a distribution over another vocabulary, with a repetition penalty, or under which the mask could
+    /// be drawn; a text that does not fit into the model's context.
+    pub fn new<M: LanguageModel>(
+        settings: InfillingSettings,
+        model: &M,
+        longest_text: usize,
+    ) -> Result<Self, InfillError> {
+        if settings.group_size == 0 {
+            return Err(RolloutError::Zero { name: "group_size" }.into());
+        }
+        check_distribution(&settings.distribution, settings.mask_id, model)?;
+        fits(longest_text, model.context_length())?;
+        Ok(Self { settings, interrupt: Arc::default() })
+    }
+
+    /// The completions of one text: one look of the model, and a draw for each blank and sample.
+    fn fill<M: LanguageModel>(
+        &self,
+        policy: &Frozen<M>,
+        prompt: &Prompt,
+        samples: &[u32],
+        key: StepKey,
+    ) -> Result<Vec<Completion>, InfillError> {
+        assert!(prompt.conditions.is_none(), "an infiller sees no conditions");
+        let InfillingSettings { mask_id, distribution, .. } = &self.settings;
+        let blanks = blanks(policy, prompt, *mask_id)?;
+        let action_mask: Vec<bool> = prompt.ids.iter().map(|id| id == mask_id).collect();
+        let logits = blank_logits(policy, &prompt.ids, &blanks);
+        on_host(logits, |logits| {
+            let rows: Vec<&[f32]> = logits.chunks(distribution.vocabulary()).collect();
+            let completion = |&sample: &u32| {
+                let of = SampleKey { seed: key.seed, step: key.step, prompt: prompt.index, sample };
+                let draws = rows.iter().zip(&blanks).map(|(row, &place)| {
+                    draw(row, &[], distribution, of.uniform(key.purpose, place as u32))
+                });
+                let draws: Vec<Draw> = draws.collect::<Result<_, _>>()?;
+                let mut ids = prompt.ids.clone();
+                blanks.iter().zip(&draws).for_each(|(&place, draw)| ids[place] = draw.id);
+                Ok(Completion::new(CompletionParts {
+                    ids,
+                    action_mask: action_mask.clone(),
+                    sampling_logprobs: draws.iter().map(|draw| draw.logprob).collect(),
+                    finish: Finish::Filled,
+                    key: of,
+                    policy_version: key.policy_version,
+                    sampled_under: SampledUnder {
+                        temperature: distribution.temperature(),
+                        repetition_penalty: 1.0,
+                        forbidden: distribution.forbidden().to_vec(),
+                        kept: draws.into_iter().map(|draw| draw.kept).collect(),
+                        mask_id: Some(*mask_id),
+                    },
+                }))
+            };
+            samples.iter().map(completion).collect()
+        })
+    }
+}
+
+impl<M: LanguageModel> Rollout<M> for Infilling {
+    fn sample(
+        &self,
+        policy: &Frozen<M>,
+        prompts: &[Prompt],
+        key: StepKey,
+    ) -> Result<Vec<Group>, RolloutError> {
+        let samples: Vec<u32> = (0..self.settings.group_size as u32).collect();
+        let group = |prompt: &Prompt| {
+            refuse_interrupt(&self.interrupt)?;
+            let completions = self.fill(policy, prompt, &samples, key)?;
+            Ok(Group::new(prompt.clone(), completions))
+        };
+        prompts.par_iter().map(group).collect()
+    }
+
+    fn again(
+        &self,
+        policy: &Frozen<M>,
+        prompt: &Prompt,
+        sample: u32,
+        key: StepKey,
+    ) -> Result<Completion, RolloutError> {
+        let mut completions = self.fill(policy, prompt, &[sample], key)?;
+        Ok(completions.pop().expect("one was asked for"))
+    }
+
+    fn interrupted_by(&self, interrupt: Arc<AtomicBool>) -> Arc<dyn Rollout<M>> {
+        Arc::new(Self { interrupt, ..self.clone() })
+    }
+}
+
+/// What a policy over characters chooses: the characters in the blanks of a text, all at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FillBlanks {
+    /// The id in the place of each blank.
+    pub mask_id: u32,
+    /// Ids that are never put into one, the mask among them.
+    pub forbidden: Vec<u32>,
+}
+
+impl<M: LanguageModel> Actions<M> for FillBlanks {
+    fn rollout(
+        &self,
+        policy: &M,
+        request: &RolloutRequest<'_>,
+    ) -> Result<Arc<dyn Rollout<M>>, RolloutError> {
+        let distribution = request.distribution(policy.vocabulary_size(), &self.forbidden)?;
+        let (group_size, mask_id) = (request.group_size, self.mask_id);
+        let settings = InfillingSettings { group_size, mask_id, distribution };
+        Ok(Arc::new(Infilling::new(settings, policy, request.longest_prompt)?))
+    }
+}
+
+/// What the model says of some places of a text, which it reads alone.
+///
+/// # Shapes
+/// - result: `[places, vocabulary]`
+pub(crate) fn blank_logits<M: LanguageModel>(
+    model: &Frozen<M>,
+    ids: &[u32],
+    places: &[usize],
+) -> Tensor<2> {
+    let mut text = TokenBatch::new();
+    text.push(ids);
+    let hidden = model.hidden(&text, None);
+    let places = indices(places.iter().copied(), &hidden.device());
+    model.logits(gather_rows(hidden, places))
+}
+
+/// Refuses a distribution that blanks cannot be filled from.
+pub(crate) fn check_distribution<M: LanguageModel>(
+    distribution: &SamplingDistribution,
+    mask_id: u32,
+    model: &M,
+) -> Result<(), InfillError> {
+    let (found, vocabulary) = (distribution.vocabulary(), model.vocabulary_size());
+    if found != vocabulary {
+        return Err(RolloutError::Vocabulary { found, vocabulary }.into());
+    }
+    if distribution.repetition_penalty().is_some() {
+        return Err(InfillError::PenaltyOfBlanks);
+    }
+    match distribution.forbidden().contains(&mask_id) {
+        true => Ok(()),
+        false => Err(InfillError::MaskAllowed { id: mask_id }),
+    }
+}
+
+/// The places of the blanks, one at least, of a text that the model can read.
+pub(crate) fn blanks<M: LanguageModel>(
+    model: &Frozen<M>,
+    text: &Prompt,
+    mask_id: u32,
+) -> Result<Vec<usize>, InfillError> {
+    let ids = &text.ids;
+    fits(ids.len(), model.context_length())?;
+    let vocabulary = model.vocabulary_size();
+    if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocabulary) {
+        return Err(RolloutError::PromptId { id, vocabulary }.into());
+    }
+    let blanks: Vec<usize> = (0..ids.len()).filter(|&place| ids[place] == mask_id).collect();
+    match blanks.is_empty() {
+        true => Err(InfillError::NoBlank { prompt: text.index }),
+        false => Ok(blanks),
+    }
+}
+
+fn fits(text: usize, context: usize) -> Result<(), InfillError> {
+    match text {
+        0 => Err(RolloutError::EmptyPrompt.into()),
+        _ if text > context => Err(InfillError::LongText { text, context }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,267 @@
+//! Training of a judge: a sequence scorer that says how much of a text an infiller has replaced.
+
+mod examples;
+mod scaling;
+mod target;
+mod validation;
+
+use grpo_data::ConfigFault;
+use std::collections::BTreeMap;
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::{Tensor, TensorData};
+use grpo_data::statistics::mean;
+use grpo_kernels::awake;
+use grpo_model::{Dropout, LanguageModel, SequenceScorer};
+
+use self::examples::{JudgeExamples, Judged};
+use self::validation::{Round, ValidationTexts};
+use grpo_train::{
+    GradientSum, Objective, StepGradients, StepsConfig, SupervisedTrainer, TrainError,
+    TransferConfig, by_tokens,
+};
+use grpo_train::{finite_loss, in_range};
+
+pub use self::examples::{FillSettings, JudgeData};
+pub use self::scaling::{CorrelationScaling, JudgeScaling, VarianceScaling};
+pub use self::target::corruption_target;
+pub use self::validation::{JudgeGate, JudgeMeasures, JudgeReport, JudgeValidationConfig};
+
+/// Settings of the training of a judge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JudgeConfig {
+    /// Steps, batches, AdamW.
+    pub steps: StepsConfig,
+    /// Part of the training texts that nothing is replaced in.
+    pub natural_share: f64,
+    /// How the infiller fills blanks.
+    pub fill: FillSettings,
+    /// What the loss is multiplied by.
+    pub scaling: JudgeScaling,
+    /// What becomes of the trunk that the judge begins with.
+    pub transfer: TransferConfig,
+    /// What a look at the validation half is made of.
+    pub validation: JudgeValidationConfig,
+    /// What the judge needs to be a reward.
+    pub gate: JudgeGate,
+}
+
+impl JudgeConfig {
+    /// Checks ranges and combinations once.
+    ///
+    /// # Errors
+    /// The first key that is out of its range, or that has no effect.
+    pub fn check(&self) -> Result<(), ConfigFault> {
+        self.steps.check("judge")?;
+        in_range("natural_share", self.natural_share, 0.0..=0.99)?;
+        self.fill.check()?;
+        self.scaling.check("scaling")?;
+        self.transfer.check("transfer", self.steps.steps)?;
+        self.validation.check("validation")?;
+        self.gate.check()
+    }
+
+    /// Checks them against what the judge is trained with.
+    ///
+    /// # Errors
+    /// A way to fill blanks that the vocabulary has not.
+    pub fn check_with(&self, data: &JudgeData) -> Result<(), TrainError> {
+        JudgeExamples::new(data, self, 0).map(drop)
+    }
+}
+
+/// How much of a text an infiller has replaced.
+pub struct JudgeObjective<'a> {
+    cls: u32,
+    examples: JudgeExamples<'a>,
+    validation: ValidationTexts,
+    config: &'a JudgeConfig,
+}
+
+impl<'a> JudgeObjective<'a> {
+    /// Returns a training run of `judge`.
+    ///
+    /// # Errors
+    /// Settings that are out of range, or a way to fill blanks that the vocabulary has not.
+    ///
+    /// # Panics
+    /// The judge has another vocabulary than the infiller.
+    pub fn trainer(
+        judge: SequenceScorer,
+        data: &'a JudgeData,
+        config: &'a JudgeConfig,
+        seed: u64,
+    ) -> Result<SupervisedTrainer<Self>, TrainError> {
+        config.check()?;
+        let vocabulary = data.passages.characters().len();
+        assert_eq!(judge.model().vocabulary_size(), vocabulary, "the judge's vocabulary");
+        assert_eq!(data.infiller.vocabulary_size(), vocabulary, "the infiller's vocabulary");
+        let examples = JudgeExamples::new(data, config, seed)?;
+        let validation = ValidationTexts::new(&examples, &config.validation, seed, Round::Looks)?;
+        let cls = data.passages.characters().cls_id();
+        let plan = config.steps.plan(&config.transfer, seed);
+        Ok(SupervisedTrainer::new(judge, Self { cls, examples, validation, config }, plan))
+    }
+}
+
+/// What `judge` says of held-out texts that no validation of a [`JudgeObjective`] with this seed was on: the best of many is
+/// better there than it is, and a judge that was chosen among those that pass may have passed by luck.
+///
+/// # Errors
+/// Settings that are no such training; measures that are not finite.
+pub fn measure_judge(
+    judge: &SequenceScorer,
+    data: &JudgeData,
+    config: &JudgeConfig,
+    seed: u64,
+) -> Result<JudgeMeasures, TrainError> {
+    config.check()?;
+    let examples = JudgeExamples::new(data, config, seed)?;
+    let texts = ValidationTexts::new(&examples, &config.validation, seed, Round::Report)?;
+    let cls = data.passages.characters().cls_id();
+    awake(|| measures_of(&judge.valid(), &texts, &config.steps, cls))
+}
+
+fn measures_of(
+    judge: &SequenceScorer,
+    texts: &ValidationTexts,
+    config: &StepsConfig,
+    cls: u32,
+) -> Result<JudgeMeasures, TrainError> {
+    let score = |texts: &[Judged]| -> Vec<f64> {
+        let batches = texts.chunks(config.batch_size);
+        let parts = batches.flat_map(|batch| {
+            by_tokens(batch, config.micro_batch_tokens, |text| text.ids.len() + 1)
+        });
+        let scores = parts.flat_map(|part| {
+            let scores = forward(judge, part, cls, &mut Dropout::off());
+            scores.into_data().iter::<f64>().collect::<Vec<_>>()
+        });
+        scores.collect()
+    };
+    let measures = texts.measures(score);
+    if !measures.eval_loss.is_finite() {
+        let value = measures.eval_loss;
+        return Err(TrainError::Diverged { what: "validation loss", value });
+    }
+    Ok(measures)
+}
+
+impl Objective for JudgeObjective<'_> {
+    type Model = SequenceScorer;
+    type Measures = JudgeMeasures;
+    type Progress = ();
+
+    fn metric_names(&self) -> &'static [&'static str] {
+        &[
+            "mean_squared_error",
+            "loss_factor",
+            "output_mean",
+            "target_mean",
+            "eval_loss",
+            "zero_mean",
+            "zero_p90",
+            "pearson",
+            "spearman",
+        ]
+    }
+
+    fn gradients(
+        &self,
+        judge: &SequenceScorer,
+        step: u64,
+        dropout: &mut Dropout,
+        _: &mut (),
+    ) -> Result<StepGradients, TrainError> {
+        awake(|| self.step(judge, step, dropout))
+    }
+
+    fn validate(
+        &self,
+        judge: &SequenceScorer,
+        _: u64,
+        _: &mut (),
+    ) -> Result<JudgeMeasures, TrainError> {
+        awake(|| measures_of(&judge.valid(), &self.validation, &self.config.steps, self.cls))
+    }
+
+    /// Any judge that passes is better than one that does not: errors are of numbers in 0..1, so below 1.
+    fn selection_loss(&self, measures: &JudgeMeasures) -> f64 {
+        let penalty = if self.config.gate.passes(measures) { 0.0 } else { 1.0 };
+        measures.eval_loss + penalty
+    }
+
+    fn is_of_trunk(&self, path: &str) -> bool {
+        !path.contains("score_head.")
+    }
+}
+
+impl JudgeObjective<'_> {
+    /// Mean squared error of the outputs against the targets, multiplied by the factors of the whole batch.
+    fn step(
+        &self,
+        judge: &SequenceScorer,
+        step: u64,
+        dropout: &mut Dropout,
+    ) -> Result<StepGradients, TrainError> {
+        let config = &self.config.steps;
+        let texts = self.examples.batch(step, config.batch_size)?;
+        let targets: Vec<f64> = texts.iter().map(|text| corruption_target(text.ratio)).collect();
+        let (mut outputs, mut sum) = (Vec::new(), GradientSum::default());
+        for part in by_tokens(&texts, config.micro_batch_tokens, |text| text.ids.len() + 1) {
+            let own = &targets[outputs.len()..outputs.len() + part.len()];
+            let scores = forward(judge, part, self.cls, dropout);
+            outputs.extend(scores.clone().into_data().iter::<f64>());
+            let own: Vec<f32> = own.iter().map(|&target| target as f32).collect();
+            let own = TensorData::new(own, [part.len()]);
+            let error = scores - Tensor::from_data(own, &judge.model().device());
+            let loss = error.square().sum() * (1.0 / texts.len() as f64);
+            finite_loss(loss.clone())?;
+            sum.add(judge, GradientsParams::from_grads(loss.backward(), judge));
+        }
+        let mean_squared_error = mean_squared_error(&outputs, &targets);
+        let factor = self.config.scaling.factor(&outputs, &targets);
+        let mut gradients = sum.finish();
+        if factor != 1.0 {
+            gradients = scaled(judge, gradients, factor);
+        }
+        let parts = BTreeMap::from([
+            ("mean_squared_error", mean_squared_error),
+            ("loss_factor", factor),
+            ("output_mean", mean(&outputs)),
+            ("target_mean", mean(&targets)),
+        ]);
+        let tokens = texts.iter().map(|text| text.ids.len() + 1).sum();
+        Ok(StepGradients { loss: factor * mean_squared_error, gradients, tokens, parts })
+    }
+}
+
+/// `[texts]`
+fn forward(judge: &SequenceScorer, texts: &[Judged], cls: u32, dropout: &mut Dropout) -> Tensor<1> {
+    let texts: Vec<&[u32]> = texts.iter().map(|text| text.ids.as_slice()).collect();
+    judge.forward(&judge.batch(&texts, cls), dropout)
+}
+
+fn mean_squared_error(outputs: &[f64], targets: &[f64]) -> f64 {
+    let squares = outputs.iter().zip(targets).map(|(output, target)| (output - target).powi(2));
+    squares.sum::<f64>() / outputs.len() as f64
+}
+
+/// The gradients of a loss that was multiplied by `factor` after all.
+fn scaled<M: Module>(model: &M, gradients: GradientsParams, factor: f64) -> GradientsParams {
+    struct Scale {
+        gradients: GradientsParams,
+        factor: f64,
+    }
+    impl ModuleVisitor for Scale {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            if let Some(gradient) = self.gradients.remove::<D>(param.id) {
+                self.gradients.register(param.id, gradient * self.factor);
+            }
+        }
+    }
+    let mut scale = Scale { gradients, factor };
+    model.visit(&mut scale);
+    scale.gradients
+}

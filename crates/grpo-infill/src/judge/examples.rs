@@ -1,0 +1,257 @@
+//! What a judge learns from: texts of which an infiller has replaced a part, and how large a part.
+
+use std::sync::Arc;
+
+use crate::{MaskedStream, Passages};
+use burn::tensor::Tensor;
+use grpo_data::{ConfigFault, CounterRng, Purpose};
+use grpo_kernels::{gather_rows, indices};
+use grpo_logprob::{SamplingDistribution, SamplingSettings};
+use grpo_model::{Frozen, TokenBatch, Transformer};
+use serde::{Deserialize, Serialize};
+
+use crate::JudgeConfig;
+use crate::fill::{Blank, draw_blanks};
+use grpo_train::{TrainError, by_tokens, distribution_fault};
+
+/// What a judge is trained with.
+pub struct JudgeData {
+    /// The texts.
+    pub passages: Arc<Passages>,
+    /// The training half, with blanks.
+    pub train: MaskedStream,
+    /// Who fills the blanks.
+    pub infiller: Frozen<Transformer>,
+}
+
+/// How the infiller fills the blanks that a judge learns from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FillSettings {
+    /// Divides the logits.
+    pub temperature: f32,
+    /// The most probable characters that are drawn from.
+    pub top_k: usize,
+}
+
+impl Default for FillSettings {
+    fn default() -> Self {
+        Self { temperature: 1.0, top_k: 50 }
+    }
+}
+
+impl FillSettings {
+    pub(super) fn check(&self) -> Result<(), ConfigFault> {
+        self.settings().check().map_err(|fault| distribution_fault("fill", &fault))
+    }
+
+    fn settings(&self) -> SamplingSettings {
+        SamplingSettings {
+            temperature: self.temperature,
+            top_k: Some(self.top_k),
+            ..SamplingSettings::default()
+        }
+    }
+}
+
+/// A text as a judge reads it, without CLS.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Judged {
+    pub(super) ids: Vec<u32>,
+    /// Part of its characters that were replaced: by what the infiller drew, whether or not that is the author's
+    /// character, or by another line. Of the text's own characters; PAD is none.
+    pub(super) ratio: f64,
+}
+
+/// Training texts of each step, as a function of the seed and the step.
+pub(super) struct JudgeExamples<'a> {
+    pub(super) data: &'a JudgeData,
+    natural_share: f64,
+    distribution: SamplingDistribution,
+    micro_batch_tokens: Option<usize>,
+    /// Which texts stay as they are.
+    natural: CounterRng,
+    drawn: CounterRng,
+}
+
+impl<'a> JudgeExamples<'a> {
+    pub(super) fn new(
+        data: &'a JudgeData,
+        config: &JudgeConfig,
+        seed: u64,
+    ) -> Result<Self, TrainError> {
+        let characters = data.passages.characters();
+        let mut settings = config.fill.settings();
+        settings.forbidden = characters.specials().to_vec();
+        Ok(Self {
+            data,
+            natural_share: config.natural_share,
+            distribution: settings
+                .checked(characters.len())
+                .map_err(|fault| distribution_fault("fill", &fault))?,
+            micro_batch_tokens: config.steps.micro_batch_tokens,
+            natural: CounterRng::new(seed, Purpose::Augmentation),
+            drawn: CounterRng::new(seed, Purpose::Sampling),
+        })
+    }
+
+    /// The texts of step `step`.
+    pub(super) fn batch(&self, step: u64, size: usize) -> Result<Vec<Judged>, TrainError> {
+        let masked = self.data.train.batch(step, size)?;
+        let is_natural = |text: usize| {
+            let counter = [text as u32, 0, step as u32, (step >> 32) as u32];
+            self.natural.uniform(counter) < self.natural_share
+        };
+        let texts = masked.into_iter().enumerate().map(|(index, text)| match is_natural(index) {
+            true => Judged { ids: text.original, ratio: 0.0 },
+            false => Judged { ids: text.ids, ratio: text.ratio },
+        });
+        let mut texts: Vec<Judged> = texts.collect();
+        self.fill(&mut texts, step, &self.drawn)?;
+        Ok(texts)
+    }
+
+    /// Puts a character into each blank of the texts of a step, all of a text from one pass.
+    pub(super) fn fill(
+        &self,
+        texts: &mut [Judged],
+        step: u64,
+        rng: &CounterRng,
+    ) -> Result<(), TrainError> {
+        let mask = self.data.passages.characters().mask_id();
+        let with_blanks: Vec<usize> =
+            (0..texts.len()).filter(|&text| texts[text].ids.contains(&mask)).collect();
+        let infiller = &self.data.infiller;
+        for part in by_tokens(&with_blanks, self.micro_batch_tokens, |&text| texts[text].ids.len())
+        {
+            let batch: TokenBatch = part.iter().map(|&text| texts[text].ids.as_slice()).collect();
+            if part.is_empty() {
+                continue;
+            }
+            let (mut blanks, mut rows) = (Vec::new(), Vec::new());
+            for (index, &text) in part.iter().enumerate() {
+                for place in (0..texts[text].ids.len()).filter(|&i| texts[text].ids[i] == mask) {
+                    blanks.push(Blank { step, text, place });
+                    rows.push(batch.rows(index).start + place);
+                }
+            }
+            let hidden = infiller.hidden(&batch, None);
+            let hidden: Tensor<2> = gather_rows(hidden, indices(rows, &infiller.device()));
+            let logits = infiller.logits(hidden);
+            let drawn = draw_blanks(logits, &blanks, &self.distribution, rng)?;
+            for (blank, id) in blanks.iter().zip(drawn) {
+                texts[blank.text].ids[blank.place] = id;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::{Corruption, Half, Masking, MaskingPlan, PassageOptions, PassageUnit};
+    use burn::tensor::Device;
+    use grpo_model::{InfillerConfig, ModelConfig};
+
+    use super::*;
+
+    const LENGTH: usize = 30;
+
+    /// Lines of very different lengths, and an infiller that knows nothing.
+    fn data() -> JudgeData {
+        let line = |i: usize| "abcde".chars().cycle().skip(i).take(2 + i % 20).collect::<String>();
+        let text: Vec<String> =
+            (0..200).map(|i| format!("{}{}", line(i), "f".repeat(i / 20))).collect();
+        let options =
+            PassageOptions { length: LENGTH, unit: PassageUnit::Line, validation_fraction: 0.2 };
+        let passages =
+            Passages::from_text(&text.join("\n"), Path::new("text"), &options, None).unwrap();
+        let passages = Arc::new(passages);
+        let stages = vec![Masking::Random { min_ratio: 0.1, max_ratio: 0.9 }];
+        let plan = MaskingPlan::new(stages, Corruption::None).unwrap();
+        let train = MaskedStream::new(passages.clone(), Half::Train, plan, 1, Purpose::Masking);
+        let sizes = InfillerConfig::new(passages.characters().len(), LENGTH, 1, 2, 8);
+        let config = ModelConfig::infiller(&sizes).unwrap();
+        let infiller = Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap();
+        JudgeData { passages, train: train.unwrap(), infiller: Frozen::snapshot(&infiller) }
+    }
+
+    fn examples(data: &JudgeData, micro_batch_tokens: Option<usize>) -> JudgeExamples<'_> {
+        let vocabulary = data.passages.characters().len();
+        let mut settings = FillSettings::default().settings();
+        settings.forbidden = data.passages.characters().specials().to_vec();
+        JudgeExamples {
+            data,
+            natural_share: 0.3,
+            distribution: settings.checked(vocabulary).unwrap(),
+            micro_batch_tokens,
+            natural: CounterRng::new(1, Purpose::Augmentation),
+            drawn: CounterRng::new(1, Purpose::Sampling),
+        }
+    }
+
+    #[test]
+    fn a_ratio_is_a_part_of_the_texts_own_characters() {
+        let data = data();
+        let texts = examples(&data, None).batch(0, 64).unwrap();
+        let masked = data.train.batch(0, 64).unwrap();
+        let mask = data.passages.characters().mask_id();
+        let mut natural = 0;
+        for (text, masked) in texts.iter().zip(&masked) {
+            let blanks = masked.ids.iter().filter(|&&id| id == mask).count();
+            if text.ratio == 0.0 {
+                natural += 1;
+                assert_eq!(text.ids, masked.original);
+                continue;
+            }
+            // Not of the longest text that there could be, which would make short ones look clean.
+            assert_eq!(text.ratio, blanks as f64 / masked.original.len() as f64);
+            for (place, (&id, &before)) in text.ids.iter().zip(&masked.ids).enumerate() {
+                assert!(before == mask || id == before, "place {place} was no blank");
+            }
+        }
+        // Five standard errors of a share of 0.3 among 64.
+        assert!((natural as f64 / 64.0 - 0.3).abs() < 5.0 * (0.21_f64 / 64.0).sqrt(), "{natural}");
+        let lengths = texts.iter().map(|text| text.ids.len());
+        assert!(lengths.clone().max().unwrap() > 2 * lengths.min().unwrap());
+    }
+
+    #[test]
+    fn no_text_keeps_a_blank_or_gets_what_is_no_character() {
+        let data = data();
+        let base = data.passages.characters().base_len() as u32;
+        for step in 0..5 {
+            for text in examples(&data, None).batch(step, 32).unwrap() {
+                assert!(text.ids.iter().all(|&id| id < base), "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn texts_are_a_function_of_the_step_and_not_of_how_they_are_computed() {
+        let data = data();
+        let whole = examples(&data, None).batch(3, 32).unwrap();
+        assert_eq!(whole, examples(&data, Some(20)).batch(3, 32).unwrap());
+        assert_ne!(whole, examples(&data, None).batch(4, 32).unwrap());
+    }
+
+    #[test]
+    fn the_likeliest_characters_alone_are_drawn() {
+        let data = data();
+        let mut one = examples(&data, None);
+        let settings = SamplingSettings {
+            forbidden: data.passages.characters().specials().to_vec(),
+            ..FillSettings { top_k: 1, ..FillSettings::default() }.settings()
+        };
+        one.distribution = settings.checked(data.passages.characters().len()).unwrap();
+        let first = one.batch(0, 16).unwrap();
+        one.drawn = CounterRng::new(2, Purpose::Sampling);
+        assert_eq!(first, one.batch(0, 16).unwrap(), "there is one character to draw");
+        let mut all = examples(&data, None);
+        let first = all.batch(0, 16).unwrap();
+        all.drawn = CounterRng::new(2, Purpose::Sampling);
+        assert_ne!(first, all.batch(0, 16).unwrap());
+    }
+}

@@ -1,0 +1,145 @@
+//! What the loss of a judge is multiplied by, where its outputs vary too little or do not follow the targets.
+//!
+//! Both factors are numbers of the whole batch of a step; no gradient goes through them. They are computed with the
+//! platform's own `exp`, so that trainings with them are equal bit by bit on one platform, as trainings in f32 are anyway.
+
+use grpo_data::ConfigFault;
+use serde::{Deserialize, Serialize};
+
+use grpo_data::statistics::{pearson, variance};
+use grpo_train::in_range;
+
+/// Factors of a judge's loss; one that is left out is 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JudgeScaling {
+    /// Against outputs that hardly vary.
+    pub variance: Option<VarianceScaling>,
+    /// Against outputs that do not follow the targets.
+    pub correlation: Option<CorrelationScaling>,
+}
+
+/// `1 + (s − 1)(1 − e^(−α · max(var(y) / var(ŷ) − 1, 0)))`, from 1 where outputs vary as much as targets up to s where
+/// they are constant.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VarianceScaling {
+    /// s, the largest factor.
+    pub scale: f64,
+    /// α, how soon it is reached.
+    pub alpha: f64,
+}
+
+impl Default for VarianceScaling {
+    fn default() -> Self {
+        Self { scale: 5.0, alpha: 1.5 }
+    }
+}
+
+/// The parabola through 1, √α and α at the correlations 1, 0 and −1 (Pearson's of outputs and targets).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CorrelationScaling {
+    /// α, the factor of outputs that run against the targets.
+    pub alpha: f64,
+}
+
+impl Default for CorrelationScaling {
+    fn default() -> Self {
+        Self { alpha: 4.0 }
+    }
+}
+
+impl JudgeScaling {
+    /// Checks ranges once; `section` names the place in the configuration.
+    pub(crate) fn check(&self, section: &str) -> Result<(), ConfigFault> {
+        if let Some(variance) = self.variance {
+            in_range(&format!("{section}.variance.scale"), variance.scale, 1.0..=1e3)?;
+            in_range(&format!("{section}.variance.alpha"), variance.alpha, 0.0..=1e3)?;
+        }
+        match self.correlation {
+            Some(c) => in_range(&format!("{section}.correlation.alpha"), c.alpha, 1.0..=1e3),
+            None => Ok(()),
+        }
+    }
+
+    /// What the loss of a batch is multiplied by.
+    pub(crate) fn factor(&self, outputs: &[f64], targets: &[f64]) -> f64 {
+        let of_variance = self.variance.map(|scaling| scaling.factor(outputs, targets));
+        let of_correlation = self.correlation.map(|scaling| scaling.factor(outputs, targets));
+        of_variance.unwrap_or(1.0) * of_correlation.unwrap_or(1.0)
+    }
+}
+
+impl VarianceScaling {
+    fn factor(&self, outputs: &[f64], targets: &[f64]) -> f64 {
+        let (wanted, found) = (variance(targets), variance(outputs));
+        if wanted <= found {
+            return 1.0;
+        }
+        // Infinite where outputs are constant: e^−∞ is 0.
+        let excess = wanted / found - 1.0;
+        1.0 + (self.scale - 1.0) * (1.0 - (-self.alpha * excess).exp())
+    }
+}
+
+impl CorrelationScaling {
+    /// Constant outputs count as a correlation of 0; constant targets cannot be followed, and change nothing.
+    fn factor(&self, outputs: &[f64], targets: &[f64]) -> f64 {
+        if variance(targets) == 0.0 {
+            return 1.0;
+        }
+        let c = pearson(outputs, targets).unwrap_or(0.0);
+        let (at_zero, at_minus_one) = (self.alpha.sqrt(), self.alpha);
+        let even = (1.0 + at_minus_one) / 2.0 - at_zero;
+        let odd = (1.0 - at_minus_one) / 2.0;
+        even * c * c + odd * c + at_zero
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_that_vary_too_little_are_scaled_up() {
+        let scaling = VarianceScaling::default();
+        let check = |outputs: &[f64], expected: f64| {
+            let found = scaling.factor(outputs, &[0.0, 1.0]);
+            assert!((found - expected).abs() < 1e-12, "{outputs:?}: {found}, expected {expected}");
+        };
+        check(&[0.0, 1.0], 1.0);
+        check(&[-1.0, 2.0], 1.0);
+        check(&[0.5, 0.5], 5.0);
+        // A quarter of the variance: the excess is 3.
+        check(&[0.25, 0.75], 1.0 + 4.0 * (1.0 - (-4.5_f64).exp()));
+        assert_eq!(scaling.factor(&[0.1, 0.1], &[0.5, 0.5]), 1.0);
+    }
+
+    /// A = ½, B = −3/2, C = 2: 1 at c = 1, 2 at 0, 4 at −1, and ½·0.64 − 1.5·0.8 + 2 = 1.12 at 0.8.
+    #[test]
+    fn outputs_that_do_not_follow_are_scaled_up() {
+        let scaling = CorrelationScaling::default();
+        let targets = [1.0, 2.0, 3.0, 4.0, 5.0];
+        let check = |outputs: [f64; 5], expected: f64| {
+            let found = scaling.factor(&outputs, &targets);
+            assert!((found - expected).abs() < 1e-12, "{outputs:?}: {found}, expected {expected}");
+        };
+        check(targets, 1.0);
+        check([5.0, 4.0, 3.0, 2.0, 1.0], 4.0);
+        check([0.3; 5], 2.0);
+        check([2.0, 1.0, 4.0, 3.0, 5.0], 1.12);
+        assert_eq!(scaling.factor(&targets, &[0.5; 5]), 1.0);
+    }
+
+    #[test]
+    fn both_are_multiplied_and_each_can_be_left_out() {
+        let (outputs, targets) = ([0.5, 0.5], [0.0, 1.0]);
+        let both = JudgeScaling {
+            variance: Some(VarianceScaling::default()),
+            correlation: Some(CorrelationScaling::default()),
+        };
+        assert!((both.factor(&outputs, &targets) - 10.0).abs() < 1e-12);
+        assert_eq!(JudgeScaling::default().factor(&outputs, &targets), 1.0);
+    }
+}

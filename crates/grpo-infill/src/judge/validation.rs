@@ -1,0 +1,233 @@
+//! How good a judge is on held-out texts, and whether that is good enough for a reward.
+
+use crate::Half;
+use grpo_data::{ConfigFault, CounterRng, Purpose};
+use serde::{Deserialize, Serialize};
+
+use super::examples::{JudgeExamples, Judged};
+use super::{corruption_target, mean_squared_error};
+use grpo_data::statistics::{mean, pearson, quantile, spearman};
+use grpo_train::{TrainError, in_range};
+
+/// What a look at the validation half is made of; always the same texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JudgeValidationConfig {
+    /// Natural texts, for `zero_mean` and `zero_p90`.
+    pub natural: usize,
+    /// Texts of which 0 to 0.9 was replaced, for the correlations; every tenth of them is natural.
+    pub spread: usize,
+}
+
+impl Default for JudgeValidationConfig {
+    fn default() -> Self {
+        Self { natural: 200, spread: 500 }
+    }
+}
+
+impl JudgeValidationConfig {
+    pub(super) fn check(&self, section: &str) -> Result<(), ConfigFault> {
+        in_range(&format!("{section}.natural"), self.natural as f64, 1.0..=1e6)?;
+        in_range(&format!("{section}.spread"), self.spread as f64, 2.0..=1e6)
+    }
+}
+
+/// What a judge says of held-out texts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JudgeMeasures {
+    /// Mean squared error on all of them, natural ones and spread ones.
+    pub eval_loss: f64,
+    /// Mean output on natural texts.
+    pub zero_mean: f64,
+    /// 90th percentile of the outputs on natural texts.
+    pub zero_p90: f64,
+    /// Pearson's correlation of outputs with the part that was replaced; 0 where outputs are constant.
+    pub pearson: f64,
+    /// Spearman's.
+    pub spearman: f64,
+}
+
+/// What a judge needs to be a reward.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JudgeGate {
+    /// Largest `zero_p90`: natural texts are not taken for corrupted ones.
+    pub max_zero_p90: f64,
+    /// Smallest `spearman`: the more is replaced, the higher the output.
+    pub min_spearman: f64,
+}
+
+impl Default for JudgeGate {
+    fn default() -> Self {
+        Self { max_zero_p90: 0.1, min_spearman: 0.8 }
+    }
+}
+
+impl JudgeGate {
+    /// Checks ranges once.
+    pub(super) fn check(&self) -> Result<(), ConfigFault> {
+        in_range("gate.max_zero_p90", self.max_zero_p90, 0.0..=1.0)?;
+        in_range("gate.min_spearman", self.min_spearman, -1.0..=1.0)
+    }
+
+    /// Whether a judge of these measures may be a reward.
+    pub fn passes(&self, measures: &JudgeMeasures) -> bool {
+        measures.zero_p90 <= self.max_zero_p90 && measures.spearman >= self.min_spearman
+    }
+}
+
+/// What is written beside a judge's weights, in `judge.json`: of texts that had no part in which weights were chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JudgeReport {
+    /// Whether the judge may be a reward.
+    pub passed: bool,
+    /// What it was held against.
+    pub gate: JudgeGate,
+    /// What was found.
+    pub validation: JudgeMeasures,
+    /// On how many texts.
+    pub texts: JudgeValidationConfig,
+    /// Optimizer steps behind it.
+    pub train_step: u64,
+}
+
+/// Which texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Round {
+    /// Those of every look, which choose the judge.
+    Looks = 0,
+    /// Those that say how good the chosen one is.
+    Report = 1,
+}
+
+/// Texts that a judge is measured on.
+pub(super) struct ValidationTexts {
+    natural: Vec<Judged>,
+    spread: Vec<Judged>,
+}
+
+/// The largest part that is replaced.
+const LARGEST_RATIO: f64 = 0.9;
+
+impl ValidationTexts {
+    pub(super) fn new(
+        examples: &JudgeExamples<'_>,
+        config: &JudgeValidationConfig,
+        seed: u64,
+        round: Round,
+    ) -> Result<Self, TrainError> {
+        let rng = CounterRng::new(seed, Purpose::Evaluation);
+        let passages = &examples.data.passages;
+        let passage =
+            |index: usize| passages.passage(Half::Validation, &rng, [index as u32, round as u32]);
+        let natural = |index| Judged { ids: passage(index), ratio: 0.0 };
+        let mask = passages.characters().mask_id();
+        let spread = |index: usize| {
+            let wanted = match index % 10 {
+                0 => 0.0,
+                // Of all indices, so that neither the tens nor the places of the corpus decide.
+                _ => LARGEST_RATIO * (index + 1) as f64 / config.spread as f64,
+            };
+            masked(passage(config.natural + index), wanted, mask, index, round, &rng)
+        };
+        let natural: Vec<Judged> = (0..config.natural).map(natural).collect();
+        let mut spread: Vec<Judged> = (0..config.spread).map(spread).collect();
+        examples.fill(&mut spread, round as u64, &rng)?;
+        Ok(Self { natural, spread })
+    }
+
+    /// `score` gives one output for each text.
+    pub(super) fn measures(&self, score: impl Fn(&[Judged]) -> Vec<f64>) -> JudgeMeasures {
+        let (natural, outputs) = (score(&self.natural), score(&self.spread));
+        let ratios: Vec<f64> = self.spread.iter().map(|text| text.ratio).collect();
+        let targets = ratios.iter().map(|&ratio| corruption_target(ratio));
+        let all: Vec<f64> = outputs.iter().chain(&natural).copied().collect();
+        let targets: Vec<f64> = targets.chain(natural.iter().map(|_| 0.0)).collect();
+        let eval_loss = mean_squared_error(&all, &targets);
+        JudgeMeasures {
+            eval_loss,
+            zero_mean: mean(&natural),
+            zero_p90: quantile(&natural, 0.9),
+            pearson: pearson(&outputs, &ratios).unwrap_or(0.0),
+            spearman: spearman(&outputs, &ratios).unwrap_or(0.0),
+        }
+    }
+}
+
+/// `ids` with the part `wanted` of it hidden, or a little more: at places anywhere in texts of even index, and in one run
+/// in the others, since an infiller leaves other traces in long gaps than in short ones.
+fn masked(
+    mut ids: Vec<u32>,
+    wanted: f64,
+    mask: u32,
+    index: usize,
+    round: Round,
+    rng: &CounterRng,
+) -> Judged {
+    let length = ids.len();
+    let count = ((wanted * length as f64).ceil() as usize).min(length);
+    // The last words keep these numbers apart from those of the passages and of the draws.
+    let counter = |place: usize| [place as u32, index as u32, round as u32, u32::MAX];
+    if index.is_multiple_of(2) {
+        let mut order: Vec<(u64, usize)> =
+            (0..length).map(|place| (rng.below(counter(place), u64::MAX), place)).collect();
+        order.sort_unstable();
+        order[..count].iter().for_each(|&(_, place)| ids[place] = mask);
+    } else {
+        let first = rng.below(counter(length), (length - count + 1) as u64) as usize;
+        ids[first..first + count].fill(mask);
+    }
+    Judged { ids, ratio: count as f64 / length as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MASK: u32 = 9;
+
+    #[test]
+    fn what_was_replaced_is_what_was_asked_for() {
+        let rng = CounterRng::new(1, Purpose::Evaluation);
+        for (index, wanted, count) in
+            [(2, 0.0, 0), (3, 0.0, 0), (4, 0.3, 3), (5, 0.3, 3), (6, 0.81, 9), (7, 0.81, 9)]
+        {
+            let text = masked(vec![1; 10], wanted, MASK, index, Round::Looks, &rng);
+            let blanks: Vec<usize> = (0..10).filter(|&place| text.ids[place] == MASK).collect();
+            assert_eq!(blanks.len(), count, "{index}");
+            assert_eq!(text.ratio, count as f64 / 10.0);
+            if index % 2 == 1 {
+                assert!(blanks.windows(2).all(|pair| pair[1] == pair[0] + 1), "{blanks:?}");
+            }
+        }
+        let places = |index, round| masked(vec![1; 10], 0.3, MASK, index, round, &rng).ids;
+        assert_ne!(places(4, Round::Looks), places(6, Round::Looks));
+        assert_ne!(places(5, Round::Looks), places(7, Round::Looks));
+        assert_ne!(places(4, Round::Looks), places(4, Round::Report));
+    }
+
+    /// Outputs that are the ratios themselves, and natural texts of which a tenth is taken for corrupted.
+    #[test]
+    fn measures_are_of_the_right_texts() {
+        let natural = (0..10).map(|i| Judged { ids: vec![i], ratio: 0.0 }).collect();
+        let spread =
+            (0..10).map(|i| Judged { ids: vec![100 + i], ratio: f64::from(i) / 10.0 }).collect();
+        let score = |texts: &[Judged]| -> Vec<f64> {
+            let score = |text: &Judged| match text.ids[0] {
+                9 => 0.5,
+                0..9 => 0.0,
+                _ => text.ratio,
+            };
+            texts.iter().map(score).collect()
+        };
+        let measures = ValidationTexts { natural, spread }.measures(score);
+        let error = |r: f64| (r - corruption_target(r)).powi(2);
+        let spread_errors: f64 = (0..10).map(|i| error(f64::from(i) / 10.0)).sum();
+        assert!((measures.eval_loss - (spread_errors + 0.25) / 20.0).abs() < 1e-12);
+        assert!((measures.zero_mean - 0.05).abs() < 1e-12);
+        // The 8.1th of ten: a tenth of the way to 0.5.
+        assert!((measures.zero_p90 - 0.05).abs() < 1e-12, "{}", measures.zero_p90);
+        assert!((measures.pearson - 1.0).abs() < 1e-12 && (measures.spearman - 1.0).abs() < 1e-12);
+    }
+}

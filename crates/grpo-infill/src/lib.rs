@@ -1,0 +1,37 @@
+#![doc = include_str!("../README.md")]
+
+mod commands;
+mod denoising;
+mod error;
+mod fill;
+mod infilling;
+mod judge;
+mod masked_lm;
+mod masked_stream;
+mod masking;
+mod passages;
+mod reward;
+mod sections;
+mod task;
+
+pub use denoising::{
+    Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
+    Wrongness,
+};
+pub use error::InfillError;
+pub use infilling::{FillBlanks, Infilling, InfillingSettings};
+pub use judge::{
+    CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
+    JudgeObjective, JudgeReport, JudgeScaling, JudgeValidationConfig, VarianceScaling,
+    corruption_target, measure_judge,
+};
+pub use masked_lm::{
+    CriticConfig, CriticScope, DEFAULT_EVAL_BATCHES, EntropyWeighting, JudgeWeighting,
+    MaskRatioWeighting, MaskedData, MaskedLmConfig, MaskedLmMeasures, MaskedLmObjective,
+    ModifierConfig,
+};
+pub use masked_stream::MaskedStream;
+pub use masking::{Corruption, MaskedText, Masking, MaskingPlan, MaskingPreset};
+pub use passages::{Half, PassageOptions, PassageReport, PassageUnit, Passages};
+pub use reward::{InfillReward, Judge};
+pub use task::Infill;

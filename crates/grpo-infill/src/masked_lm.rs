@@ -1,0 +1,444 @@
+//! Pre-training of an infiller: which character stands at each place that is masked (Devlin et al. 2019, "BERT").
+
+mod batch;
+mod critic;
+mod modifiers;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::{MaskedStream, MaskedText, Masking};
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::tensor::{Tensor, TensorData};
+use grpo_data::{Characters, ConfigFault, CounterRng, Purpose};
+use grpo_kernels::{awake, gather_rows};
+use grpo_logprob::score;
+use grpo_logprob::{SamplingDistribution, SamplingSettings};
+use grpo_model::{Dropout, LanguageModel, SequenceScorer, Transformer};
+use serde::Serialize;
+
+use self::batch::MaskedBatch;
+use crate::fill::draw_blanks;
+use grpo_train::{
+    GradientSum, Objective, StepGradients, StepsConfig, SupervisedTrainer, TrainError,
+    TransferConfig, by_tokens,
+};
+use grpo_train::{distribution_fault, finite_loss, in_range};
+
+pub use self::critic::{CriticConfig, CriticScope};
+pub use self::modifiers::{EntropyWeighting, JudgeWeighting, MaskRatioWeighting, ModifierConfig};
+
+/// Settings of the pre-training of an infiller.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MaskedLmConfig {
+    /// Steps, batches, AdamW.
+    pub steps: StepsConfig,
+    /// Batches of a look at the validation half.
+    pub eval_batches: u64,
+    /// Changes of the plain cross-entropy.
+    pub modifiers: ModifierConfig,
+    /// How the critic learns, where the model has one.
+    pub critic: Option<CriticConfig>,
+    /// What becomes of the model that the training begins with.
+    pub transfer: TransferConfig,
+}
+
+impl MaskedLmConfig {
+    /// Plain cross-entropy.
+    pub fn plain(steps: StepsConfig) -> Self {
+        let transfer = TransferConfig::default();
+        let modifiers = ModifierConfig::default();
+        Self { steps, eval_batches: DEFAULT_EVAL_BATCHES, modifiers, critic: None, transfer }
+    }
+
+    /// Checks ranges and combinations once.
+    ///
+    /// # Errors
+    /// The first key that is out of its range, or that has no effect.
+    pub fn check(&self) -> Result<(), ConfigFault> {
+        self.steps.check("masked_lm")?;
+        in_range("validation.batches", self.eval_batches as f64, 1.0..=1e6)?;
+        self.modifiers.check("modifiers")?;
+        self.transfer.check("transfer", self.steps.steps)?;
+        if let Some(critic) = &self.critic {
+            critic.check()?;
+        }
+        match self.transfer.is_frozen(self.steps.steps - 1) && self.critic.is_none() {
+            true => Err(ConfigFault::new(
+                "transfer.freeze_trunk",
+                "transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters",
+                "add [critic] with a model that has one, or transfer.unfreeze_at_step",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks them against the model, the data and the judge that they are for.
+    ///
+    /// # Errors
+    /// A critic that nobody trains, or none to be trained; a judge without [`ModifierConfig::judge`], none with it, or one
+    /// that cannot see whole texts; a masking without anything to fill in.
+    pub fn check_with(
+        &self,
+        model: &Transformer,
+        data: &MaskedData,
+        judge: Option<&SequenceScorer>,
+    ) -> Result<(), ConfigFault> {
+        match (self.critic.is_some(), model.description().critic) {
+            (true, false) => {
+                return Err(ConfigFault::new(
+                    "critic",
+                    "[critic] trains a critic, and the model has none",
+                    "set model.critic = true, or leave the section out",
+                ));
+            }
+            (false, true) => {
+                return Err(ConfigFault::new(
+                    "",
+                    "the model has a critic, and no section [critic] says how it learns",
+                    "add it, or make a model without one",
+                ));
+            }
+            _ => {}
+        }
+        for stream in [&data.train, &data.validation] {
+            let is_line = |stage: &Masking| matches!(stage, Masking::Line { .. });
+            if let Some(stage) = stream.plan().stages().iter().position(is_line) {
+                let key = format!("masking.stages[{stage}]");
+                let message = format!("{key} replaces whole lines, and leaves nothing to fill in");
+                return Err(ConfigFault::new(key, message, "it is for judges, so take it out"));
+            }
+        }
+        let length = data.train.passages().options().length;
+        match (&self.modifiers.judge, judge.map(SequenceScorer::longest_text)) {
+            (Some(_), None) => Err(ConfigFault::new(
+                "",
+                "modifiers.judge weighs texts by a judge, and there is none",
+                "load it, or leave the section out",
+            )),
+            (None, Some(_)) => Err(ConfigFault::new(
+                "",
+                "there is a judge, and without modifiers.judge it weighs nothing",
+                "leave it out, or add the section",
+            )),
+            (Some(_), Some(sees)) if sees < length => Err(ConfigFault::new(
+                "modifiers.judge.model",
+                format!(
+                    "modifiers.judge.model: the judge sees {sees} characters of a text, and texts have up to {length} (data.length)"
+                ),
+                "lower data.length, or take a judge that was trained on longer texts",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Batches of a look at the validation half, where nothing else is said.
+pub const DEFAULT_EVAL_BATCHES: u64 = 10;
+
+/// What an infiller is trained on.
+pub struct MaskedData {
+    /// The vocabulary.
+    pub characters: Characters,
+    /// The training half.
+    pub train: MaskedStream,
+    /// The half that is held out; its first batches are looked at, always the same ones.
+    pub validation: MaskedStream,
+}
+
+/// What was seen of the validation half.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MaskedLmMeasures {
+    /// Mean cross-entropy over the targets, in nats.
+    pub eval_loss: f64,
+    /// Part of the blanks whose true character is the likeliest one; none where no target is a blank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval_accuracy: Option<f64>,
+}
+
+/// Which characters stand at the masked positions of texts.
+pub struct MaskedLmObjective<'a> {
+    data: &'a MaskedData,
+    judge: Option<&'a SequenceScorer>,
+    config: &'a MaskedLmConfig,
+    /// The model's own, over the characters: the critic and the judge see what was drawn from it.
+    distribution: SamplingDistribution,
+    rng: CounterRng,
+}
+
+impl<'a> MaskedLmObjective<'a> {
+    /// Returns a training run of `model`, an infiller. `judge` weighs texts, if [`ModifierConfig::judge`] asks for that.
+    ///
+    /// # Errors
+    /// Settings that are out of range, or that do not fit the model, the data or the judge.
+    pub fn trainer(
+        model: Transformer,
+        data: &'a MaskedData,
+        judge: Option<&'a SequenceScorer>,
+        config: &'a MaskedLmConfig,
+        seed: u64,
+    ) -> Result<SupervisedTrainer<Self>, TrainError> {
+        config.check()?;
+        config.check_with(&model, data, judge)?;
+        let settings = SamplingSettings {
+            forbidden: data.characters.specials().to_vec(),
+            ..SamplingSettings::default()
+        };
+        let distribution = settings
+            .checked(data.characters.len())
+            .map_err(|fault| distribution_fault("sampling", &fault))?;
+        let rng = CounterRng::new(seed, Purpose::Sampling);
+        let objective = Self { data, judge, config, distribution, rng };
+        let plan = config.steps.plan(&config.transfer, seed);
+        Ok(SupervisedTrainer::new(model, objective, plan))
+    }
+}
+
+/// What the sums of a whole step are divided by.
+#[derive(Clone, Copy)]
+struct Totals {
+    targets: f64,
+    /// Places that the critic learns from.
+    criticised: f64,
+}
+
+/// What a micro-batch adds to a step.
+struct Part {
+    cross_entropy: f64,
+    loss: f64,
+    critic_loss: f64,
+    gradients: GradientsParams,
+}
+
+impl Objective for MaskedLmObjective<'_> {
+    type Model = Transformer;
+    type Measures = MaskedLmMeasures;
+    type Progress = ();
+
+    fn metric_names(&self) -> &'static [&'static str] {
+        &["cross_entropy", "critic_loss", "eval_loss", "eval_accuracy"]
+    }
+
+    fn gradients(
+        &self,
+        model: &Transformer,
+        step: u64,
+        dropout: &mut Dropout,
+        _: &mut (),
+    ) -> Result<StepGradients, TrainError> {
+        awake(|| self.step(model, step, dropout))
+    }
+
+    fn validate(
+        &self,
+        model: &Transformer,
+        _: u64,
+        _: &mut (),
+    ) -> Result<MaskedLmMeasures, TrainError> {
+        awake(|| self.measures(&model.valid()))
+    }
+
+    fn selection_loss(&self, measures: &MaskedLmMeasures) -> f64 {
+        measures.eval_loss
+    }
+
+    fn is_of_trunk(&self, path: &str) -> bool {
+        !path.starts_with("critic.")
+    }
+}
+
+impl MaskedLmObjective<'_> {
+    fn step(
+        &self,
+        model: &Transformer,
+        step: u64,
+        dropout: &mut Dropout,
+    ) -> Result<StepGradients, TrainError> {
+        let config = &self.config.steps;
+        let texts = self.data.train.batch(step, config.batch_size)?;
+        let count = |of: fn(&MaskedText) -> usize| texts.iter().map(of).sum::<usize>();
+        let targets = count(|text| text.is_target.iter().filter(|&&target| target).count());
+        let tokens = count(|text| text.ids.len());
+        let criticised = match self.config.critic.map(|critic| critic.scope) {
+            Some(CriticScope::MaskedOnly) => targets,
+            Some(CriticScope::MaskedAndIgnore) | None => tokens,
+        };
+        let totals = Totals { targets: targets as f64, criticised: criticised as f64 };
+        let mut sum = GradientSum::default();
+        let (mut loss, mut cross_entropy, mut critic_loss, mut first) = (0.0, 0.0, 0.0, 0);
+        for texts in by_tokens(&texts, config.micro_batch_tokens, |text| text.ids.len()) {
+            let part = self.part(model, texts, first, totals, step, dropout)?;
+            loss += part.loss;
+            cross_entropy += part.cross_entropy;
+            critic_loss += part.critic_loss;
+            sum.add(model, part.gradients);
+            first += texts.len();
+        }
+        let mut parts = BTreeMap::from([("cross_entropy", cross_entropy)]);
+        if self.config.critic.is_some() {
+            parts.insert("critic_loss", critic_loss);
+        }
+        Ok(StepGradients { loss, gradients: sum.finish(), tokens, parts })
+    }
+
+    fn measures(&self, model: &Transformer) -> Result<MaskedLmMeasures, TrainError> {
+        let config = &self.config.steps;
+        let (mut sum, mut targets, mut right, mut blanks) = (0.0, 0, 0, 0);
+        for index in 0..self.config.eval_batches {
+            let texts = self.data.validation.batch(index, config.batch_size)?;
+            for texts in by_tokens(&texts, config.micro_batch_tokens, |text| text.ids.len()) {
+                let batch = MaskedBatch::new(texts, &self.data.characters);
+                let hidden = model.hidden(&batch.inputs, None, &mut Dropout::off());
+                let hidden = gather_rows(hidden, batch.places(&model.device()));
+                let scores = score(hidden.clone(), &model.head(), &batch.targets());
+                sum -= scores.logprobs.into_data().iter::<f64>().sum::<f64>();
+                targets += batch.truths.len();
+                let base = self.data.characters.base_len();
+                let likeliest =
+                    model.logits(hidden).slice([0..batch.truths.len(), 0..base]).argmax(1);
+                let likeliest = likeliest.into_data();
+                for ((id, &truth), &is_blank) in
+                    likeliest.iter::<i64>().zip(&batch.truths).zip(&batch.is_blank)
+                {
+                    blanks += usize::from(is_blank);
+                    right += usize::from(is_blank && id == i64::from(truth));
+                }
+            }
+        }
+        let loss = sum / targets as f64;
+        if !loss.is_finite() {
+            return Err(TrainError::Diverged { what: "validation loss", value: loss });
+        }
+        let accuracy = (blanks > 0).then(|| right as f64 / blanks as f64);
+        Ok(MaskedLmMeasures { eval_loss: loss, eval_accuracy: accuracy })
+    }
+
+    /// The loss of some texts of a step, of which `first` stand before them, and its gradients.
+    fn part(
+        &self,
+        model: &Transformer,
+        texts: &[MaskedText],
+        first: usize,
+        totals: Totals,
+        step: u64,
+        dropout: &mut Dropout,
+    ) -> Result<Part, TrainError> {
+        let batch = MaskedBatch::new(texts, &self.data.characters);
+        let hidden = model.hidden(&batch.inputs, None, dropout); // [tokens, width]
+        let hidden = gather_rows(hidden, batch.places(&model.device())); // [n, width]
+        let scores = score(hidden.clone(), &model.head(), &batch.targets());
+        let needs_fill = self.config.critic.is_some() || self.judge.is_some();
+        let filled = match needs_fill {
+            true => Some(self.filled(model, &hidden, texts, &batch, first, step)?),
+            false => None,
+        };
+        let weights = self.weights(&scores, texts, &batch, filled.as_deref());
+        let smoothed = self.smoothed(model, hidden, scores.logprobs.clone(), &batch);
+        let weighed = match weights {
+            Some(weights) => smoothed * numbers(&weights, &batch, model),
+            None => smoothed,
+        };
+        let mut loss = weighed.sum() * (-1.0 / totals.targets);
+        let cross_entropy = finite_loss(scores.logprobs.sum())? / -totals.targets;
+        let mut critic_loss = 0.0;
+        if let (Some(critic), Some(filled)) = (&self.config.critic, &filled) {
+            let own = critic::loss(model, texts, filled, critic.scope, dropout);
+            let own = own * (1.0 / totals.criticised);
+            critic_loss = finite_loss(own.clone())?;
+            loss = loss + own * critic.weight(step);
+        }
+        let value = finite_loss(loss.clone())?;
+        let gradients = GradientsParams::from_grads(loss.backward(), model);
+        Ok(Part { cross_entropy, loss: value, critic_loss, gradients })
+    }
+
+    /// The texts with a character of the model's own in each blank.
+    fn filled(
+        &self,
+        model: &Transformer,
+        hidden: &Tensor<2>,
+        texts: &[MaskedText],
+        batch: &MaskedBatch,
+        first: usize,
+        step: u64,
+    ) -> Result<Vec<Vec<u32>>, TrainError> {
+        let logits = model.logits(hidden.clone()).detach(); // [n, vocabulary]
+        let blanks = batch.blanks(step, first);
+        let drawn = draw_blanks(logits, &blanks, &self.distribution, &self.rng)?;
+        let mut filled: Vec<Vec<u32>> = texts.iter().map(|text| text.ids.clone()).collect();
+        for ((blank, id), &is_blank) in blanks.iter().zip(drawn).zip(&batch.is_blank) {
+            if is_blank {
+                filled[blank.text - first][blank.place] = id;
+            }
+        }
+        Ok(filled)
+    }
+
+    /// What each place counts, `[n]`; `None` where all count 1.
+    fn weights(
+        &self,
+        scores: &grpo_logprob::Scores,
+        texts: &[MaskedText],
+        batch: &MaskedBatch,
+        filled: Option<&[Vec<u32>]>,
+    ) -> Option<Vec<f64>> {
+        let ModifierConfig { entropy, mask_ratio, judge, .. } = &self.config.modifiers;
+        if entropy.is_none() && mask_ratio.is_none() && judge.is_none() {
+            return None;
+        }
+        let of_text = |text: usize| {
+            let ratio = texts[text].ratio;
+            let by_judge = match (judge, self.judge, filled) {
+                (Some(weighting), Some(judge), Some(filled)) => {
+                    weighting.weight(judge.score(&filled[text]), ratio)
+                }
+                _ => 1.0, // `check_with`: there is no judge, and nobody asked for one
+            };
+            mask_ratio.map_or(1.0, |weighting| weighting.weight(ratio)) * by_judge
+        };
+        let of_texts: Vec<f64> = (0..texts.len()).map(of_text).collect();
+        let mut weights: Vec<f64> = batch.texts.iter().map(|&text| of_texts[text]).collect();
+        if let Some(weighting) = entropy {
+            let host = |tensor: &Tensor<1>| tensor.clone().into_data();
+            let (logprobs, entropies) = (host(&scores.logprobs), host(&scores.entropies));
+            let characters = self.data.characters.base_len();
+            for ((weight, logprob), entropy) in
+                weights.iter_mut().zip(logprobs.iter::<f64>()).zip(entropies.iter::<f64>())
+            {
+                *weight *= weighting.weight(logprob, entropy, characters);
+            }
+        }
+        Some(weights)
+    }
+
+    /// `Σ_v q(v) log p(v)` with q the smoothed target, `[n]`.
+    ///
+    /// log p(v) = z_v − log Σ exp z, so with z̄ the mean logit of the characters it is
+    /// `log p(truth) + ε (z̄ − z_truth)`: no second log-softmax.
+    fn smoothed(
+        &self,
+        model: &Transformer,
+        hidden: Tensor<2>,
+        logprobs: Tensor<1>,
+        batch: &MaskedBatch,
+    ) -> Tensor<1> {
+        let smoothing = self.config.modifiers.label_smoothing;
+        if smoothing == 0.0 {
+            return logprobs;
+        }
+        let base = self.data.characters.base_len();
+        let logits = model.logits(hidden); // [n, vocabulary]
+        let mean = logits.clone().slice([0..batch.truths.len(), 0..base]).mean_dim(1);
+        let truth = logits.gather(1, batch.truths(&model.device()).unsqueeze_dim(1)); // [n, 1]
+        logprobs + (mean - truth).squeeze_dim::<1>(1) * smoothing
+    }
+}
+
+/// `[n]`, off the tape.
+fn numbers(numbers: &[f64], batch: &MaskedBatch, model: &Transformer) -> Tensor<1> {
+    let numbers: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
+    let data = TensorData::new(numbers, [batch.truths.len()]);
+    Tensor::from_data(data, &model.device())
+}

@@ -1,0 +1,109 @@
+//! The critic: which characters of a filled text are wrong.
+
+use crate::MaskedText;
+use burn::tensor::activation::log_sigmoid;
+use burn::tensor::{Tensor, TensorData};
+use grpo_data::ConfigFault;
+use grpo_kernels::{gather_rows, indices};
+use grpo_model::{Dropout, LanguageModel, TokenBatch, Transformer};
+use serde::{Deserialize, Serialize};
+
+use grpo_train::in_range;
+
+/// How the critic learns: the model fills its blanks, reads the filled text again, and its second head says of each
+/// character whether it is another one than the author's (binary cross-entropy).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CriticConfig {
+    /// What its loss is multiplied by, beside the cross-entropy.
+    pub alpha: f64,
+    /// Its part is 0 up to this step …
+    pub warmup_from: u64,
+    /// … and rises on a straight line, to be whole in this one.
+    pub warmup_to: u64,
+    /// Which characters it learns from.
+    pub scope: CriticScope,
+}
+
+/// Which characters a critic learns from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CriticScope {
+    /// All of the text: the targets, and those that the cross-entropy ignores.
+    #[default]
+    MaskedAndIgnore,
+    /// The targets.
+    MaskedOnly,
+}
+
+impl Default for CriticConfig {
+    fn default() -> Self {
+        Self { alpha: 0.5, warmup_from: 0, warmup_to: 0, scope: CriticScope::default() }
+    }
+}
+
+impl CriticConfig {
+    pub(super) fn check(&self) -> Result<(), ConfigFault> {
+        in_range("critic.alpha", self.alpha, 0.0..=1e3)?;
+        let (from, to) = (self.warmup_from, self.warmup_to);
+        if to < from {
+            Err(ConfigFault::new(
+                "critic.warmup_to",
+                format!("critic.warmup_to = {to} is before critic.warmup_from = {from}"),
+                "",
+            ))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What its loss is multiplied by in step `step`, from 0.
+    pub(super) fn weight(&self, step: u64) -> f64 {
+        if step >= self.warmup_to {
+            return self.alpha;
+        }
+        let length = (self.warmup_to - self.warmup_from) as f64;
+        self.alpha * step.saturating_sub(self.warmup_from) as f64 / length
+    }
+}
+
+/// The binary cross-entropy of `filled` against `texts`, added up over the places of `scope`, `[1]`.
+pub(super) fn loss(
+    model: &Transformer,
+    texts: &[MaskedText],
+    filled: &[Vec<u32>],
+    scope: CriticScope,
+    dropout: &mut Dropout,
+) -> Tensor<1> {
+    let batch: TokenBatch = filled.iter().map(Vec::as_slice).collect();
+    let (mut rows, mut signs) = (Vec::new(), Vec::new());
+    for (index, (text, filled)) in texts.iter().zip(filled).enumerate() {
+        let first = batch.rows(index).start;
+        for (place, &id) in filled.iter().enumerate() {
+            if scope == CriticScope::MaskedAndIgnore || text.is_target[place] {
+                rows.push(first + place);
+                signs.push(if id == text.original[place] { -1.0_f32 } else { 1.0 });
+            }
+        }
+    }
+    let hidden = model.hidden(&batch, None, dropout);
+    let hidden = gather_rows(hidden, indices(rows.iter().copied(), &model.device()));
+    let logits = model.critic(hidden).expect("a model with a critic");
+    let signs = TensorData::new(signs, [rows.len()]);
+    // −log σ(z) where it is wrong, −log (1 − σ(z)) = −log σ(−z) where it is right.
+    log_sigmoid(logits * Tensor::from_data(signs, &model.device())).sum().neg()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_part_rises_between_two_steps() {
+        let critic = CriticConfig { warmup_from: 10, warmup_to: 30, ..CriticConfig::default() };
+        for (step, expected) in [(0, 0.0), (10, 0.0), (20, 0.25), (30, 0.5), (1000, 0.5)] {
+            assert_eq!(critic.weight(step), expected, "step {step}");
+        }
+        assert_eq!(CriticConfig::default().weight(0), 0.5);
+    }
+}

@@ -1,0 +1,111 @@
+//! Batches of masked texts without end.
+
+use crate::masking::{Draws, mask};
+use crate::{Half, InfillError, MaskedText, Masking, MaskingPlan, PassageUnit, Passages};
+use grpo_data::{CounterRng, Purpose};
+use std::sync::Arc;
+
+/// Batches of masked texts, made as they are asked for.
+///
+/// A batch is a function of seed, purpose, half, plan, index and size. So nothing is to be saved, to be taken up again or
+/// to be waited for: a run that goes on at step `n` asks for batch `n`.
+#[derive(Clone, Debug)]
+pub struct MaskedStream {
+    passages: Arc<Passages>,
+    half: Half,
+    plan: MaskingPlan,
+    seed: u64,
+    purpose: Purpose,
+}
+
+/// How often a text is drawn again that nothing was masked in.
+const ATTEMPTS: u32 = 1000;
+
+/// Marks the counters of this file: whatever else has the same seed and purpose counts no token so high.
+const STREAM: u32 = 0x4D53_0000;
+
+impl MaskedStream {
+    /// The stream of one half of a text.
+    ///
+    /// # Errors
+    /// The plan replaces lines, and passages are not made of lines.
+    pub fn new(
+        passages: Arc<Passages>,
+        half: Half,
+        plan: MaskingPlan,
+        seed: u64,
+        purpose: Purpose,
+    ) -> Result<Self, InfillError> {
+        let unit = passages.options().unit;
+        let replaces = |stage: &Masking| matches!(stage, Masking::Line { .. });
+        match plan.stages().iter().position(replaces) {
+            Some(stage) if unit != PassageUnit::Lines => {
+                Err(InfillError::LinesNeeded { stage, unit })
+            }
+            _ => Ok(Self { passages, half, plan, seed, purpose }),
+        }
+    }
+
+    /// What texts are drawn from.
+    pub fn passages(&self) -> &Passages {
+        &self.passages
+    }
+
+    /// The stages.
+    pub fn plan(&self) -> &MaskingPlan {
+        &self.plan
+    }
+
+    /// Makes a text of each stage, so that a plan that masks nothing is found before a run begins.
+    ///
+    /// # Errors
+    /// As [`Self::batch`].
+    pub fn check(&self) -> Result<(), InfillError> {
+        self.batch(0, self.plan.stages().len()).map(drop)
+    }
+
+    /// Batch `index`, of `size` texts, each with a target.
+    ///
+    /// The texts of all batches of this size take the stages in turn, so that each stage has as many as another, up to one;
+    /// within the batch they are shuffled.
+    ///
+    /// # Errors
+    /// A stage's ratio is so small that it masks nothing, however often it is tried, or there are no other lines to put in.
+    pub fn batch(&self, index: u64, size: usize) -> Result<Vec<MaskedText>, InfillError> {
+        let rng = CounterRng::new(self.seed, self.purpose);
+        let counter = |i: usize, what: u32| {
+            [index as u32, (index >> 32) as u32, i as u32, STREAM | what << 8 | self.half as u32]
+        };
+        let stages = self.plan.stages().len();
+        let before = index as u128 * size as u128;
+        let mut texts = Vec::with_capacity(size);
+        for i in 0..size {
+            let stage = ((before + i as u128) % stages as u128) as usize;
+            let [a, b, _, _] = rng.bits(counter(i, 0));
+            // A generator of its own: masking a text takes more coordinates than are left.
+            let own = CounterRng::new(u64::from(a) | u64::from(b) << 32, self.purpose);
+            texts.push(self.text(stage, own)?);
+        }
+        for i in (1..size).rev() {
+            let j = rng.below(counter(i, 1), i as u64 + 1);
+            texts.swap(i, j as usize);
+        }
+        Ok(texts)
+    }
+
+    fn text(&self, stage: usize, rng: CounterRng) -> Result<MaskedText, InfillError> {
+        let masking = &self.plan.stages()[stage];
+        for attempt in 0..ATTEMPTS {
+            let draws = Draws { rng, attempt };
+            let corruption = self.plan.corruption();
+            let text = mask(masking, corruption, stage, &self.passages, self.half, &draws);
+            if text.is_target.contains(&true) {
+                return Ok(text);
+            }
+        }
+        Err(match masking {
+            Masking::Line { .. } => InfillError::LinesAlike { stage, attempts: ATTEMPTS },
+            _ => InfillError::NothingMasked { stage, masking: masking.name(), attempts: ATTEMPTS },
+        })
+    }
+}

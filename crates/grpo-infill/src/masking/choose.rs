@@ -1,0 +1,225 @@
+//! Which places of a passage are chosen.
+
+use super::{Draw, Draws};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Each of `len` places by itself.
+pub(super) fn random(len: usize, probability: f64, draws: &Draws) -> Vec<bool> {
+    (0..len).map(|at| draws.uniform(Draw::Place, at) < probability).collect()
+}
+
+/// The places of spans between places that are drawn, both ends among them.
+pub(super) fn spans(len: usize, spans: u32, draws: &Draws) -> Vec<bool> {
+    let mut ends: Vec<usize> =
+        (0..2 * spans as usize).map(|i| draws.below(Draw::Place, i, len)).collect();
+    ends.sort_unstable();
+    let mut chosen = vec![false; len];
+    for pair in ends.chunks_exact(2) {
+        chosen[pair[0]..=pair[1]].fill(true);
+    }
+    chosen
+}
+
+/// How many of `len` places a ratio asks for: at least one.
+pub(super) fn target(ratio: f64, len: usize) -> usize {
+    // Seven hundredths of 100 are 7.000000000000001 in floating point, and not 8 places.
+    let places = (ratio * len as f64 - 1e-9).ceil() as usize;
+    places.clamp(1, len)
+}
+
+/// `target` places, each drawn with a probability proportional to its weight at that moment: `p2` beside a chosen
+/// place, else `p1`.
+///
+/// It is a race: a place of weight `w` is chosen at a time that is exponentially distributed with rate `w`, and a rate that
+/// changes on the way scales the time that is left (Gibson and Bruck 2000, "Efficient exact stochastic simulation", the
+/// next-reaction method). So places are drawn exactly one by one, and in `O(n log n)`.
+pub(super) fn sticky(len: usize, target: usize, p1: f64, p2: f64, draws: &Draws) -> Vec<bool> {
+    let mut race = Race::new(len, p1, draws);
+    for order in 0..target {
+        let at = race.next().unwrap_or_else(|| {
+            // Nothing that is left has a weight.
+            let nth = draws.below(Draw::Fallback, order, len - order);
+            let left = (0..len).filter(|at| !race.chosen[*at]);
+            left.clone().nth(nth).expect("fewer places are chosen than there are")
+        });
+        race.choose(at, p2);
+    }
+    race.chosen
+}
+
+struct Race {
+    chosen: Vec<bool>,
+    /// The weight of each place that is not chosen.
+    rates: Vec<f64>,
+    /// When each place is chosen if nothing changes; infinite without a weight.
+    times: Vec<f64>,
+    /// Exponentials of rate 1 that places which never had a weight still have before them.
+    waits: Vec<f64>,
+    /// Times and places, the soonest first. Those that are out of date are passed over.
+    soonest: BinaryHeap<Reverse<(OrderedTime, usize)>>,
+    now: f64,
+}
+
+impl Race {
+    fn new(len: usize, rate: f64, draws: &Draws) -> Self {
+        let waits: Vec<f64> =
+            (0..len).map(|at| -libm::log(1.0 - draws.uniform(Draw::Place, at))).collect();
+        let mut race = Self {
+            chosen: vec![false; len],
+            rates: vec![0.0; len],
+            times: vec![f64::INFINITY; len],
+            waits,
+            soonest: BinaryHeap::new(),
+            now: 0.0,
+        };
+        for at in 0..len {
+            race.set_rate(at, rate);
+        }
+        race
+    }
+
+    /// The place that comes next, unless none has a weight.
+    fn next(&mut self) -> Option<usize> {
+        while let Some(Reverse((OrderedTime(time), at))) = self.soonest.pop() {
+            if !self.chosen[at] && time == self.times[at] {
+                self.now = time;
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    fn choose(&mut self, at: usize, rate_beside: f64) {
+        self.chosen[at] = true;
+        for beside in [at.checked_sub(1), Some(at + 1)].into_iter().flatten() {
+            if beside < self.chosen.len() && !self.chosen[beside] {
+                self.set_rate(beside, rate_beside);
+            }
+        }
+    }
+
+    fn set_rate(&mut self, at: usize, rate: f64) {
+        if self.rates[at] > 0.0 {
+            self.waits[at] = (self.times[at] - self.now) * self.rates[at];
+        }
+        self.rates[at] = rate;
+        self.times[at] = if rate > 0.0 { self.now + self.waits[at] / rate } else { f64::INFINITY };
+        if rate > 0.0 {
+            self.soonest.push(Reverse((OrderedTime(self.times[at]), at)));
+        }
+    }
+}
+
+/// A time as what is sorted; never NaN.
+#[derive(PartialEq)]
+struct OrderedTime(f64);
+
+impl Eq for OrderedTime {}
+
+impl PartialOrd for OrderedTime {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for OrderedTime {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use grpo_data::{CounterRng, Purpose};
+    use std::collections::BTreeMap;
+
+    /// The probability of each set of `target` places, drawn one by one by their weights: all orders are summed up.
+    fn exact(
+        chosen: &[bool],
+        target: usize,
+        p1: f64,
+        p2: f64,
+        part: f64,
+        sets: &mut BTreeMap<Vec<bool>, f64>,
+    ) {
+        if target == 0 {
+            *sets.entry(chosen.to_vec()).or_insert(0.0) += part;
+            return;
+        }
+        let is = |at: Option<usize>| at.and_then(|at| chosen.get(at)) == Some(&true);
+        let weight = |at: usize| match chosen[at] {
+            true => 0.0,
+            false if is(at.checked_sub(1)) || is(Some(at + 1)) => p2,
+            false => p1,
+        };
+        let mut weights: Vec<f64> = (0..chosen.len()).map(weight).collect();
+        if weights.iter().sum::<f64>() == 0.0 {
+            weights = chosen.iter().map(|one| f64::from(u8::from(!one))).collect();
+        }
+        let all: f64 = weights.iter().sum();
+        for (at, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
+            let mut next = chosen.to_vec();
+            next[at] = true;
+            exact(&next, target - 1, p1, p2, part * weight / all, sets);
+        }
+    }
+
+    /// 20,000 draws of each case against the exact probabilities, with bounds of five standard errors.
+    #[test]
+    fn sticky_places_are_drawn_one_by_one_by_their_weights() {
+        let rng = CounterRng::new(9, Purpose::Masking);
+        for (len, target, p1, p2) in [
+            (5, 3, 0.1, 0.5),
+            (5, 2, 0.3, 0.1),
+            (5, 4, 0.3, 0.0),
+            (4, 3, 0.0, 0.7),
+            (4, 2, 0.2, 0.2),
+            (4, 2, 0.0, 0.0),
+            (3, 3, 0.1, 0.9),
+            (1, 1, 0.0, 0.0),
+        ] {
+            let mut expect = BTreeMap::new();
+            exact(&vec![false; len], target, p1, p2, 1.0, &mut expect);
+            let mut found = BTreeMap::new();
+            for attempt in 0..20_000 {
+                let places = sticky(len, target, p1, p2, &Draws { rng, attempt });
+                *found.entry(places).or_insert(0.0) += 1.0;
+            }
+            for (places, part) in &expect {
+                let found = found.remove(places).unwrap_or(0.0);
+                let error = (20_000.0 * part * (1.0 - part)).sqrt();
+                let off = (found - 20_000.0 * part).abs();
+                assert!(
+                    off <= 5.0 * error + 1e-6,
+                    "{places:?}: {found}, expected {part} of 20,000"
+                );
+            }
+            assert!(found.is_empty(), "{found:?} cannot be");
+        }
+    }
+
+    #[test]
+    fn a_ratio_asks_for_its_part_rounded_up_and_at_least_one() {
+        let check = |ratio, len, expect| assert_eq!(target(ratio, len), expect, "{ratio} of {len}");
+        check(0.4, 10, 4);
+        check(0.41, 10, 5);
+        check(0.001, 10, 1);
+        check(1e-12, 10, 1);
+        check(0.07, 100, 7);
+        check(0.55, 20, 11);
+        check(1.0, 7, 7);
+        check(0.9, 2, 2);
+    }
+
+    /// Weights that leave no finite time end in a choice nonetheless.
+    #[test]
+    fn odd_weights_still_choose() {
+        let rng = CounterRng::new(9, Purpose::Masking);
+        for (p1, p2) in [(5e-324, 1.0), (1.0, 5e-324), (f64::MAX, 5e-324), (5e-324, f64::MAX)] {
+            let places = sticky(9, 6, p1, p2, &Draws { rng, attempt: 0 });
+            assert_eq!(places.iter().filter(|one| **one).count(), 6);
+        }
+    }
+}

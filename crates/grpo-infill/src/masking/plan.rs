@@ -1,0 +1,182 @@
+//! The stages of a masking, checked.
+
+use super::Masking;
+use crate::InfillError;
+use serde::{Deserialize, Serialize};
+
+/// A list of stages that are mixed evenly, and what stands at the places that they choose.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "PlanKeys", into = "PlanKeys")]
+pub struct MaskingPlan {
+    stages: Vec<Masking>,
+    corruption: Corruption,
+}
+
+/// What stands at places that [`Masking::Random`] or [`Masking::Sticky`] chose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Corruption {
+    /// MASK.
+    #[default]
+    None,
+    /// MASK at 80 %, a random character at 10 %, the true one at 10 % (Devlin et al. 2019, "BERT", section 3.1). For
+    /// pre-training alone: what is no blank cannot be filled.
+    Bert,
+}
+
+/// Lists of stages with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MaskingPreset {
+    /// Nine stages of every kind of masking, for training.
+    Complex,
+    /// Fourteen stages, from few isolated blanks to nine tenths of a passage, for measuring.
+    Validation,
+    /// [`Self::Complex`] and replaced lines, for judges.
+    SpanAndLines,
+}
+
+/// As it is written: one of `preset` and `stages`.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlanKeys {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preset: Option<MaskingPreset>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stages: Option<Vec<Masking>>,
+    #[serde(default)]
+    corruption: Corruption,
+}
+
+impl MaskingPlan {
+    /// Stages of one's own.
+    ///
+    /// # Errors
+    /// There are none, or a number is outside its range.
+    pub fn new(stages: Vec<Masking>, corruption: Corruption) -> Result<Self, InfillError> {
+        if stages.is_empty() {
+            return Err(InfillError::Setting {
+                key: "stages".to_owned(),
+                found: "an empty list".to_owned(),
+                expected: "at least one stage",
+            });
+        }
+        for (index, stage) in stages.iter().enumerate() {
+            stage.check(&format!("stages[{index}]"))?;
+        }
+        Ok(Self { stages, corruption })
+    }
+
+    /// Stages with a name.
+    pub fn preset(preset: MaskingPreset, corruption: Corruption) -> Self {
+        Self { stages: preset.stages(), corruption }
+    }
+
+    /// The same stages as data for a judge: pure MASK, to be filled, and sticky ratios drawn anew for each passage, so that
+    /// there are all degrees of corruption.
+    #[must_use]
+    pub fn for_judge(mut self) -> Self {
+        self.corruption = Corruption::None;
+        for stage in &mut self.stages {
+            if let Masking::Sticky { redrawn, .. } = stage {
+                *redrawn = true;
+            }
+        }
+        self
+    }
+
+    /// The stages; at least one.
+    pub fn stages(&self) -> &[Masking] {
+        &self.stages
+    }
+
+    /// What stands at chosen places.
+    pub fn corruption(&self) -> Corruption {
+        self.corruption
+    }
+
+    /// Whether MASK stands at each target and the truth everywhere else. Nothing else can be sampled at and rewarded.
+    ///
+    /// # Errors
+    /// It is not so; the message says why.
+    pub fn check_pure(&self) -> Result<(), InfillError> {
+        let not = |reason, mend| Err(InfillError::NotPure { reason, mend });
+        if self.corruption != Corruption::None {
+            return not("`corruption` is \"bert\"".to_owned(), "use `corruption` = \"none\"");
+        }
+        for (index, stage) in self.stages.iter().enumerate() {
+            match stage {
+                Masking::Random { .. } | Masking::Sticky { .. } | Masking::Span { .. } => {}
+                Masking::Line { .. } | Masking::Replacement { .. } => {
+                    let reason = format!("`stages[{index}]` is `{}`", stage.name());
+                    return not(reason, "use the stages `random`, `sticky` and `span`");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl MaskingPreset {
+    fn stages(self) -> Vec<Masking> {
+        let sticky = |ratio, p1, p2| Masking::Sticky { ratio, p1, p2, redrawn: false };
+        let random = |max_ratio| Masking::Random { min_ratio: 0.0, max_ratio };
+        match self {
+            Self::Complex => vec![
+                sticky(0.4, 0.15, 0.3),
+                sticky(0.6, 0.1, 0.5),
+                random(0.5),
+                Masking::Span { spans: 20 },
+                sticky(0.6, 0.3, 0.1),
+                sticky(0.6, 0.1, 0.5),
+                random(0.2),
+                sticky(0.55, 0.1, 0.6),
+                sticky(0.9, 0.1, 0.9),
+            ],
+            Self::Validation => vec![
+                sticky(0.4, 0.15, 0.3),
+                sticky(0.6, 0.1, 0.5),
+                random(0.5),
+                sticky(0.6, 0.3, 0.1),
+                sticky(0.6, 0.1, 0.5),
+                random(0.2),
+                sticky(0.2, 0.3, 0.0),
+                sticky(0.4, 0.3, 0.0),
+                sticky(0.4, 0.15, 0.3),
+                sticky(0.55, 0.1, 0.6),
+                sticky(0.7, 0.2, 0.4),
+                sticky(0.8, 0.2, 0.4),
+                sticky(0.8, 0.1, 0.9),
+                sticky(0.9, 0.1, 0.9),
+            ],
+            Self::SpanAndLines => {
+                let mut stages = Self::Complex.stages();
+                stages.push(Masking::Line { min_ratio: 0.1, max_ratio: 0.45 });
+                stages
+            }
+        }
+    }
+}
+
+impl TryFrom<PlanKeys> for MaskingPlan {
+    type Error = InfillError;
+
+    fn try_from(keys: PlanKeys) -> Result<Self, InfillError> {
+        match (keys.preset, keys.stages) {
+            (Some(preset), None) => Ok(Self::preset(preset, keys.corruption)),
+            (None, Some(stages)) => Self::new(stages, keys.corruption),
+            (preset, _) => Err(InfillError::Setting {
+                key: "preset".to_owned(),
+                found: if preset.is_some() { "there beside `stages`" } else { "missing" }
+                    .to_owned(),
+                expected: "either `preset` or `stages`",
+            }),
+        }
+    }
+}
+
+impl From<MaskingPlan> for PlanKeys {
+    fn from(plan: MaskingPlan) -> Self {
+        Self { preset: None, stages: Some(plan.stages), corruption: plan.corruption }
+    }
+}

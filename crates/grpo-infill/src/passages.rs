@@ -1,0 +1,234 @@
+//! Passages: the stretches of a user's text that an infiller and its judge read.
+
+mod lines;
+mod source;
+
+use crate::InfillError;
+use grpo_data::{BLANK, Characters, CounterRng, DataError};
+use lines::Kept;
+pub(crate) use lines::Lines;
+use serde::{Deserialize, Serialize};
+use source::Source;
+use std::fmt;
+use std::path::Path;
+
+/// What of a text is one passage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PassageUnit {
+    /// From the beginning of a random line on, whole lines with their ends while they fit. A line that does not fit is
+    /// cut and gets its end back. No passage begins with a line of fewer than two characters, blanks around it not counted.
+    #[default]
+    Lines,
+    /// One line each, without its end, as in a file of molecules. A line that does not fit is left out, since half a
+    /// molecule is no molecule; so are lines of fewer than two characters and lines that stood there before.
+    Line,
+    /// Exactly `length` characters from anywhere.
+    Window,
+}
+
+/// What of a file becomes passages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PassageOptions {
+    /// The most characters of a passage; at least 2.
+    pub length: usize,
+    /// What a passage is.
+    pub unit: PassageUnit,
+    /// The part that is held out for validation: the end of the file. Between 0 and 1, and neither.
+    pub validation_fraction: f64,
+}
+
+/// The two sides of the split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Half {
+    /// To train on: the beginning of the file.
+    Train,
+    /// Held out: its end.
+    Validation,
+}
+
+/// What was read, kept and left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PassageReport {
+    /// Characters of all that was kept.
+    pub characters: u64,
+    /// Lines, or rows of a file of molecules.
+    pub lines: u64,
+    /// Passages can begin so many places (lines, or characters of a window) of the training half …
+    pub train: u64,
+    /// … and of the other.
+    pub validation: u64,
+    /// Lines left out because they have fewer than two characters.
+    pub too_short: u64,
+    /// Lines left out because they are longer than a passage.
+    pub too_long: u64,
+    /// Lines left out because they stood there before.
+    pub duplicates: u64,
+}
+
+/// A text as ids, cut into a half to train on and a half that is held out. Both have passages.
+#[derive(Clone, Debug)]
+pub struct Passages {
+    characters: Characters,
+    options: PassageOptions,
+    train: Lines,
+    validation: Lines,
+    report: PassageReport,
+}
+
+impl Passages {
+    /// Reads a UTF-8 text, or a file of molecules (`.smi`, `.csv`), each plain or with `.gz` behind its name. Byte order
+    /// marks and all line ends are fine. `characters` is the vocabulary of the model; without one it is made of the
+    /// file's own characters.
+    ///
+    /// The first lines are to train on and the last are held out; where passages are windows, the first and the last
+    /// characters. No line, and no character of a window, is in both.
+    ///
+    /// # Errors
+    /// Options outside their ranges; a file that cannot be read, is not UTF-8, is empty, or too small for its passages
+    /// and its split; a character that `characters` lacks, or that is [`BLANK`](grpo_data::BLANK).
+    pub fn read(
+        path: &Path,
+        options: &PassageOptions,
+        characters: Option<&Characters>,
+    ) -> Result<Self, InfillError> {
+        Self::new(Source::read(path)?, path, options, characters)
+    }
+
+    /// The same of a text in memory; errors name `path` as its origin.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn from_text(
+        text: &str,
+        path: &Path,
+        options: &PassageOptions,
+        characters: Option<&Characters>,
+    ) -> Result<Self, InfillError> {
+        Self::new(Source::from_text(text.to_owned()), path, options, characters)
+    }
+
+    fn new(
+        mut source: Source,
+        path: &Path,
+        options: &PassageOptions,
+        characters: Option<&Characters>,
+    ) -> Result<Self, InfillError> {
+        options.check()?;
+        if source.text.is_empty() {
+            return Err(InfillError::EmptyFile { path: path.into() });
+        }
+        if options.unit == PassageUnit::Lines {
+            source.end_last_line();
+        }
+        let mut report = PassageReport::default();
+        let kept = lines::kept(&source, options, &mut report);
+        let characters = match characters {
+            Some(characters) => characters.clone(),
+            None => own_characters(&source, &kept, path)?,
+        };
+        let all = Lines::encode(&kept, &characters, path)?;
+        report.characters = all.ids.len() as u64;
+        let (train, validation) = all.split(options, path, &report)?;
+        report.train = train.places(options) as u64;
+        report.validation = validation.places(options) as u64;
+        Ok(Self { characters, options: options.clone(), train, validation, report })
+    }
+
+    /// The vocabulary of the ids.
+    pub fn characters(&self) -> &Characters {
+        &self.characters
+    }
+
+    /// What a passage is.
+    pub fn options(&self) -> &PassageOptions {
+        &self.options
+    }
+
+    /// What was read and left out.
+    pub fn report(&self) -> &PassageReport {
+        &self.report
+    }
+
+    /// A passage that `rng` draws at `counter`: characters alone, at least 2 and at most [`PassageOptions::length`].
+    pub fn passage(&self, half: Half, rng: &CounterRng, counter: [u32; 2]) -> Vec<u32> {
+        let lines = self.half(half);
+        let bound = lines.places(&self.options) as u64;
+        let place = rng.below([counter[0], counter[1], half as u32, 0], bound) as usize;
+        lines.passage(place, &self.options)
+    }
+
+    pub(crate) fn half(&self, half: Half) -> &Lines {
+        match half {
+            Half::Train => &self.train,
+            Half::Validation => &self.validation,
+        }
+    }
+}
+
+/// The characters of what is kept.
+fn own_characters(
+    source: &Source,
+    kept: &[Kept<'_>],
+    path: &Path,
+) -> Result<Characters, InfillError> {
+    if let Some(index) = source.text.lines().position(|line| line.contains(BLANK)) {
+        let (line, fault) = (source.number(index), Box::new(DataError::BlankInText));
+        return Err(DataError::AtLine { path: path.into(), line, source: fault }.into());
+    }
+    if kept.is_empty() {
+        // Too few lines: there is a better message for it than that there is no character.
+        return Ok(Characters::of_texts([source.text.as_str()])?);
+    }
+    Ok(Characters::of_texts(kept.iter().map(|line| line.text))?)
+}
+
+impl PassageUnit {
+    /// As it is written in a configuration.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Lines => "lines",
+            Self::Line => "line",
+            Self::Window => "window",
+        }
+    }
+}
+
+impl PassageOptions {
+    fn check(&self) -> Result<(), InfillError> {
+        let wrong = |key: &str, found: String, expected| {
+            Err(InfillError::Setting { key: key.to_owned(), found, expected })
+        };
+        let fraction = self.validation_fraction;
+        if self.length < 2 {
+            return wrong("length", self.length.to_string(), "at least 2 characters");
+        }
+        if !(fraction > 0.0 && fraction < 1.0) {
+            return wrong("validation_fraction", fraction.to_string(), BETWEEN);
+        }
+        Ok(())
+    }
+}
+
+const BETWEEN: &str = "a number between 0 and 1 (0.1 holds out the last tenth of the file)";
+
+impl fmt::Display for PassageReport {
+    /// One sentence of counts; those that are 0 are left out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} lines, {} characters kept: passages from {} places for training, {} for validation",
+            self.lines, self.characters, self.train, self.validation
+        )?;
+        for (count, what) in [
+            (self.too_short, "lines of fewer than 2 characters"),
+            (self.too_long, "too long"),
+            (self.duplicates, "written twice"),
+        ] {
+            if count > 0 {
+                write!(f, ", {count} {what}")?;
+            }
+        }
+        Ok(())
+    }
+}

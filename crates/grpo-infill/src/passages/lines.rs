@@ -1,0 +1,152 @@
+//! Lines as ids, and where passages begin among them.
+
+use super::source::Source;
+use super::{PassageOptions, PassageReport, PassageUnit};
+use crate::InfillError;
+use grpo_data::{Characters, DataError};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// A line that is kept.
+pub(super) struct Kept<'a> {
+    /// With its end, where passages have line ends.
+    pub(super) text: &'a str,
+    /// Where it stands in the file, counted from 1.
+    number: u64,
+    /// Whether a passage can begin with it.
+    begins: bool,
+}
+
+/// Lines as ids, one behind another.
+#[derive(Clone, Debug)]
+pub(crate) struct Lines {
+    pub(super) ids: Vec<u32>,
+    /// Where each line begins in [`Self::ids`], and behind them where the last one ends.
+    bounds: Vec<usize>,
+    /// The lines that a passage can begin with; increasing.
+    beginnings: Vec<usize>,
+}
+
+/// The lines of a text that passages are made of.
+pub(super) fn kept<'a>(
+    source: &'a Source,
+    options: &PassageOptions,
+    report: &mut PassageReport,
+) -> Vec<Kept<'a>> {
+    let mut kept = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (index, line) in source.text.split_inclusive('\n').enumerate() {
+        report.lines += 1;
+        let number = source.number(index);
+        let content = line.strip_suffix('\n').unwrap_or(line);
+        let begins = content.trim().chars().nth(1).is_some();
+        if options.unit != PassageUnit::Line {
+            kept.push(Kept { text: line, number, begins });
+        } else if !begins {
+            report.too_short += 1;
+        } else if content.chars().nth(options.length).is_some() {
+            report.too_long += 1;
+        } else if !seen.insert(content) {
+            report.duplicates += 1;
+        } else {
+            kept.push(Kept { text: content, number, begins });
+        }
+    }
+    kept
+}
+
+impl Lines {
+    pub(super) fn encode(
+        kept: &[Kept<'_>],
+        characters: &Characters,
+        path: &Path,
+    ) -> Result<Self, InfillError> {
+        let mut lines = Self { ids: Vec::new(), bounds: vec![0], beginnings: Vec::new() };
+        for (index, line) in kept.iter().enumerate() {
+            let ids = characters.encode(line.text).map_err(|error| DataError::AtLine {
+                path: path.into(),
+                line: line.number,
+                source: Box::new(error),
+            })?;
+            lines.ids.extend(ids);
+            lines.bounds.push(lines.ids.len());
+            if line.begins {
+                lines.beginnings.push(index);
+            }
+        }
+        Ok(lines)
+    }
+
+    /// What is to train on, and what is held out; neither without a passage.
+    pub(super) fn split(
+        mut self,
+        options: &PassageOptions,
+        path: &Path,
+        report: &PassageReport,
+    ) -> Result<(Self, Self), InfillError> {
+        let part = |len: usize| ((1.0 - options.validation_fraction) * len as f64).round() as usize;
+        let length = options.length;
+        let short = |part, found| InfillError::ShortText { path: path.into(), part, found, length };
+        if options.unit == PassageUnit::Window {
+            let rest = self.ids.split_off(part(self.ids.len()));
+            for (ids, name) in [(&self.ids, "training"), (&rest, "validation")] {
+                if ids.len() < length {
+                    return Err(short(name, ids.len()));
+                }
+            }
+            let window = |ids| Self { ids, bounds: Vec::new(), beginnings: Vec::new() };
+            return Ok((window(self.ids), window(rest)));
+        }
+        if self.beginnings.len() < 2 {
+            let (path, found) = (path.into(), self.beginnings.len());
+            return Err(InfillError::FewLines { path, found, length, report: report.to_string() });
+        }
+        if options.unit == PassageUnit::Lines && self.ids.len() < length {
+            return Err(short("whole", self.ids.len()));
+        }
+        // At a line that can begin a passage, with one of them at least on each side.
+        let at = part(self.beginnings.len()).clamp(1, self.beginnings.len() - 1);
+        let line = self.beginnings[at];
+        let cut = self.bounds[line];
+        let rest = Self {
+            ids: self.ids.split_off(cut),
+            bounds: self.bounds[line..].iter().map(|bound| bound - cut).collect(),
+            beginnings: self.beginnings.split_off(at).into_iter().map(|one| one - line).collect(),
+        };
+        self.bounds.truncate(line + 1);
+        Ok((self, rest))
+    }
+
+    /// How many places a passage can begin at.
+    pub(crate) fn places(&self, options: &PassageOptions) -> usize {
+        match options.unit {
+            PassageUnit::Lines | PassageUnit::Line => self.beginnings.len(),
+            PassageUnit::Window => self.ids.len() - options.length + 1,
+        }
+    }
+
+    /// The passage that begins at one of [`Self::places`].
+    pub(super) fn passage(&self, place: usize, options: &PassageOptions) -> Vec<u32> {
+        let length = options.length;
+        match options.unit {
+            PassageUnit::Window => self.ids[place..place + length].to_vec(),
+            PassageUnit::Line => self.line(place).to_vec(),
+            PassageUnit::Lines => {
+                let first = self.line(place);
+                if first.len() > length {
+                    let end = first[first.len() - 1];
+                    return [&first[..length - 1], &[end]].concat();
+                }
+                let begin = self.bounds[self.beginnings[place]];
+                let fit = self.bounds.partition_point(|bound| *bound <= begin + length);
+                self.ids[begin..self.bounds[fit - 1]].to_vec()
+            }
+        }
+    }
+
+    /// The line, with its end if passages have line ends, at one of [`Self::places`].
+    pub(crate) fn line(&self, place: usize) -> &[u32] {
+        let line = self.beginnings[place];
+        &self.ids[self.bounds[line]..self.bounds[line + 1]]
+    }
+}

@@ -1,0 +1,616 @@
+//! The reward of filled blanks: how natural a judge finds the whole text, and how many blanks have their true character.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use grpo_data::{BLANK, Characters, Codecs, ConfigFault};
+use grpo_model::{ModelFolderError, SequenceScorer};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use grpo_rewards::{
+    Outcome, PartName, Restriction, Reward, RewardSpec, Sample, Scored, are_mean_weights,
+    check_folder, folder_files,
+};
+
+use crate::sections::passed;
+
+/// Settings of an [`InfillReward`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct InfillConfig {
+    /// Model folder of the judge.
+    judge: PathBuf,
+    /// Model folder of a judge that has no weight, to see whether both still agree.
+    #[serde(default)]
+    second_judge: Option<PathBuf>,
+    /// Whether a judge that did not pass the gate of its training may be the reward.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    accept_failed_judge: bool,
+    /// Weight of 1 − judge.
+    #[serde(default = "default_judge_weight")]
+    judge_weight: f64,
+    /// Weight of the fraction of the blanks that have their true character.
+    #[serde(default)]
+    recovery_weight: f64,
+}
+
+const JUDGE_FOLDER: &str = "a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them";
+
+fn default_judge_weight() -> f64 {
+    1.0
+}
+
+impl RewardSpec for InfillConfig {
+    fn check(&self) -> Result<(), ConfigFault> {
+        if self.second_judge.as_ref() == Some(&self.judge) {
+            return Err(ConfigFault::from_sentence(
+                "",
+                format!(
+                    "reward.judge and reward.second_judge are both {}; a second judge shows something only where it is another one",
+                    self.judge.display()
+                ),
+            ));
+        }
+        let weights = [self.judge_weight, self.recovery_weight];
+        match are_mean_weights(&weights) {
+            true => Ok(()),
+            false => Err(ConfigFault::from_sentence(
+                "",
+                format!(
+                    "reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {}",
+                    weights.iter().sum::<f64>()
+                ),
+            )),
+        }
+    }
+
+    fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
+        let load = |key, folder: &Path| {
+            check_folder(key, folder, JUDGE_FOLDER)?;
+            let judge = Judge::load(folder, device);
+            judge.map_err(|error| ConfigFault::from_sentence("", format!("reward.{key}: {error}")))
+        };
+        let judge = load("judge", &self.judge)?;
+        let second_judge =
+            self.second_judge.as_ref().map(|folder| load("second_judge", folder)).transpose()?;
+        let weights = (self.judge_weight, self.recovery_weight);
+        Ok(Arc::new(InfillReward::new(judge, second_judge, weights.0, weights.1)))
+    }
+
+    fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
+        check_folder("judge", &self.judge, JUDGE_FOLDER)?;
+        let mut files = folder_files("judge", &self.judge)?;
+        if let Some(folder) = &self.second_judge {
+            check_folder("second_judge", folder, JUDGE_FOLDER)?;
+            files.extend(folder_files("second_judge", folder)?);
+        }
+        Ok(files)
+    }
+
+    fn admit(&self) -> Result<Vec<String>, ConfigFault> {
+        if !self.accept_failed_judge {
+            passed(&self.judge).map_err(|fault| {
+                ConfigFault::from_sentence(
+                    "reward.judge",
+                    format!("reward.judge (reward.accept_failed_judge = true takes it all the same): {fault:#}"),
+                )
+            })?;
+        }
+        let fault = self.second_judge.as_deref().and_then(|judge| passed(judge).err());
+        // It decides nothing.
+        let warning = |fault| format!("second judge {fault:#}; that it agrees says little");
+        Ok(fault.map(warning).into_iter().collect())
+    }
+
+    fn restriction(&self) -> Option<Restriction> {
+        Some(Restriction {
+            section: "passages",
+            without_section: "reward.type = \"infill\" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them",
+            in_composite: "a reward of type infill scores filled blanks, and can be no part of another reward",
+        })
+    }
+}
+
+/// Folders of judges.
+fn codecs() -> Codecs {
+    Codecs::new(vec![Characters::CODEC])
+}
+
+/// `w_judge · (1 − judge) + w_recovery · recovery`, of a text whose blanks were filled.
+///
+/// `judge` is what the judge says of the whole text, 0 (natural) to 1 (corrupted); `recovery` is the part of the blanks that
+/// got the character which stood there. The judge was trained on what an infiller filled in before it was trained by this
+/// reward; what else is measured shows whether it is still right: `recovery` and `second_judge`, of a judge that nobody
+/// optimises against, beside `fill_entropy`, the entropy in nats of the characters put into the blanks of a text, which falls
+/// where the infiller repeats one character.
+///
+/// A prompt's record has the original as `text`, and as `blanked` the same with [`BLANK`] at each place to be filled. Each
+/// text is judged alone, so that its reward does not depend on the texts beside it.
+#[derive(Debug)]
+pub struct InfillReward {
+    judge: Judge,
+    second_judge: Option<Judge>,
+    judge_weight: f64,
+    recovery_weight: f64,
+}
+
+/// A scorer and the characters that it reads.
+#[derive(Debug)]
+pub struct Judge {
+    scorer: SequenceScorer,
+    characters: Characters,
+}
+
+/// What a prompt's record says of its text.
+struct Blanked {
+    original: Vec<char>,
+    /// The places to be filled, at least one.
+    blanks: Vec<usize>,
+}
+
+/// Keys of a prompt's record.
+const TEXT: &str = "text";
+const BLANKED: &str = "blanked";
+
+impl Judge {
+    /// Reads a folder of `grpo train-judge`.
+    ///
+    /// # Errors
+    /// A folder that holds no model of the family `sequence_scorer`.
+    pub fn load(folder: &Path, device: &Device) -> Result<Self, ModelFolderError> {
+        let (spec, scorer) = SequenceScorer::load(folder, &codecs(), device)?;
+        let characters =
+            spec.codec.own::<Characters>().expect("a sequence scorer reads characters");
+        Ok(Self { characters: characters.clone(), scorer })
+    }
+
+    /// The characters that it can read.
+    pub fn characters(&self) -> &Characters {
+        &self.characters
+    }
+
+    /// Of how many characters it can see a text as a whole.
+    pub fn longest_text(&self) -> usize {
+        self.scorer.longest_text()
+    }
+
+    /// 0 (natural) to 1 (corrupted). The text is read alone.
+    ///
+    /// # Errors
+    /// Why there is no such number: a character that it does not know, a text that is too long, damaged weights.
+    pub fn score(&self, text: &str) -> Result<f64, String> {
+        let ids = self.read(text)?;
+        match self.scorer.score(&ids) {
+            score if score.is_finite() => Ok(score.clamp(0.0, 1.0)),
+            score => Err(format!("the judge says {score}, which is no number between 0 and 1")),
+        }
+    }
+
+    /// The ids of a text that the judge can see as a whole.
+    fn read(&self, text: &str) -> Result<Vec<u32>, String> {
+        let unknown = |error| format!("the judge cannot read the text: {error}");
+        let ids = self.characters.encode(text).map_err(unknown)?;
+        match self.longest_text() {
+            longest if ids.len() > longest => Err(format!(
+                "the text has {} characters, and the judge sees {longest}; use shorter passages, or a judge with a larger block_size",
+                ids.len()
+            )),
+            _ => Ok(ids),
+        }
+    }
+}
+
+impl InfillReward {
+    /// The weights are checked.
+    pub(crate) fn new(
+        judge: Judge,
+        second_judge: Option<Judge>,
+        judge_weight: f64,
+        recovery_weight: f64,
+    ) -> Self {
+        Self { judge, second_judge, judge_weight, recovery_weight }
+    }
+
+    fn score_one(&self, sample: &Sample) -> Result<Scored, String> {
+        let blanked = Blanked::of(&sample.fields)?;
+        let filled: Vec<char> = sample.text.chars().collect();
+        blanked.check_filled(&filled)?;
+        let judge = self.judge.score(&sample.text)?;
+        let second =
+            self.second_judge.as_ref().map(|judge| judge.score(&sample.text)).transpose()?;
+        let recovery = blanked.recovery(&filled);
+        let terms = [(self.judge_weight, 1.0 - judge), (self.recovery_weight, recovery)];
+        let parts = [
+            Some(("judge", judge)),
+            Some(("recovery", recovery)),
+            Some(("fill_entropy", blanked.fill_entropy(&filled))),
+            second.map(|second| ("second_judge", second)),
+        ];
+        Ok(Scored::new(
+            terms.into_iter().filter(|(weight, _)| *weight > 0.0).collect(),
+            parts.into_iter().flatten().map(|(name, value)| (name.into(), value)).collect(),
+        ))
+    }
+}
+
+impl Reward for InfillReward {
+    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+        let outcome = |sample| match self.score_one(sample) {
+            Ok(scored) => Outcome::Scored(scored),
+            Err(reason) => Outcome::Failed { reason },
+        };
+        samples.par_iter().map(outcome).collect()
+    }
+
+    fn parts(&self) -> Vec<PartName> {
+        let second = self.second_judge.is_some().then_some("second_judge");
+        ["judge", "recovery", "fill_entropy"]
+            .into_iter()
+            .chain(second)
+            .map(PartName::from)
+            .collect()
+    }
+
+    fn term_names(&self) -> Vec<PartName> {
+        let all = [(self.judge_weight, "judge"), (self.recovery_weight, "recovery")];
+        all.into_iter().filter(|(weight, _)| *weight > 0.0).map(|(_, name)| name.into()).collect()
+    }
+
+    fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
+        let original: String = Blanked::of(fields)?.original.iter().collect();
+        let mut judges = std::iter::once(&self.judge).chain(&self.second_judge);
+        judges.try_for_each(|judge| judge.read(&original).map(drop))
+    }
+}
+
+impl Blanked {
+    fn of(fields: &Map<String, Value>) -> Result<Self, String> {
+        let field = |key: &str| match fields.get(key) {
+            Some(Value::String(text)) => Ok(text.chars().collect::<Vec<char>>()),
+            Some(_) => Err(format!("the field '{key}' of the prompt's record is no text")),
+            None => Err(format!("the prompt's record has no field '{key}'")),
+        };
+        let (original, blanked) = (field(TEXT)?, field(BLANKED)?);
+        if original.len() != blanked.len() {
+            return Err(format!(
+                "the field '{BLANKED}' has {} characters, and the field '{TEXT}' {}; they are of one length",
+                blanked.len(),
+                original.len()
+            ));
+        }
+        let is_blank = |place: &usize| blanked[*place] == BLANK;
+        let (blanks, kept): (Vec<usize>, Vec<usize>) = (0..blanked.len()).partition(is_blank);
+        if blanks.is_empty() {
+            return Err(format!("the field '{BLANKED}' has no blank ({BLANK})"));
+        }
+        if let Some(place) = kept.into_iter().find(|&place| blanked[place] != original[place]) {
+            return Err(format!(
+                "the fields '{TEXT}' and '{BLANKED}' differ at character {}, which is no blank",
+                place + 1
+            ));
+        }
+        Ok(Self { original, blanks })
+    }
+
+    /// Refuses what is not this text with its blanks filled.
+    fn check_filled(&self, filled: &[char]) -> Result<(), String> {
+        if filled.len() != self.original.len() {
+            return Err(format!(
+                "the filled text has {} characters, and the original {}",
+                filled.len(),
+                self.original.len()
+            ));
+        }
+        if let Some(place) = filled.iter().position(|&character| character == BLANK) {
+            return Err(format!("character {} of the filled text is still a blank", place + 1));
+        }
+        let mut blanks = self.blanks.iter().copied().peekable();
+        for (place, (filled, original)) in filled.iter().zip(&self.original).enumerate() {
+            if blanks.next_if_eq(&place).is_none() && filled != original {
+                return Err(format!(
+                    "character {} of the filled text was no blank, and is '{filled}' instead of '{original}'",
+                    place + 1
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The part of the blanks that have their true character.
+    fn recovery(&self, filled: &[char]) -> f64 {
+        let right = self.blanks.iter().filter(|&&place| filled[place] == self.original[place]);
+        right.count() as f64 / self.blanks.len() as f64
+    }
+
+    /// `−Σ p ln p` over the characters in the blanks, with their shares p.
+    fn fill_entropy(&self, filled: &[char]) -> f64 {
+        let mut counts = BTreeMap::new();
+        for &place in &self.blanks {
+            *counts.entry(filled[place]).or_insert(0_usize) += 1;
+        }
+        let shares = counts.values().map(|&count| count as f64 / self.blanks.len() as f64);
+        // Not −0 where all are one character.
+        shares.map(|share| -share * share.ln()).sum::<f64>().max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use grpo_data::Codec;
+    use grpo_model::{InfillerConfig, ModelConfig, ModelSpec, StoredAs, Transformer};
+
+    use super::*;
+
+    fn registry() -> RewardRegistry {
+        RewardRegistry::default().with([RewardKind::from_settings::<InfillConfig>("infill")])
+    }
+    use grpo_rewards::{RewardConfig, RewardKind, RewardRegistry};
+
+    /// A judge of random weights, of characters of `text`, that sees 8 of them.
+    fn judge_folder(text: &str, seed: u64) -> tempfile::TempDir {
+        let characters = Characters::of_texts([text]).unwrap();
+        let sizes = InfillerConfig::new(characters.len(), 8, 1, 2, 8);
+        let config = ModelConfig::sequence_scorer(&sizes).unwrap();
+        model_folder(config, Codec::from_text_codec(characters), seed)
+    }
+
+    fn model_folder(config: ModelConfig, codec: Codec, seed: u64) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let model = Transformer::random(&config, seed, &Device::flex()).unwrap();
+        ModelSpec { config, codec }.write(folder.path(), &model, StoredAs::F32).unwrap();
+        folder
+    }
+
+    fn infill(judge: &Path, second_judge: Option<&Path>, weights: [f64; 2]) -> RewardConfig {
+        let mut table = toml::toml! { type = "infill" };
+        let path = |path: &Path| path.display().to_string().into();
+        table.insert("judge".to_owned(), path(judge));
+        table.extend(second_judge.map(|judge| ("second_judge".to_owned(), path(judge))));
+        table.insert("judge_weight".to_owned(), weights[0].into());
+        table.insert("recovery_weight".to_owned(), weights[1].into());
+        registry().parse(table).unwrap()
+    }
+
+    fn reward(folder: &tempfile::TempDir, weights: [f64; 2]) -> std::sync::Arc<dyn Reward> {
+        infill(folder.path(), None, weights).build(&Device::flex()).unwrap()
+    }
+
+    fn refusal(config: &RewardConfig) -> String {
+        config.build(&Device::flex()).map(drop).unwrap_err().to_string()
+    }
+
+    fn fields(text: &str, blanked: &str) -> Map<String, Value> {
+        [(TEXT, text), (BLANKED, blanked)]
+            .map(|(k, v)| (k.to_owned(), v.into()))
+            .into_iter()
+            .collect()
+    }
+
+    fn sample(text: &str, blanked: &str, filled: &str) -> Sample {
+        Sample { text: filled.to_owned(), fields: fields(text, blanked) }
+    }
+
+    fn part(outcome: &Outcome, name: &str) -> f64 {
+        outcome.part(name).unwrap_or_else(|| panic!("{outcome:?}"))
+    }
+
+    #[test]
+    fn parts_by_hand() {
+        let folder = judge_folder("abc", 1);
+        let reward = reward(&folder, [1.0, 0.0]);
+        for (filled, recovery, entropy) in [
+            ("abcabc", 1.0, 3_f64.ln()),
+            ("abcaaa", 1.0 / 3.0, 0.0),
+            // Two of one, one of another.
+            ("abcaac", 2.0 / 3.0, 3_f64.ln() - 2.0 / 3.0 * 2_f64.ln()),
+            ("abcbca", 0.0, 3_f64.ln()),
+        ] {
+            let outcome = &reward.score(&[sample("abcabc", "abc␣␣␣", filled)])[0];
+            assert!((part(outcome, "recovery") - recovery).abs() < 1e-12, "{filled}: {outcome:?}");
+            assert!(
+                (part(outcome, "fill_entropy") - entropy).abs() < 1e-12,
+                "{filled}: {outcome:?}"
+            );
+            assert!(part(outcome, "fill_entropy").is_sign_positive());
+            assert_eq!(outcome.total(), Some(1.0 - part(outcome, "judge")));
+        }
+    }
+
+    /// What the judge sees is the whole text, with CLS in front, alone.
+    #[test]
+    fn the_judge_is_the_scorer_of_its_folder() {
+        let folder = judge_folder("abc", 1);
+        let (spec, scorer) =
+            SequenceScorer::load(folder.path(), &codecs(), &Device::flex()).unwrap();
+        let characters = spec.codec.own::<Characters>().unwrap();
+        let reward = reward(&folder, [1.0, 0.0]);
+        let filled = ["abcabc", "abcaaa", "ccbbaa"];
+        let samples = filled.map(|filled| sample(filled, &filled.replace('a', "␣"), filled));
+        let together = reward.score(&samples);
+        for ((filled, sample), outcome) in filled.iter().zip(&samples).zip(&together) {
+            let expected = scorer.score(&characters.encode(filled).unwrap());
+            assert_eq!(part(outcome, "judge").to_bits(), expected.to_bits());
+            assert!((0.0..=1.0).contains(&part(outcome, "judge")));
+            assert_eq!(&reward.score(std::slice::from_ref(sample))[0], outcome);
+        }
+        assert_ne!(part(&together[0], "judge"), part(&together[1], "judge"));
+    }
+
+    /// Large enough for operations that are cut into parts for threads.
+    #[test]
+    fn the_number_of_threads_and_the_texts_beside_it_are_no_part_of_a_reward() {
+        let characters = Characters::of_texts(["abc"]).unwrap();
+        let sizes = InfillerConfig::new(characters.len(), 200, 2, 4, 96);
+        let config = ModelConfig::sequence_scorer(&sizes).unwrap();
+        let folder = model_folder(config, Codec::from_text_codec(characters), 1);
+        let reward = reward(&folder, [1.0, 0.0]);
+        let texts = (0..9).map(|i| "abcca".repeat(40 - 3 * i));
+        let samples: Vec<Sample> =
+            texts.map(|text| sample(&text, &text.replacen('b', "␣", 7), &text)).collect();
+        let alone: Vec<Outcome> =
+            samples.iter().flat_map(|sample| reward.score(std::slice::from_ref(sample))).collect();
+        assert!(alone.iter().all(|outcome| outcome.total().is_some()));
+        for threads in [1, 3, 4] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            assert_eq!(pool.install(|| reward.score(&samples)), alone, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn weights_mix_judge_and_recovery() {
+        let (first, second) = (judge_folder("abc", 1), judge_folder("cba", 2));
+        let config = infill(first.path(), Some(second.path()), [0.75, 0.25]);
+        let mixed = config.build(&Device::flex()).unwrap();
+        let samples = [sample("abcabc", "abc␣␣␣", "abcaac")];
+        let outcome = &mixed.score(&samples)[0];
+        let expected = 0.75 * (1.0 - part(outcome, "judge")) + 0.25 * (2.0 / 3.0);
+        assert!((outcome.total().unwrap() - expected).abs() < 1e-12);
+        assert_eq!(mixed.term_names(), ["judge", "recovery"]);
+        let alone = |folder, weights| reward(folder, weights).score(&samples)[0].clone();
+        // The second judge is measured, and no part of the total.
+        assert_eq!(part(outcome, "judge"), part(&alone(&first, [1.0, 0.0]), "judge"));
+        assert_eq!(part(outcome, "second_judge"), part(&alone(&second, [1.0, 0.0]), "judge"));
+        assert_ne!(part(outcome, "second_judge"), part(outcome, "judge"));
+        let of_recovery = reward(&first, [0.0, 1.0]);
+        assert_eq!(of_recovery.term_names(), ["recovery"]);
+        assert_eq!(of_recovery.score(&samples)[0].total(), Some(2.0 / 3.0));
+        for (reward, outcome) in
+            [(&mixed, outcome), (&of_recovery, &of_recovery.score(&samples)[0])]
+        {
+            let Outcome::Scored(scored) = outcome else { panic!("{outcome:?}") };
+            assert_eq!(reward.term_names().len(), scored.terms.len());
+            assert_eq!(
+                reward.parts(),
+                scored.parts.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_judged_fails_with_a_sentence() {
+        let folder = judge_folder("abc", 1);
+        let reward = reward(&folder, [1.0, 0.0]);
+        for (text, blanked, filled, expected) in [
+            (
+                "abc",
+                "ab␣",
+                "abx",
+                "the judge cannot read the text: 'x' (character 3 of \"abx\") is not one of the 3 characters",
+            ),
+            ("abc", "ab␣", "ab", "the filled text has 2 characters, and the original 3"),
+            ("abc", "ab␣", "ab␣", "character 3 of the filled text is still a blank"),
+            (
+                "abc",
+                "ab␣",
+                "bbc",
+                "character 1 of the filled text was no blank, and is 'b' instead of 'a'",
+            ),
+            ("abc", "abc", "abc", "the field 'blanked' has no blank (␣)"),
+            (
+                "abc",
+                "bb␣",
+                "abc",
+                "the fields 'text' and 'blanked' differ at character 1, which is no blank",
+            ),
+            (
+                "abc",
+                "␣",
+                "abc",
+                "the field 'blanked' has 1 characters, and the field 'text' 3; they are of one length",
+            ),
+            (
+                "abcabcabc",
+                "abcabcab␣",
+                "abcabcabc",
+                "the text has 9 characters, and the judge sees 8; use shorter passages, or a judge with a larger block_size",
+            ),
+        ] {
+            let outcomes = reward.score(&[sample(text, blanked, filled), sample("ab", "a␣", "aa")]);
+            let failure = outcomes[0].failure().unwrap_or_else(|| panic!("{filled} was scored"));
+            assert!(failure.starts_with(expected), "{failure}");
+            assert!(outcomes[1].total().is_some());
+        }
+    }
+
+    #[test]
+    fn prompts_that_no_filling_of_can_be_judged_are_refused() {
+        let (first, second) = (judge_folder("abcx", 1), judge_folder("abc", 2));
+        let config = infill(first.path(), Some(second.path()), [1.0, 0.0]);
+        let reward = config.build(&Device::flex()).unwrap();
+        let check = |fields: Map<String, Value>| reward.check(&fields).err().unwrap_or_default();
+        assert_eq!(check(fields("abc", "ab␣")), "");
+        assert_eq!(check(Map::new()), "the prompt's record has no field 'text'");
+        let mut only = fields("abc", "ab␣");
+        only.insert(BLANKED.to_owned(), 3.into());
+        assert_eq!(check(only), "the field 'blanked' of the prompt's record is no text");
+        assert_eq!(check(fields("abc", "abc")), "the field 'blanked' has no blank (␣)");
+        assert!(check(fields("abcabcabc", "abcabcab␣")).starts_with("the text has 9 characters"));
+        // The first judge knows it, the second does not.
+        assert!(check(fields("abx", "a␣x")).starts_with("the judge cannot read the text"));
+    }
+
+    #[test]
+    fn weights_that_are_no_mean_are_refused() {
+        let folder = judge_folder("abc", 1);
+        for (weights, sum) in [([0.5, 0.4], "0.9"), ([1.5, -0.5], "1"), ([f64::NAN, 0.0], "NaN")] {
+            let config = infill(folder.path(), None, weights);
+            let expected = format!(
+                "reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {sum}"
+            );
+            assert_eq!(refusal(&config), expected);
+            // Without a look at any file.
+            assert_eq!(config.spec().check().unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn folders_that_hold_no_judge_are_refused() {
+        let missing = infill(Path::new("nowhere/judge"), None, [1.0, 0.0]);
+        let expected = "reward.judge: there is no folder nowhere/judge; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them";
+        assert_eq!(refusal(&missing), expected);
+        assert_eq!(missing.spec().files().unwrap_err().to_string(), expected);
+        missing.spec().check().unwrap();
+
+        let good = judge_folder("abc", 1);
+        let characters = Characters::of_texts(["abc"]).unwrap();
+        let sizes = InfillerConfig::new(characters.len(), 8, 1, 2, 8);
+        let codec = Codec::from_text_codec(characters);
+        let infiller = model_folder(ModelConfig::infiller(&sizes).unwrap(), codec, 1);
+        let molgpt = ModelConfig::molgpt(&grpo_model::MolGptConfig::new(6, 8, 1, 2, 8)).unwrap();
+        let molgpt = model_folder(molgpt, Codec::of_ids(Default::default()), 1);
+        for (folder, family) in [(&infiller, "infiller"), (&molgpt, "molgpt")] {
+            let expected = format!("is no judge: its model is of the family {family}, and a judge");
+            let as_first = refusal(&infill(folder.path(), None, [1.0, 0.0]));
+            assert!(as_first.starts_with("reward.judge: ") && as_first.contains(&expected));
+            let as_second = refusal(&infill(good.path(), Some(folder.path()), [1.0, 0.0]));
+            assert!(
+                as_second.starts_with("reward.second_judge: ") && as_second.contains(&expected)
+            );
+        }
+    }
+
+    #[test]
+    fn its_files_are_those_of_its_judges() {
+        let (first, second) = (judge_folder("abc", 1), judge_folder("abc", 2));
+        let files = infill(first.path(), Some(second.path()), [1.0, 0.0]);
+        let files = files.spec().files().unwrap();
+        let of = |key: &'static str, folder: &Path| {
+            ["characters.json", "config.json", "model.safetensors"]
+                .map(|name| (key, folder.join(name)))
+        };
+        assert_eq!(files, [of("judge", first.path()), of("second_judge", second.path())].concat());
+    }
+
+    #[test]
+    fn a_configuration_needs_a_judge_alone() {
+        let read = |json: Value| registry().parse(serde_json::from_value(json).unwrap());
+        let config = read(serde_json::json!({"type": "infill", "judge": "runs/judge"})).unwrap();
+        assert_eq!(config, infill(Path::new("runs/judge"), None, [1.0, 0.0]));
+        assert!(read(serde_json::json!({"type": "infill"})).is_err());
+        assert!(read(serde_json::json!({"type": "infill", "judge": "a", "judges": "b"})).is_err());
+    }
+}

@@ -1,0 +1,218 @@
+//! What the commands that train an infiller and its judge share: passages, model folders, what is written on the way.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::{
+    InfillError, JudgeGate, JudgeMeasures, JudgeObjective, JudgeReport, MaskedLmMeasures,
+    MaskedLmObjective, MaskedStream, PassageOptions, PassageUnit, Passages,
+};
+use anyhow::Context;
+use burn::tensor::Device;
+use grpo_data::{Characters, Codecs};
+use grpo_model::{
+    Family, LanguageModel, ModelFolder, ModelSpec, SequenceScorer, StoredAs, Transformer,
+};
+use grpo_run::VerifiedFolder;
+use serde::{Deserialize, Serialize};
+
+use grpo_app::models::{check_folder, refuse_unless};
+use grpo_app::output::say;
+use grpo_app::supervised_run::ModelFiles;
+
+/// What a judge's folder says of its training.
+const JUDGE_REPORT: &str = "judge.json";
+
+/// What passages are made of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PassageSection {
+    /// A UTF-8 text, or `.smi` or `.csv` of molecules; each also with `.gz`.
+    pub(crate) file: PathBuf,
+    /// The most characters of a passage.
+    pub(crate) length: usize,
+    /// What a passage is.
+    #[serde(default)]
+    pub(crate) unit: PassageUnit,
+    /// The part at the end of the file that is held out.
+    #[serde(default = "default_validation_fraction")]
+    pub(crate) validation_fraction: f64,
+}
+
+fn default_validation_fraction() -> f64 {
+    0.1
+}
+
+impl PassageSection {
+    /// Reads the file, and says what was read. Without `characters`, those of the file are the vocabulary.
+    pub(crate) fn read(&self, characters: Option<&Characters>) -> anyhow::Result<Arc<Passages>> {
+        let passages = self.load(characters).context("data")?;
+        say(format_args!("{}: {}", self.file.display(), passages.report()));
+        Ok(Arc::new(passages))
+    }
+
+    /// As [`Self::read`], without a word.
+    pub(crate) fn load(&self, characters: Option<&Characters>) -> Result<Passages, InfillError> {
+        let options = PassageOptions {
+            length: self.length,
+            unit: self.unit,
+            validation_fraction: self.validation_fraction,
+        };
+        Passages::read(&self.file, &options, characters)
+    }
+}
+
+/// The stream, where each stage of its plan masks something.
+pub(crate) fn checked(
+    stream: Result<MaskedStream, InfillError>,
+) -> Result<MaskedStream, InfillError> {
+    let stream = stream?;
+    stream.check()?;
+    Ok(stream)
+}
+
+/// An infiller from a model folder.
+pub(crate) struct LoadedInfiller {
+    pub(crate) spec: ModelSpec,
+    pub(crate) model: Transformer,
+    /// The files that were read.
+    pub(crate) files: Vec<(&'static str, PathBuf)>,
+}
+
+impl LoadedInfiller {
+    /// Reads a model folder of the family `infiller`, which is checked against its manifest first.
+    pub(crate) fn load(folder: &Path, device: &Device) -> anyhow::Result<Self> {
+        let files =
+            check_folder(folder, "model", "config.json, characters.json and model.safetensors")?;
+        check_infiller(folder)?;
+        let ModelFolder { spec, model, .. } =
+            ModelFolder::load(folder, &Codecs::new(vec![Characters::CODEC]), device)?;
+        Ok(Self { spec, model, files })
+    }
+
+    /// Its vocabulary.
+    pub(crate) fn characters(&self) -> &Characters {
+        self.spec.codec.own::<Characters>().expect("an infiller's folder has its characters")
+    }
+
+    /// Refuses passages that it cannot see as a whole.
+    pub(crate) fn sees(&self, data: &PassageSection, folder: &Path) -> anyhow::Result<()> {
+        let context = self.spec.config.description().context;
+        anyhow::ensure!(
+            data.length <= context,
+            "data.length = {} is more than the {context} characters (block_size) that {} can see; lower it",
+            data.length,
+            folder.display()
+        );
+        Ok(())
+    }
+}
+
+/// What `grpo train-judge` found of the judge in `folder`.
+pub(crate) fn judge_report(folder: &Path) -> anyhow::Result<JudgeReport> {
+    let path = folder.join(JUDGE_REPORT);
+    let text = std::fs::read_to_string(&path).with_context(|| {
+        format!(
+            "cannot read {}, which says how good the judge is; `grpo train-judge` writes it beside the weights",
+            path.display()
+        )
+    })?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} is no report of a judge", path.display()))
+}
+
+/// Refuses a judge that did not pass the gate of its training.
+pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
+    let JudgeReport { passed, gate, validation, .. } = judge_report(folder)?;
+    anyhow::ensure!(
+        passed,
+        "{}: the judge did not pass its gate: {}; train a better one",
+        folder.display(),
+        against(&gate, &validation)
+    );
+    Ok(())
+}
+
+/// Refuses a folder whose model does not fill blanks.
+pub(crate) fn check_infiller(model: &Path) -> anyhow::Result<()> {
+    let is_wanted = |family| family == Family::Infiller;
+    refuse_unless(model, is_wanted, |family| {
+        format!(
+            "{} is no infiller: its model is of the family {}; `grpo pretrain` with the section [masked_lm] writes an infiller",
+            model.display(),
+            family.name()
+        )
+    })
+}
+
+/// What a judge was held against, in words.
+pub(crate) fn against(gate: &JudgeGate, found: &JudgeMeasures) -> String {
+    format!(
+        "zero_p90 = {:.3} (at most {}), Spearman = {:.3} (at least {})",
+        found.zero_p90, gate.max_zero_p90, found.spearman, gate.min_spearman
+    )
+}
+
+/// The files of an infiller.
+pub(crate) struct InfillerFiles<'a> {
+    pub(crate) spec: &'a ModelSpec,
+    /// Whether the best model is kept.
+    pub(crate) keeps_best: bool,
+}
+
+impl<'a> ModelFiles<MaskedLmObjective<'a>> for InfillerFiles<'_> {
+    const SECTION: &'static str = "masked_lm";
+
+    fn write(&self, folder: &Path, model: &Transformer) -> anyhow::Result<()> {
+        self.spec.write(folder, model, StoredAs::F32).map(drop).map_err(Into::into)
+    }
+
+    fn read(&self, folder: &VerifiedFolder, like: &Transformer) -> anyhow::Result<Transformer> {
+        Ok(ModelFolder::load_model(folder.path(), &like.device())?)
+    }
+
+    fn folder(&self) -> Option<&'static str> {
+        self.keeps_best.then_some("model")
+    }
+
+    fn words(&self, measures: &MaskedLmMeasures) -> String {
+        let MaskedLmMeasures { eval_loss, eval_accuracy } = measures;
+        let right = eval_accuracy.map(|part| format!(", blanks right {:.1} %", 100.0 * part));
+        format!("validation loss {eval_loss:.4}{}", right.unwrap_or_default())
+    }
+}
+
+/// The files of a judge.
+pub(crate) struct JudgeFiles<'a> {
+    pub(crate) spec: &'a ModelSpec,
+    /// None until the end: a training run that ends early leaves no judge that has passed.
+    pub(crate) report: Option<JudgeReport>,
+}
+
+impl<'a> ModelFiles<JudgeObjective<'a>> for JudgeFiles<'_> {
+    const SECTION: &'static str = "judge";
+
+    fn write(&self, folder: &Path, judge: &SequenceScorer) -> anyhow::Result<()> {
+        self.spec.write(folder, judge.model(), StoredAs::F32)?;
+        let Some(report) = &self.report else { return Ok(()) };
+        let path = folder.join(JUDGE_REPORT);
+        let json = serde_json::to_string_pretty(report)? + "\n";
+        std::fs::write(&path, json).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn read(
+        &self,
+        folder: &VerifiedFolder,
+        like: &SequenceScorer,
+    ) -> anyhow::Result<SequenceScorer> {
+        let codecs = Codecs::new(vec![Characters::CODEC]);
+        Ok(SequenceScorer::load(folder.path(), &codecs, &like.model().device())?.1)
+    }
+
+    fn words(&self, measures: &JudgeMeasures) -> String {
+        let JudgeMeasures { eval_loss, zero_mean, zero_p90, pearson, spearman } = measures;
+        format!(
+            "mean squared error {eval_loss:.4}, natural texts {zero_mean:.3} (90 % below {zero_p90:.3}), Pearson {pearson:.3}, Spearman {spearman:.3}"
+        )
+    }
+}

@@ -1,0 +1,213 @@
+//! Blanks to fill in texts.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::{FillBlanks, Half, MaskedStream, MaskedText, MaskingPlan};
+use anyhow::Context;
+use grpo_data::{Characters, Codec, CodecKind, ConfigFault, Prompt, Purpose, deserialize_settings};
+use grpo_model::{LanguageModel, Policy};
+use grpo_rewards::{Reward, RewardKind};
+use grpo_train::{Actions, TrainError};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use toml::Table;
+
+use crate::commands::{fill, pretrain, train_judge};
+use crate::reward::InfillConfig;
+use crate::sections::{PassageSection, check_infiller, checked};
+use grpo_app::models::Loaded;
+use grpo_app::source::{Opened, PromptStream, Source, SourceKind};
+use grpo_app::task::{Pretraining, Task, TaskCommand};
+use grpo_app::train_file::TrainFile;
+
+/// Blanks to fill in texts.
+pub struct Infill;
+
+impl Task for Infill {
+    fn name(&self) -> &'static str {
+        "infill"
+    }
+
+    fn rewards(&self) -> Vec<RewardKind> {
+        vec![RewardKind::from_settings::<InfillConfig>("infill")]
+    }
+
+    fn codecs(&self) -> Vec<CodecKind> {
+        vec![Characters::CODEC]
+    }
+
+    fn sources(&self) -> Vec<SourceKind> {
+        vec![SourceKind {
+            sections: &["passages", "masking"],
+            parse: |sections| Ok(Arc::new(deserialize_settings::<BlankSections>(sections)?)),
+        }]
+    }
+
+    fn commands(&self) -> Vec<TaskCommand> {
+        vec![train_judge::command(), fill::command()]
+    }
+
+    fn pretraining(&self) -> Option<Pretraining> {
+        Some(Pretraining { section: "masked_lm", run: pretrain::run })
+    }
+}
+
+/// Texts that an infiller fills blanks of, and where the blanks are.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BlankSections {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    passages: Option<PassageSection>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    masking: Option<MaskingPlan>,
+}
+
+impl BlankSections {
+    /// Both sections; they are checked.
+    fn both(&self) -> (&PassageSection, &MaskingPlan) {
+        let both = self.passages.as_ref().zip(self.masking.as_ref());
+        both.expect("the sections were checked")
+    }
+}
+
+impl Source for BlankSections {
+    fn settings(&self) -> Table {
+        Table::try_from(self).expect("settings that were read are TOML")
+    }
+
+    fn check(&self, file: &TrainFile) -> Result<(), ConfigFault> {
+        if self.passages.is_none() {
+            return Err(ConfigFault::from_sentence(
+                "masking",
+                "masking makes blanks in the texts of [passages], and there is no such section; add it, or leave [masking] out",
+            ));
+        }
+        if self.masking.is_none() {
+            return Err(ConfigFault::from_sentence(
+                "passages",
+                "[passages] are filled where [masking] makes blanks, and there is no such section; add one, for example with preset = \"complex\"",
+            ));
+        }
+        let next_token = [
+            ("data", file.data.is_some()),
+            ("eval.file", file.eval.file.is_some()),
+            ("sampling.max_new_tokens", file.sampling.max_new_tokens > 0),
+            ("sampling.stop", !file.sampling.stop.is_empty()),
+            ("sampling.repetition_penalty", file.sampling.repetition_penalty.is_some()),
+        ];
+        match next_token.iter().find(|(_, is_there)| *is_there) {
+            Some((key, _)) => Err(ConfigFault::from_sentence(
+                *key,
+                format!(
+                    "{key} is for models that continue texts, and [passages] are filled in; leave it out"
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn check_model(&self, folder: &Path) -> anyhow::Result<()> {
+        check_infiller(folder)
+    }
+
+    /// A text can have no more blanks than characters.
+    fn max_new_tokens(&self) -> usize {
+        self.passages.as_ref().map_or(0, |passages| passages.length)
+    }
+
+    fn actions(&self, codec: &Codec) -> Arc<dyn Actions<Policy>> {
+        let characters = codec.own::<Characters>().expect("an infiller reads characters");
+        let forbidden = characters.specials().to_vec();
+        Arc::new(FillBlanks { mask_id: characters.mask_id(), forbidden })
+    }
+
+    fn fills_prompt(&self) -> bool {
+        true
+    }
+
+    fn tokens_name(&self) -> &'static str {
+        "blanks"
+    }
+
+    fn open(&self, loaded: &Loaded, reward: &dyn Reward, seed: u64) -> anyhow::Result<Opened> {
+        let (section, masking) = self.both();
+        masking.check_pure().context("masking")?;
+        let context = loaded.policy.context_length();
+        anyhow::ensure!(
+            section.length <= context,
+            "passages.length = {} is more than the {context} characters (block_size) that the infiller can see; lower it",
+            section.length
+        );
+        let characters = loaded.spec.codec.own::<Characters>();
+        let passages = Arc::new(section.load(characters).context("passages")?);
+        let report = format!("{}: {}", section.file.display(), passages.report());
+        let stream = |half| {
+            let passages = Arc::clone(&passages);
+            checked(MaskedStream::new(
+                passages,
+                half,
+                masking.clone(),
+                seed,
+                Purpose::MaskedPrompts,
+            ))
+        };
+        let train = stream(Half::Train).context("masking")?;
+        let held_out = stream(Half::Validation).context("masking")?;
+        for fields in extremes(passages.characters(), section.length) {
+            reward.check(&fields).map_err(|fault| anyhow::anyhow!("reward: {fault}"))?;
+        }
+        let files = vec![("passages", section.file.clone())];
+        Ok(Opened { stream: Box::new(Blanks { train, held_out }), report, files })
+    }
+}
+
+/// Texts with blanks, without end.
+struct Blanks {
+    train: MaskedStream,
+    held_out: MaskedStream,
+}
+
+impl PromptStream for Blanks {
+    fn of_step(&self, step: u64, count: u32) -> Result<Vec<Prompt>, TrainError> {
+        blanked(&self.train, step, count)
+    }
+
+    fn of_no_step(&self, count: u32) -> Result<Vec<Prompt>, TrainError> {
+        blanked(&self.train, u64::MAX, count)
+    }
+
+    fn of_evaluation(&self, count: u32) -> Result<Vec<Prompt>, TrainError> {
+        blanked(&self.held_out, 0, count)
+    }
+
+    fn longest(&self) -> usize {
+        self.train.passages().options().length
+    }
+}
+
+/// What a reward has to be able to read: every character that can be filled in, and the longest passage.
+fn extremes(characters: &Characters, length: usize) -> Vec<Map<String, Value>> {
+    let all: Vec<u32> = (0..characters.base_len() as u32).collect();
+    let longest: Vec<u32> = all.iter().copied().cycle().take(length).collect();
+    let fields = |ids: &[u32]| {
+        let blanked = [&[characters.mask_id()], &ids[1..]].concat();
+        let fields = [("text", characters.decode(ids)), ("blanked", characters.decode(&blanked))];
+        fields.map(|(key, text)| (key.to_owned(), text.into())).into_iter().collect()
+    };
+    all.chunks(length).chain([longest.as_slice()]).map(fields).collect()
+}
+
+/// The texts of a batch, with what a reward may want to know: the truth, and where the blanks are.
+fn blanked(stream: &MaskedStream, batch: u64, count: u32) -> Result<Vec<Prompt>, TrainError> {
+    let characters = stream.passages().characters();
+    let texts = stream.batch(batch, count as usize)?.into_iter().zip(0..);
+    let prompt = |(MaskedText { ids, original, .. }, index): (MaskedText, u32)| {
+        let mut prompt = Prompt::of_ids(index, ids);
+        let fields = [("text", &original), ("blanked", &prompt.ids)];
+        let fields = fields.map(|(key, ids)| (key.to_owned(), characters.decode(ids).into()));
+        prompt.fields.extend(fields);
+        prompt
+    };
+    Ok(texts.map(prompt).collect())
+}

@@ -1,0 +1,19 @@
+//! Tests through the public interface, in one binary.
+
+mod denoising;
+mod grpo;
+mod infilling;
+mod judge;
+mod masked_lm;
+mod masked_stream;
+mod masking;
+mod models;
+mod neighbours;
+mod passages;
+mod support;
+mod texts;
+#[path = "../../../grpo-train/tests/it/told.rs"]
+mod told;
+#[expect(dead_code, reason = "shared with the tests of grpo-train, which use all of it")]
+#[path = "../../../grpo-train/tests/it/support.rs"]
+mod training;

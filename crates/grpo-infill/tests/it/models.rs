@@ -1,0 +1,73 @@
+//! Passages, models and a witness for the tests of infillers and judges.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use grpo_data::Purpose;
+use grpo_infill::{
+    Half, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages,
+};
+use grpo_model::{InfillerConfig, ModelConfig, SequenceScorer, Transformer};
+use grpo_train::{OptimizerConfig, StepsConfig};
+
+use crate::training::optimizer;
+
+/// A text in which each character tells all others.
+pub(crate) fn passages(length: usize) -> Arc<Passages> {
+    of_text(&"abcd".repeat(160), length)
+}
+
+pub(crate) fn of_text(text: &str, length: usize) -> Arc<Passages> {
+    let options = PassageOptions { length, unit: PassageUnit::Window, validation_fraction: 0.25 };
+    Arc::new(Passages::from_text(text, Path::new("text"), &options, None).unwrap())
+}
+
+pub(crate) fn random(max_ratio: f64) -> MaskingPlan {
+    let stages = vec![Masking::Random { min_ratio: 0.0, max_ratio }];
+    MaskingPlan::new(stages, Default::default()).unwrap()
+}
+
+pub(crate) fn stream(
+    passages: &Arc<Passages>,
+    half: Half,
+    plan: &MaskingPlan,
+    seed: u64,
+) -> MaskedStream {
+    let purpose = match half {
+        Half::Train => Purpose::Masking,
+        Half::Validation => Purpose::Evaluation,
+    };
+    MaskedStream::new(passages.clone(), half, plan.clone(), seed, purpose).unwrap()
+}
+
+pub(crate) fn sizes(passages: &Passages, critic: bool) -> InfillerConfig {
+    let (vocabulary, length) = (passages.characters().len(), passages.options().length);
+    InfillerConfig { critic, ..InfillerConfig::new(vocabulary, length, 2, 2, 64) }
+}
+
+pub(crate) fn infiller(passages: &Passages, critic: bool) -> Transformer {
+    let config = ModelConfig::infiller(&sizes(passages, critic)).unwrap();
+    Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap()
+}
+
+pub(crate) fn judge(passages: &Passages, seed: u64) -> SequenceScorer {
+    let config = ModelConfig::sequence_scorer(&sizes(passages, false)).unwrap();
+    let device = Device::flex().autodiff();
+    SequenceScorer::new(Transformer::random(&config, seed, &device).unwrap()).unwrap()
+}
+
+pub(crate) fn steps(steps: u64) -> StepsConfig {
+    StepsConfig {
+        steps,
+        batch_size: 16,
+        micro_batch_tokens: None,
+        warmup_steps: steps.min(20),
+        learning_rate_floor: 0.1,
+        dropout: 0.0,
+        eval_every: 50,
+        patience: 0,
+        min_gain: 0.0,
+        optimizer: OptimizerConfig { learning_rate: 5e-3, ..optimizer() },
+    }
+}

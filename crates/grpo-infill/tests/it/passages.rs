@@ -1,0 +1,273 @@
+use crate::texts::{letters, options, read, write};
+use flate2::{Compression, write::GzEncoder};
+use grpo_data::{BLANK, Characters, CounterRng, Purpose};
+use grpo_infill::{Half, PassageOptions, PassageUnit, Passages};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::io::Write;
+
+/// Every text that a half's passages are, of `n` draws.
+fn drawn(passages: &Passages, half: Half, n: u32) -> BTreeSet<String> {
+    let rng = CounterRng::new(1, Purpose::Evaluation);
+    let text = |i| passages.characters().decode(&passages.passage(half, &rng, [i, 0]));
+    (0..n).map(text).collect()
+}
+
+fn texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> BTreeSet<String> {
+    texts.into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn passages_of_lines_are_whole_lines_while_they_fit() {
+    let text = "one two\nx\n\nthree\nfour five six\n  \n9\nlast line\nlater";
+    let passages = read(text, &options(PassageUnit::Lines, 12)).unwrap();
+    // Of "one two", "three", "four five six", "last line" and "later", the last one (0.2 of 5) is held out. "x",
+    // "  " and "9" begin none. "four five six" has 13 characters and is cut.
+    assert_eq!(
+        drawn(&passages, Half::Train, 100),
+        texts(["one two\nx\n\n", "three\n", "four five s\n", "last line\n"])
+    );
+    // The file ends without a line end, and its line does not.
+    assert_eq!(drawn(&passages, Half::Validation, 20), texts(["later\n"]));
+    assert_eq!(
+        passages.report().to_string(),
+        "9 lines, 52 characters kept: passages from 4 places for training, 1 for validation"
+    );
+}
+
+#[test]
+fn passages_of_a_line_are_lines_that_fit_each_once() {
+    let text = "CCO\nC\nCCO\nCCCCCC\nCN\n\nCCN\nCCCCC\nNN\n";
+    let passages = read(text, &options(PassageUnit::Line, 5)).unwrap();
+    assert_eq!(drawn(&passages, Half::Train, 100), texts(["CCO", "CN", "CCN", "CCCCC"]));
+    assert_eq!(drawn(&passages, Half::Validation, 20), texts(["NN"]));
+    // What is left out is counted, and neither it nor a line end is in the vocabulary.
+    assert_eq!(passages.characters().characters(), ['C', 'N', 'O']);
+    assert_eq!(
+        passages.report().to_string(),
+        "9 lines, 15 characters kept: passages from 4 places for training, 1 for validation, 2 lines of fewer than 2 characters, 1 too long, 1 written twice"
+    );
+}
+
+#[test]
+fn windows_are_of_one_length_and_come_from_everywhere() {
+    let text: String = ('a'..='j').collect();
+    let passages = read(&text, &options(PassageUnit::Window, 2)).unwrap();
+    let train = ["ab", "bc", "cd", "de", "ef", "fg", "gh"];
+    assert_eq!(drawn(&passages, Half::Train, 200), texts(train));
+    assert_eq!(drawn(&passages, Half::Validation, 20), texts(["ij"]));
+}
+
+#[test]
+fn line_ends_and_byte_order_marks_are_those_of_any_editor() {
+    let passages = read("\u{feff}ab\r\ncd\ref\r\n", &options(PassageUnit::Line, 8)).unwrap();
+    assert_eq!(passages.characters().characters(), ['a', 'b', 'c', 'd', 'e', 'f']);
+    assert_eq!(drawn(&passages, Half::Train, 50), texts(["ab", "cd"]));
+    assert_eq!(passages.report().lines, 3);
+}
+
+#[test]
+fn texts_and_files_of_molecules_are_read_plain_and_compressed() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |name: &str, text: &str, compressed: bool| {
+        let mut bytes = text.as_bytes().to_vec();
+        if compressed {
+            let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+            gzip.write_all(&bytes).unwrap();
+            bytes = gzip.finish().unwrap();
+        }
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let passages = Passages::read(&path, &options(PassageUnit::Line, 8), None).unwrap();
+        assert_eq!(drawn(&passages, Half::Train, 50), texts(["CCO", "NC"]), "{name}");
+        assert_eq!(drawn(&passages, Half::Validation, 20), texts(["CF"]), "{name}");
+    };
+    check("a.txt", "CCO\nNC\nCF\n", false);
+    check("a", "CCO\nNC\nCF", false);
+    check("a.txt.gz", "CCO\nNC\nCF\n", true);
+    check("a.smi", "smiles name\nCCO ethanol\nNC\nCF x\n", false);
+    check("a.smi.gz", "CCO ethanol\nNC\nCF\n", true);
+    check("a.csv", "id,smiles\n1,CCO\n2,NC\n3,CF\n", false);
+    check("a.csv.gz", "id,smiles\n1,CCO\n2,NC\n3,CF\n", true);
+}
+
+#[test]
+fn a_character_that_the_model_lacks_is_named_with_its_line() {
+    let known = Characters::of_texts(["CNO"]).unwrap();
+    let check = |name: &str, text: &str, expect: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = write(&folder, name, text);
+        let options = options(PassageUnit::Line, 8);
+        let error = Passages::read(&path, &options, Some(&known)).unwrap_err().to_string();
+        let place = format!("{}{}", folder.path().display(), std::path::MAIN_SEPARATOR);
+        assert_eq!(error.replace(&place, ""), expect);
+    };
+    check(
+        "a.txt",
+        "CN\n\nCOF\nNN\n",
+        "a.txt:3: 'F' (character 3 of \"COF\") is not one of the 3 characters of the model; replace it, or train a model on text that has it",
+    );
+    // Rows of a file of molecules have their own lines.
+    check(
+        "a.smi",
+        "smiles\n\nCN\n\nFC\nNN\n",
+        "a.smi:5: 'F' (character 1 of \"FC\") is not one of the 3 characters of the model; replace it, or train a model on text that has it",
+    );
+    let fits = read("CN\nOC\n", &options(PassageUnit::Line, 8)).unwrap();
+    assert_eq!(fits.characters(), &known);
+}
+
+/// The options with another value in one place.
+fn with(change: impl FnOnce(&mut PassageOptions)) -> PassageOptions {
+    let mut options = options(PassageUnit::Lines, 8);
+    change(&mut options);
+    options
+}
+
+#[test]
+fn files_that_have_no_passages_are_refused_with_the_reason() {
+    let check = |text: &str, options: &PassageOptions, expect: &str| {
+        assert_eq!(read(text, options).unwrap_err(), expect);
+    };
+    let lines = options(PassageUnit::Lines, 8);
+    check("", &lines, "`a.txt` is empty; give a file with text");
+    check("\u{feff}", &lines, "`a.txt` is empty; give a file with text");
+    check(
+        "a\nb\n\n  c\n",
+        &lines,
+        "`a.txt` has 0 lines that a passage of at most 8 characters can begin with, and at least 2 are needed, one of them held out (4 lines, 9 characters kept: passages from 0 places for training, 0 for validation); give a file with more lines of 2 or more characters",
+    );
+    check(
+        "abcdefghi\nabc\n",
+        &options(PassageUnit::Line, 8),
+        "`a.txt` has 1 lines that a passage of at most 8 characters can begin with, and at least 2 are needed, one of them held out (2 lines, 3 characters kept: passages from 0 places for training, 0 for validation, 1 too long); give a file with more lines of 2 or more characters",
+    );
+    check(
+        "ab\ncd\n",
+        &lines,
+        "the whole text of `a.txt` has 6 characters, fewer than a passage of 8 (`length`); give a longer text or a smaller `length`",
+    );
+    check(
+        "abcdefgh",
+        &options(PassageUnit::Window, 8),
+        "the training text of `a.txt` has 6 characters, fewer than a passage of 8 (`length`); give a longer text or a smaller `length`",
+    );
+    check(
+        "abcdefghijkl",
+        &options(PassageUnit::Window, 8),
+        "the validation text of `a.txt` has 2 characters, fewer than a passage of 8 (`length`); give a longer text or a smaller `length`",
+    );
+    check(
+        "ab\nc␣\n",
+        &lines,
+        "a.txt:2: the text has the character '␣', which is the mark of a blank; replace it by another",
+    );
+}
+
+#[test]
+fn options_outside_their_ranges_are_refused_by_name() {
+    let check = |options: PassageOptions, expect: &str| {
+        assert_eq!(read("one\ntwo\nthree\n", &options).unwrap_err(), expect);
+    };
+    check(with(|one| one.length = 1), "`length` is 1; expected at least 2 characters");
+    for (fraction, shown) in [(0.0, "0"), (1.0, "1"), (-0.1, "-0.1"), (f64::NAN, "NaN")] {
+        check(
+            with(|one| one.validation_fraction = fraction),
+            &format!(
+                "`validation_fraction` is {shown}; expected a number between 0 and 1 (0.1 holds out the last tenth of the file)"
+            ),
+        );
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_are_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = options(PassageUnit::Lines, 8);
+    let check = |name: &str, bytes: Option<&[u8]>, expect: &str| {
+        let path = folder.path().join(name);
+        if let Some(bytes) = bytes {
+            std::fs::write(&path, bytes).unwrap();
+        }
+        let error = Passages::read(&path, &lines, None).unwrap_err().to_string();
+        let place = format!("{}{}", folder.path().display(), std::path::MAIN_SEPARATOR);
+        let error = error.replace(&place, "");
+        assert!(error.starts_with(expect), "{error}");
+    };
+    check("none.txt", None, "`none.txt` does not exist; check the path");
+    check(
+        "latin1.txt",
+        Some(b"one\ntwo\ncaf\xe9\n"),
+        "line 3 of `latin1.txt` is not UTF-8 text; save the file as UTF-8",
+    );
+    check("damaged.txt.gz", Some(b"no gzip"), "`damaged.txt.gz` cannot be decompressed");
+    check("no-smiles.csv", Some(b"a,b\n1,2\n"), "`no-smiles.csv` has no column");
+}
+
+/// Lines, some of them empty, too long, or there twice.
+fn any_lines() -> impl Strategy<Value = Vec<String>> {
+    prop::collection::vec("[a-e ]{0,14}", 2..30)
+}
+
+proptest! {
+    #[test]
+    fn a_passage_is_text_of_its_half(
+        lines in any_lines(), unit in 0usize..3, length in 2usize..20, fraction in 0.01f64..0.99
+    ) {
+        let unit = [PassageUnit::Lines, PassageUnit::Line, PassageUnit::Window][unit];
+        let options = PassageOptions { length, unit, validation_fraction: fraction };
+        let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+        let Ok(passages) = read(&text, &options) else { return Ok(()) };
+        let rng = CounterRng::new(3, Purpose::Masking);
+        for (half, i) in [Half::Train, Half::Validation].into_iter().zip(0..) {
+            for n in 0..20 {
+                let ids = passages.passage(half, &rng, [n, i]);
+                prop_assert!((2..=length).contains(&ids.len()));
+                prop_assert_eq!(&ids, &passages.passage(half, &rng, [n, i]));
+                let found = passages.characters().decode(&ids);
+                prop_assert!(!found.contains(BLANK));
+                match unit {
+                    PassageUnit::Window => prop_assert!(text.contains(&found) && ids.len() == length),
+                    PassageUnit::Line => prop_assert!(lines.contains(&found)),
+                    PassageUnit::Lines => {
+                        let whole = format!("\n{text}").contains(&format!("\n{found}"));
+                        let cut = found.strip_suffix('\n').unwrap();
+                        let cut = lines.iter().any(|line| line.starts_with(cut) && line.len() >= length);
+                        prop_assert!(whole || (cut && ids.len() == length), "{:?}", found);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lines are numbered, so that it shows where one is from.
+    #[test]
+    fn no_line_is_in_both_halves(n in 2usize..80, unit in 0usize..2, fraction in 0.01f64..0.99) {
+        let unit = [PassageUnit::Lines, PassageUnit::Line][unit];
+        let text: String = (0..n).map(|i| format!("{i:04}\n")).collect();
+        let options = PassageOptions { length: 10, unit, validation_fraction: fraction };
+        let passages = read(&text, &options).unwrap();
+        let lines = |half| -> BTreeSet<usize> {
+            let passages = drawn(&passages, half, 400);
+            passages.iter().flat_map(|text| text.lines()).map(|line| line.parse().unwrap()).collect()
+        };
+        let (train, validation) = (lines(Half::Train), lines(Half::Validation));
+        prop_assert!(train.last() < validation.first());
+        let held = n - validation.first().unwrap();
+        prop_assert_eq!(held as u64, passages.report().validation);
+        prop_assert!((held as f64 - fraction * n as f64).abs() <= 1.0);
+    }
+}
+
+#[test]
+fn all_beginnings_are_equally_likely() {
+    let passages = read(&letters(50), &options(PassageUnit::Line, 8)).unwrap();
+    let rng = CounterRng::new(1, Purpose::Masking);
+    let mut counts = std::collections::BTreeMap::new();
+    for i in 0..8000 {
+        *counts.entry(passages.passage(Half::Train, &rng, [i, 7])).or_insert(0i32) += 1;
+    }
+    // 40 lines with 200 each, and a standard deviation of 14.
+    assert_eq!(counts.len(), 40);
+    assert!(counts.values().all(|count| (count - 200).abs() < 75), "{counts:?}");
+}

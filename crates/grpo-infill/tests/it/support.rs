@@ -1,0 +1,45 @@
+//! What the tests of engines share.
+
+use burn::tensor::Device;
+use grpo_data::{Codec, Completion, Group, Prompt, Purpose};
+use grpo_model::{ModelConfig, ModelFolder, ModelSpec, StoredAs, Transformer};
+use grpo_rollout::StepKey;
+
+pub(crate) const KEY: StepKey =
+    StepKey { seed: 7, purpose: Purpose::Sampling, step: 3, policy_version: 5 };
+
+/// A model whose weights are twice the first values and up to 0.2 away from that: its probabilities are far from equal.
+pub(crate) fn shaken(codec: Codec, config: ModelConfig) -> Transformer {
+    let device = Device::flex();
+    let folder = tempfile::tempdir().unwrap();
+    let model = Transformer::random(&config, 1, &device).unwrap();
+    let spec = ModelSpec { config, codec };
+    spec.write(folder.path(), &model, StoredAs::F32).unwrap();
+    let path = folder.path().join("model.safetensors");
+    let mut file = std::fs::read(&path).unwrap();
+    let header = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    for (number, away) in file[header..].chunks_exact_mut(4).zip(shakes()) {
+        let value = f32::from_le_bytes((&*number).try_into().unwrap());
+        number.copy_from_slice(&(2.0 * value + 0.4 * away).to_le_bytes());
+    }
+    std::fs::write(&path, file).unwrap();
+    ModelFolder::load_model(folder.path(), &device).unwrap()
+}
+
+/// Numbers in −½ to ½.
+pub(crate) fn shakes() -> impl Iterator<Item = f32> {
+    (0_u32..).map(|i| (i.wrapping_mul(2_654_435_761) >> 16) as f32 / 65_536.0 - 0.5)
+}
+
+pub(crate) fn prompt(index: u32, ids: &[u32]) -> Prompt {
+    Prompt::of_ids(index, ids.to_vec())
+}
+
+pub(crate) fn completions(groups: &[Group]) -> impl Iterator<Item = &Completion> {
+    groups.iter().flat_map(|group| &group.completions)
+}
+
+/// What `f` gives in a pool of so many threads.
+pub(crate) fn in_pool<R: Send>(threads: usize, f: impl FnOnce() -> R + Send) -> R {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(f)
+}

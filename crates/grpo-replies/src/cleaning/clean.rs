@@ -1,0 +1,219 @@
+//! Clean texts, no duplicates, the best first.
+
+use std::collections::BTreeMap;
+
+use grpo_text::{Embedder, cosine};
+use serde::{Deserialize, Serialize};
+
+use super::{CleanedPairs, PairRecord, Reason, RejectedPair, place};
+use crate::RepliesError;
+
+/// How texts are cleaned, and what is a duplicate.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CleaningRules {
+    /// Whether replies are cleaned as [`clean_reply`] does it.
+    pub texts: bool,
+    /// Of replies whose vectors have a cosine above this only the best liked is kept; 1 keeps all but those of the same text.
+    pub max_cosine: f64,
+    /// Whether the best pairs ([`quality`]) come first.
+    pub sort: bool,
+}
+
+impl Default for CleaningRules {
+    fn default() -> Self {
+        Self { texts: true, max_cosine: 0.9, sort: true }
+    }
+}
+
+impl CleaningRules {
+    pub(super) fn check(&self) -> Result<(), RepliesError> {
+        match self.max_cosine > 0.0 && self.max_cosine <= 1.0 {
+            true => Ok(()),
+            false => {
+                let expected = "above 0, at most 1";
+                Err(RepliesError::setting("cleaning.max_cosine", self.max_cosine, expected))
+            }
+        }
+    }
+
+    pub(super) fn run(
+        &self,
+        cleaned: &mut CleanedPairs,
+        embedder: &dyn Embedder,
+    ) -> Result<(), RepliesError> {
+        let originals = std::mem::take(&mut cleaned.pairs);
+        let mut pairs = originals.clone();
+        if self.texts {
+            for pair in &mut pairs {
+                pair.reply = clean_reply(&pair.reply);
+            }
+        }
+        // The best liked first, and of equals that which stands first: it is the one to keep.
+        let mut order: Vec<usize> = (0..pairs.len()).collect();
+        order.sort_by_key(|at| std::cmp::Reverse(pairs[*at].reply_likes()));
+        let mut fate: Vec<Option<Reason>> = vec![None; pairs.len()];
+        let mut texts = BTreeMap::new();
+        for &at in &order {
+            let first = *texts.entry(pairs[at].reply.as_str()).or_insert(at);
+            if first != at {
+                let kept = &pairs[first];
+                fate[at] = Some(Reason::new("duplicate", place(&kept.file, kept.line)));
+            }
+        }
+        order.retain(|at| fate[*at].is_none());
+        if self.max_cosine < 1.0 {
+            for (at, near, cosine) in self.near(&pairs, &order, embedder)? {
+                let kept = &pairs[near];
+                let found = format!("{}, cosine {cosine:.3}", place(&kept.file, kept.line));
+                fate[at] = Some(Reason::new("semantic_duplicate", found));
+            }
+        }
+        for ((pair, original), reason) in pairs.into_iter().zip(originals).zip(fate) {
+            match reason {
+                None => cleaned.pairs.push(pair),
+                Some(reason) => cleaned.rejected.push(RejectedPair {
+                    pair: original,
+                    step: "cleaning",
+                    reasons: vec![reason],
+                }),
+            }
+        }
+        if self.sort {
+            cleaned.pairs.sort_by(|a, b| quality(b).total_cmp(&quality(a)));
+        }
+        Ok(())
+    }
+
+    /// Pairs that are near one in front of them in `order` that is kept, with that one and the cosine.
+    fn near(
+        &self,
+        pairs: &[PairRecord],
+        order: &[usize],
+        embedder: &dyn Embedder,
+    ) -> Result<Vec<(usize, usize, f64)>, RepliesError> {
+        let mut vectors = Vec::with_capacity(order.len());
+        for batch in order.chunks(BATCH) {
+            let texts: Vec<&str> = batch.iter().map(|at| pairs[*at].reply.as_str()).collect();
+            vectors.extend(embedder.embed(&texts).map_err(RepliesError::NoVector)?);
+        }
+        let tails: Vec<f32> = vectors.iter().map(|vector| tail(vector)).collect();
+        let (mut kept, mut near) = (Vec::<usize>::new(), Vec::new());
+        for (place, &at) in order.iter().enumerate() {
+            let (vector, tail) = (&vectors[place], tails[place]);
+            let mut cosines = kept.iter().filter_map(|&other| {
+                let most = product_of_heads(vector, &vectors[other]) + tail * tails[other];
+                let is_far = f64::from(most) + ROUNDING < self.max_cosine;
+                (!is_far).then(|| (other, cosine(vector, &vectors[other])))
+            });
+            match cosines.find(|(_, cosine)| *cosine > self.max_cosine) {
+                Some((other, cosine)) => near.push((at, order[other], cosine)),
+                None => kept.push(place),
+            }
+        }
+        Ok(near)
+    }
+}
+
+/// Texts that are made vectors at the same time.
+const BATCH: usize = 256;
+
+/// The first numbers of a vector. Every reply is compared with every one that is kept, and most are so far from each other
+/// that these numbers show it: of two vectors the product is at most that of their heads and the lengths of their tails
+/// (Cauchy and Schwarz).
+const HEAD: usize = 96;
+/// More than single precision can be off in such a bound, of vectors of length 1.
+const ROUNDING: f64 = 1e-4;
+
+/// The length of what is behind the head.
+fn tail(vector: &[f32]) -> f32 {
+    let squares = vector.iter().skip(HEAD).map(|number| number * number);
+    squares.sum::<f32>().sqrt()
+}
+
+/// The product of two heads, in lanes that a processor multiplies at once.
+fn product_of_heads(a: &[f32], b: &[f32]) -> f32 {
+    const LANES: usize = 16;
+    let (a, b) = (&a[..a.len().min(HEAD)], &b[..b.len().min(HEAD)]);
+    let (a, rest_a) = a.as_chunks::<LANES>();
+    let (b, rest_b) = b.as_chunks::<LANES>();
+    let mut sums = [0.0_f32; LANES];
+    for (a, b) in a.iter().zip(b) {
+        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum += a * b;
+        }
+    }
+    let rest: f32 = rest_a.iter().zip(rest_b).map(|(a, b)| a * b).sum();
+    sums.iter().sum::<f32>() + rest
+}
+
+/// A reply with characters in a row (3 or more, digits apart) as 2, hashtags in camel case as words (`#SoftRain` is
+/// `Soft Rain`), and one space for white space.
+pub fn clean_reply(reply: &str) -> String {
+    let mut run: Vec<char> = Vec::with_capacity(reply.len());
+    for character in reply.chars() {
+        let is_third = run.ends_with(&[character, character]) && !character.is_numeric();
+        if !is_third {
+            run.push(character);
+        }
+    }
+    let text: String = run.into_iter().collect();
+    text.split_whitespace().map(words_of_hashtags).collect::<Vec<_>>().join(" ")
+}
+
+/// The word, with each hashtag in camel case in it as words.
+fn words_of_hashtags(word: &str) -> String {
+    let mut text = String::new();
+    let mut rest = word;
+    while let Some(at) = rest.find('#') {
+        text.push_str(&rest[..at]);
+        let begins = !text.chars().next_back().is_some_and(char::is_alphanumeric);
+        let name: String =
+            rest[at + 1..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let words = camel_words(&name);
+        if begins && words.len() > 1 {
+            text.push_str(&words.join(" "));
+        } else {
+            text.push('#');
+            text.push_str(&name);
+        }
+        rest = &rest[at + 1 + name.len()..];
+    }
+    text + rest
+}
+
+/// `AISafetyNow` is `AI`, `Safety`, `Now`.
+fn camel_words(name: &str) -> Vec<String> {
+    let letters: Vec<char> = name.chars().collect();
+    let mut words: Vec<String> = Vec::new();
+    for (at, letter) in letters.iter().enumerate() {
+        let before = at.checked_sub(1).map(|at| letters[at]);
+        let next_is_small = letters.get(at + 1).is_some_and(|next| next.is_lowercase());
+        let begins = letter.is_uppercase()
+            && before.is_some_and(|before| {
+                before.is_lowercase()
+                    || before.is_numeric()
+                    || next_is_small && before.is_uppercase()
+            });
+        match words.last_mut().filter(|_| !begins) {
+            Some(word) => word.push(*letter),
+            None => words.push(letter.to_string()),
+        }
+    }
+    words
+}
+
+/// How good a pair is: 0.6 (likes + 2 retweets) + 20 min(followers / 10,000, 1) + 10 timing, where timing is 1 for a reply
+/// 300 to 7,200 seconds after the tweet, 0.5 for an earlier one and 0.7 for a later one. What the record does not say
+/// counts 0.
+pub fn quality(pair: &PairRecord) -> f64 {
+    let likes = pair.reply_likes() as f64 + 2.0 * pair.reply_retweets.unwrap_or(0) as f64;
+    let followers = pair.reply_author_followers.unwrap_or(0) as f64;
+    let timing = match pair.reply_time_diff_seconds {
+        None => 0.0,
+        Some(seconds) if seconds < 300.0 => 0.5,
+        Some(seconds) if seconds <= 7200.0 => 1.0,
+        Some(_) => 0.7,
+    };
+    0.6 * likes + 20.0 * (followers / 10_000.0).min(1.0) + 10.0 * timing
+}

@@ -1,0 +1,166 @@
+//! Which tweets and replies are collected.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::looks::{has_url, is_english};
+use super::{PairRecord, Reason, Unknown, check_range, keys};
+use crate::RepliesError;
+
+/// Which pairs are collected. Ranges hold both of their ends. What a record does not say is not held against it, and is
+/// counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CollectionFilter {
+    /// Likes of the tweet.
+    pub tweet_likes: [u64; 2],
+    /// How often the tweet was passed on.
+    pub tweet_retweets: [u64; 2],
+    /// Likes of the reply.
+    pub reply_likes: [u64; 2],
+    /// How often the reply was passed on, at most.
+    pub max_reply_retweets: u64,
+    /// Followers of who replied.
+    pub author_followers: [u64; 2],
+    /// Replies of one author, the first of the file; authors that are `unknown` are not one.
+    pub max_replies_of_author: u64,
+    /// Seconds from the tweet to the reply.
+    pub seconds_after_tweet: [f64; 2],
+    /// Characters of the reply.
+    pub characters: [usize; 2],
+    /// Whether both texts have to be English, as the record's `lang` says or else the look of the text.
+    pub english: bool,
+    /// Whether pairs go that are a tweet passed on or quoted: one that begins with `RT @`, or whose record has
+    /// `is_retweet` or `is_quote`.
+    pub no_retweets: bool,
+    /// Whether replies go that come with media: the record's `has_media`, or a list `media`.
+    pub no_media: bool,
+    /// Whether replies go that have an address.
+    pub no_urls: bool,
+}
+
+impl Default for CollectionFilter {
+    fn default() -> Self {
+        Self {
+            tweet_likes: [100, 2000],
+            tweet_retweets: [10, 500],
+            reply_likes: [5, 500],
+            max_reply_retweets: 50,
+            author_followers: [200, 20_000],
+            max_replies_of_author: 10,
+            seconds_after_tweet: [300.0, 604_800.0],
+            characters: [30, 280],
+            english: true,
+            no_retweets: true,
+            no_media: true,
+            no_urls: true,
+        }
+    }
+}
+
+impl CollectionFilter {
+    pub(super) fn check(&self) -> Result<(), RepliesError> {
+        check_range("filter.tweet_likes", self.tweet_likes)?;
+        check_range("filter.tweet_retweets", self.tweet_retweets)?;
+        check_range("filter.reply_likes", self.reply_likes)?;
+        check_range("filter.author_followers", self.author_followers)?;
+        check_range("filter.seconds_after_tweet", self.seconds_after_tweet)?;
+        check_range("filter.characters", self.characters)
+    }
+
+    /// What speaks against collecting a pair. `of_author` has the pairs of each author that were collected.
+    pub(super) fn faults(
+        &self,
+        pair: &PairRecord,
+        of_author: &mut BTreeMap<String, u64>,
+        unknown: Unknown<'_>,
+    ) -> Vec<Reason> {
+        let mut faults = Vec::new();
+        let most = [0, self.max_reply_retweets];
+        let counts = [
+            ("tweet_likes", pair.tweet_likes, self.tweet_likes),
+            ("tweet_retweets", pair.tweet_retweets, self.tweet_retweets),
+            ("reply_likes", pair.reply_likes, self.reply_likes),
+            ("reply_retweets", pair.reply_retweets, most),
+            ("author_followers", pair.reply_author_followers, self.author_followers),
+        ];
+        for (rule, found, [least, most]) in counts {
+            match found {
+                None => unknown(rule),
+                Some(found) if !(least..=most).contains(&found) => {
+                    faults.push(Reason::new(rule, format_args!("{found}; {least} to {most}")));
+                }
+                Some(_) => {}
+            }
+        }
+        let [least, most] = self.seconds_after_tweet;
+        match pair.reply_time_diff_seconds {
+            None => unknown("seconds_after_tweet"),
+            Some(found) if !(least..=most).contains(&found) => {
+                let found = format_args!("{found}; {least} to {most}");
+                faults.push(Reason::new("seconds_after_tweet", found));
+            }
+            Some(_) => {}
+        }
+        faults.extend(length(&pair.reply, self.characters));
+        faults.extend(self.of_texts(pair));
+        match pair.known_author() {
+            None => unknown("replies_of_author"),
+            Some(author) if faults.is_empty() => {
+                let of_author = of_author.entry(author.to_owned()).or_insert(0);
+                *of_author += 1;
+                if *of_author > self.max_replies_of_author {
+                    let most = self.max_replies_of_author;
+                    let found = format_args!("{author} has {most} already");
+                    faults.push(Reason::new("replies_of_author", found));
+                }
+            }
+            Some(_) => {}
+        }
+        faults
+    }
+
+    fn of_texts(&self, pair: &PairRecord) -> Vec<Reason> {
+        let mut faults = Vec::new();
+        // A key of the wrong kind speaks against the pair; what is behind it is not known.
+        fn read(found: Result<bool, Reason>, faults: &mut Vec<Reason>) -> bool {
+            found.unwrap_or_else(|fault| {
+                faults.push(fault);
+                false
+            })
+        }
+        if self.english {
+            match keys::lang(pair) {
+                Err(fault) => faults.push(fault),
+                Ok(lang) if is_english(lang, &pair.tweet) && is_english(lang, &pair.reply) => {}
+                Ok(_) => faults.push(Reason::new("english", "another language, or no words")),
+            }
+        }
+        if self.no_retweets {
+            let passed_on = pair.tweet.trim_start().starts_with("RT @");
+            let is_retweet = read(keys::flag(pair, "is_retweet"), &mut faults);
+            let is_quote = read(keys::flag(pair, "is_quote"), &mut faults);
+            if passed_on || is_retweet || is_quote {
+                faults.push(Reason::new("retweet", "a tweet passed on or quoted"));
+            }
+        }
+        if self.no_media {
+            let has_media = read(keys::flag(pair, "has_media"), &mut faults);
+            if read(keys::is_listed(pair, "media"), &mut faults) || has_media {
+                faults.push(Reason::new("media", "a reply with media"));
+            }
+        }
+        if self.no_urls && has_url(&pair.reply) {
+            faults.push(Reason::new("url", "an address in the reply"));
+        }
+        faults
+    }
+}
+
+/// A fault where a text is shorter or longer than it may be.
+pub(super) fn length(reply: &str, [least, most]: [usize; 2]) -> Option<Reason> {
+    let found = reply.chars().count();
+    let fits = (least..=most).contains(&found);
+    (!fits).then(|| Reason::new("length", format_args!("{found} characters; {least} to {most}")))
+}

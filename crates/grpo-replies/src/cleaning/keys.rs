@@ -1,0 +1,53 @@
+//! Keys of a record that only a cleaning looks at. They are not checked when a file is read; one that holds something else
+//! than it should is a reason to leave the pair out, as nobody knows what it would have said.
+
+use grpo_data::described;
+use serde_json::Value;
+
+use super::{PairRecord, Reason};
+
+/// What a key holds; null counts as missing.
+fn value<'a>(pair: &'a PairRecord, key: &str) -> Option<&'a Value> {
+    pair.fields.get(key).filter(|value| !value.is_null())
+}
+
+fn wrong(key: &str, found: &Value, expected: &str) -> Reason {
+    let found = described(found);
+    Reason::new("wrong_value", format_args!("`{key}` is {found}; expected {expected}"))
+}
+
+/// A yes or no, which tables write as 1 or 0. What is missing is no.
+pub(super) fn flag(pair: &PairRecord, key: &str) -> Result<bool, Reason> {
+    match value(pair, key) {
+        None => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(Value::Number(number)) if number.as_f64() == Some(0.0) => Ok(false),
+        Some(Value::Number(number)) if number.as_f64() == Some(1.0) => Ok(true),
+        Some(other) => Err(wrong(key, other, "true or false")),
+    }
+}
+
+/// Whether a list has something in it.
+pub(super) fn is_listed(pair: &PairRecord, key: &str) -> Result<bool, Reason> {
+    match value(pair, key) {
+        None => Ok(false),
+        Some(Value::Array(list)) => Ok(!list.is_empty()),
+        Some(other) => Err(wrong(key, other, "a list")),
+    }
+}
+
+/// The language that the record says its texts are in, as `en` or `en-GB`.
+pub(super) fn lang(pair: &PairRecord) -> Result<Option<&str>, Reason> {
+    match value(pair, "lang") {
+        None => Ok(None),
+        Some(Value::String(lang)) => Ok(Some(lang)),
+        Some(other) => Err(wrong("lang", other, "a text, such as \"en\"")),
+    }
+}
+
+/// How toxic the reply is, 0 to 1.
+pub(super) fn toxicity(pair: &PairRecord) -> Result<Option<f64>, Reason> {
+    let Some(found) = value(pair, "toxicity") else { return Ok(None) };
+    let toxicity = found.as_f64().filter(|toxicity| (0.0..=1.0).contains(toxicity));
+    toxicity.map(Some).ok_or_else(|| wrong("toxicity", found, "a number from 0 to 1"))
+}

@@ -1,0 +1,155 @@
+//! What a reply must be like to be learned from.
+
+use grpo_text::{is_all_capitals, words};
+use serde::{Deserialize, Serialize};
+
+use super::filter::length;
+use super::lists::{CRYPTO_WORDS, GENERIC_PHRASES, STOP_WORDS};
+use super::looks::{content_words, emoji, has_phrase, has_url, hashtags, is_english, longest_run};
+use super::{PairRecord, Reason, Unknown, check_range, keys};
+use crate::RepliesError;
+
+/// What a reply must be like.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ValidationRules {
+    /// Characters, both ends included.
+    pub characters: [usize; 2],
+    /// Whether it has to be English.
+    pub english: bool,
+    /// Whether it goes with an address.
+    pub no_urls: bool,
+    /// Hashtags, at most.
+    pub max_hashtags: usize,
+    /// A text of more characters than this in capitals alone is spam.
+    pub capitals_from: usize,
+    /// The part of the characters that may be `!`, `?` or `.`.
+    pub max_punctuation: f64,
+    /// Emoji, at most.
+    pub max_emoji: usize,
+    /// A character so often in a row is spam.
+    pub repeated_from: usize,
+    /// Words that a reply goes with, as whole words; several words are a phrase.
+    pub unwanted_words: Vec<String>,
+    /// Different words of 3 or more letters that are no `stop_words`, at least.
+    pub min_content_words: usize,
+    /// Words that are not counted as content.
+    pub stop_words: Vec<String>,
+    /// What could be said to any tweet.
+    pub generic_phrases: Vec<String>,
+    /// The most of min(1, generic phrases / max(1, characters / 100)).
+    pub max_generic: f64,
+    /// The most of the record's `toxicity`. A record without one is not judged: there is no model for it here.
+    pub max_toxicity: f64,
+    /// Likes, at least; a record that does not say them is not judged.
+    pub min_likes: u64,
+}
+
+impl Default for ValidationRules {
+    fn default() -> Self {
+        let list = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        Self {
+            characters: [30, 280],
+            english: true,
+            no_urls: true,
+            max_hashtags: 3,
+            capitals_from: 20,
+            max_punctuation: 0.1,
+            max_emoji: 5,
+            repeated_from: 5,
+            unwanted_words: list(&CRYPTO_WORDS),
+            min_content_words: 8,
+            stop_words: list(&STOP_WORDS),
+            generic_phrases: list(&GENERIC_PHRASES),
+            max_generic: 0.5,
+            max_toxicity: 0.3,
+            min_likes: 3,
+        }
+    }
+}
+
+impl ValidationRules {
+    pub(super) fn check(&self) -> Result<(), RepliesError> {
+        check_range("validation.characters", self.characters)?;
+        for (key, found) in [
+            ("validation.max_punctuation", self.max_punctuation),
+            ("validation.max_generic", self.max_generic),
+            ("validation.max_toxicity", self.max_toxicity),
+        ] {
+            if !(0.0..=1.0).contains(&found) {
+                return Err(RepliesError::setting(key, found, "0 to 1"));
+            }
+        }
+        if self.repeated_from < 2 {
+            let expected = "2 or more: every character stands there once";
+            let found = self.repeated_from;
+            return Err(RepliesError::setting("validation.repeated_from", found, expected));
+        }
+        Ok(())
+    }
+
+    /// Every rule that the reply breaks.
+    pub(super) fn faults(&self, pair: &PairRecord, unknown: Unknown<'_>) -> Vec<Reason> {
+        let reply = &pair.reply;
+        let words: Vec<String> = words(reply).collect();
+        let mut faults: Vec<Reason> = length(reply, self.characters).into_iter().collect();
+        let (lang, toxicity) = (keys::lang(pair), keys::toxicity(pair));
+        let lang_fault = lang.as_ref().err().filter(|_| self.english);
+        faults.extend(lang_fault.into_iter().chain(toxicity.as_ref().err()).cloned());
+        let mut broken = |is_broken: bool, rule, found: String| {
+            if is_broken {
+                faults.push(Reason::new(rule, found));
+            }
+        };
+        let english = lang.map_or(true, |lang| is_english(lang, reply));
+        broken(self.english && !english, "english", "another language, or no words".to_owned());
+        broken(self.no_urls && has_url(reply), "url", "an address".to_owned());
+        let found = hashtags(reply);
+        broken(found > self.max_hashtags, "hashtags", format!("{found}"));
+        for found in self.spam(reply) {
+            broken(true, "spam", found);
+        }
+        let unwanted = self.unwanted_words.iter().find(|word| has_phrase(&words, word));
+        broken(unwanted.is_some(), "unwanted_word", unwanted.cloned().unwrap_or_default());
+        let found = content_words(&words, &self.stop_words).len();
+        broken(found < self.min_content_words, "content_words", format!("{found}"));
+        let found = self.generic(reply, &words);
+        broken(found > self.max_generic, "generic", format!("{found:.2}"));
+        match toxicity {
+            Ok(Some(found)) => broken(found > self.max_toxicity, "toxicity", format!("{found}")),
+            Ok(None) => unknown("toxicity"),
+            Err(_) => {}
+        }
+        match pair.reply_likes {
+            Some(likes) => broken(likes < self.min_likes, "likes", format!("{likes}")),
+            None => unknown("likes"),
+        }
+        faults
+    }
+
+    fn spam(&self, reply: &str) -> Vec<String> {
+        let characters = reply.chars().count();
+        let marks = reply.chars().filter(|c| matches!(c, '!' | '?' | '.')).count();
+        let (emoji, run) = (emoji(reply), longest_run(reply));
+        let found = [
+            (
+                characters > self.capitals_from && is_all_capitals(reply),
+                "capitals alone".to_owned(),
+            ),
+            (
+                marks as f64 > self.max_punctuation * characters as f64,
+                format!("{marks} marks of {characters} characters"),
+            ),
+            (emoji > self.max_emoji, format!("{emoji} emoji")),
+            (run >= self.repeated_from, format!("a character {run} times in a row")),
+        ];
+        found.into_iter().filter_map(|(is_there, found)| is_there.then_some(found)).collect()
+    }
+
+    /// How generic a reply is, 0 to 1.
+    fn generic(&self, reply: &str, words: &[String]) -> f64 {
+        let hits = self.generic_phrases.iter().filter(|phrase| has_phrase(words, phrase)).count();
+        let hundreds = (reply.chars().count() as f64 / 100.0).max(1.0);
+        (hits as f64 / hundreds).min(1.0)
+    }
+}

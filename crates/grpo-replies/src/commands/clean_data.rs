@@ -1,0 +1,241 @@
+//! `grpo clean-data`: pairs that are worth training on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::{
+    CleanedPairs, CleaningPlan, CleaningRules, CollectionFilter, PairFile, ValidationRules,
+    read_pairs,
+};
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use grpo_rewards::EmbedderConfig;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use grpo_app::output::{FileInPlace, is_device, is_same_place, say, say_aside};
+use grpo_app::task::TaskCommand;
+use grpo_app::{config, device};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo clean-data --input collected.jsonl -o clean.jsonl --rejected rejected.jsonl
+  grpo clean-data --input data/replies/replies.jsonl -o clean.jsonl --skip filter
+
+In the output the best pairs come first. docs/configuration.md has the rules and their settings.")]
+pub(crate) struct CleanDataArguments {
+    /// Pairs: .jsonl, .jsonl.gz or .parquet, or a folder of such files
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+    /// Pairs that are left, as JSON lines; compressed where the name ends in .gz
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Also write every line that went, with its place and the reasons
+    #[arg(long, value_name = "FILE")]
+    rejected: Option<PathBuf>,
+    /// Settings (TOML), with the sections `filter`, `validation`, `cleaning` and `embedder`
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Change one setting, e.g. --set validation.min_likes=1; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Leave a step out; may be repeated
+    #[arg(long, value_enum, value_name = "STEP")]
+    skip: Vec<Step>,
+    /// Replace files that exist
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Step {
+    /// Which pairs are collected
+    Filter,
+    /// What a reply must be like
+    Validation,
+    /// Clean texts, no duplicates, the best first
+    Cleaning,
+}
+
+/// The settings.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct CleaningFile {
+    filter: CollectionFilter,
+    validation: ValidationRules,
+    cleaning: CleaningRules,
+    /// What compares replies.
+    embedder: EmbedderConfig,
+}
+
+/// The subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about =
+        "Filter, check and clean tweets and replies, and say of every pair that goes why it goes";
+    TaskCommand::new("clean-data", &[about], "train-tokenizer", |_, arguments| run(arguments))
+}
+
+pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
+    for path in [Some(&arguments.output), arguments.rejected.as_ref()].into_iter().flatten() {
+        anyhow::ensure!(
+            arguments.force || is_device(path) || !path.is_file(),
+            "{} exists already; name another file, or replace it with --force",
+            path.display()
+        );
+    }
+    let rejected_path = arguments.rejected.as_deref();
+    anyhow::ensure!(
+        !rejected_path.is_some_and(|rejected| is_same_place(rejected, &arguments.output)),
+        "--output and --rejected are both {}; name two files",
+        arguments.output.display()
+    );
+    let file = match &arguments.config {
+        Some(path) => config::load::<CleaningFile>(path, &arguments.set)?.value,
+        None => config::of_sets::<CleaningFile>(&arguments.set)?.value,
+    };
+    let does = |step| !arguments.skip.contains(&step);
+    let plan = CleaningPlan {
+        filter: does(Step::Filter).then_some(file.filter),
+        validation: does(Step::Validation).then_some(file.validation),
+        cleaning: does(Step::Cleaning).then_some(file.cleaning),
+    };
+    plan.check()?;
+    file.embedder.check()?;
+    let mut read = read_pairs(&arguments.input)?;
+    let embedder = file.embedder.build(&device::device())?;
+    let pairs = std::mem::take(&mut read.pairs);
+    let lines = pairs.len();
+    // Many pairs take a while.
+    tell_read(arguments, &read, lines);
+    let cleaned = plan.run(pairs, &*embedder)?;
+    let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
+    let gone = match &arguments.rejected {
+        Some(path) => {
+            let rejected = rejected(&read, &cleaned).into_iter();
+            Some(written("--rejected another file", path, &inputs, rejected)?)
+        }
+        None => None,
+    };
+    if cleaned.pairs.is_empty() {
+        // Most wanted where nothing is left.
+        gone.into_iter().try_for_each(FileInPlace::finish)?;
+        anyhow::bail!(
+            "no pair of {} is left: {lines} went, by {}; change these rules with --config, or leave steps out with --skip",
+            arguments.input.display(),
+            commonest(&cleaned)
+        );
+    }
+
+    let kept = cleaned.pairs.iter().map(|pair| {
+        let mut object = pair.object();
+        // Nothing is called valid that nobody looked at.
+        if plan.validation.is_some() {
+            object.insert("validation".to_owned(), json!({ "valid": true, "reasons": [] }));
+        }
+        Value::Object(object)
+    });
+    let kept = written("-o another file", &arguments.output, &inputs, kept)?;
+    [Some(kept), gone].into_iter().flatten().try_for_each(FileInPlace::finish)?;
+    tell(arguments, &cleaned);
+    Ok(())
+}
+
+/// Rules by which pairs went, the commonest first.
+fn commonest(cleaned: &CleanedPairs) -> String {
+    let mut reasons: Vec<(String, u64)> = cleaned.report().rejection_reasons.into_iter().collect();
+    reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let named = reasons.iter().take(3).map(|(rule, count)| format!("{rule} ({count})"));
+    named.collect::<Vec<_>>().join(", ")
+}
+
+fn written(
+    other: &str,
+    path: &Path,
+    inputs: &[&Path],
+    objects: impl Iterator<Item = Value>,
+) -> anyhow::Result<FileInPlace> {
+    let mut file = FileInPlace::create_for(other, path, inputs)?;
+    for object in objects {
+        writeln!(file, "{object}").with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(file)
+}
+
+/// Every line that went, in the order of the input.
+fn rejected(read: &PairFile, cleaned: &CleanedPairs) -> Vec<Value> {
+    let mut lines = BTreeMap::new();
+    let order = |file: &Path| read.files.iter().position(|other| other == file);
+    for line in &read.skipped {
+        let object = json!({
+            "file": line.file,
+            "line": line.line,
+            "step": "reading",
+            "validation": {
+                "valid": false,
+                "reasons": [{ "rule": "unreadable", "found": line.reason.to_string() }],
+            },
+        });
+        lines.insert((order(&line.file), line.line), object);
+    }
+    for rejected in &cleaned.rejected {
+        let pair = &rejected.pair;
+        let object = json!({
+            "file": pair.file,
+            "line": pair.line,
+            "step": rejected.step,
+            "validation": { "valid": false, "reasons": rejected.reasons },
+            "record": pair.object(),
+        });
+        lines.insert((order(&pair.file), pair.line), object);
+    }
+    lines.into_values().collect()
+}
+
+impl CleanDataArguments {
+    /// Where to say things: pairs that go to standard output are not mixed with words.
+    fn say(&self) -> fn(fmt::Arguments<'_>) {
+        let files = [Some(&self.output), self.rejected.as_ref()];
+        match files.into_iter().flatten().any(|path| is_device(path)) {
+            true => say_aside,
+            false => say,
+        }
+    }
+}
+
+fn tell_read(arguments: &CleanDataArguments, read: &PairFile, pairs: usize) {
+    let say = arguments.say();
+    let path = arguments.input.display();
+    say(format_args!("{path}: {pairs} pairs, {} lines that are none", read.skipped.len()));
+    for line in read.skipped.iter().take(MOST_LINES) {
+        say(format_args!("  left out: {line}"));
+    }
+    if read.skipped.len() > MOST_LINES {
+        let more = read.skipped.len() - MOST_LINES;
+        say(format_args!("  and {more} more (--rejected writes all of them)"));
+    }
+}
+
+fn tell(arguments: &CleanDataArguments, cleaned: &CleanedPairs) {
+    let (report, say) = (cleaned.report(), arguments.say());
+    say(format_args!(
+        "kept         {} of {} ({:.1} %)",
+        report.valid, report.total, report.valid_percentage
+    ));
+    for (rule, count) in &report.rejection_reasons {
+        say(format_args!("  {rule:<20} {count} pairs went"));
+    }
+    for (rule, count) in &report.not_judged {
+        say(format_args!(
+            "  {rule:<20} {count} pairs were not judged: their records do not say it"
+        ));
+    }
+    say(format_args!("pairs        {}", arguments.output.display()));
+    if let Some(path) = &arguments.rejected {
+        say(format_args!("rejected     {}", path.display()));
+    }
+}
+
+/// Lines that are said one by one.
+const MOST_LINES: usize = 20;

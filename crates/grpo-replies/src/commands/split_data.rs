@@ -1,0 +1,280 @@
+//! `grpo split-data`: tweets and replies for the supervised phase and for the GRPO phase.
+
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use crate::{
+    MOST_DIFFERENCE, PairFile, PairRecord, PhaseStatistics, PhaseSummary, SkippedLine, read_pairs,
+    split_phases,
+};
+use anyhow::Context;
+use clap::Args;
+use grpo_data::statistics::TestResult;
+use grpo_report::{Scores, distributions};
+use grpo_run::DataFile;
+use serde::Serialize;
+
+use grpo_app::output::{FileInPlace, is_same_place, say};
+use grpo_app::task::TaskCommand;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  grpo split-data --input data/replies/replies.jsonl
+
+Into the output folder: train_phase1_sft.jsonl and train_phase2_grpo.jsonl, the lines of the input as they were; what both
+have in common in phase_split_statistics.json, with every line that was left out; phase_split_distributions.svg.")]
+pub(crate) struct SplitDataArguments {
+    /// Pairs: .jsonl, .jsonl.gz or .parquet, or a folder of such files
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+    /// Folder to write into
+    #[arg(long, value_name = "FOLDER", default_value = "data/processed")]
+    output_dir: PathBuf,
+    /// The part of the pairs for the supervised phase, between 0 and 1
+    #[arg(long, value_name = "PART", default_value_t = 0.5)]
+    split_ratio: f64,
+    /// Decides which tweets go where
+    #[arg(long, default_value_t = 42)]
+    seed: u64,
+    /// Replace what an earlier split wrote
+    #[arg(long)]
+    force: bool,
+}
+
+const PHASE1: &str = "train_phase1_sft.jsonl";
+const PHASE2: &str = "train_phase2_grpo.jsonl";
+const STATISTICS: &str = "phase_split_statistics.json";
+const DRAWING: &str = "phase_split_distributions.svg";
+
+/// `phase_split_statistics.json`.
+#[derive(Serialize)]
+struct StatisticsFile<'a> {
+    #[serde(flatten)]
+    statistics: &'a PhaseStatistics,
+    input: &'a Path,
+    /// What was read, with its bytes and SHA-256.
+    files: Vec<InputFile>,
+    split_ratio: f64,
+    seed: u64,
+    pairs: usize,
+    tweets: usize,
+    /// Lines of the input that are in neither phase.
+    skipped: &'a [SkippedLine],
+    /// Pairs that stand in the input before; they are kept, in the phase of the first.
+    duplicates: Vec<Duplicate>,
+}
+
+#[derive(Serialize)]
+struct InputFile {
+    path: PathBuf,
+    bytes: u64,
+    sha256: String,
+}
+
+#[derive(Serialize)]
+struct Duplicate {
+    file: PathBuf,
+    line: u64,
+    first_file: PathBuf,
+    first_line: u64,
+}
+
+/// The subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about = "Split tweets and replies between the supervised phase and the GRPO phase: whole tweets, alike in engagement";
+    TaskCommand::new("split-data", &[about], "train-tokenizer", |_, arguments| run(arguments))
+}
+
+pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
+    let folder = &arguments.output_dir;
+    // Read as a folder again, it would have each pair twice.
+    anyhow::ensure!(
+        !(arguments.input.is_dir() && is_same_place(&arguments.input, folder)),
+        "{} is the input; give --output-dir another folder",
+        folder.display()
+    );
+    for name in [PHASE1, PHASE2, STATISTICS, DRAWING] {
+        let path = folder.join(name);
+        anyhow::ensure!(
+            arguments.force || !path.exists(),
+            "{} exists already; name another --output-dir, or replace it with --force",
+            path.display()
+        );
+    }
+    let read = read_pairs(&arguments.input)?;
+    report(&read);
+    let split = split_phases(&read.pairs, arguments.split_ratio, arguments.seed)?;
+    let [phase1, phase2]: [Vec<&PairRecord>; 2] = [&split.phase1, &split.phase2]
+        .map(|places| places.iter().map(|place| &read.pairs[*place]).collect());
+    let statistics = PhaseStatistics::new(&phase1, &phase2);
+
+    let file = StatisticsFile {
+        statistics: &statistics,
+        input: &arguments.input,
+        files: read.files.iter().map(|path| input_file(path)).collect::<Result<_, _>>()?,
+        split_ratio: arguments.split_ratio,
+        seed: arguments.seed,
+        pairs: read.pairs.len(),
+        tweets: read.tweets(),
+        skipped: &read.skipped,
+        duplicates: duplicates(&read),
+    };
+    let json = serde_json::to_string_pretty(&file)? + "\n";
+    let scores = |name, pairs: &[&PairRecord]| Scores {
+        name,
+        values: pairs.iter().map(|pair| pair.engagement()).collect(),
+    };
+    let samples = [scores("phase 1: supervised", &phase1), scores("phase 2: GRPO", &phase2)];
+    let drawing =
+        distributions("Engagement score (likes of the reply / likes of the tweet)", &samples);
+    let lines =
+        |places: &[usize]| places.iter().map(|at| format!("{}\n", read.texts[*at])).collect();
+    // The statistics last: where they are, all is there.
+    let contents: [(&str, String); 4] = [
+        (PHASE1, lines(&split.phase1)),
+        (PHASE2, lines(&split.phase2)),
+        (DRAWING, drawing),
+        (STATISTICS, json),
+    ];
+    let files = complete(folder, &contents, &read.files)?;
+    name_all(&folder.join(STATISTICS), files)?;
+    tell(&statistics);
+    say(format_args!("written      {}", folder.display()));
+    Ok(())
+}
+
+fn input_file(path: &Path) -> anyhow::Result<InputFile> {
+    let DataFile { path, bytes, sha256, .. } = DataFile::measure("pairs", path)?;
+    Ok(InputFile { path, bytes, sha256 })
+}
+
+/// All of the files, complete but without their names.
+fn complete(
+    folder: &Path,
+    contents: &[(&str, String)],
+    inputs: &[PathBuf],
+) -> anyhow::Result<Vec<FileInPlace>> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+    let mut files = Vec::new();
+    for (name, content) in contents {
+        let path = folder.join(name);
+        let mut file = FileInPlace::create_for("--output-dir another folder", &path, &inputs)?;
+        let written = file.write_all(content.as_bytes()).and_then(|()| file.flush());
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+        files.push(file);
+    }
+    Ok(files)
+}
+
+/// Gives all of the files their names, after the statistics of an earlier split are gone: where one cannot be named,
+/// nothing vouches for those of two splits side by side.
+fn name_all(statistics: &Path, files: Vec<FileInPlace>) -> anyhow::Result<()> {
+    match std::fs::remove_file(statistics) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot replace {}", statistics.display()));
+        }
+        _ => {}
+    }
+    files.into_iter().try_for_each(FileInPlace::finish)
+}
+
+/// Lines of one kind that are said one by one; the statistics file has all of them.
+const MOST_LINES: usize = 20;
+
+fn report(read: &PairFile) {
+    say(format_args!(
+        "{}: {} pairs of {} tweets, {} lines left out",
+        read.path.display(),
+        read.pairs.len(),
+        read.tweets(),
+        read.skipped.len()
+    ));
+    read.unsaid().into_iter().for_each(|unsaid| say(format_args!("  {unsaid}")));
+    let skipped = read.skipped.iter().map(|line| format!("left out: {line}"));
+    let repeated = duplicates(read).into_iter().map(|pair| {
+        format!(
+            "kept, though it repeats {}:{}: {}:{}",
+            pair.first_file.display(),
+            pair.first_line,
+            pair.file.display(),
+            pair.line
+        )
+    });
+    for lines in [skipped.collect::<Vec<_>>(), repeated.collect()] {
+        lines.iter().take(MOST_LINES).for_each(|line| say(format_args!("  {line}")));
+        if lines.len() > MOST_LINES {
+            say(format_args!("  and {} more in {STATISTICS}", lines.len() - MOST_LINES));
+        }
+    }
+}
+
+fn duplicates(read: &PairFile) -> Vec<Duplicate> {
+    let duplicate = |(place, first): (usize, usize)| {
+        let (pair, first) = (&read.pairs[place], &read.pairs[first]);
+        Duplicate {
+            file: pair.file.clone(),
+            line: pair.line,
+            first_file: first.file.clone(),
+            first_line: first.line,
+        }
+    };
+    read.duplicates().into_iter().map(duplicate).collect()
+}
+
+fn tell(statistics: &PhaseStatistics) {
+    for (name, phase) in [("phase 1", &statistics.phase1), ("phase 2", &statistics.phase2)] {
+        let PhaseSummary { count, tweets, engagement, length, .. } = phase;
+        say(format_args!(
+            "{name:<12} {count} pairs of {tweets} tweets; engagement: mean {:.4}, median {:.4}; characters of a reply: mean {:.0}",
+            engagement.mean, engagement.median, length.mean
+        ));
+    }
+    let quartiles = &statistics.quartiles;
+    let counts: Vec<String> = quartiles.counts.iter().map(u64::to_string).collect();
+    say(format_args!(
+        "quartiles    {} pairs; a phase's share is at most {:.4} off, {} {MOST_DIFFERENCE}",
+        counts.join(", "),
+        quartiles.max_difference,
+        if quartiles.alike { "within" } else { "more than" }
+    ));
+    if !quartiles.alike {
+        say(format_args!(
+            "WARNING: the phases are not alike; there may be too few tweets, or one with most of the replies"
+        ));
+    }
+    let tests = [
+        ("chi-square", &statistics.chi_square),
+        ("Kolmogorov–Smirnov", &statistics.kolmogorov_smirnov),
+    ];
+    let said = tests.into_iter().filter_map(|(name, test)| {
+        let TestResult { statistic, p_value, .. } = test.as_ref()?;
+        Some(format!("{name} {statistic:.4} (p = {p_value:.3})"))
+    });
+    say(format_args!("alike?       {}", said.collect::<Vec<_>>().join(", ")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Under --force the statistics of the earlier split would say of a mixture that it is one.
+    #[test]
+    fn a_split_that_is_not_named_whole_has_no_statistics() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in [PHASE1, PHASE2, STATISTICS] {
+            std::fs::write(at(name), "old").unwrap();
+        }
+        let contents = [PHASE1, PHASE2, STATISTICS].map(|name| (name, "new".to_owned()));
+        let files = complete(folder.path(), &contents, &[]).unwrap();
+        std::fs::remove_file(at(PHASE2)).unwrap();
+        std::fs::create_dir(at(PHASE2)).unwrap();
+        let error = name_all(&at(STATISTICS), files).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write "), "{error}");
+        assert!(!at(STATISTICS).exists());
+        std::fs::remove_dir(at(PHASE2)).unwrap();
+        name_all(&at(STATISTICS), complete(folder.path(), &contents, &[]).unwrap()).unwrap();
+        assert_eq!(std::fs::read_to_string(at(STATISTICS)).unwrap(), "new");
+    }
+}

@@ -1,0 +1,225 @@
+//! `grpo train-engagement`: a small head learns from past replies how well a reply to a tweet will be received.
+
+use std::path::{Path, PathBuf};
+
+use crate::{
+    EngagementConfig, EngagementData, EngagementHeadObjective, EngagementTraining, PairRecord,
+    measure_engagement, read_pairs, split_by_tweet,
+};
+use crate::{
+    EngagementDescription, EngagementGate, EngagementMeasures, EngagementModel,
+    EngagementObjective, EngagementReport, engagement_features,
+};
+use anyhow::Context;
+use grpo_data::SplitFractions;
+use grpo_model::Perceptron;
+use grpo_rewards::EmbedderConfig;
+use grpo_run::VerifiedFolder;
+use grpo_train::GuardConfig;
+use serde::{Deserialize, Serialize};
+
+use grpo_app::args::RunArguments;
+use grpo_app::checkpoint::CheckpointSection;
+use grpo_app::config::Origin;
+use grpo_app::device;
+use grpo_app::output::{say, say_checked};
+use grpo_app::supervised_run::{ModelFiles, Request, save_folder};
+use grpo_app::task::TaskCommand;
+
+/// Configuration of `grpo train-engagement`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EngagementFile {
+    /// Folder of the run.
+    run: PathBuf,
+    seed: u64,
+    /// Sizes of the head's hidden layers.
+    #[serde(default = "default_hidden")]
+    hidden: [usize; 2],
+    data: PairSection,
+    /// What makes the vectors; it learns nothing.
+    embedder: EmbedderConfig,
+    #[serde(default)]
+    objective: EngagementObjective,
+    training: EngagementTraining,
+    #[serde(default)]
+    gate: EngagementGate,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    guards: Vec<GuardConfig>,
+    #[serde(default)]
+    save: CheckpointSection,
+}
+
+fn default_hidden() -> [usize; 2] {
+    Perceptron::HIDDEN
+}
+
+/// Which pairs, and what part of their tweets is for what.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PairSection {
+    /// A file of pairs, or a folder of such files.
+    file: PathBuf,
+    #[serde(default = "default_train")]
+    train: f64,
+    #[serde(default = "default_held_out")]
+    validation: f64,
+    #[serde(default = "default_held_out")]
+    test: f64,
+}
+
+fn default_train() -> f64 {
+    0.7
+}
+fn default_held_out() -> f64 {
+    0.15
+}
+
+/// The subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about = [
+        "Train an engagement model, which says how well a reply to a tweet will be received",
+        "A small head learns from past replies and their likes, on vectors of a frozen embedder. On held-out tweets it is held against the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.",
+    ];
+    TaskCommand::new("train-engagement", &about, "pretrain", |_, arguments| run(arguments))
+}
+
+pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
+    let Request { file, origin, start } =
+        Request::read(arguments, "train-engagement", |file: &mut EngagementFile| &mut file.run)?;
+    let settings = file.settings(&origin)?;
+    if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
+        say_checked(configuration);
+        return Ok(());
+    }
+    let device = device::device().autodiff();
+    let embedder = file.embedder.build(&device.clone().inner())?;
+    file.check_sizes(embedder.width(), &origin)?;
+    let read = read_pairs(&file.data.file)?;
+    say(format_args!("{}: {read}", file.data.file.display()));
+    read.unsaid().into_iter().for_each(|unsaid| say(format_args!("  {unsaid}")));
+    let split = split_by_tweet(&read.pairs, &file.data.fractions(), file.seed)
+        .with_context(|| format!("{}data", origin.place("data")))?;
+    let texts: Vec<(&str, &str)> = read.pairs.iter().map(texts).collect();
+    let features = engagement_features(&*embedder, &texts)?;
+    let data = EngagementData::new(&read.pairs, features, &split);
+    let head = Perceptron::random(2 * embedder.width(), file.hidden, file.seed, &device);
+    let trainer = EngagementHeadObjective::trainer(head, &data, &settings, file.seed);
+    let trainer = trainer.and_then(|trainer| trainer.with_guards(&file.guards));
+    let mut trainer = trainer.map_err(|error| origin.explain(error))?;
+    let pairs = read.files.iter().map(|path| ("pairs", path.clone()));
+    let files: Vec<_> = pairs.chain(file.embedder.files()?).collect();
+    let run = start.folder(&file, &file.run, file.seed, &files)?;
+    let mut files = EngagementFiles {
+        description: EngagementDescription {
+            embedder: file.embedder.clone(),
+            embedder_identity: embedder.identity(),
+            width: embedder.width(),
+            hidden: file.hidden,
+            objective: file.objective,
+            report: None,
+        },
+    };
+    let ending = run.train(&mut trainer, &mut files, &file.save)?;
+    run.refuse_stopped(ending)?;
+    let (head, train_step) = run.best(&trainer, &files)?;
+    let test = measure_engagement(&head, &data, &settings)?;
+    let passed = settings.gate.passes(&test);
+    let report = EngagementReport { passed, gate: settings.gate, test, train_step };
+    files.description.report = Some(report);
+    let target = run.target("model");
+    save_folder(&target, |folder| files.write(folder, &head))?;
+    verdict(&report, &target)
+}
+
+impl EngagementFile {
+    /// The settings of the training, checked as far as that goes without data.
+    fn settings(&self, origin: &Origin) -> anyhow::Result<EngagementConfig> {
+        let settings = EngagementConfig {
+            objective: self.objective,
+            training: self.training,
+            gate: self.gate.or_default(&self.objective),
+        };
+        settings.check().map_err(|error| origin.explain(error))?;
+        let embedder = self.embedder.check();
+        embedder.map_err(|error| anyhow::anyhow!("{}{error}", origin.place("embedder")))?;
+        if let EmbedderConfig::HashedNgrams { width } = self.embedder {
+            self.check_sizes(width, origin)?;
+        }
+        let fractions = self.data.fractions();
+        fractions.check().with_context(|| format!("{}data", origin.place("data")))?;
+        self.save.check(origin)?;
+        Ok(settings)
+    }
+
+    /// Refuses a model that could be trained, but not be read again.
+    fn check_sizes(&self, width: usize, origin: &Origin) -> anyhow::Result<()> {
+        let is_wide = width > EngagementDescription::MOST_NUMBERS;
+        let place = origin.place(if is_wide { "embedder.width" } else { "hidden" });
+        let checked = EngagementDescription::check_sizes(width, self.hidden);
+        checked.map_err(|fault| anyhow::anyhow!("{place}{fault}"))
+    }
+}
+
+impl PairSection {
+    fn fractions(&self) -> SplitFractions {
+        let Self { train, validation, test, .. } = *self;
+        SplitFractions { train, validation, test }
+    }
+}
+
+fn texts(pair: &PairRecord) -> (&str, &str) {
+    (&pair.tweet, &pair.reply)
+}
+
+/// The files of an engagement model.
+struct EngagementFiles {
+    /// Without a report until the end: a training run that ends early leaves no model that has passed.
+    description: EngagementDescription,
+}
+
+impl<'a> ModelFiles<EngagementHeadObjective<'a>> for EngagementFiles {
+    const SECTION: &'static str = "training";
+
+    fn write(&self, folder: &Path, head: &Perceptron) -> anyhow::Result<()> {
+        Ok(EngagementModel::write(folder, &self.description, head)?)
+    }
+
+    fn read(&self, folder: &VerifiedFolder, like: &Perceptron) -> anyhow::Result<Perceptron> {
+        Ok(EngagementModel::load_head(folder.path(), like)?)
+    }
+
+    fn words(&self, measures: &EngagementMeasures) -> String {
+        words(measures)
+    }
+}
+
+fn words(measures: &EngagementMeasures) -> String {
+    let EngagementMeasures { eval_loss, pearson, pearson_score, spearman, pair_accuracy, .. } =
+        measures;
+    let pairs = pair_accuracy.map(|part| format!(", pairs right {:.1} %", 100.0 * part));
+    format!(
+        "loss {eval_loss:.4}, Pearson {pearson:.3} (of scores {pearson_score:.3}), Spearman {spearman:.3}{}",
+        pairs.unwrap_or_default()
+    )
+}
+
+/// Says whether the model may be a reward; where it may not, that is how the command ends.
+fn verdict(report: &EngagementReport, target: &Path) -> anyhow::Result<()> {
+    let EngagementReport { passed, gate, test, .. } = report;
+    say(format_args!("{:<12} {}", "engagement", target.display()));
+    say(format_args!(
+        "{:<12} {} replies to {} tweets: {}",
+        "test",
+        test.replies,
+        test.tweets,
+        words(test)
+    ));
+    let found = gate.against(test);
+    anyhow::ensure!(
+        passed,
+        "the engagement model did not pass, so it is no reward: {found}; train it on more replies"
+    );
+    say(format_args!("{:<12} {found}", "passed"));
+    Ok(())
+}

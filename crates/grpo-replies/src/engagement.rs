@@ -1,0 +1,293 @@
+//! Training of an engagement model's head: what past replies tell of how well a reply is received.
+//!
+//! The embedder is frozen, and the vectors of all tweets and replies are made once. Whole tweets are held out twice: for
+//! choosing the weights that are kept, and for saying how good those are.
+
+mod examples;
+mod preferences;
+mod target;
+
+use grpo_data::ConfigFault;
+use std::collections::BTreeMap;
+
+use crate::{EngagementGate, EngagementMeasures, EngagementObjective};
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::tensor::{Tensor, TensorData};
+use grpo_data::statistics::{mean, pearson, spearman};
+use grpo_kernels::awake;
+use grpo_model::{Dropout, Perceptron};
+use grpo_train::{
+    EarlyStopping, EpochBatches, GradientSum, Objective, OptimizerConfig, ScheduleUnit,
+    StepGradients, SupervisedPlan, SupervisedTrainer, TrainError, TransferConfig, WarmupCosine,
+    finite_loss, in_range,
+};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use self::examples::Side;
+use self::preferences::{Preference, bradley_terry, bradley_terry_loss};
+use self::target::Targets;
+
+pub use self::examples::{EngagementData, EngagementReply};
+pub use self::target::engagement_score;
+
+/// Settings of the training of an engagement model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngagementConfig {
+    /// What the output is trained to be.
+    pub objective: EngagementObjective,
+    /// Epochs, batches, AdamW.
+    pub training: EngagementTraining,
+    /// What the model needs to be a reward.
+    pub gate: EngagementGate,
+}
+
+/// How long, and with what.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngagementTraining {
+    /// Times that every training reply, or pair of replies, is seen. After each there is a look at the validation tweets.
+    #[serde(default = "default_epochs")]
+    pub epochs: u32,
+    /// Replies, or pairs of replies, of one step.
+    #[serde(default = "default_batch_size")]
+    pub batch_size: usize,
+    /// Probability of dropping a number behind each hidden layer.
+    #[serde(default = "default_dropout")]
+    pub dropout: f32,
+    /// See [`EarlyStopping::patience`].
+    #[serde(default)]
+    pub patience: u32,
+    /// See [`EarlyStopping::min_gain`].
+    #[serde(default)]
+    pub min_gain: f64,
+    /// AdamW; the learning rate stays what it is.
+    pub optimizer: OptimizerConfig,
+}
+
+impl EngagementTraining {
+    fn early_stopping(&self) -> EarlyStopping {
+        EarlyStopping { patience: self.patience, min_gain: self.min_gain }
+    }
+
+    fn plan(&self, steps_per_epoch: u64, seed: u64) -> SupervisedPlan {
+        let steps = u64::from(self.epochs) * steps_per_epoch;
+        SupervisedPlan {
+            seed,
+            steps,
+            eval_every: steps_per_epoch,
+            dropout: self.dropout,
+            optimizer: self.optimizer,
+            schedule: WarmupCosine { warmup: 0.0, total: steps as f64, floor: 1.0 },
+            schedule_unit: ScheduleUnit::Steps,
+            early_stopping: self.early_stopping(),
+            transfer: TransferConfig::default(),
+        }
+    }
+}
+
+fn default_epochs() -> u32 {
+    10
+}
+fn default_batch_size() -> usize {
+    32
+}
+fn default_dropout() -> f32 {
+    0.2
+}
+
+impl EngagementConfig {
+    /// Checks ranges once.
+    ///
+    /// # Errors
+    /// The first key that is out of its range.
+    pub fn check(&self) -> Result<(), ConfigFault> {
+        match self.objective {
+            EngagementObjective::Log { scale } => in_range("objective.scale", scale, 1e-3..=1e9)?,
+            EngagementObjective::Pairwise { margin } => {
+                in_range("objective.margin", margin, 0.0..=100.0)?;
+            }
+            EngagementObjective::Rank => {}
+        }
+        let training = &self.training;
+        in_range("training.epochs", f64::from(training.epochs), 1.0..=1e5)?;
+        in_range("training.batch_size", training.batch_size as f64, 1.0..=1e6)?;
+        in_range("training.dropout", f64::from(training.dropout), 0.0..=0.9)?;
+        training.early_stopping().check("training")?;
+        training.optimizer.check("training.optimizer")?;
+        for (key, wanted, least) in [
+            ("gate.min_pearson", self.gate.min_pearson, -1.0),
+            ("gate.min_pearson_score", self.gate.min_pearson_score, -1.0),
+            ("gate.min_spearman", self.gate.min_spearman, -1.0),
+            ("gate.min_pair_accuracy", self.gate.min_pair_accuracy, 0.0),
+        ] {
+            in_range(key, wanted.unwrap_or(0.0), least..=1.0)?;
+        }
+        Ok(())
+    }
+}
+
+/// What past replies tell of how well a reply is received.
+pub struct EngagementHeadObjective<'a> {
+    train: Side<'a>,
+    validation: Side<'a>,
+    /// Of replies, or of pairs of replies.
+    batches: EpochBatches,
+    objective: &'a EngagementObjective,
+}
+
+impl<'a> EngagementHeadObjective<'a> {
+    /// Returns a training run of `head`, which reads as many features as the replies have.
+    ///
+    /// # Errors
+    /// Settings that are out of range; a tweet on two sides, or too few replies on one.
+    pub fn trainer(
+        head: Perceptron,
+        data: &'a EngagementData,
+        config: &'a EngagementConfig,
+        seed: u64,
+    ) -> Result<SupervisedTrainer<Self>, TrainError> {
+        config.check()?;
+        let (objective, training) = (&config.objective, &config.training);
+        data.check(objective)?;
+        let targets = Targets::new(objective, data.train.iter().map(|reply| reply.score));
+        let side = |replies: &'a [EngagementReply]| Side::new(replies, &targets, objective);
+        let (train, validation) = (side(&data.train), side(&data.validation));
+        let items = match objective {
+            EngagementObjective::Pairwise { .. } => train.pairs.len(),
+            EngagementObjective::Log { .. } | EngagementObjective::Rank => train.replies.len(),
+        };
+        let batches = EpochBatches::new(items, training.batch_size, seed);
+        let plan = training.plan(batches.steps_per_epoch(), seed);
+        let objective = Self { train, validation, batches, objective };
+        Ok(SupervisedTrainer::new(head, objective, plan))
+    }
+}
+
+/// What `head` says of the test tweets, which had no part in its training nor in which of its states was kept.
+///
+/// # Errors
+/// Settings that are no such training; measures that are not finite.
+pub fn measure_engagement(
+    head: &Perceptron,
+    data: &EngagementData,
+    config: &EngagementConfig,
+) -> Result<EngagementMeasures, TrainError> {
+    config.check()?;
+    let targets = Targets::new(&config.objective, data.train.iter().map(|reply| reply.score));
+    let test = Side::new(&data.test, &targets, &config.objective);
+    awake(|| measures_of(&head.valid(), &test, &config.objective))
+}
+
+fn measures_of(
+    head: &Perceptron,
+    side: &Side<'_>,
+    objective: &EngagementObjective,
+) -> Result<EngagementMeasures, TrainError> {
+    // As the reward computes them: each alone.
+    let logits: Vec<f64> = side.replies.par_iter().map(|it| head.logit(&it.features)).collect();
+    let outputs: Vec<f64> = logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect();
+    let scores: Vec<f64> = side.replies.iter().map(|reply| reply.score).collect();
+    let eval_loss = match objective {
+        EngagementObjective::Pairwise { .. } => mean(
+            &side.pairs.iter().map(|pair| bradley_terry_loss(pair, &logits)).collect::<Vec<_>>(),
+        ),
+        EngagementObjective::Log { .. } | EngagementObjective::Rank => {
+            let squares = outputs.iter().zip(&side.targets).map(|(o, t)| (o - t).powi(2));
+            mean(&squares.collect::<Vec<_>>())
+        }
+    };
+    if !eval_loss.is_finite() {
+        return Err(TrainError::Diverged { what: "validation loss", value: eval_loss });
+    }
+    let won = side.pairs.iter().map(|pair| pair.won(&logits)).sum::<f64>();
+    Ok(EngagementMeasures {
+        eval_loss,
+        pearson: pearson(&outputs, &side.targets).unwrap_or(0.0),
+        pearson_score: pearson(&outputs, &scores).unwrap_or(0.0),
+        spearman: spearman(&outputs, &scores).unwrap_or(0.0),
+        pair_accuracy: (!side.pairs.is_empty()).then(|| won / side.pairs.len() as f64),
+        replies: side.replies.len(),
+        tweets: side.tweets(),
+        pairs: side.pairs.len(),
+    })
+}
+
+impl Objective for EngagementHeadObjective<'_> {
+    type Model = Perceptron;
+    type Measures = EngagementMeasures;
+    type Progress = ();
+
+    fn metric_names(&self) -> &'static [&'static str] {
+        &["epoch", "eval_loss", "pearson", "pearson_score", "spearman", "pair_accuracy"]
+    }
+
+    fn gradients(
+        &self,
+        head: &Perceptron,
+        step: u64,
+        dropout: &mut Dropout,
+        _: &mut (),
+    ) -> Result<StepGradients, TrainError> {
+        awake(|| self.step(head, step, dropout))
+    }
+
+    fn validate(
+        &self,
+        head: &Perceptron,
+        _: u64,
+        _: &mut (),
+    ) -> Result<EngagementMeasures, TrainError> {
+        awake(|| measures_of(&head.valid(), &self.validation, self.objective))
+    }
+
+    fn selection_loss(&self, measures: &EngagementMeasures) -> f64 {
+        measures.eval_loss
+    }
+}
+
+impl EngagementHeadObjective<'_> {
+    fn step(
+        &self,
+        head: &Perceptron,
+        step: u64,
+        dropout: &mut Dropout,
+    ) -> Result<StepGradients, TrainError> {
+        let batch = self.batches.batch(step);
+        let loss = match self.objective {
+            EngagementObjective::Pairwise { .. } => {
+                let pairs: Vec<&Preference> =
+                    batch.iter().map(|&place| &self.train.pairs[place]).collect();
+                let of = |which: fn(&Preference) -> usize| -> Vec<usize> {
+                    pairs.iter().map(|pair| which(pair)).collect()
+                };
+                // Both sides in one pass: the better ones first.
+                let both = [of(|pair| pair.better), of(|pair| pair.worse)].concat();
+                let logits = head.logits(self.features(head, &both), dropout);
+                bradley_terry(logits, &pairs)
+            }
+            EngagementObjective::Log { .. } | EngagementObjective::Rank => {
+                let outputs = head.forward(self.features(head, &batch), dropout);
+                let targets: Vec<f32> =
+                    batch.iter().map(|&place| self.train.targets[place] as f32).collect();
+                let targets = TensorData::new(targets, [batch.len()]);
+                (outputs - Tensor::from_data(targets, &head.device())).square().mean()
+            }
+        };
+        let value = finite_loss(loss.clone())?;
+        let mut sum = GradientSum::default();
+        sum.add(head, GradientsParams::from_grads(loss.backward(), head));
+        let parts = BTreeMap::from([("epoch", self.batches.epochs(step + 1))]);
+        // The head reads vectors, and no token.
+        Ok(StepGradients { loss: value, gradients: sum.finish(), tokens: 0, parts })
+    }
+
+    /// `[replies, features]`
+    fn features(&self, head: &Perceptron, replies: &[usize]) -> Tensor<2> {
+        let rows = replies.iter().map(|&place| self.train.replies[place].features.as_slice());
+        let rows: Vec<f32> = rows.flatten().copied().collect();
+        let shape = [replies.len(), rows.len() / replies.len()];
+        Tensor::from_data(TensorData::new(rows, shape), &head.device())
+    }
+}

@@ -1,0 +1,131 @@
+//! Replies as an engagement model sees them.
+
+use std::collections::BTreeSet;
+
+use crate::EngagementObjective;
+use crate::PairRecord;
+use grpo_data::RecordSplit;
+
+use super::preferences::{Preference, neighbours};
+use super::target::{Targets, engagement_score};
+use grpo_data::ConfigFault;
+
+/// A reply to a tweet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngagementReply {
+    /// The tweet's id.
+    pub tweet: String,
+    /// What the head reads of both.
+    pub features: Vec<f32>,
+    /// [`engagement_score`].
+    pub score: f64,
+    /// By what replies to one tweet are compared: `reply_likes + 2 · reply_retweets`.
+    pub preference: f64,
+}
+
+/// Replies to train on, and to tweets that are held out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngagementData {
+    /// To train on.
+    pub train: Vec<EngagementReply>,
+    /// To choose the weights by.
+    pub validation: Vec<EngagementReply>,
+    /// To say how good they are.
+    pub test: Vec<EngagementReply>,
+}
+
+/// Of fewer replies a correlation says nothing: of 30 whose outputs are noise, one in 400 is above a half.
+const FEWEST_HELD_OUT: usize = 30;
+
+impl EngagementData {
+    /// `pairs` as `split` says, with the features of each.
+    ///
+    /// # Panics
+    /// Where there are not as many features as pairs.
+    pub fn new(pairs: &[PairRecord], features: Vec<Vec<f32>>, split: &RecordSplit) -> Self {
+        assert_eq!(pairs.len(), features.len(), "features of each pair");
+        let reply = |&place: &usize| EngagementReply {
+            tweet: pairs[place].tweet_id.clone(),
+            features: features[place].clone(),
+            score: engagement_score(&pairs[place]),
+            preference: pairs[place].reply_likes() as f64
+                + 2.0 * pairs[place].reply_retweets.unwrap_or(0) as f64,
+        };
+        let side = |places: &[usize]| places.iter().map(reply).collect();
+        Self {
+            train: side(&split.train),
+            validation: side(&split.validation),
+            test: side(&split.test),
+        }
+    }
+
+    /// Refuses what no figure could be believed of.
+    ///
+    /// # Errors
+    /// A tweet on two sides; too few replies on one, or no two of them that `objective` could compare.
+    pub fn check(&self, objective: &EngagementObjective) -> Result<(), ConfigFault> {
+        let sides = [("train", &self.train, 2), ("validation", &self.validation, FEWEST_HELD_OUT)];
+        let sides = sides.into_iter().chain([("test", &self.test, FEWEST_HELD_OUT)]);
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        for (side, replies, needed) in sides {
+            if replies.len() < needed {
+                let found = replies.len();
+                let message = format!(
+                    "the {side} part has {found} replies, and an engagement model needs {needed} there"
+                );
+                return Err(ConfigFault::new(
+                    "",
+                    message,
+                    "take a file with more, or change [data]",
+                ));
+            }
+            let own: BTreeSet<&str> = replies.iter().map(|reply| reply.tweet.as_str()).collect();
+            if let Some(tweet) = own.intersection(&seen).next() {
+                let message = format!(
+                    "the tweet {tweet} is in two parts, so that held-out figures would be too good"
+                );
+                return Err(ConfigFault::new("", message, "split by whole tweets"));
+            }
+            seen.extend(own);
+            let is_compared = matches!(objective, EngagementObjective::Pairwise { .. });
+            if is_compared && neighbours(replies, 0.0).is_empty() {
+                let message = format!(
+                    "in the {side} part no tweet has two replies that were received differently, and objective.type = \"pairwise\" compares those"
+                );
+                return Err(ConfigFault::new(
+                    "objective.type",
+                    message,
+                    "choose \"rank\" or \"log\"",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The replies of one side, and what is learned or measured of them.
+pub(super) struct Side<'a> {
+    pub(super) replies: &'a [EngagementReply],
+    /// Of each reply.
+    pub(super) targets: Vec<f64>,
+    pub(super) pairs: Vec<Preference>,
+}
+
+impl<'a> Side<'a> {
+    pub(super) fn new(
+        replies: &'a [EngagementReply],
+        targets: &Targets,
+        objective: &EngagementObjective,
+    ) -> Self {
+        let margin = match *objective {
+            EngagementObjective::Pairwise { margin } => margin,
+            EngagementObjective::Log { .. } | EngagementObjective::Rank => 0.0,
+        };
+        let pairs = neighbours(replies, margin);
+        Self { replies, targets: replies.iter().map(|it| targets.of(it.score)).collect(), pairs }
+    }
+
+    pub(super) fn tweets(&self) -> usize {
+        self.replies.iter().map(|reply| &reply.tweet).collect::<BTreeSet<_>>().len()
+    }
+}

@@ -1,0 +1,40 @@
+#![doc = include_str!("../README.md")]
+
+mod cleaning;
+mod commands;
+mod engagement;
+mod error;
+mod pair;
+mod phases;
+mod read;
+mod rewards;
+mod split;
+mod summary;
+mod task;
+mod template;
+mod training;
+
+pub use cleaning::{
+    CleanedPairs, CleaningPlan, CleaningReport, CleaningRules, CollectionFilter, Reason,
+    RejectedPair, ValidationRules, clean_reply, quality,
+};
+pub use engagement::{
+    EngagementConfig, EngagementData, EngagementHeadObjective, EngagementReply, EngagementTraining,
+    engagement_score, measure_engagement,
+};
+pub use error::RepliesError;
+pub use pair::PairRecord;
+pub use phases::{
+    MOST_DIFFERENCE, PhaseSplit, PhaseStatistics, PhaseSummary, QuartileShares, split_phases,
+};
+pub use read::{PairFault, PairFile, SkippedLine, read_pairs};
+pub use rewards::{
+    DEFAULT_GENERIC_WORDS, EngagementDescription, EngagementError, EngagementGate,
+    EngagementMeasures, EngagementModel, EngagementObjective, EngagementReport, GenericWords,
+    HeuristicReward, HeuristicWeights, LearnedReward, engagement_features, reward_kinds,
+};
+pub use split::split_by_tweet;
+pub use summary::PairSummary;
+pub use task::Replies;
+pub use template::ReplyTemplate;
+pub use training::{PairReport, ReplyExamples, ReplyPrompts};

@@ -1,0 +1,204 @@
+//! A tweet and one of its replies, as a record of a file.
+
+use std::path::PathBuf;
+
+use grpo_data::described;
+use serde_json::{Map, Number, Value};
+
+use crate::PairFault;
+
+/// Who replied, where nobody says.
+const UNKNOWN: &str = "unknown";
+
+/// A tweet and one reply to it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PairRecord {
+    /// What all replies to a tweet have in common.
+    pub tweet_id: String,
+    /// The tweet's text.
+    pub tweet: String,
+    /// The reply's text.
+    pub reply: String,
+    /// Likes of the reply; [`PairRecord::reply_likes`] has the number to use where the record does not say.
+    pub reply_likes: Option<u64>,
+    /// Who replied; see [`PairRecord::reply_author`].
+    pub reply_author: Option<String>,
+    /// Who wrote the tweet.
+    pub tweet_author: Option<String>,
+    /// Likes of the tweet; see [`PairRecord::tweet_likes`].
+    pub tweet_likes: Option<u64>,
+    /// How often the tweet was passed on.
+    pub tweet_retweets: Option<u64>,
+    /// When the tweet was written, as the record says it.
+    pub tweet_created_at: Option<String>,
+    /// The reply's own id.
+    pub reply_id: Option<String>,
+    /// Followers of who replied.
+    pub reply_author_followers: Option<u64>,
+    /// How often the reply was passed on.
+    pub reply_retweets: Option<u64>,
+    /// When the reply was written, as the record says it.
+    pub reply_created_at: Option<String>,
+    /// Seconds from the tweet to the reply.
+    pub reply_time_diff_seconds: Option<f64>,
+    /// The file that it was read from.
+    pub file: PathBuf,
+    /// The line of the file, or the row of a Parquet file, counted from 1.
+    pub line: u64,
+    /// All other keys, untouched.
+    pub fields: Map<String, Value>,
+}
+
+impl PairRecord {
+    /// The engagement score: likes of the reply for each like of the tweet.
+    pub fn engagement(&self) -> f64 {
+        self.reply_likes() as f64 / self.tweet_likes().max(1) as f64
+    }
+
+    /// Likes of the reply; 0 where the record does not say.
+    pub fn reply_likes(&self) -> u64 {
+        self.reply_likes.unwrap_or(0)
+    }
+
+    /// Likes of the tweet; 1 where the record does not say.
+    pub fn tweet_likes(&self) -> u64 {
+        self.tweet_likes.unwrap_or(1)
+    }
+
+    /// Who replied; `unknown` where the record does not say.
+    pub fn reply_author(&self) -> &str {
+        self.reply_author.as_deref().unwrap_or(UNKNOWN)
+    }
+
+    /// Who replied, where that is known: a record may say `unknown` too.
+    pub(crate) fn known_author(&self) -> Option<&str> {
+        self.reply_author.as_deref().filter(|author| *author != UNKNOWN)
+    }
+
+    /// The record of the keys of a line or row.
+    pub(crate) fn from_keys(
+        file: PathBuf,
+        line: u64,
+        keys: Map<String, Value>,
+    ) -> Result<Self, PairFault> {
+        let mut keys = Keys(keys);
+        let record = Self {
+            tweet_id: keys.needed("tweet_id", Keys::word)?,
+            tweet: keys.needed("tweet", Keys::text)?,
+            reply: keys.needed("reply", Keys::text)?,
+            reply_likes: keys.count("reply_likes")?,
+            reply_author: keys.word("reply_author")?,
+            tweet_author: keys.word("tweet_author")?,
+            tweet_likes: keys.count("tweet_likes")?,
+            tweet_retweets: keys.count("tweet_retweets")?,
+            tweet_created_at: keys.word("tweet_created_at")?,
+            reply_id: keys.word("reply_id")?,
+            reply_author_followers: keys.count("reply_author_followers")?,
+            reply_retweets: keys.count("reply_retweets")?,
+            reply_created_at: keys.word("reply_created_at")?,
+            reply_time_diff_seconds: keys.seconds("reply_time_diff_seconds")?,
+            file,
+            line,
+            fields: keys.0,
+        };
+        for (key, text) in
+            [("tweet_id", &record.tweet_id), ("tweet", &record.tweet), ("reply", &record.reply)]
+        {
+            if text.trim().is_empty() {
+                return Err(PairFault::Empty { key });
+            }
+        }
+        Ok(record)
+    }
+
+    /// The record as an object of one line: the keys of [`PairRecord`] that it has, then the others. What the record did
+    /// not say is not in it.
+    pub fn object(&self) -> Map<String, Value> {
+        let known: [(&str, Option<Value>); 14] = [
+            ("tweet_id", Some(self.tweet_id.as_str().into())),
+            ("tweet", Some(self.tweet.as_str().into())),
+            ("reply", Some(self.reply.as_str().into())),
+            ("reply_likes", self.reply_likes.map(Value::from)),
+            ("reply_author", self.reply_author.as_deref().map(Value::from)),
+            ("tweet_author", self.tweet_author.as_deref().map(Value::from)),
+            ("tweet_likes", self.tweet_likes.map(Value::from)),
+            ("tweet_retweets", self.tweet_retweets.map(Value::from)),
+            ("tweet_created_at", self.tweet_created_at.as_deref().map(Value::from)),
+            ("reply_id", self.reply_id.as_deref().map(Value::from)),
+            ("reply_author_followers", self.reply_author_followers.map(Value::from)),
+            ("reply_retweets", self.reply_retweets.map(Value::from)),
+            ("reply_created_at", self.reply_created_at.as_deref().map(Value::from)),
+            ("reply_time_diff_seconds", self.reply_time_diff_seconds.map(Value::from)),
+        ];
+        let known = known.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        known.chain(self.fields.clone()).collect()
+    }
+}
+
+/// Keys of which those that are understood are taken out. A key that holds null counts as missing: columns of Parquet
+/// files are there in every row.
+struct Keys(Map<String, Value>);
+
+impl Keys {
+    fn take(&mut self, key: &str) -> Option<Value> {
+        self.0.shift_remove(key).filter(|value| !value.is_null())
+    }
+
+    fn needed(
+        &mut self,
+        key: &'static str,
+        read: impl FnOnce(&mut Self, &'static str) -> Result<Option<String>, PairFault>,
+    ) -> Result<String, PairFault> {
+        read(self, key)?.ok_or(PairFault::Missing { key })
+    }
+
+    fn text(&mut self, key: &'static str) -> Result<Option<String>, PairFault> {
+        match self.take(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            Some(other) => Err(wrong(key, "a text", &other)),
+        }
+    }
+
+    /// An id, a name or a time: a text, or a whole number.
+    fn word(&mut self, key: &'static str) -> Result<Option<String>, PairFault> {
+        match self.take(key) {
+            None => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text)),
+            // A fraction is an id that lost its last digits.
+            Some(Value::Number(number)) if number.is_u64() || number.is_i64() => {
+                Ok(Some(number.to_string()))
+            }
+            Some(other) => Err(wrong(key, "a text or a whole number", &other)),
+        }
+    }
+
+    fn count(&mut self, key: &'static str) -> Result<Option<u64>, PairFault> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let count = value.as_number().and_then(whole);
+        count.map(Some).ok_or_else(|| wrong(key, "a whole number of 0 or more", &value))
+    }
+
+    fn seconds(&mut self, key: &'static str) -> Result<Option<f64>, PairFault> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        value.as_f64().map(Some).ok_or_else(|| wrong(key, "a number of seconds", &value))
+    }
+}
+
+/// A count; tables with gaps write 12 as 12.0.
+fn whole(number: &Number) -> Option<u64> {
+    let as_float = |value: f64| {
+        let is_whole = value.fract() == 0.0 && (0.0..9.0e15).contains(&value);
+        is_whole.then_some(value as u64)
+    };
+    number.as_u64().or_else(|| number.as_f64().and_then(as_float))
+}
+
+fn wrong(key: &'static str, expected: &'static str, found: &Value) -> PairFault {
+    // So a column of a Parquet file is read that holds other bytes than text.
+    let is_bytes = found.as_object().is_some_and(|object| {
+        object.len() == 1 && object.get("bytes").is_some_and(Value::is_string)
+    });
+    let found = if is_bytes { "bytes that are not UTF-8".to_owned() } else { described(found) };
+    PairFault::WrongValue { key, expected, found }
+}

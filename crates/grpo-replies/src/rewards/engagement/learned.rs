@@ -1,0 +1,145 @@
+//! The reward that an engagement model gives.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use grpo_data::ConfigFault;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{EngagementDescription, EngagementError, EngagementModel};
+use grpo_rewards::{
+    EmbedderConfig, Outcome, PartName, Reward, RewardSpec, Sample, Scored, folder_files, text_field,
+};
+
+/// Settings of a [`LearnedReward`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LearnedConfig {
+    /// Folder of the model, as `grpo train-engagement` writes it.
+    model: PathBuf,
+    /// What makes its vectors; where it is left out, the embedder that the model names. It must be the same one, in
+    /// whatever folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    embedder: Option<EmbedderConfig>,
+    /// Whether a model that did not pass the gate of its training may be the reward.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    accept_failed_gate: bool,
+}
+
+impl RewardSpec for LearnedConfig {
+    fn check(&self) -> Result<(), ConfigFault> {
+        Ok(self.embedder.iter().try_for_each(EmbedderConfig::check)?)
+    }
+
+    fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
+        let model = EngagementModel::load(&self.model, self.embedder.as_ref(), device)?;
+        if !self.accept_failed_gate {
+            model.check_gate(&self.model)?;
+        }
+        Ok(Arc::new(LearnedReward::new(Arc::new(model))))
+    }
+
+    fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
+        // Which embedder it is, stands in the model's folder.
+        let named = EngagementDescription::load(&self.model)?.embedder;
+        let mut files = self.embedder.as_ref().unwrap_or(&named).files()?;
+        files.extend(folder_files("engagement_model", &self.model)?);
+        Ok(files)
+    }
+}
+
+impl From<EngagementError> for ConfigFault {
+    fn from(error: EngagementError) -> Self {
+        match error {
+            EngagementError::Embedder(error) => error.into(),
+            error => Self::from_sentence("", format!("reward.model: {error}")),
+        }
+    }
+}
+
+/// What an engagement model says of a reply (the completion) to a tweet (the field `tweet` of the prompt's record), 0..1; 0
+/// for a reply of nothing but space, which no past reply was.
+///
+/// The model saw replies that people wrote. Of texts that a policy finds by following it, it may be wrong: a reward beside it
+/// (`hybrid`), a KL penalty and a look at the texts show whether it is.
+#[derive(Clone, Debug)]
+pub struct LearnedReward {
+    model: Arc<EngagementModel>,
+}
+
+const PART: &str = "learned";
+const TWEET: &str = "tweet";
+
+impl LearnedReward {
+    /// What `model` says.
+    pub fn new(model: Arc<EngagementModel>) -> Self {
+        Self { model }
+    }
+}
+
+impl Reward for LearnedReward {
+    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+        // Each place gets its pair, or is settled already.
+        let pairs: Vec<Result<(&str, &str), Outcome>> = samples
+            .iter()
+            .map(|sample| {
+                let tweet = text_field(&sample.fields, TWEET)
+                    .map_err(|reason| Outcome::Failed { reason })?;
+                match sample.text.trim() {
+                    "" => Err(scored(0.0)),
+                    _ => Ok((tweet, sample.text.as_str())),
+                }
+            })
+            .collect();
+        let open: Vec<(&str, &str)> =
+            pairs.iter().filter_map(|pair| pair.as_ref().ok()).copied().collect();
+        let mut outcomes = self.predict(&open).into_iter();
+        pairs
+            .into_iter()
+            .map(|pair| match pair {
+                Ok(_) => outcomes.next().expect("an outcome for each pair"),
+                Err(settled) => settled,
+            })
+            .collect()
+    }
+
+    fn parts(&self) -> Vec<PartName> {
+        vec![PART.into()]
+    }
+
+    fn check(&self, fields: &Map<String, Value>) -> Result<(), String> {
+        text_field(fields, TWEET).map(drop)
+    }
+}
+
+impl LearnedReward {
+    fn predict(&self, pairs: &[(&str, &str)]) -> Vec<Outcome> {
+        match self.model.predict(pairs) {
+            Ok(scores) => scores.into_iter().map(scored_or_failed).collect(),
+            // One that cannot be embedded is no reason to leave the others without a score.
+            Err(_) if pairs.len() > 1 => {
+                pairs.iter().flat_map(|pair| self.predict(&[*pair])).collect()
+            }
+            Err(error) => {
+                pairs.iter().map(|_| Outcome::Failed { reason: error.to_string() }).collect()
+            }
+        }
+    }
+}
+
+fn scored(value: f64) -> Outcome {
+    Outcome::Scored(Scored::new(vec![(1.0, value)], vec![(PART.into(), value)]))
+}
+
+fn scored_or_failed(value: f64) -> Outcome {
+    match value.is_finite() {
+        true => scored(value),
+        false => Outcome::Failed {
+            reason: format!(
+                "the engagement model says {value}, which is no number between 0 and 1"
+            ),
+        },
+    }
+}

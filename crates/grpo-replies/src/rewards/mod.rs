@@ -1,0 +1,31 @@
+//! The rewards of replies: a heuristic one, a learned one, and both together.
+
+mod engagement;
+mod heuristic;
+mod hybrid;
+
+pub use engagement::{
+    EngagementDescription, EngagementError, EngagementGate, EngagementMeasures, EngagementModel,
+    EngagementObjective, EngagementReport, LearnedReward, engagement_features,
+};
+pub use heuristic::{DEFAULT_GENERIC_WORDS, GenericWords, HeuristicReward, HeuristicWeights};
+
+use grpo_rewards::RewardKind;
+
+/// Returns the types of rewards of replies.
+pub fn reward_kinds() -> Vec<RewardKind> {
+    vec![
+        RewardKind::from_settings::<engagement::LearnedConfig>("learned"),
+        RewardKind::from_settings::<heuristic::HeuristicConfig>("heuristic"),
+        RewardKind::composed::<hybrid::HybridConfig>("hybrid"),
+    ]
+}
+
+/// A section of JSON, read with the types of rewards of replies.
+#[cfg(test)]
+fn parsed(
+    section: serde_json::Value,
+) -> Result<grpo_rewards::RewardConfig, grpo_data::ConfigFault> {
+    let section = serde_json::from_value(section).expect("JSON that TOML can hold");
+    grpo_rewards::RewardRegistry::default().with(reward_kinds()).parse(section)
+}

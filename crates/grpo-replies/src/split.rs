@@ -1,0 +1,24 @@
+//! Training, validation and test pairs, with no tweet in two of them.
+
+use grpo_data::{RecordSplit, SplitFractions, group_by_keys};
+
+use crate::{PairRecord, RepliesError};
+
+/// Splits pairs so that all replies to a tweet are in one part, and each part has its share of every quartile of likes
+/// (equal edges merged). It depends on the pairs, the fractions and `seed` alone.
+///
+/// # Errors
+/// Fractions that do not make up the whole, or fewer tweets than parts.
+pub fn split_by_tweet(
+    pairs: &[PairRecord],
+    fractions: &SplitFractions,
+    seed: u64,
+) -> Result<RecordSplit, RepliesError> {
+    let likes: Vec<f64> = pairs.iter().map(|pair| pair.reply_likes() as f64).collect();
+    Ok(RecordSplit::new(&tweet_groups(pairs), &likes, fractions, seed)?)
+}
+
+/// The tweet of each pair, as a number. A tweet that was collected twice has two ids and one text: still one tweet.
+pub(crate) fn tweet_groups(pairs: &[PairRecord]) -> Vec<usize> {
+    group_by_keys(pairs.iter().map(|pair| [pair.tweet_id.as_str(), pair.tweet.trim()]))
+}

@@ -1,0 +1,64 @@
+//! Pairs in a line: how many, by whom, how well liked, how long.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use grpo_data::statistics::Spread;
+
+use crate::PairRecord;
+
+/// What one part of a split has.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PairSummary {
+    /// Pairs.
+    pub examples: usize,
+    /// Different tweets.
+    pub tweets: usize,
+    /// Different authors of replies.
+    pub authors: usize,
+    /// Likes of the replies.
+    pub likes: Spread,
+    /// Characters of the tweets, on average over pairs.
+    pub tweet_characters: f64,
+    /// Characters of the replies, on average.
+    pub reply_characters: f64,
+}
+
+impl PairSummary {
+    /// Summarises pairs.
+    pub fn new<'a>(pairs: impl IntoIterator<Item = &'a PairRecord>) -> Self {
+        let pairs: Vec<&PairRecord> = pairs.into_iter().collect();
+        let mean = |length: fn(&PairRecord) -> usize| {
+            Spread::new(&pairs.iter().map(|pair| length(pair) as f64).collect::<Vec<_>>()).mean
+        };
+        let likes: Vec<f64> = pairs.iter().map(|pair| pair.reply_likes() as f64).collect();
+        Self {
+            examples: pairs.len(),
+            tweets: pairs.iter().map(|pair| &pair.tweet_id).collect::<BTreeSet<_>>().len(),
+            authors: pairs.iter().map(|pair| pair.reply_author()).collect::<BTreeSet<_>>().len(),
+            likes: Spread::new(&likes),
+            tweet_characters: mean(|pair| pair.tweet.chars().count()),
+            reply_characters: mean(|pair| pair.reply.chars().count()),
+        }
+    }
+}
+
+impl fmt::Display for PairSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { examples, tweets, authors, likes, .. } = self;
+        write!(f, "{examples} examples of {tweets} tweets by {authors} authors")?;
+        if *examples == 0 {
+            return Ok(());
+        }
+        write!(
+            f,
+            "; likes: mean {:.1}, median {}, {} to {}; mean characters: tweet {:.0}, reply {:.0}",
+            likes.mean,
+            likes.median,
+            likes.min,
+            likes.max,
+            self.tweet_characters,
+            self.reply_characters
+        )
+    }
+}

@@ -1,0 +1,138 @@
+//! Replies to tweets.
+
+use std::sync::Arc;
+
+use crate::{RepliesError, ReplyExamples, ReplyPrompts, ReplyTemplate};
+use clap::{ArgMatches, Args, FromArgMatches};
+use grpo_data::{ConfigFault, PromptSource, deserialize_settings};
+use grpo_rewards::RewardKind;
+use serde::{Deserialize, Serialize};
+use toml::Table;
+
+use crate::commands::{clean_data, split_data, train_engagement};
+use grpo_app::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts, SharedKeys};
+use grpo_app::task::{Task, TaskCommand, TaskSampling};
+
+/// Replies to tweets.
+pub struct Replies;
+
+impl Task for Replies {
+    fn name(&self) -> &'static str {
+        "replies"
+    }
+
+    fn rewards(&self) -> Vec<RewardKind> {
+        crate::reward_kinds()
+    }
+
+    fn data_formats(&self) -> Vec<DataFormat> {
+        vec![DataFormat {
+            holds: "tweets and replies",
+            keys: &["replies"],
+            is_selected: |data| data.contains_key("replies"),
+            parse: |keys| Ok(Arc::new(deserialize_settings::<ReplyKeys>(keys)?)),
+        }]
+    }
+
+    fn commands(&self) -> Vec<TaskCommand> {
+        vec![train_engagement::command(), split_data::command(), clean_data::command()]
+    }
+
+    fn sampling(&self) -> Option<&dyn TaskSampling> {
+        Some(&ReplySampling)
+    }
+
+    fn prompt_field(&self) -> Option<&'static str> {
+        Some("tweet")
+    }
+}
+
+/// Options of replies.
+#[derive(Debug, Args)]
+struct ReplyOptions {
+    /// Tweet to reply to, put to the model as the section [data.replies] puts it; may be repeated
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["prompt", "prompts", "thinking"])]
+    tweet: Vec<String>,
+}
+
+/// Samples replies.
+struct ReplySampling;
+
+impl TaskSampling for ReplySampling {
+    fn options(&self, command: clap::Command) -> clap::Command {
+        ReplyOptions::augment_args(command)
+    }
+
+    fn prompts(&self, options: &ArgMatches) -> Vec<(String, PromptSource)> {
+        let ReplyOptions { tweet } =
+            ReplyOptions::from_arg_matches(options).unwrap_or_else(|error| error.exit());
+        let prompt =
+            |tweet: String| (format!("--tweet {tweet}"), ReplyTemplate::default().prompt(&tweet));
+        tweet.into_iter().map(prompt).collect()
+    }
+}
+
+/// The key of `[data]` of tweets and replies: a prompt for each tweet, an example for each reply.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReplyKeys {
+    replies: ReplyTemplate,
+}
+
+impl DataReader for ReplyKeys {
+    fn settings(&self) -> Table {
+        Table::try_from(self).expect("strings are TOML")
+    }
+
+    fn check(&self, shared: &SharedKeys) -> Result<(), ConfigFault> {
+        // The replies of the data have no thoughts in front of them: a training on them would unlearn to think where it is
+        // asked for, and rewards would judge the thoughts.
+        if shared.thinking == Some(true) {
+            return Err(ConfigFault::from_sentence(
+                "data.thinking",
+                "data.thinking = true asks for thoughts in front of a reply, and those of [data.replies] have none; leave it out",
+            ));
+        }
+        let check = self.replies.check(shared.thinking);
+        check.map_err(|error| {
+            ConfigFault::from_sentence("data.replies.instruction", error.to_string())
+        })
+    }
+
+    fn is_too_long(&self, error: &anyhow::Error) -> bool {
+        matches!(
+            error.downcast_ref(),
+            Some(RepliesError::NoUsablePairs { too_long, .. }) if *too_long > 0
+        )
+    }
+
+    fn prompts(&self, from: &ReadFrom<'_>) -> anyhow::Result<ReadPrompts> {
+        let &ReadFrom { file, codec, thinking, longest } = from;
+        let thinking = thinking.unwrap_or(false);
+        let read = ReplyPrompts::read(file, codec, &self.replies, thinking, longest)?;
+        let ReplyPrompts { prompts, places, report, files } = read;
+        Ok(ReadPrompts { prompts, places, report: report.to_string(), files })
+    }
+
+    fn examples(
+        &self,
+        from: &ReadFrom<'_>,
+        validation_fraction: f64,
+        seed: u64,
+    ) -> anyhow::Result<ReadExamples> {
+        let &ReadFrom { file, codec, thinking, longest } = from;
+        let thinking = thinking.unwrap_or(false);
+        let template = &self.replies;
+        let read = ReplyExamples::read(
+            file,
+            codec,
+            template,
+            thinking,
+            longest,
+            validation_fraction,
+            seed,
+        )?;
+        let files = read.files.into_iter().map(|file| ("texts", file)).collect();
+        Ok(ReadExamples { examples: read.examples, report: read.report.lines(), files })
+    }
+}

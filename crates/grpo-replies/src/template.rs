@@ -1,0 +1,45 @@
+//! How a tweet is put to a model.
+
+use grpo_data::{Message, PromptSource};
+use serde::{Deserialize, Serialize};
+
+use crate::RepliesError;
+
+/// The prompt of a tweet: one turn of a user, with an instruction, the tweet, and a cue. The reply is the assistant's turn.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReplyTemplate {
+    /// What stands in front of the tweet.
+    pub instruction: String,
+}
+
+impl Default for ReplyTemplate {
+    fn default() -> Self {
+        Self { instruction: "Write an engaging reply to this tweet.".to_owned() }
+    }
+}
+
+impl ReplyTemplate {
+    /// Looks for an instruction that says nothing, and at the chat template's switch for thinking: no reply of a file has
+    /// thoughts in front of it, so that behind a prompt that asks for them a model would learn not to think.
+    ///
+    /// # Errors
+    /// The instruction is empty, or `thinking` is on.
+    pub fn check(&self, thinking: Option<bool>) -> Result<(), RepliesError> {
+        if self.instruction.trim().is_empty() {
+            let expected = "a sentence that says what to write";
+            return Err(RepliesError::setting("data.replies.instruction", "empty", expected));
+        }
+        if thinking == Some(true) {
+            let expected = "false, or nothing, with data.replies: replies have no thoughts";
+            return Err(RepliesError::setting("data.thinking", "true", expected));
+        }
+        Ok(())
+    }
+
+    /// What a reply to `tweet` follows, for the model's chat template.
+    pub fn prompt(&self, tweet: &str) -> PromptSource {
+        let content = format!("{}\n\n{tweet}\n\nReply:", self.instruction);
+        PromptSource::Messages(vec![Message { role: "user".to_owned(), content }])
+    }
+}

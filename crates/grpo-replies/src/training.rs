@@ -1,0 +1,265 @@
+//! Pairs as prompts to sample from, and as examples to train on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use grpo_data::{
+    ChatOptions, Codec, CompletionSource, DataError, Example, Examples, Prompt, SplitFractions,
+};
+use serde_json::{Map, Value};
+
+use crate::{
+    PairFault, PairFile, PairRecord, PairSummary, RepliesError, ReplyTemplate, SkippedLine,
+    read_pairs, split_by_tweet,
+};
+
+/// A prompt for each tweet of some pairs.
+#[derive(Clone, Debug)]
+pub struct ReplyPrompts {
+    /// To sample replies from, in the order of their first pairs; their fields are `tweet`, `tweet_id` and `reply`, the
+    /// best liked one (the first of equals).
+    pub prompts: Vec<Prompt>,
+    /// Where each stands, as `file:line`.
+    pub places: Vec<String>,
+    /// What was read and left out.
+    pub report: PairReport,
+    /// The files that were read.
+    pub files: Vec<PathBuf>,
+}
+
+/// An example for each of some pairs: the prompt is seen, the reply and the end of the assistant's turn are learned.
+#[derive(Clone, Debug)]
+pub struct ReplyExamples {
+    /// To train on, and to measure the loss on; no tweet is in both.
+    pub examples: Examples,
+    /// What was read and left out.
+    pub report: PairReport,
+    /// The files that were read.
+    pub files: Vec<PathBuf>,
+}
+
+/// The fate of every line of some pairs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PairReport {
+    /// Pairs and tweets that were read, and lines that are none.
+    pub read: String,
+    /// What was left out because a special token of the tokenizer is written in it.
+    pub special: Vec<SkippedLine>,
+    /// What was left out because of its length, as `file:line: tokens`.
+    pub too_long: Vec<String>,
+    /// The most tokens that were allowed.
+    pub longest: usize,
+    /// Names and summaries of the parts that are used.
+    pub parts: Vec<(&'static str, PairSummary)>,
+}
+
+impl PairReport {
+    fn new(read: &PairFile, longest: usize) -> Self {
+        Self { read: read.to_string(), longest, ..Self::default() }
+    }
+
+    /// Counts a text with a special token; says whether it has none. Encoded it would be a sign to the model: a tweet could
+    /// end the user's turn and forge the assistant's.
+    fn takes_text(
+        &mut self,
+        pair: &PairRecord,
+        key: &'static str,
+        text: &str,
+        codec: &Codec,
+    ) -> Result<bool, RepliesError> {
+        let token = codec.special_token_in(text).map_err(at(pair))?;
+        if let Some(token) = token {
+            let (file, line, token) = (pair.file.clone(), pair.line, token.to_owned());
+            let reason = PairFault::SpecialToken { key, token };
+            self.special.push(SkippedLine { file, line, reason });
+        }
+        Ok(token.is_none())
+    }
+
+    /// Counts a sequence; says whether it is short enough.
+    fn takes(&mut self, pair: &PairRecord, tokens: usize) -> bool {
+        if tokens > self.longest {
+            self.too_long.push(format!("{}: {tokens}", place(pair)));
+        }
+        tokens <= self.longest
+    }
+
+    /// The error where nothing can be used.
+    fn nothing_left(&self, path: &Path) -> RepliesError {
+        let (path, too_long) = (path.to_owned(), self.too_long.len());
+        RepliesError::NoUsablePairs { path, too_long, report: self.to_string() }
+    }
+
+    /// What to say of it, line by line.
+    pub fn lines(&self) -> Vec<String> {
+        let mut first = self.read.clone();
+        let listed = |all: &[String]| {
+            let more = if all.len() > NAMED { ", …" } else { "" };
+            format!("({}{more})", all[..all.len().min(NAMED)].join(", "))
+        };
+        if !self.special.is_empty() {
+            let named: Vec<String> = self.special.iter().map(ToString::to_string).collect();
+            let (count, named) = (named.len(), listed(&named));
+            first += &format!("; {count} left out with special tokens {named}");
+        }
+        if !self.too_long.is_empty() {
+            let (count, longest) = (self.too_long.len(), self.longest);
+            let named = listed(&self.too_long);
+            first += &format!("; {count} left out with more than {longest} tokens {named}");
+        }
+        let parts = self.parts.iter().map(|(name, summary)| format!("{name}: {summary}"));
+        std::iter::once(first).chain(parts).collect()
+    }
+}
+
+impl fmt::Display for PairReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines().join("\n  "))
+    }
+}
+
+/// Sequences of a report that are named.
+const NAMED: usize = 3;
+
+impl ReplyPrompts {
+    /// Reads a file or folder whole; tweets whose prompts have more than `longest` tokens, or in which a special token of
+    /// the tokenizer is written, are left out and counted. `thinking` is the chat template's switch.
+    ///
+    /// # Errors
+    /// What [`read_pairs`] and [`Codec::prompt`] say, or no tweet that is short enough.
+    pub fn read(
+        path: &Path,
+        codec: &Codec,
+        template: &ReplyTemplate,
+        thinking: bool,
+        longest: usize,
+    ) -> Result<Self, RepliesError> {
+        let file = read_pairs(path)?;
+        let mut report = PairReport::new(&file, longest);
+        let (mut prompts, mut places) = (Vec::new(), Vec::new());
+        let mut used = Vec::new();
+        for replies in replies_of_tweets(&file.pairs) {
+            let first = replies[0];
+            if !report.takes_text(first, "tweet", &first.tweet, codec)? {
+                continue;
+            }
+            let ids = prompt_ids(first, codec, template, thinking)?;
+            if report.takes(first, ids.len()) {
+                let prompt = Prompt::of_ids(prompts.len() as u32, ids);
+                prompts.push(Prompt { fields: fields(&replies), ..prompt });
+                places.push(place(first));
+                used.extend(replies);
+            }
+        }
+        if prompts.is_empty() {
+            return Err(report.nothing_left(path));
+        }
+        report.parts = vec![("used", PairSummary::new(used))];
+        Ok(Self { prompts, places, report, files: file.files })
+    }
+}
+
+impl ReplyExamples {
+    /// Reads a file or folder whole; pairs of more than `longest` tokens, prompt and reply together, or with a special
+    /// token of the tokenizer in either text, are left out and counted. `validation_fraction` of the others is held out, tweet by tweet, chosen by `seed`; none with 0. `thinking`
+    /// is the chat template's switch.
+    ///
+    /// # Errors
+    /// What [`read_pairs`] and [`Codec`] say, or too few tweets that are short enough.
+    pub fn read(
+        path: &Path,
+        codec: &Codec,
+        template: &ReplyTemplate,
+        thinking: bool,
+        longest: usize,
+        validation_fraction: f64,
+        seed: u64,
+    ) -> Result<Self, RepliesError> {
+        let file = read_pairs(path)?;
+        let mut report = PairReport::new(&file, longest);
+        // A large corpus is not kept twice: the lines go, and each pair is moved.
+        let PairFile { pairs: read, files, .. } = file;
+        let (mut pairs, mut all) = (Vec::new(), Vec::new());
+        for pair in read {
+            if !report.takes_text(&pair, "tweet", &pair.tweet, codec)?
+                || !report.takes_text(&pair, "reply", &pair.reply, codec)?
+            {
+                continue;
+            }
+            let example = example(&pair, codec, template, thinking)?;
+            if report.takes(&pair, example.ids.len()) {
+                pairs.push(pair);
+                all.push(Some(example));
+            }
+        }
+        if all.is_empty() {
+            return Err(report.nothing_left(path));
+        }
+        let train = 1.0 - validation_fraction;
+        let fractions = SplitFractions { train, validation: validation_fraction, test: 0.0 };
+        let split = split_by_tweet(&pairs, &fractions, seed)?;
+        let summary = |places: &[usize]| PairSummary::new(places.iter().map(|at| &pairs[*at]));
+        report.parts =
+            vec![("training", summary(&split.train)), ("validation", summary(&split.validation))];
+        let mut take = |places: &[usize]| places.iter().filter_map(|at| all[*at].take()).collect();
+        let examples = Examples { train: take(&split.train), validation: take(&split.validation) };
+        Ok(Self { examples, report, files })
+    }
+}
+
+/// The pairs of each tweet, in the order of the first ones.
+fn replies_of_tweets(pairs: &[PairRecord]) -> Vec<Vec<&PairRecord>> {
+    let mut places = BTreeMap::new();
+    let mut tweets: Vec<Vec<&PairRecord>> = Vec::new();
+    for pair in pairs {
+        let place = *places.entry(pair.tweet_id.as_str()).or_insert(tweets.len());
+        if place == tweets.len() {
+            tweets.push(Vec::new());
+        }
+        tweets[place].push(pair);
+    }
+    tweets
+}
+
+/// What a reward may want to know.
+fn fields(replies: &[&PairRecord]) -> Map<String, Value> {
+    let first = replies[0];
+    let most = replies.iter().map(|pair| pair.reply_likes()).max();
+    let best = replies.iter().find(|pair| Some(pair.reply_likes()) == most).unwrap_or(&first);
+    let fields = [("tweet", &first.tweet), ("tweet_id", &first.tweet_id), ("reply", &best.reply)];
+    fields.map(|(key, text)| (key.to_owned(), text.as_str().into())).into_iter().collect()
+}
+
+fn prompt_ids(
+    pair: &PairRecord,
+    codec: &Codec,
+    template: &ReplyTemplate,
+    thinking: bool,
+) -> Result<Vec<u32>, RepliesError> {
+    let options = ChatOptions::for_answer(Some(thinking));
+    Ok(codec.prompt(&template.prompt(&pair.tweet), &options).map_err(at(pair))?)
+}
+
+fn example(
+    pair: &PairRecord,
+    codec: &Codec,
+    template: &ReplyTemplate,
+    thinking: bool,
+) -> Result<Example, RepliesError> {
+    let prompt = prompt_ids(pair, codec, template, thinking)?;
+    let reply = CompletionSource::Text(pair.reply.clone());
+    let reply = codec.completion(&reply).map_err(at(pair))?;
+    let first_target = prompt.len();
+    let end = codec.learned_end().map_err(at(pair))?.filter(|end| reply.last() != Some(end));
+    Ok(Example { ids: [prompt, reply, end.into_iter().collect()].concat(), first_target })
+}
+
+fn at(pair: &PairRecord) -> impl FnOnce(DataError) -> DataError {
+    let (path, line) = (pair.file.clone(), pair.line);
+    move |source| DataError::AtLine { path, line, source: Box::new(source) }
+}
+
+fn place(pair: &PairRecord) -> String {
+    format!("{}:{}", pair.file.display(), pair.line)
+}

@@ -1,0 +1,103 @@
+//! A GRPO step on replies to tweets, with the heuristic reward.
+
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use grpo_data::{Finish, Prompt};
+use grpo_model::{Adapted, Adapter, LanguageModel, LoraConfig, Policy, StoredTensors};
+use grpo_rewards::{Reward, RewardRegistry};
+use grpo_train::{Decode, Grpo, GrpoConfig, unconditional_prompts};
+
+use crate::support::{SEED, config, distance, model, parameters, pattern, rewarded, vocabulary};
+
+/// Each id but the end mark is a word, some of them with a mark.
+fn words() -> Decode {
+    const WORDS: [&str; 7] = ["garden", "great!", "rain", "why?", "lovely", "tomatoes", "today."];
+    Arc::new(|ids| {
+        let end = vocabulary().boundary();
+        let ids = ids.iter().filter(|id| **id != end);
+        let words: Vec<&str> = ids.map(|id| WORDS[*id as usize % WORDS.len()]).collect();
+        words.join(" ")
+    })
+}
+
+fn heuristic() -> Arc<dyn Reward> {
+    let section = toml::toml! {
+        type = "heuristic"
+        embedder = { type = "hashed_ngrams", width = 64 }
+    };
+    let registry = RewardRegistry::default().with(grpo_replies::reward_kinds());
+    registry.parse(section).unwrap().build(&Device::flex()).unwrap()
+}
+
+/// A policy of which an adapter is trained.
+fn grpo(reward: Arc<dyn Reward>, config: GrpoConfig) -> Grpo<Policy> {
+    let base = model(vocabulary().len(), 2.0);
+    let lora = LoraConfig { rank: 3, alpha: 3.0, dropout: 0.0, targets: vec![], rslora: false };
+    let adapter = Adapter::random(&lora, &base, 1, &base.device()).unwrap();
+    let policy = Policy::Adapted(Adapted::new(&base, adapter));
+    rewarded(reward, policy, config, SEED, vocabulary().boundary(), words()).unwrap()
+}
+
+fn prompts() -> Vec<Prompt> {
+    let tweets =
+        ["The rain is great for my garden!", "Why is everybody so sad today?", "Tomatoes."];
+    let mut prompts = unconditional_prompts(3, vocabulary().boundary());
+    for (prompt, tweet) in prompts.iter_mut().zip(tweets) {
+        prompt.fields.insert("tweet".to_owned(), tweet.into());
+    }
+    prompts
+}
+
+/// The original computed its loss where no gradient was, and nothing moved.
+#[test]
+fn the_reward_of_replies_moves_the_adapter_and_no_bit_of_its_base() {
+    let mut grpo = grpo(heuristic(), config());
+    let base = StoredTensors::of(grpo.policy().parts().0).read();
+    for step in 0..2 {
+        let before = parameters(grpo.policy());
+        let report = grpo.step(&prompts(), step).unwrap();
+        assert!(report.outcomes.iter().all(|outcome| outcome.part("relevance").is_some()));
+        assert!(report.grad_norm > 1e-4, "{}", report.grad_norm);
+        assert!(distance(&parameters(grpo.policy()), &before) > 1e-4, "step {step}");
+        assert_eq!(StoredTensors::of(grpo.policy().parts().0).read(), base, "step {step}");
+    }
+    // Without a reason to prefer any reply, nothing moves.
+    let mut config = config();
+    config.optimizer.weight_decay = 0.0;
+    let mut indifferent = self::grpo(pattern(""), config);
+    let before = parameters(indifferent.policy());
+    indifferent.step(&prompts(), 0).unwrap();
+    assert_eq!(parameters(indifferent.policy()), before);
+}
+
+/// The original put a polite sentence in the place of an empty reply, and credited the tokens of that.
+#[test]
+fn an_empty_reply_gets_nothing_and_is_what_was_sampled() {
+    let mut config = config();
+    config.train.group_size = 64;
+    let mut grpo = grpo(heuristic(), config);
+    grpo.set_recording(true);
+    let report = grpo.step(&prompts(), 0).unwrap();
+    let end = vocabulary().boundary();
+    let records = report.token_records.as_ref().unwrap();
+    let advantages = report.advantages.groups.concat();
+    let mut empty = 0;
+    for (place, completion) in report.groups.iter().flat_map(|group| &group.completions).enumerate()
+    {
+        let is_empty = completion.action_ids().eq([end]);
+        assert_eq!(report.texts[place].is_empty(), is_empty);
+        let total = report.outcomes[place].total().unwrap();
+        if is_empty {
+            empty += 1;
+            assert_eq!((total, completion.finish()), (0.0, Finish::EndToken));
+            // Its one token, the end mark, is learned from as any other: it is made rarer.
+            assert!(advantages[place] < 0.0, "{}", advantages[place]);
+            assert_eq!(records[place].gradients.len(), 1);
+            assert!(records[place].gradients[0] > 0.0, "{:?}", records[place].gradients);
+        } else {
+            assert!(total > 0.0, "{}", report.texts[place]);
+        }
+    }
+    assert!(empty > 0, "no reply is empty");
+}

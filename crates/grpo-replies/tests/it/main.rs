@@ -1,0 +1,13 @@
+//! Tests through the public interface, in one binary.
+
+mod cleaning;
+mod engagement;
+mod grpo;
+mod pairs;
+#[expect(dead_code, reason = "shared with the tests of grpo-train, which use all of it")]
+#[path = "../../../grpo-train/tests/it/support.rs"]
+mod support;
+#[expect(dead_code, reason = "shared with the tests of grpo-train, which use all of it")]
+#[path = "../../../grpo-train/tests/it/told.rs"]
+mod told;
+mod training;
