@@ -50,6 +50,13 @@ pub fn mean(numbers: &[f64]) -> f64 {
     numbers.iter().sum::<f64>() / numbers.len() as f64
 }
 
+/// Returns the standard error of the mean; NaN of fewer than two numbers.
+pub fn standard_error(numbers: &[f64]) -> f64 {
+    let (n, centre) = (numbers.len() as f64, mean(numbers));
+    let squares: f64 = numbers.iter().map(|number| (number - centre).powi(2)).sum();
+    (squares / (n - 1.0) / n).sqrt()
+}
+
 /// Returns the mean square of the differences from the mean.
 pub fn variance(numbers: &[f64]) -> f64 {
     let mean = mean(numbers);

@@ -7,7 +7,7 @@ use grpo_chem::{Chematic, Toolkit};
 use grpo_rewards::Outcome;
 use rayon::prelude::*;
 
-use grpo_eval::{mean, standard_error};
+use grpo_data::statistics::{mean, standard_error};
 
 /// Measures of a set of generated strings.
 #[derive(Clone, Copy, Debug, PartialEq)]

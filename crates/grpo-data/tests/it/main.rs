@@ -2,7 +2,6 @@
 
 mod characters;
 mod chat;
-mod molecules;
 mod parquet;
 mod prompts;
 mod record;
