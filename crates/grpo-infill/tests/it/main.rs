@@ -9,6 +9,9 @@ mod masked_stream;
 mod masking;
 mod models;
 mod neighbours;
+#[expect(dead_code, reason = "shared with the tests of grpo-train, which use all of it")]
+#[path = "../../../grpo-train/tests/it/oracle.rs"]
+mod oracle;
 mod passages;
 mod support;
 mod texts;

@@ -7,7 +7,7 @@ use grpo_infill::{
     MaskedLmMeasures, MaskedLmObjective, ModifierConfig, Passages,
 };
 use grpo_model::Transformer;
-use grpo_train::{TrainError, TransferConfig};
+use grpo_train::TransferConfig;
 
 use crate::models::{infiller, passages, random, steps, stream};
 use crate::told::{self, Told};

@@ -36,7 +36,7 @@ pub(crate) fn prompt(index: u32, ids: &[u32]) -> Prompt {
 }
 
 pub(crate) fn completions(groups: &[Group]) -> impl Iterator<Item = &Completion> {
-    groups.iter().flat_map(|group| &group.completions)
+    groups.iter().flat_map(Group::completions)
 }
 
 /// What `f` gives in a pool of so many threads.
