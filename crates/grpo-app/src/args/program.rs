@@ -44,7 +44,7 @@ pub(crate) fn parse(
 /// The commands of the program with those of tasks among them.
 pub(crate) fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
     /// Places in the help between two commands of the program.
-    const BETWEEN: usize = 100;
+    const BETWEEN: usize = 30;
     let mut program = Arguments::command();
     let names: Vec<String> =
         program.get_subcommands().map(|command| command.get_name().to_owned()).collect();
