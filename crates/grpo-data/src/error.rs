@@ -4,7 +4,7 @@ mod prompt_fault;
 
 pub use prompt_fault::PromptFault;
 
-use crate::{BLANK, RecordReport};
+use crate::RecordReport;
 use serde_json::Value;
 use std::fmt;
 use std::path::PathBuf;
@@ -204,43 +204,6 @@ pub enum DataError {
         /// What the Parquet reader said.
         reason: String,
     },
-    /// A `characters.json` is none.
-    #[error(
-        "`{path}` is not a vocabulary of characters: {source}; copy `characters.json` from the model again"
-    )]
-    CharactersFormat {
-        /// The path as it was given.
-        path: PathBuf,
-        /// What the JSON reader said, with its line and column.
-        source: serde_json::Error,
-    },
-    /// A `characters.json` has a character twice, or the mark of a blank.
-    #[error(
-        "`characters` in `{path}` must hold each character once and no {BLANK:?}, the mark of a blank; take one {character:?} out"
-    )]
-    CharactersEntry {
-        /// The path as it was given.
-        path: PathBuf,
-        /// The character.
-        character: char,
-    },
-    /// A `characters.json` lacks MASK, PAD or CLS, or gives one an id that it cannot have.
-    #[error(
-        "`{name}` in `{path}` is {}; expected {expected}: behind the ids of the {characters} characters come those of MASK, PAD and CLS, which differ",
-        .found.map_or("missing".to_owned(), |id| id.to_string())
-    )]
-    SpecialId {
-        /// The path as it was given.
-        path: PathBuf,
-        /// The key.
-        name: &'static str,
-        /// The id that it has.
-        found: Option<u32>,
-        /// The id that it must have.
-        expected: u32,
-        /// Characters of the vocabulary.
-        characters: usize,
-    },
     /// Two vocabularies of our own in a model folder.
     #[error(
         "`{folder}` has both {} and {}; keep the one that the model was trained with", .files[0], .files[1]
@@ -250,28 +213,6 @@ pub enum DataError {
         folder: PathBuf,
         /// Their files.
         files: [&'static str; 2],
-    },
-    /// No character to make a vocabulary of.
-    #[error("there is no character to make a vocabulary of; give a text that has some")]
-    NoCharacters,
-    /// The mark of a blank stands in a text as a character.
-    #[error(
-        "the text has the character {BLANK:?}, which is the mark of a blank; replace it by another"
-    )]
-    BlankInText,
-    /// A character that a vocabulary lacks.
-    #[error(
-        "{character:?} (character {position} of {text:?}) is not one of the {known} characters of the model; replace it, or train a model on text that has it"
-    )]
-    UnknownCharacter {
-        /// The character.
-        character: char,
-        /// Where it stands, in characters counted from 1.
-        position: usize,
-        /// The text, shortened.
-        text: String,
-        /// Characters that are known.
-        known: usize,
     },
     /// A saved position lies outside the data that it is applied to.
     #[error(

@@ -11,7 +11,6 @@
 //! - [`Prompt`], [`Completion`] and [`Group`] are what sampling hands to rewards and losses.
 
 mod caught;
-mod characters;
 mod chat;
 mod codec;
 mod config_fault;
@@ -34,7 +33,6 @@ mod tokenizer;
 mod tokenizer_training;
 
 pub use caught::caught;
-pub use characters::{BLANK, Characters};
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::{Codec, CodecKind, Codecs, TextCodec};
 pub use config_fault::{ConfigFault, deserialize_settings};

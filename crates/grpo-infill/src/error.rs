@@ -1,6 +1,6 @@
 //! What texts with blanks, and models that fill them, can get wrong.
 
-use crate::PassageUnit;
+use crate::{BLANK, PassageUnit};
 use grpo_data::DataError;
 use grpo_logprob::NotFinite;
 use grpo_rollout::RolloutError;
@@ -17,6 +17,65 @@ pub enum InfillError {
     /// What every engine refuses.
     #[error(transparent)]
     Rollout(#[from] RolloutError),
+    /// A `characters.json` is none.
+    #[error(
+        "`{path}` is not a vocabulary of characters: {source}; copy `characters.json` from the model again"
+    )]
+    CharactersFormat {
+        /// The path as it was given.
+        path: PathBuf,
+        /// What the JSON reader said, with its line and column.
+        source: serde_json::Error,
+    },
+    /// A `characters.json` has a character twice, or the mark of a blank.
+    #[error(
+        "`characters` in `{path}` must hold each character once and no {BLANK:?}, the mark of a blank; take one {character:?} out"
+    )]
+    CharactersEntry {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The character.
+        character: char,
+    },
+    /// A `characters.json` lacks MASK, PAD or CLS, or gives one an id that it cannot have.
+    #[error(
+        "`{name}` in `{path}` is {}; expected {expected}: behind the ids of the {characters} characters come those of MASK, PAD and CLS, which differ",
+        .found.map_or("missing".to_owned(), |id| id.to_string())
+    )]
+    SpecialId {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The key.
+        name: &'static str,
+        /// The id that it has.
+        found: Option<u32>,
+        /// The id that it must have.
+        expected: u32,
+        /// Characters of the vocabulary.
+        characters: usize,
+    },
+    /// No character to make a vocabulary of.
+    #[error("there is no character to make a vocabulary of; give a text that has some")]
+    NoCharacters,
+    /// The mark of a blank stands in a text as a character.
+    #[error(
+        "the text has the character {BLANK:?}, which is the mark of a blank; replace it by another"
+    )]
+    BlankInText,
+    /// A character that a vocabulary lacks.
+    #[error(
+        "{character:?} (character {position} of {text:?}) is not one of the {known} characters of the model; replace it, or train a model on text that has it"
+    )]
+    UnknownCharacter {
+        /// The character.
+        character: char,
+        /// Where it stands, in characters counted from 1.
+        position: usize,
+        /// The text, shortened.
+        text: String,
+        /// Characters that are known.
+        known: usize,
+    },
     /// Nothing in a file.
     #[error("`{path}` is empty; give a file with text")]
     EmptyFile {
@@ -159,6 +218,15 @@ pub enum InfillError {
 impl From<NotFinite> for InfillError {
     fn from(error: NotFinite) -> Self {
         Self::Rollout(error.into())
+    }
+}
+
+impl From<InfillError> for DataError {
+    fn from(error: InfillError) -> Self {
+        match error {
+            InfillError::Data(error) => error,
+            other => Self::Task(Box::new(other)),
+        }
     }
 }
 

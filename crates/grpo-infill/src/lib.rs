@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod characters;
 mod commands;
 mod denoising;
 mod error;
@@ -14,6 +15,7 @@ mod reward;
 mod sections;
 mod task;
 
+pub use characters::{BLANK, Characters};
 pub use denoising::{
     Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
     Wrongness,

@@ -8,11 +8,12 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use crate::Characters;
 use crate::{MaskedStream, MaskedText, Masking};
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_data::{Characters, ConfigFault, CounterRng, Purpose};
+use grpo_data::{ConfigFault, CounterRng, Purpose};
 use grpo_kernels::{awake, gather_rows};
 use grpo_logprob::score;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};

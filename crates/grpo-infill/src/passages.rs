@@ -4,7 +4,8 @@ mod lines;
 mod source;
 
 use crate::InfillError;
-use grpo_data::{BLANK, Characters, CounterRng, DataError};
+use crate::{BLANK, Characters};
+use grpo_data::{CounterRng, DataError};
 use lines::Kept;
 pub(crate) use lines::Lines;
 use serde::{Deserialize, Serialize};
@@ -86,7 +87,7 @@ impl Passages {
     ///
     /// # Errors
     /// Options outside their ranges; a file that cannot be read, is not UTF-8, is empty, or too small for its passages
-    /// and its split; a character that `characters` lacks, or that is [`BLANK`](grpo_data::BLANK).
+    /// and its split; a character that `characters` lacks, or that is [`BLANK`](crate::BLANK).
     pub fn read(
         path: &Path,
         options: &PassageOptions,
@@ -173,14 +174,14 @@ fn own_characters(
     path: &Path,
 ) -> Result<Characters, InfillError> {
     if let Some(index) = source.text.lines().position(|line| line.contains(BLANK)) {
-        let (line, fault) = (source.number(index), Box::new(DataError::BlankInText));
+        let (line, fault) = (source.number(index), Box::new(InfillError::BlankInText.into()));
         return Err(DataError::AtLine { path: path.into(), line, source: fault }.into());
     }
     if kept.is_empty() {
         // Too few lines: there is a better message for it than that there is no character.
-        return Ok(Characters::of_texts([source.text.as_str()])?);
+        return Characters::from_texts([source.text.as_str()]);
     }
-    Ok(Characters::of_texts(kept.iter().map(|line| line.text))?)
+    Characters::from_texts(kept.iter().map(|line| line.text))
 }
 
 impl PassageUnit {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::{BLANK, Characters};
 use burn::tensor::Device;
-use grpo_data::{BLANK, Characters, Codecs, ConfigFault};
+use grpo_data::{Codecs, ConfigFault};
 use grpo_model::{ModelFolderError, SequenceScorer};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -352,7 +353,7 @@ mod tests {
 
     /// A judge of random weights, of characters of `text`, that sees 8 of them.
     fn judge_folder(text: &str, seed: u64) -> tempfile::TempDir {
-        let characters = Characters::of_texts([text]).unwrap();
+        let characters = Characters::from_texts([text]).unwrap();
         let sizes = InfillerConfig::new(characters.len(), 8, 1, 2, 8);
         let config = ModelConfig::sequence_scorer(&sizes).unwrap();
         model_folder(config, Codec::from_text_codec(characters), seed)
@@ -443,7 +444,7 @@ mod tests {
     /// Large enough for operations that are cut into parts for threads.
     #[test]
     fn the_number_of_threads_and_the_texts_beside_it_are_no_part_of_a_reward() {
-        let characters = Characters::of_texts(["abc"]).unwrap();
+        let characters = Characters::from_texts(["abc"]).unwrap();
         let sizes = InfillerConfig::new(characters.len(), 200, 2, 4, 96);
         let config = ModelConfig::sequence_scorer(&sizes).unwrap();
         let folder = model_folder(config, Codec::from_text_codec(characters), 1);
@@ -576,7 +577,7 @@ mod tests {
         missing.spec().check().unwrap();
 
         let good = judge_folder("abc", 1);
-        let characters = Characters::of_texts(["abc"]).unwrap();
+        let characters = Characters::from_texts(["abc"]).unwrap();
         let sizes = InfillerConfig::new(characters.len(), 8, 1, 2, 8);
         let codec = Codec::from_text_codec(characters);
         let infiller = model_folder(ModelConfig::infiller(&sizes).unwrap(), codec, 1);

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::Characters;
 use crate::{
     InfillError, JudgeGate, JudgeMeasures, JudgeObjective, JudgeReport, MaskedLmMeasures,
     MaskedLmObjective, MaskedStream, PassageOptions, PassageUnit, Passages,
 };
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Characters, Codecs};
+use grpo_data::Codecs;
 use grpo_model::{
     Family, LanguageModel, ModelFolder, ModelSpec, SequenceScorer, StoredAs, Transformer,
 };

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::Characters;
 use crate::{FillBlanks, Half, MaskedStream, MaskedText, MaskingPlan};
 use anyhow::Context;
-use grpo_data::{Characters, Codec, CodecKind, ConfigFault, Prompt, Purpose, deserialize_settings};
+use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, Purpose, deserialize_settings};
 use grpo_model::{LanguageModel, Policy};
 use grpo_rewards::{Reward, RewardKind};
 use grpo_train::{Actions, TrainError};

@@ -1,6 +1,5 @@
 //! Tests through the public interface, in one binary.
 
-mod characters;
 mod chat;
 mod parquet;
 mod prompts;

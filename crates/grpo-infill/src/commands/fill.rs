@@ -9,12 +9,13 @@ mod texts;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
+use crate::Characters;
 use crate::Judge;
 use crate::{
     Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
 };
 use anyhow::Context;
-use grpo_data::{Characters, Prompt, Purpose};
+use grpo_data::{Prompt, Purpose};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel};
 use rayon::prelude::*;

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use crate::Characters;
 use crate::{
     CriticConfig, DEFAULT_EVAL_BATCHES, Half, MaskedData, MaskedLmConfig, MaskedLmObjective,
     MaskedStream, MaskingPlan, ModifierConfig, Passages,
 };
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Characters, Codec, Codecs, Purpose};
+use grpo_data::{Codec, Codecs, Purpose};
 use grpo_model::{InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
 use grpo_train::{GuardConfig, StepsConfig, TransferConfig};
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! Masked texts, packed, and their targets: the places where the loss counts. A blank is a target that the model reads as MASK.
 
+use crate::Characters;
 use crate::MaskedText;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use grpo_data::Characters;
 use grpo_kernels::indices;
 use grpo_logprob::Targets;
 use grpo_model::TokenBatch;

@@ -2,8 +2,9 @@
 
 use super::source::Source;
 use super::{PassageOptions, PassageReport, PassageUnit};
+use crate::Characters;
 use crate::InfillError;
-use grpo_data::{Characters, DataError};
+use grpo_data::DataError;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -66,7 +67,7 @@ impl Lines {
             let ids = characters.encode(line.text).map_err(|error| DataError::AtLine {
                 path: path.into(),
                 line: line.number,
-                source: Box::new(error),
+                source: Box::new(error.into()),
             })?;
             lines.ids.extend(ids);
             lines.bounds.push(lines.ids.len());

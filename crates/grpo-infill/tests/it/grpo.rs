@@ -6,7 +6,8 @@ use std::sync::Arc;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor};
 use grpo_core::{KlEstimator, Preset, Reduction, RewardScale};
-use grpo_data::{Characters, Codec, Completion, Group, Prompt, Sample};
+use grpo_data::{Codec, Completion, Group, Prompt, Sample};
+use grpo_infill::Characters;
 use grpo_infill::FillBlanks;
 use grpo_model::{
     Dropout, Frozen, InfillerConfig, LanguageModel, ModelConfig, TokenBatch, Transformer,
@@ -20,7 +21,7 @@ use crate::training::{config, distance, parameters, pattern, shaken_with};
 const MASK: u32 = 8;
 
 fn characters() -> Characters {
-    Characters::of_texts(["abcdefgh"]).unwrap()
+    Characters::from_texts(["abcdefgh"]).unwrap()
 }
 
 fn sizes() -> ModelConfig {

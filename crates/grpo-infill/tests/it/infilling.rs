@@ -1,7 +1,8 @@
 //! Blanks filled in one pass: against the definition, alone and among others, and what is refused.
 
 use burn::tensor::Device;
-use grpo_data::{Characters, Codec, Completion, Finish, Group, Prompt, SampleKey};
+use grpo_data::{Codec, Completion, Finish, Group, Prompt, SampleKey};
+use grpo_infill::Characters;
 use grpo_infill::{Infilling, InfillingSettings};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, InfillerConfig, LanguageModel, ModelConfig, TokenBatch, Transformer};
@@ -14,7 +15,7 @@ const MASK: u32 = 8;
 const IDS: usize = 11;
 
 fn characters() -> Characters {
-    Characters::of_texts(["abcdefgh"]).unwrap()
+    Characters::from_texts(["abcdefgh"]).unwrap()
 }
 
 /// An infiller whose probabilities are far from equal.

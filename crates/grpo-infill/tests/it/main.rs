@@ -1,5 +1,6 @@
 //! Tests through the public interface, in one binary.
 
+mod characters;
 mod denoising;
 mod grpo;
 mod infilling;

@@ -1,6 +1,7 @@
 use crate::texts::{letters, options, read, write};
 use flate2::{Compression, write::GzEncoder};
-use grpo_data::{BLANK, Characters, CounterRng, Purpose};
+use grpo_data::{CounterRng, Purpose};
+use grpo_infill::{BLANK, Characters};
 use grpo_infill::{Half, PassageOptions, PassageUnit, Passages};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -93,7 +94,7 @@ fn texts_and_files_of_molecules_are_read_plain_and_compressed() {
 
 #[test]
 fn a_character_that_the_model_lacks_is_named_with_its_line() {
-    let known = Characters::of_texts(["CNO"]).unwrap();
+    let known = Characters::from_texts(["CNO"]).unwrap();
     let check = |name: &str, text: &str, expect: &str| {
         let folder = tempfile::tempdir().unwrap();
         let path = write(&folder, name, text);

@@ -2,7 +2,8 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::{Characters, Codec};
+use grpo_data::Codec;
+use grpo_infill::Characters;
 use grpo_model::{
     Adapter, Dropout, Forward, InfillerConfig, LanguageModel, LoraConfig, ModelConfig, ModelFolder,
     ModelSpec, Policy, StoredAs, TokenBatch, Transformer, linear_weights, parameters,
@@ -229,12 +230,12 @@ fn a_folder_without_its_characters_is_refused() {
     let refusal =
         || ModelFolder::load(folder.path(), &codecs(), &Device::flex()).unwrap_err().to_string();
     let list = folder.path().join("characters.json");
-    let fewer = grpo_data::Characters::of_texts(["abc"]).unwrap();
+    let fewer = grpo_infill::Characters::from_texts(["abc"]).unwrap();
     std::fs::write(&list, fewer.to_json()).unwrap();
     assert!(
         refusal().ends_with("characters.json has 6 tokens, but config.json says vocab_size = 19; they are not of the same model")
     );
-    let others = grpo_data::Characters::of_texts(["ABCDEFGHIJKLMNOP"]).unwrap();
+    let others = grpo_infill::Characters::from_texts(["ABCDEFGHIJKLMNOP"]).unwrap();
     std::fs::write(&list, others.to_json()).unwrap();
     assert!(refusal().contains("was trained with another vocabulary than characters.json"));
     std::fs::remove_file(&list).unwrap();

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::{Characters, Codec};
+use grpo_data::Codec;
+use grpo_infill::Characters;
 use grpo_model::{
     Dropout, InfillerConfig, LanguageModel, ModelConfig, ModelSpec, SequenceScorer, StoredAs,
     Transformer, linear_weights, weights_digest,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::{Characters, Codec, Codecs};
+use grpo_data::{Codec, Codecs};
+use grpo_infill::Characters;
 use grpo_model::{ModelConfig, ModelFolder, ModelSpec, StoredAs, StoredTensors, Transformer};
 use safetensors::tensor::{Dtype, TensorView};
 
@@ -74,7 +75,7 @@ pub(crate) fn write_model(folder: &Path, config: &ModelConfig, model: &Transform
 pub(crate) fn characters(config: &ModelConfig) -> Characters {
     let number = u32::try_from(config.description().vocabulary).unwrap() - 3;
     let text: String = (0..number).map(|i| char::from_u32(u32::from('a') + i).unwrap()).collect();
-    Characters::of_texts([text.as_str()]).unwrap()
+    Characters::from_texts([text.as_str()]).unwrap()
 }
 
 /// A safetensors file of f32.

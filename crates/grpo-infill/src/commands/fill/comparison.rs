@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use grpo_data::Characters;
+use crate::Characters;
 use grpo_eval::Change;
 
 use super::output::{Completion, recovered};
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn examples_come_first_and_the_table_is_of_all() {
-        let characters = Characters::of_texts(["CNO"]).unwrap();
+        let characters = Characters::from_texts(["CNO"]).unwrap();
         let encode = |text: &str| characters.encode(text).unwrap();
         let text = || Text {
             place: String::new(),

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use crate::Characters;
 use crate::Critic;
 use crate::Judge;
 use anyhow::Context;
-use grpo_data::Characters;
 use grpo_model::LanguageModel;
 
 use super::texts::Text;

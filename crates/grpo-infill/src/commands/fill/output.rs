@@ -3,7 +3,7 @@
 use crate::Filled;
 use std::io::{self, Write};
 
-use grpo_data::Characters;
+use crate::Characters;
 use serde::Serialize;
 
 use super::texts::Text;
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn filled_places_stand_out_on_a_terminal() {
-        let characters = Characters::of_texts(["abc\u{1b}\n"]).unwrap();
+        let characters = Characters::from_texts(["abc\u{1b}\n"]).unwrap();
         let ids = characters.encode("ab\u{1b}c\nab").unwrap();
         assert_eq!(shown(&characters, &ids, &[1, 2, 6], false), "ab\u{1b}c\nab");
         assert_eq!(

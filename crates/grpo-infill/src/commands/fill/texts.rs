@@ -3,8 +3,9 @@
 use crate::{Half, PassageOptions, Passages};
 use std::path::Path;
 
+use crate::{BLANK, Characters};
 use anyhow::Context;
-use grpo_data::{BLANK, Characters, CounterRng, Purpose};
+use grpo_data::{CounterRng, Purpose};
 use serde::Deserialize;
 
 use super::arguments::{FillArguments, Unit};

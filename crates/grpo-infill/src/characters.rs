@@ -1,8 +1,7 @@
 //! The vocabulary of an infiller and its judge: characters, and three ids that are none.
 
-use crate::error::Shortened;
-use crate::origin::read_text;
-use crate::{CodecKind, DataError, TextCodec};
+use crate::InfillError;
+use grpo_data::{CodecKind, DataError, Shortened, TextCodec, read_text};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +49,7 @@ impl Characters {
     ///
     /// # Errors
     /// There are none, or [`BLANK`] is among them.
-    pub fn of_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, DataError> {
+    pub fn from_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, InfillError> {
         let (mut ascii, mut others) = ([false; 128], BTreeSet::new());
         for character in texts.into_iter().flat_map(str::chars) {
             match ascii.get_mut(character as usize) {
@@ -61,16 +60,16 @@ impl Characters {
         let ascii = (0..128u8).filter(|&byte| ascii[usize::from(byte)]).map(char::from);
         let characters: Vec<char> = ascii.chain(others).collect();
         if characters.is_empty() {
-            return Err(DataError::NoCharacters);
+            return Err(InfillError::NoCharacters);
         }
-        Self::new(characters).ok_or(DataError::BlankInText)
+        Self::new(characters).ok_or(InfillError::BlankInText)
     }
 
     /// Reads `characters.json`.
     ///
     /// # Errors
     /// The file cannot be read, or [`Self::from_json`] refuses its text.
-    pub fn from_json_file(path: &Path) -> Result<Self, DataError> {
+    pub fn from_json_file(path: &Path) -> Result<Self, InfillError> {
         Self::from_json(&read_text(path)?, path)
     }
 
@@ -79,10 +78,10 @@ impl Characters {
     /// # Errors
     /// The text is something else, a character stands there twice, there is none, [`BLANK`] is among them, or the ids
     /// of MASK, PAD and CLS are not the three behind those of the characters.
-    pub fn from_json(text: &str, path: &Path) -> Result<Self, DataError> {
-        let malformed = |source| DataError::CharactersFormat { path: path.into(), source };
+    pub fn from_json(text: &str, path: &Path) -> Result<Self, InfillError> {
+        let malformed = |source| InfillError::CharactersFormat { path: path.into(), source };
         let file: CharactersFile = serde_json::from_str(text).map_err(malformed)?;
-        let wrong = |character| DataError::CharactersEntry { path: path.into(), character };
+        let wrong = |character| InfillError::CharactersEntry { path: path.into(), character };
         let characters: Vec<char> = file.characters.chars().collect();
         let mut seen = BTreeSet::new();
         if let Some(&twice) = characters.iter().find(|character| !seen.insert(**character)) {
@@ -98,7 +97,7 @@ impl Characters {
         {
             if found != Some(expected) {
                 let (path, characters) = (path.into(), characters.base_len());
-                return Err(DataError::SpecialId { path, name, found, expected, characters });
+                return Err(InfillError::SpecialId { path, name, found, expected, characters });
             }
         }
         Ok(characters)
@@ -170,7 +169,7 @@ impl Characters {
     ///
     /// # Errors
     /// The first character that has none.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, InfillError> {
         let mut ids = Vec::with_capacity(text.len());
         for (at, character) in text.chars().enumerate() {
             match self.id(character) {
@@ -185,7 +184,7 @@ impl Characters {
     ///
     /// # Errors
     /// The first other character that has none.
-    pub fn encode_blanks(&self, text: &str, blank: char) -> Result<Vec<u32>, DataError> {
+    pub fn encode_blanks(&self, text: &str, blank: char) -> Result<Vec<u32>, InfillError> {
         let mut ids = Vec::with_capacity(text.len());
         for (at, character) in text.chars().enumerate() {
             match self.id(character) {
@@ -223,8 +222,8 @@ impl Characters {
         (!others.contains_key(&BLANK)).then_some(Self { characters, ascii, others })
     }
 
-    fn unknown(&self, character: char, at: usize, text: &str) -> DataError {
-        DataError::UnknownCharacter {
+    fn unknown(&self, character: char, at: usize, text: &str) -> InfillError {
+        InfillError::UnknownCharacter {
             character,
             position: at + 1,
             text: Shortened(text).to_string(),
@@ -252,11 +251,11 @@ impl TextCodec for Characters {
     }
 
     fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        self.encode_blanks(text, BLANK)
+        Ok(self.encode_blanks(text, BLANK)?)
     }
 
     fn encode_completion(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        self.encode(text)
+        Ok(self.encode(text)?)
     }
 
     fn decode(&self, ids: &[u32]) -> String {

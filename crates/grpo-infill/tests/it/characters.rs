@@ -1,6 +1,5 @@
-use grpo_data::{
-    BLANK, Characters, ChatOptions, Codec, CodecKind, Codecs, CompletionSource, PromptSource,
-};
+use grpo_data::{ChatOptions, Codec, CodecKind, Codecs, CompletionSource, PromptSource};
+use grpo_infill::{BLANK, Characters};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -14,12 +13,12 @@ fn codecs() -> Codecs {
 }
 
 fn of(text: &str) -> Characters {
-    Characters::of_texts([text]).unwrap()
+    Characters::from_texts([text]).unwrap()
 }
 
 #[test]
 fn characters_are_sorted_and_distinct_and_mask_pad_and_cls_come_behind_them() {
-    let characters = Characters::of_texts(["ba\n", "aéb", "漢"]).unwrap();
+    let characters = Characters::from_texts(["ba\n", "aéb", "漢"]).unwrap();
     assert_eq!(characters.characters(), ['\n', 'a', 'b', 'é', '漢']);
     assert_eq!((characters.base_len(), characters.len()), (5, 8));
     let (mask, pad, cls) = (characters.mask_id(), characters.pad_id(), characters.cls_id());
@@ -121,10 +120,10 @@ fn wrong_vocabularies_are_refused_with_their_fault() {
         let error = parse(text).unwrap_err();
         assert!(error.starts_with("`c.json` is not a vocabulary of characters: "), "{error}");
     }
-    let no_text = Characters::of_texts(["", ""]).unwrap_err().to_string();
+    let no_text = Characters::from_texts(["", ""]).unwrap_err().to_string();
     assert_eq!(no_text, "there is no character to make a vocabulary of; give a text that has some");
     assert_eq!(
-        Characters::of_texts(["a␣"]).unwrap_err().to_string(),
+        Characters::from_texts(["a␣"]).unwrap_err().to_string(),
         "the text has the character '␣', which is the mark of a blank; replace it by another"
     );
 }
