@@ -14,7 +14,7 @@ use crate::{Corpus, CorpusOptions, Vocabulary, smiles_tokens};
 /// Files of molecules.
 pub(crate) fn format() -> DataFormat {
     DataFormat {
-        holds: "molecules",
+        holds: "molecules (.smi, .csv)",
         keys: &["smiles_column", "vocabulary", "min_molecules"],
         is_selected: is_of_molecules,
         parse: |keys| Ok(Arc::new(deserialize_settings::<MoleculeKeys>(keys)?)),

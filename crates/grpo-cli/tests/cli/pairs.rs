@@ -444,7 +444,7 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
     );
     place.refuse(
         &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.vocabulary=v.json"],
-        "--set data.vocabulary=v.json: data.vocabulary: only files of molecules have this key, and pairs.jsonl is not one; leave it out",
+        "--set data.vocabulary=v.json: data.vocabulary: only files of molecules (.smi, .csv) have this key, and pairs.jsonl is not one; leave it out",
     );
     let ended =
         place.run(&["pretrain", "pretrain.toml", "--run", "new", "--set", "data.max_tokens=3"]);

@@ -162,29 +162,10 @@ fn parts_that_cannot_be_meant_are_named() {
     let mut clamped = pattern("a", 1.0, "a");
     clamped["transform"] = json!({"type": "clamp", "low": 1.0, "high": 0.0});
     assert!(composite(json!([clamped])).starts_with("part 'a' of the reward: transform clamp"));
-    let infill = json!({"name": "a", "weight": 1.0, "reward": {"type": "infill", "judge": "x"}});
-    assert!(composite(json!([infill])).contains("can be no part"));
     let unknown = json!({"type": "composite", "parts": [{"name": "a", "weight": 1.0, "reward": {"type": "?"}}]});
     let unknown = parsed(unknown).unwrap_err();
     assert_eq!(unknown.key, "parts[0].reward.type");
     assert!(unknown.to_string().starts_with("unknown type of reward `?`; there are: answer, "));
-}
-
-/// As found, an unknown type of reward was the heuristic one.
-#[test]
-fn a_hybrid_is_of_one_learned_and_one_heuristic_reward() {
-    let heuristic = json!({"type": "heuristic", "embedder": {"type": "hashed_ngrams"}});
-    let learned = json!({"type": "learned", "model": "nowhere"});
-    let hybrid = |learned: &serde_json::Value, heuristic: &serde_json::Value| json!({"type": "hybrid", "learned": learned, "heuristic": heuristic});
-    assert_eq!(config(hybrid(&learned, &heuristic)).spec().check(), Ok(()));
-    assert!(fault(hybrid(&heuristic, &heuristic)).starts_with("reward.learned must have type"));
-    assert!(fault(hybrid(&learned, &learned)).starts_with("reward.heuristic must have type"));
-    let mut weights = hybrid(&learned, &heuristic);
-    weights["learned_weight"] = json!(0.5);
-    assert!(fault(weights).contains("they sum to 0.9"));
-    let missing = config(hybrid(&learned, &heuristic)).build(&Device::flex());
-    let missing = missing.map(drop).unwrap_err().to_string();
-    assert!(missing.starts_with("part 'learned' of the reward:"), "{missing}");
 }
 
 #[test]
