@@ -1,13 +1,15 @@
 //! Arguments of the command line.
 
-use std::ffi::OsString;
+mod program;
+
 use std::path::PathBuf;
 
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use grpo_model::{StoredAs, WeightPrecision};
 
 use crate::pipeline::PipelineArguments;
-use crate::task::{TaskCommand, Tasks};
+
+pub(crate) use self::program::{Asked, AskedCommand, parse, program};
 
 /// Group Relative Policy Optimization in one program.
 #[derive(Debug, Parser)]
@@ -152,61 +154,6 @@ pub(crate) struct TrialArguments {
     /// Write plain lines, where there would be a screen with curves
     #[arg(long)]
     pub(crate) plain: bool,
-}
-
-/// What the program is asked to do.
-pub(crate) struct Asked {
-    pub(crate) threads: Option<usize>,
-    pub(crate) command: AskedCommand,
-}
-
-pub(crate) enum AskedCommand {
-    /// A command of the program itself, with all its options.
-    Own(Command, ArgMatches),
-    /// A command of a task.
-    OfTask(TaskCommand, ArgMatches),
-}
-
-/// Reads a command line; help, version and wrong arguments end the process.
-pub(crate) fn parse(
-    tasks: &Tasks,
-    command_line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-) -> Asked {
-    let (program, commands) = program(tasks);
-    let matches = program.get_matches_from(command_line);
-    let threads = matches.get_one("threads").copied();
-    let (name, own) = matches.subcommand().expect("clap asks for a command");
-    let of_task = commands.into_iter().find(|command| command.command.get_name() == name);
-    let command = match of_task {
-        Some(command) => AskedCommand::OfTask(command, own.clone()),
-        None => {
-            let arguments =
-                Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-            AskedCommand::Own(arguments.command, own.clone())
-        }
-    };
-    Asked { threads, command }
-}
-
-/// The commands of the program with those of tasks among them.
-pub(crate) fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
-    /// Places in the help between two commands of the program.
-    const BETWEEN: usize = 100;
-    let mut program = Arguments::command();
-    let names: Vec<String> =
-        program.get_subcommands().map(|command| command.get_name().to_owned()).collect();
-    for (place, name) in names.iter().enumerate() {
-        program = program.mut_subcommand(name, |command| command.display_order(place * BETWEEN));
-    }
-    program = program.mut_subcommand("sample", |sample| {
-        tasks.sampling().fold(sample, |sample, task| task.options(sample))
-    });
-    let commands: Vec<TaskCommand> = tasks.iter().flat_map(|task| task.commands()).collect();
-    for (index, TaskCommand { command, behind, .. }) in commands.iter().enumerate() {
-        let place = names.iter().position(|name| name == behind).unwrap_or(names.len());
-        program = program.subcommand(command.clone().display_order(place * BETWEEN + 1 + index));
-    }
-    (program, commands)
 }
 
 /// A configuration file, and what to change in it.

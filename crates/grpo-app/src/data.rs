@@ -177,7 +177,7 @@ pub(crate) fn reader(
             return Err(ConfigFault::from_sentence(
                 *key,
                 format!(
-                    "data.{key} is for files of {}, and {file} is not one; leave it out",
+                    "only files of {} have this key, and {file} is not one; leave it out",
                     format.holds
                 ),
             ));

@@ -23,7 +23,14 @@ static SAVES_PROGRESS: AtomicBool = AtomicBool::new(false);
 
 /// Returns a flag that the first signal (SIGINT, SIGTERM, SIGHUP) sets. The signal is answered by a line. It ends the
 /// program, unless a [`Deferred`] lives: then only the second signal does.
+///
+/// A process has one handler: a second command in it gets the flag of the first, taken back.
 pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
+    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    if let Some(flag) = FLAG.get() {
+        flag.store(false, Ordering::SeqCst);
+        return Ok(Arc::clone(flag));
+    }
     let flag = Arc::new(AtomicBool::new(false));
     let of_handler = Arc::clone(&flag);
     let first = OnceLock::new();
@@ -46,7 +53,7 @@ pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
         }
     })
     .context("signals cannot be caught")?;
-    Ok(flag)
+    Ok(Arc::clone(FLAG.get_or_init(|| flag)))
 }
 
 fn answer(saves_progress: bool) -> &'static str {

@@ -42,7 +42,11 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
     if let Some(revision) = revision {
         config::REVISION.get_or_init(|| revision);
     }
-    match run(tasks, std::env::args_os()) {
+    let tasks = Tasks::new(tasks);
+    let Asked { threads, command } = args::parse(&tasks, std::env::args_os());
+    match grpo_process::compute(threads, || execute(command, &tasks))
+        .unwrap_or_else(|error| Err(error.into()))
+    {
         Ok(()) => ExitCode::SUCCESS,
         // `grpo describe … | head` is no failure.
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
@@ -56,21 +60,26 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
     }
 }
 
-/// Runs a command line, the name of the program first. Wrong arguments, `--help` and `--version` end the process.
+/// Runs a command line, the name of the program first, in this process, on threads that are there. Wrong arguments, `--help`
+/// and `--version` end the process.
 ///
 /// # Errors
-/// What the command says.
+/// What the command says; `--threads`, which is for processes that begin with [`main`].
 pub fn run(
     tasks: &'static [&'static dyn Task],
     command_line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> anyhow::Result<()> {
     let tasks = Tasks::new(tasks);
     let Asked { threads, command } = args::parse(&tasks, command_line);
-    let run = || match command {
-        AskedCommand::Own(command, options) => run_own(command, &options, &tasks),
-        AskedCommand::OfTask(command, options) => command.run(&tasks, &options),
-    };
-    grpo_process::compute(threads, run)?
+    anyhow::ensure!(threads.is_none(), "--threads is for a process of its own; leave it out");
+    execute(command, &tasks)
+}
+
+fn execute(command: AskedCommand, tasks: &Tasks) -> anyhow::Result<()> {
+    match command {
+        AskedCommand::Own(command, options) => run_own(command, &options, tasks),
+        AskedCommand::OfTask(command, options) => command.run(tasks, &options),
+    }
 }
 
 fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Result<()> {

@@ -1,34 +1,33 @@
 //! The configuration of `grpo train`, and what a training with it begins with: for `grpo train` itself, and for `grpo
 //! replay`, which goes back into a run.
 
+mod reading;
+
 use std::ops::{Deref, DerefMut};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_core::KlController;
-use grpo_data::{Codec, ConfigFault, Prompt, deserialize_settings};
+use grpo_data::{Codec, ConfigFault, Prompt};
 use grpo_model::{Frozen, LanguageModel, LoraConfig, Policy, WeightPrecision};
-use grpo_report::{SuccessCriteria, command_of};
+use grpo_report::SuccessCriteria;
 use grpo_rewards::{Reward, RewardConfig};
-use grpo_run::RunFolder;
 use grpo_train::{
     Actions, AdvantageSettings, Combined, CombinedConfig, DiversityBonusConfig, EvalConfig,
     GrpoConfig, GuardConfig, LossSettings, NextTokens, OptimizerConfig, Parts, ReferenceFrom,
     ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
 };
 use serde::{Deserialize, Serialize};
-use toml::{Table, Value};
 
 use crate::checkpoint::CheckpointSection;
-use crate::config::{self, Origin};
+use crate::config::Origin;
 use crate::device;
 use crate::generate::decoder;
 use crate::models::{Loaded, Trained, Writer, check_causal, read};
 use crate::output::say;
 use crate::preflight::PreflightSection;
 use crate::prompts::{CombinedExamples, PromptSection, Prompts};
-use crate::run_files::config_of_run;
 use crate::source::Source;
 use crate::task::Tasks;
 
@@ -176,105 +175,6 @@ impl Default for SaveSection {
 }
 
 impl TrainFile {
-    /// A configuration file, with what `--set` changes.
-    ///
-    /// # Errors
-    /// It is one of another command, or has a key or value that is none.
-    pub(crate) fn read(
-        path: &Path,
-        set: &[String],
-        tasks: &Tasks,
-    ) -> anyhow::Result<config::Loaded<Self>> {
-        let layers = config::load::<Table>(path, set)?;
-        let (command, path) = (command_of(&layers.value), path.display());
-        anyhow::ensure!(
-            command == "train",
-            "{path} is a configuration of `grpo {command}`: say `grpo {command} {path}`"
-        );
-        Self::parse(layers, tasks)
-    }
-
-    /// The configuration of a run.
-    ///
-    /// # Errors
-    /// It is a run of another command, or its file is not what `grpo train` wrote.
-    pub(crate) fn of_run(
-        folder: &RunFolder,
-        tasks: &Tasks,
-    ) -> anyhow::Result<config::Loaded<Self>> {
-        let run = folder.path().display();
-        let layers = config_of_run(folder, "train")?;
-        Self::parse(layers, tasks).with_context(|| format!("`{run}` is no run of `grpo train`"))
-    }
-
-    /// Gives each task its sections, and reads the others.
-    pub(crate) fn parse(
-        layers: config::Loaded<Table>,
-        tasks: &Tasks,
-    ) -> anyhow::Result<config::Loaded<Self>> {
-        let config::Loaded { value: mut table, origin } = layers;
-        let explain = |fault: ConfigFault| origin.misread(&fault);
-        let mut section = |name: &str| match table.remove(name) {
-            Some(Value::Table(section)) => Ok(Some(section)),
-            Some(other) => {
-                let found = other.type_str();
-                let message = format!("invalid type: {found}, expected a table");
-                Err(explain(ConfigFault::from_sentence(name, message)))
-            }
-            None => Ok(None),
-        };
-        let reward = section("reward")?
-            .ok_or_else(|| explain(ConfigFault::from_sentence("", "missing field `reward`")))?;
-        let reward =
-            tasks.rewards().parse(reward).map_err(|fault| explain(fault.below("reward")))?;
-        let data = section("data")?
-            .map(|data| PromptSection::parse(data, tasks))
-            .transpose()
-            .map_err(|fault| explain(fault.below("data")))?;
-        let mut source = None;
-        for kind in tasks.iter().flat_map(|task| task.sources()) {
-            let own: Table =
-                kind.sections.iter().filter_map(|name| table.remove_entry(*name)).collect();
-            if !own.is_empty() {
-                source = Some((kind.parse)(own).map_err(explain)?);
-            }
-        }
-        let settings = deserialize_settings(table).map_err(|fault: ConfigFault| {
-            // Names that serde does not know of, for the hint.
-            let is_top = fault.message.starts_with("unknown field") && !fault.key.contains('.');
-            let own: Vec<&str> = tasks
-                .iter()
-                .flat_map(|task| task.sources())
-                .flat_map(|kind| kind.sections)
-                .copied()
-                .collect();
-            let message = match is_top {
-                true => format!("{}, `reward`, `data`, `{}`", fault.message, own.join("`, `")),
-                false => fault.message,
-            };
-            explain(ConfigFault { message, ..fault })
-        })?;
-        let value = Self { settings, reward, data, source };
-        Ok(config::Loaded { value, origin })
-    }
-
-    /// As a configuration file in which everything is written out: defaults, and what the preset stands for.
-    pub(crate) fn resolved(&self) -> anyhow::Result<Table> {
-        let (advantage, loss) = (self.advantage.resolved(self.loss.preset), self.loss.resolved()?);
-        let sampler_check = self.sampler_check.resolved(loss.mismatch);
-        let (reference, guards) = (self.reference.resolved(), Some(self.grpo().guards()));
-        let settings = self.settings.clone();
-        let settings =
-            TrainSettings { advantage, loss, reference, guards, sampler_check, ..settings };
-        let mut table = Table::try_from(&settings)?;
-        table.insert("reward".to_owned(), Value::Table(self.reward.table().clone()));
-        if let Some(data) = &self.data {
-            table.insert("data".to_owned(), Value::Table(data.settings()?));
-        }
-        table.extend(self.source.iter().flat_map(|source| source.settings()));
-        Ok(table)
-    }
-
     /// Whether evaluations, of which there are some between the first step and the last, are of prompts that the policy
     /// is trained on. What begins with nothing but a mark has no such prompts.
     pub(crate) fn trains_on_evaluation(&self) -> bool {

@@ -118,32 +118,6 @@ pub enum DataError {
         /// The line, counted from 1.
         line: u64,
     },
-    /// A CSV file has no column of that name.
-    #[error(
-        "`{path}` has no column {expected}; its columns are {found}; rename one, or name the column that holds the SMILES"
-    )]
-    MissingColumn {
-        /// The path as it was given.
-        path: PathBuf,
-        /// The names that would have done.
-        expected: Names,
-        /// The names in the file's header line.
-        found: Names,
-    },
-    /// A CSV row has more or fewer cells than the header.
-    #[error(
-        "line {line} of `{path}` has {found} cells where the header has {expected}; put cells that contain commas in double quotes"
-    )]
-    RowWidth {
-        /// The path as it was given.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: u64,
-        /// Cells of the header line.
-        expected: usize,
-        /// Cells of this row.
-        found: usize,
-    },
     /// A `tokenizer.json` is none that can be used.
     #[error(
         "`{path}` is not a usable tokenizer: {reason}; expected the `tokenizer.json` of a Hugging Face model"

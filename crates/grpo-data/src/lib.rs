@@ -2,7 +2,6 @@
 //!
 //! - [`CounterRng`] gives every random number of the workspace as a function of
 //!   `(seed, purpose, counter)`.
-//! - [`MoleculeReader`] streams a user's `.smi` or CSV file.
 //! - [`EpochOrder`] walks over a corpus in a shuffled order that can be resumed anywhere.
 //! - [`PromptReader`] streams a user's prompts from JSON lines or Parquet; [`ChatTemplate`] makes
 //!   text of conversations, [`TextTokenizer`] ids of text, and [`SpecialIds`] says which of them
@@ -19,7 +18,6 @@ mod error;
 mod example;
 mod lot;
 mod model_json;
-mod molecules;
 mod order;
 mod origin;
 mod prompts;
@@ -41,7 +39,6 @@ pub use config_fault::{ConfigFault, deserialize_settings};
 pub use error::{DataError, Names, PromptFault, Shortened, described};
 pub use example::{Example, Examples};
 pub use lot::split_draw;
-pub use molecules::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 pub use order::{EpochOrder, OrderPosition};
 pub use origin::{Bytes, FileOrigin, open_file, read_text, read_text_file};
 pub use prompts::{

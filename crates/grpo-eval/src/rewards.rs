@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use grpo_rewards::{Outcome, PartName};
-
 use grpo_data::statistics::{mean, standard_error};
+use grpo_data::{Outcome, PartName};
 
 /// Measures of completions of any kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,7 +94,7 @@ impl Change {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use grpo_rewards::Scored;
+    use grpo_data::Scored;
 
     #[test]
     fn changes_are_of_pairs() {

@@ -1,7 +1,8 @@
 //! From a file of molecules to token sequences to train on.
 
 use crate::{MoleculeError, Vocabulary};
-use grpo_data::{Example, Examples, MoleculeReader, MoleculeRecord, ReadOptions, split_draw};
+use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
+use grpo_data::{Example, Examples, split_draw};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::{MoleculeReader, ReadOptions};
 use grpo_app::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts, SharedKeys};
-use grpo_data::{Codec, ConfigFault, DataError, MoleculeReader, ReadOptions, deserialize_settings};
+use grpo_data::{Codec, ConfigFault, deserialize_settings};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -13,7 +14,7 @@ use crate::{Corpus, CorpusOptions, Vocabulary, smiles_tokens};
 /// Files of molecules.
 pub(crate) fn format() -> DataFormat {
     DataFormat {
-        holds: "molecules",
+        holds: "molecules (.smi, .csv)",
         keys: &["smiles_column", "vocabulary", "min_molecules"],
         is_selected: is_of_molecules,
         parse: |keys| Ok(Arc::new(deserialize_settings::<MoleculeKeys>(keys)?)),
@@ -121,7 +122,7 @@ impl DataReader for MoleculeKeys {
         }
         let reader = MoleculeReader::open(file, &self.options())?;
         let smiles: Vec<String> =
-            reader.map(|record| Ok(record?.smiles)).collect::<Result<_, DataError>>()?;
+            reader.map(|record| Ok(record?.smiles)).collect::<Result<_, crate::MoleculeError>>()?;
         // A row that is no SMILES gives no tokens; the corpus counts and reports it.
         let readable =
             smiles.iter().filter(|smiles| smiles_tokens(smiles).all(|token| token.is_ok()));

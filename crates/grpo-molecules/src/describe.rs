@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
 use anyhow::Context;
 use clap::Args;
 use grpo_chem::{Description, InvalidSmiles};
-use grpo_data::{MoleculeReader, MoleculeRecord, ReadOptions};
 use rayon::prelude::*;
 
 use grpo_app::output::FileInPlace;
@@ -74,7 +74,7 @@ fn describe_all(mut reader: MoleculeReader, output: impl Write) -> anyhow::Resul
     table.write_record(COLUMNS)?;
     loop {
         let block: Vec<MoleculeRecord> =
-            reader.by_ref().take(BLOCK).collect::<Result<_, grpo_data::DataError>>()?;
+            reader.by_ref().take(BLOCK).collect::<Result<_, crate::MoleculeError>>()?;
         if block.is_empty() {
             break;
         }

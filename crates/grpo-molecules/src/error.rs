@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use grpo_data::{DataError, Shortened};
+use grpo_data::{DataError, Names, Shortened};
 
 /// A fault in a file of molecules or a vocabulary. The message says what is wrong, where, and how to mend it.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +18,32 @@ pub enum MoleculeError {
         smiles: String,
         /// The token.
         source: UnknownToken,
+    },
+    /// A CSV file has no column of that name.
+    #[error(
+        "`{path}` has no column {expected}; its columns are {found}; rename one, or name the column that holds the SMILES"
+    )]
+    MissingColumn {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The names that would have done.
+        expected: Names,
+        /// The names in the file's header line.
+        found: Names,
+    },
+    /// A CSV row has more or fewer cells than the header.
+    #[error(
+        "line {line} of `{path}` has {found} cells where the header has {expected}; put cells that contain commas in double quotes"
+    )]
+    RowWidth {
+        /// The path as it was given.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: u64,
+        /// Cells of the header line.
+        expected: usize,
+        /// Cells of this row.
+        found: usize,
     },
     /// A vocabulary file is no JSON object from tokens to numbers.
     #[error(

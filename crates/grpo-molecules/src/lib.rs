@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
 //! - [`Molecules`] registers all of it with the program.
-//! - [`Vocabulary`] turns SMILES into token ids; [`Corpus`] reads a user's file with it and reports what it left out.
+//! - [`MoleculeReader`] streams a user's `.smi` or CSV file, [`Vocabulary`] turns SMILES into token ids, [`Corpus`] puts the
+//!   two together and reports what it left out.
 //! - [`MoleculeReward`] scores SMILES by QED, ease of synthesis and logP; [`MoleculeSummary`] measures a set of them.
 
 #![expect(clippy::print_stderr, reason = "figures of sampled molecules go to standard error")]
@@ -10,6 +11,7 @@ mod corpus;
 mod data;
 mod describe;
 mod error;
+mod reader;
 mod reward;
 mod sample;
 mod smiles_tokens;
@@ -19,6 +21,7 @@ mod vocabulary;
 
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
 pub use error::{MoleculeError, UnknownToken};
+pub use reader::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 pub use reward::{LogpWindow, MoleculeReward};
 pub use smiles_tokens::{SmilesTokens, smiles_tokens};
 pub use summary::{MoleculeSummary, canonical_forms};

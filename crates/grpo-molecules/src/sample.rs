@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::{MoleculeReader, ReadOptions};
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
-use grpo_data::{Codec, MoleculeReader, ReadOptions};
+use grpo_data::Codec;
 use grpo_rewards::{Reward, Sample};
 use grpo_train::unconditional_prompts;
 
@@ -93,7 +94,7 @@ impl TaskSampling for MoleculeSampling {
 fn known_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
     let reader = MoleculeReader::open(path, &ReadOptions::default())?;
     let smiles: Vec<String> =
-        reader.map(|record| Ok(record?.smiles)).collect::<Result<_, grpo_data::DataError>>()?;
+        reader.map(|record| Ok(record?.smiles)).collect::<Result<_, crate::MoleculeError>>()?;
     Ok(canonical_forms(&smiles).into_iter().flatten().collect())
 }
 

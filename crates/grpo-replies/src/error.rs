@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use grpo_data::{DataError, SplitError};
-use grpo_text::EmbedError;
+use grpo_eval::EmbedError;
 
 /// A fault in files of tweets and replies, or in a setting for them.
 #[derive(Debug, thiserror::Error)]

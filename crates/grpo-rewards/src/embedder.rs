@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_text::{Embedder, HashedNgrams};
+use grpo_eval::{Embedder, HashedNgrams};
 use serde::{Deserialize, Serialize};
 
 use crate::{FolderError, SentenceTransformers};

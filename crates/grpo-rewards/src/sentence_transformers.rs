@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use grpo_data::{Codecs, TextTokenizer};
+use grpo_eval::{EmbedError, Embedder};
 use grpo_model::{Family, ModelFolder, SentenceEncoder, TokenBatch, weights_digest};
-use grpo_text::{EmbedError, Embedder};
 use rayon::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

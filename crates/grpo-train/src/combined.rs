@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use burn::tensor::Device;
 use grpo_data::{EpochOrder, Example, Group, OrderPosition};
+use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_model::{Dropout, LanguageModel};
 use grpo_rewards::EmbedderConfig;
-use grpo_text::{Diversity, DiversityMeasure};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;

@@ -2,8 +2,8 @@
 
 use burn::tensor::Device;
 use grpo_data::{Bonus, ConfigFault, Group, Outcome};
+use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_rewards::EmbedderConfig;
-use grpo_text::{Diversity, DiversityMeasure};
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
@@ -93,7 +93,7 @@ mod tests {
     use std::sync::Arc;
 
     use grpo_data::Scored;
-    use grpo_text::{Embedder, HashedNgrams, cosine};
+    use grpo_eval::{Embedder, HashedNgrams, cosine};
 
     use super::*;
 

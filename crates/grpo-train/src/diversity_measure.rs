@@ -2,8 +2,8 @@
 
 use burn::tensor::Device;
 use grpo_data::ConfigFault;
+use grpo_eval::{Diversity, DiversityMeasure};
 use grpo_rewards::{EmbedderConfig, EmbedderConfigError};
-use grpo_text::{Diversity, DiversityMeasure};
 
 /// Refuses an embedder that nothing asks, and a measure that lacks one; `section` has the two keys.
 ///

@@ -17,7 +17,7 @@ pub enum TrainError {
     Config(#[from] ConfigFault),
     /// A text that cannot be compared with others.
     #[error(transparent)]
-    Embed(#[from] grpo_text::EmbedError),
+    Embed(#[from] grpo_eval::EmbedError),
     /// Settings that cannot be sampled with, or a policy that cannot be sampled any more.
     #[error("sampling: {0}")]
     Rollout(RolloutError),

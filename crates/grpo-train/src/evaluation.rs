@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use grpo_data::{Group, Prompt, Purpose, Sample};
+use grpo_eval::{distinct, self_bleu, words};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Reward, RewardRunner};
 use grpo_rollout::{Actions, Rollout, StepKey};
-use grpo_text::{distinct, self_bleu, words};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;

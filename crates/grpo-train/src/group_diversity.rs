@@ -2,8 +2,8 @@
 
 use burn::tensor::{Tensor, TensorData};
 use grpo_data::{Completion, Group};
+use grpo_eval::Diversity;
 use grpo_model::LanguageModel;
-use grpo_text::Diversity;
 
 use crate::TrainError;
 use crate::collate::micro_batches;

@@ -59,7 +59,7 @@ fn a_wrong_type_is_named_with_its_line() {
     check_text(
         "type = \"molecule\"",
         "type = \"molecules\"",
-        "train.toml:15: reward.type: unknown variant `molecules`, expected one of `molecule`, `answer`, `pattern`, `infill`, `learned`, `heuristic`, `hybrid`, `composite`",
+        "train.toml:15: reward.type: unknown type of reward `molecules`; there are: answer, composite, heuristic, hybrid, infill, learned, molecule, pattern",
     );
 }
 

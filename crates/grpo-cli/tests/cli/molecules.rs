@@ -36,7 +36,7 @@ fn a_file_that_is_not_there_or_of_another_kind() {
     check(
         "molecules.sdf",
         MOLECULES,
-        "cannot tell the format of `molecules.sdf` from its name; expected a name that ends in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`",
+        "pretrain.toml:7: data.min_molecules: only files of molecules (.smi, .csv) have this key, and molecules.sdf is not one; leave it out",
     );
     check(
         "molecules.csv",

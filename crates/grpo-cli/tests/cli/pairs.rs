@@ -440,11 +440,11 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
 
     place.refuse(
         &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.replies.instruction="],
-        "`data.replies.instruction` is empty; expected a sentence that says what to write",
+        "--set data.replies.instruction=: `data.replies.instruction` is empty; expected a sentence that says what to write",
     );
     place.refuse(
         &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.vocabulary=v.json"],
-        "start = \"m\" brings its own vocabulary; leave data.vocabulary out",
+        "--set data.vocabulary=v.json: data.vocabulary: only files of molecules (.smi, .csv) have this key, and pairs.jsonl is not one; leave it out",
     );
     let ended =
         place.run(&["pretrain", "pretrain.toml", "--run", "new", "--set", "data.max_tokens=3"]);

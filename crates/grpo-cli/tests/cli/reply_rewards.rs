@@ -84,9 +84,12 @@ fn what_is_no_reward_of_replies() {
         "reward.relevance, reward.length, reward.sentiment, reward.diversity, reward.punctuation and reward.engagement must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.2",
     );
     check("reward.uniqueness_weight=0.1", "unknown key 'reward.uniqueness_weight'");
-    check("reward.type=heuristics", "reward.type: unknown variant `heuristics`, expected one of");
+    check(
+        "reward.type=heuristics",
+        "reward.type: unknown type of reward `heuristics`; there are: ",
+    );
     check("reward.embedder.width=0", "embedder.width = 0 must be from 1 to 1048576");
-    check("reward.embedder.type=minilm", "reward: unknown variant `minilm`");
+    check("reward.embedder.type=minilm", "reward.embedder: unknown variant `minilm`");
     let set = "reward.embedder={ type = \"sentence_transformers\", folder = \"absent\" }";
     refused(
         &["--set", set],

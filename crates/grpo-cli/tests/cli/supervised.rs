@@ -285,7 +285,7 @@ fn new_models_are_of_molecules() {
     place.write("texts.jsonl", TEXTS);
     check(
         &["data.file=texts.jsonl"],
-        "a new model is made for molecules (.smi or .csv); for the texts of texts.jsonl, name a model folder as `start` (`grpo init` writes one with random weights)",
+        "pretrain.toml:7: data.min_molecules: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out",
     );
     check(
         &["lora={rank=2, alpha=4}"],
@@ -337,7 +337,7 @@ fn files_of_no_texts() {
     );
     check_set(
         "data.smiles_column=smiles",
-        "data.smiles_column is for files of molecules, and texts.jsonl is none; leave it out",
+        "--set data.smiles_column=smiles: data.smiles_column: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out",
     );
     check_set("data.file=absent.jsonl", "`absent.jsonl` does not exist; check the path");
     check_file(
@@ -347,7 +347,7 @@ fn files_of_no_texts() {
     );
     check_set(
         "data.vocabulary=tokens.json",
-        "start = \"m\" brings its own vocabulary; leave data.vocabulary out",
+        "--set data.vocabulary=tokens.json: data.vocabulary: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out",
     );
 }
 

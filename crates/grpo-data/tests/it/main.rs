@@ -1,7 +1,6 @@
 //! Tests through the public interface, in one binary.
 
 mod chat;
-mod molecules;
 mod parquet;
 mod prompts;
 mod record;

@@ -1,6 +1,7 @@
 //! The text of a file, whatever the file is.
 
-use grpo_data::{DataError, MoleculeReader, ReadOptions, read_text_file};
+use grpo_data::{DataError, read_text_file};
+use grpo_molecules::{MoleculeReader, ReadOptions};
 use std::path::Path;
 
 /// A text with `\n` as its only line end.

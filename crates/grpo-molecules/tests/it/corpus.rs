@@ -1,5 +1,5 @@
-use grpo_data::{MoleculeRecord, ReadOptions};
 use grpo_molecules::{Corpus, CorpusOptions, DropReason, SplitBy, Vocabulary};
+use grpo_molecules::{MoleculeRecord, ReadOptions};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
 //! Tests through the public interface, in one binary.
 
 mod corpus;
+mod reader;
 mod vocabulary;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use grpo_text::{Embedder, cosine};
+use grpo_eval::{Embedder, cosine};
 use serde::{Deserialize, Serialize};
 
 use super::{CleanedPairs, PairRecord, Reason, RejectedPair, place};

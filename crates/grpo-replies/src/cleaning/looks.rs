@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use grpo_text::words;
+use grpo_eval::words;
 
 use super::lists::ENGLISH_WORDS;
 
@@ -77,7 +77,7 @@ pub(super) fn looks_english(text: &str) -> bool {
 
 /// Whether a run of words stands in a text, as whole words.
 pub(super) fn has_phrase(words: &[String], phrase: &str) -> bool {
-    let phrase: Vec<String> = grpo_text::words(phrase).collect();
+    let phrase: Vec<String> = grpo_eval::words(phrase).collect();
     !phrase.is_empty() && words.windows(phrase.len()).any(|window| window == phrase)
 }
 
@@ -89,7 +89,7 @@ pub(super) fn content_words<'a>(words: &'a [String], stop_words: &[String]) -> B
 
 #[cfg(test)]
 mod tests {
-    use grpo_text::is_all_capitals;
+    use grpo_eval::is_all_capitals;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use grpo_text::Embedder;
+use grpo_eval::Embedder;
 use serde::{Deserialize, Serialize};
 
 pub use clean::{CleaningRules, clean_reply, quality};

@@ -1,6 +1,6 @@
 //! What a reply must be like to be learned from.
 
-use grpo_text::{is_all_capitals, words};
+use grpo_eval::{is_all_capitals, words};
 use serde::{Deserialize, Serialize};
 
 use super::filter::length;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use grpo_eval::{EmbedError, Embedder};
 use grpo_model::Perceptron;
-use grpo_text::{EmbedError, Embedder};
 
 use self::description::feature_count;
 use grpo_rewards::{EmbedderConfig, EmbedderConfigError};

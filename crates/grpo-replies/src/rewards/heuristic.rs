@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use grpo_text::{EmbedError, Embedder, cosine};
+use grpo_eval::{EmbedError, Embedder, cosine};
 use rayon::prelude::*;
 use serde_json::{Map, Value};
 use vader_parity::SentimentIntensityAnalyzer;

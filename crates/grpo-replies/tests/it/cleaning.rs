@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 
+use grpo_eval::{Embedder, HashedNgrams, cosine};
 use grpo_replies::{
     CleanedPairs, CleaningPlan, CleaningRules, CollectionFilter, PairRecord, ValidationRules,
     clean_reply, quality,
 };
-use grpo_text::{Embedder, HashedNgrams, cosine};
 use serde_json::json;
 
 /// A pair that every rule likes.

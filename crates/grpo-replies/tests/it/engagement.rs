@@ -2,13 +2,13 @@
 
 use burn::tensor::Device;
 use grpo_data::{CounterRng, Purpose, RecordSplit, SplitFractions};
+use grpo_eval::HashedNgrams;
 use grpo_model::Perceptron;
 use grpo_replies::{
     EngagementConfig, EngagementData, EngagementGate, EngagementHeadObjective, EngagementMeasures,
     EngagementObjective, EngagementTraining, PairRecord, engagement_features, measure_engagement,
     split_by_tweet,
 };
-use grpo_text::HashedNgrams;
 use grpo_train::OptimizerConfig;
 
 use crate::support::{optimizer, parameters};

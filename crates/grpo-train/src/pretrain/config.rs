@@ -1,9 +1,9 @@
 //! Settings of supervised training.
 
 use grpo_data::ConfigFault;
+use grpo_eval::DiversityMeasure;
 use grpo_logprob::SamplingSettings;
 use grpo_rewards::EmbedderConfig;
-use grpo_text::DiversityMeasure;
 use serde::{Deserialize, Serialize};
 
 use crate::OptimizerConfig;

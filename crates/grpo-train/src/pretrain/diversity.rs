@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use grpo_data::{Codec, Completion, CounterRng, Example, Group, Prompt, Purpose};
+use grpo_eval::Diversity;
 use grpo_kernels::awake;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
-use grpo_text::Diversity;
 
 use super::batch::CrossEntropy;
 use super::config::{DiversityConfig, PretrainConfig, sampling};

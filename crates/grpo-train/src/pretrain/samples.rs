@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use grpo_data::{Codec, Example, Prompt, Purpose};
+use grpo_eval::{Diversity, DiversityMeasure, distinct, self_bleu, words};
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
-use grpo_text::{Diversity, DiversityMeasure, distinct, self_bleu, words};
 use serde::Serialize;
 
 use super::config::{SampledEvalConfig, sampling};
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn measures_by_hand() {
         let groups = [["a b", "a b"], ["c d e", ""]].map(|texts| texts.map(str::to_owned).to_vec());
-        let embedder = std::sync::Arc::new(grpo_text::HashedNgrams::new(64));
+        let embedder = std::sync::Arc::new(grpo_eval::HashedNgrams::new(64));
         let semantic = Diversity::new(DiversityMeasure::Semantic, Some(embedder)).unwrap();
         let found = measures(&groups, Some(&semantic)).unwrap();
         // Of two equal texts without 3-grams NLTK's smoothing leaves (1 · 1 · 0.1 · 0.1)^¼; of the others nothing is shared.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use grpo_core::{AdvantageConfig, EntropyBonus, group_advantages};
 use grpo_data::{Example, Sample};
+use grpo_eval::DiversityMeasure;
 use grpo_model::{Frozen, LanguageModel, Transformer};
-use grpo_text::DiversityMeasure;
 use grpo_train::{
     CombinedConfig, Decode, DiversityBonusConfig, Grpo, GrpoConfig, Metrics, NextTokens, Parts,
     StepReport,

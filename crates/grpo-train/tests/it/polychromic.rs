@@ -1,8 +1,8 @@
 //! Supervised training with a term for diversity, and evaluations that sample.
 
 use grpo_data::{Codec, Example, Examples, SpecialIds};
+use grpo_eval::{DiversityMeasure, distinct, self_bleu};
 use grpo_model::{Adapted, Adapter, LanguageModel, LoraConfig, Policy, Transformer};
-use grpo_text::{DiversityMeasure, distinct, self_bleu};
 use grpo_train::{
     DiversityConfig, GuardConfig, LimitAction, LossLimits, NextTokenObjective, PretrainConfig,
     PretrainMeasures, SampledEvalConfig, StopCause, SupervisedEnding,

@@ -1,6 +1,7 @@
 //! Supervised pre-training on a corpus of a few molecules.
 
-use grpo_data::{Examples, MoleculeRecord};
+use grpo_data::Examples;
+use grpo_molecules::MoleculeRecord;
 use grpo_molecules::{Corpus, CorpusOptions, Vocabulary};
 use grpo_train::{
     CompletedStep, NextTokenObjective, Objective, PretrainConfig, PretrainMeasures,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use grpo_text::{EmbedError, Embedder};
+use grpo_eval::{EmbedError, Embedder};
 use serde::{Deserialize, Serialize};
 
 use super::{DESCRIPTION, EngagementError};
@@ -244,7 +244,7 @@ impl EngagementGate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use grpo_text::HashedNgrams;
+    use grpo_eval::HashedNgrams;
 
     fn measures() -> EngagementMeasures {
         EngagementMeasures {

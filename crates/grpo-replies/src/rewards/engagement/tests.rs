@@ -1,8 +1,8 @@
 use std::path::Path;
 
 use burn::tensor::Device;
+use grpo_eval::{Embedder, HashedNgrams};
 use grpo_model::Perceptron;
-use grpo_text::{Embedder, HashedNgrams};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

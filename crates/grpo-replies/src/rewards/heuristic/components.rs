@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use grpo_text::is_all_capitals;
+use grpo_eval::is_all_capitals;
 
 use super::GenericWords;
 

@@ -1,6 +1,6 @@
 //! Words that a reply says nothing with.
 
-use grpo_text::words;
+use grpo_eval::words;
 
 /// Words, or runs of them, that stand for a whole reply: thanks, agreement, praise, yes, no and laughter.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-use grpo_text::HashedNgrams;
+use grpo_eval::HashedNgrams;
 use proptest::prelude::*;
 
 use super::*;

@@ -6,9 +6,9 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::TokenSet;
 use grpo_data::{CompletionParts, Finish, SampleKey, SampledUnder, SpecialIds};
+use grpo_eval::DiversityMeasure;
 use grpo_model::{Dropout, ModelConfig, MolGptConfig, TokenBatch, Transformer};
 use grpo_rewards::EmbedderConfig;
-use grpo_text::DiversityMeasure;
 
 use super::super::batch::{Weights, cross_entropy};
 use super::*;

@@ -4,10 +4,10 @@ mod csv_rows;
 mod line_ends;
 mod smi_rows;
 
-use crate::DataError;
-use crate::origin::{Bytes, FileOrigin, open_file};
+use crate::MoleculeError;
 use csv_rows::CsvRows;
 use flate2::read::MultiGzDecoder;
+use grpo_data::{Bytes, DataError, FileOrigin, open_file};
 use line_ends::LineEnds;
 use smi_rows::SmiRows;
 use std::io::{BufReader, Read};
@@ -67,7 +67,7 @@ impl MoleculeReader {
     /// # Errors
     /// The file is missing or unreadable, its name has another ending, or a CSV file has no column
     /// of SMILES.
-    pub fn open(path: &Path, options: &ReadOptions) -> Result<Self, DataError> {
+    pub fn open(path: &Path, options: &ReadOptions) -> Result<Self, MoleculeError> {
         let name = path.file_name().unwrap_or_default();
         let name = name.to_string_lossy().to_ascii_lowercase();
         let plain = name.strip_suffix(".gz").unwrap_or(&name);
@@ -75,10 +75,8 @@ impl MoleculeReader {
             Some((_, "smi")) => MoleculeFormat::Smi,
             Some((_, "csv")) => MoleculeFormat::Csv,
             _ => {
-                return Err(DataError::UnknownFormat {
-                    path: path.into(),
-                    expected: "`.smi`, `.smi.gz`, `.csv` or `.csv.gz`",
-                });
+                let expected = "`.smi`, `.smi.gz`, `.csv` or `.csv.gz`";
+                return Err(DataError::UnknownFormat { path: path.into(), expected }.into());
             }
         };
         let file = open_file(path)?;
@@ -96,7 +94,7 @@ impl MoleculeReader {
         compressed: bool,
         path: &Path,
         options: &ReadOptions,
-    ) -> Result<Self, DataError> {
+    ) -> Result<Self, MoleculeError> {
         let origin = FileOrigin { path: path.into(), compressed };
         let source: Bytes = if compressed {
             Box::new(LineEnds::new(MultiGzDecoder::new(BufReader::new(source))))
@@ -125,7 +123,7 @@ impl MoleculeReader {
     }
 
     /// The next record that has a SMILES.
-    fn read(&mut self) -> Result<Option<MoleculeRecord>, DataError> {
+    fn read(&mut self) -> Result<Option<MoleculeRecord>, MoleculeError> {
         loop {
             let record = match &mut self.rows {
                 Rows::Smi(rows) => rows.next(&self.origin)?,
@@ -157,7 +155,7 @@ impl MoleculeReader {
 }
 
 impl Iterator for MoleculeReader {
-    type Item = Result<MoleculeRecord, DataError>;
+    type Item = Result<MoleculeRecord, MoleculeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let record = self.read().transpose();

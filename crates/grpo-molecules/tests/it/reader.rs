@@ -1,12 +1,12 @@
 use flate2::{Compression, write::GzEncoder};
-use grpo_data::{DataError, MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
+use grpo_molecules::{MoleculeError, MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 use proptest::prelude::*;
 use std::io::{Cursor, Write};
 use std::path::Path;
 
 use MoleculeFormat::{Csv, Smi};
 
-fn reader(bytes: &[u8], format: MoleculeFormat, gz: bool) -> Result<MoleculeReader, DataError> {
+fn reader(bytes: &[u8], format: MoleculeFormat, gz: bool) -> Result<MoleculeReader, MoleculeError> {
     MoleculeReader::from_reader(
         Cursor::new(bytes.to_vec()),
         format,

@@ -1,9 +1,8 @@
 //! The rows of a CSV file.
 
 use super::{MoleculeRecord, ReadOptions, filled};
-use crate::DataError;
-use crate::error::Names;
-use crate::origin::{Bytes, FileOrigin};
+use crate::MoleculeError;
+use grpo_data::{Bytes, FileOrigin, Names};
 use std::io;
 
 /// Columns that hold SMILES where the caller names none; the first that there is counts.
@@ -25,7 +24,7 @@ impl CsvRows {
         source: Bytes,
         options: &ReadOptions,
         origin: &FileOrigin,
-    ) -> Result<(Self, String), DataError> {
+    ) -> Result<(Self, String), MoleculeError> {
         let mut csv = csv::ReaderBuilder::new()
             .has_headers(false)
             // Widths are checked here, where the line is known.
@@ -45,7 +44,7 @@ impl CsvRows {
             None => SMILES_COLUMNS.to_vec(),
         };
         let Some(smiles) = wanted.iter().find_map(|name| find(name)) else {
-            return Err(DataError::MissingColumn {
+            return Err(MoleculeError::MissingColumn {
                 path: origin.path.clone(),
                 expected: Names(wanted.into_iter().map(str::to_owned).collect()),
                 found: Names(names),
@@ -60,7 +59,7 @@ impl CsvRows {
     pub(super) fn next(
         &mut self,
         origin: &FileOrigin,
-    ) -> Result<Option<MoleculeRecord>, DataError> {
+    ) -> Result<Option<MoleculeRecord>, MoleculeError> {
         let before = self.csv.position().line() - 1;
         let read = self.csv.read_byte_record(&mut self.row);
         if !read.map_err(|error| origin.io_error(reading_error(error), before))? {
@@ -68,7 +67,7 @@ impl CsvRows {
         }
         let line = line_of(&self.csv, &self.row);
         if self.row.len() != self.width {
-            return Err(DataError::RowWidth {
+            return Err(MoleculeError::RowWidth {
                 path: origin.path.clone(),
                 line,
                 expected: self.width,
