@@ -53,8 +53,8 @@ pub use engagement::{
 pub use error::{TrainError, finite_loss, in_range};
 pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations, GroupDiversity};
 pub use grpo_rollout::Decode;
-pub use guard_config::{GuardAction, GuardConfig, default_guards};
-pub use guards::{Action, Guards, GuardsState, Trip};
+pub use guard_config::{Action, GuardAction, GuardConfig, default_guards};
+pub use guards::{Guards, GuardsState, Trip};
 pub use judge::{
     CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
     JudgeObjective, JudgeReport, JudgeScaling, JudgeValidationConfig, VarianceScaling,
