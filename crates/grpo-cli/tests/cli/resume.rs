@@ -31,7 +31,7 @@ fn place(steps: u32) -> Place {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Result {
     model: Vec<(PathBuf, Vec<u8>)>,
-    metrics: Vec<Map<String, Value>>,
+    pub(crate) metrics: Vec<Map<String, Value>>,
     completions: Vec<(PathBuf, Vec<u8>)>,
 }
 
