@@ -3,7 +3,6 @@
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
-use crate::guards::Action;
 use crate::metric_names::{is_known, is_of_machine, nearest, nearest_known};
 
 /// What `watch` is for any metric that is not finite.
@@ -51,6 +50,33 @@ pub enum GuardAction {
     Stop,
     /// The run goes back to its last good checkpoint, and on with other settings.
     RollBack,
+}
+
+/// What is to be done about a trip, in the order of severity.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub enum Action {
+    /// It is said.
+    Warn,
+    /// The run goes back to its last good checkpoint, and on from there with other settings.
+    RollBack {
+        /// What learning rates are multiplied by from then on.
+        learning_rate_factor: f64,
+        /// What the coefficient of the KL penalty is multiplied by.
+        kl_coef_factor: f64,
+    },
+    /// The run ends.
+    Stop,
+}
+
+impl Action {
+    /// Its name in a configuration.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Warn => "warn",
+            Self::RollBack { .. } => "roll_back",
+            Self::Stop => "stop",
+        }
+    }
 }
 
 /// The run that a guard is for.

@@ -5,7 +5,7 @@ use grpo_core::AdvantageError;
 use grpo_rollout::RolloutError;
 use serde::{Deserialize, Serialize};
 
-use crate::guard_config::{GuardAction, GuardConfig, NOT_FINITE, guard_fault};
+use crate::guard_config::{Action, GuardAction, GuardConfig, NOT_FINITE, guard_fault};
 use crate::metric_names::{is_occasional, nearest};
 use crate::{Metrics, TrainError};
 
@@ -49,32 +49,7 @@ pub struct Trip {
     pub message: String,
 }
 
-/// What is to be done about a trip, in the order of severity.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub enum Action {
-    /// It is said.
-    Warn,
-    /// The run goes back to its last good checkpoint, and on from there with other settings.
-    RollBack {
-        /// What learning rates are multiplied by from then on.
-        learning_rate_factor: f64,
-        /// What the coefficient of the KL penalty is multiplied by.
-        kl_coef_factor: f64,
-    },
-    /// The run ends.
-    Stop,
-}
-
 impl Action {
-    /// Its name in a configuration.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Warn => "warn",
-            Self::RollBack { .. } => "roll_back",
-            Self::Stop => "stop",
-        }
-    }
-
     /// What is done about several trips at once: the most severe action, and of two that go back the smaller learning
     /// rate with the larger KL coefficient. `None` for no trips.
     pub fn of(trips: &[Trip]) -> Option<Self> {

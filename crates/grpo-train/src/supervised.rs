@@ -16,9 +16,9 @@ pub use early_stopping::EarlyStopping;
 pub use gradients::{Cut, GradientSum, by_tokens};
 pub use objective::{Objective, Review, StepGradients};
 pub use plan::{ScheduleUnit, SupervisedPlan};
-pub use state::{SupervisedProgress, SupervisedState};
+pub use state::{StopCause, SupervisedProgress, SupervisedState};
 pub use steps_config::StepsConfig;
 pub use trainer::{
-    CompletedStep, StopCause, SupervisedEnding, SupervisedObserver, SupervisedStep,
-    SupervisedTrainer, Validation,
+    CompletedStep, SupervisedEnding, SupervisedObserver, SupervisedStep, SupervisedTrainer,
+    Validation,
 };

@@ -4,6 +4,7 @@ mod audit;
 mod completions;
 mod configuration;
 mod describe;
+mod endings;
 mod engagement;
 mod evaluation;
 mod explain;

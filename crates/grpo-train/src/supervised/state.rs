@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::early_stopping::Validations;
 use crate::GuardsState;
-use crate::supervised::StopCause;
 
 /// Everything that the next step depends on besides the configuration, the files that a run reads, and the weights of the
 /// model.
@@ -32,4 +31,14 @@ pub struct SupervisedProgress<P> {
     pub(super) objective: P,
     /// Steps in which each parameter had a gradient.
     pub(super) optimizer_steps: BTreeMap<String, u32>,
+}
+
+/// What can end a run before its last step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopCause {
+    /// A limit of the objective.
+    Limit,
+    /// A guard.
+    Guard,
 }

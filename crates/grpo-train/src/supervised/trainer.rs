@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use burn::tensor::TensorData;
 use grpo_model::Dropout;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::state::{SupervisedProgress, SupervisedState};
+use super::state::{StopCause, SupervisedProgress, SupervisedState};
 use crate::guard_config::Guarded;
 use crate::optimizer::Remembered;
 use crate::supervised::{Objective, ScheduleUnit, StepGradients, SupervisedPlan};
@@ -97,16 +97,6 @@ pub enum SupervisedEnding {
     },
     /// It was asked to end.
     Interrupted,
-}
-
-/// What can end a run before its last step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StopCause {
-    /// A limit of the objective.
-    Limit,
-    /// A guard.
-    Guard,
 }
 
 /// A supervised training run.

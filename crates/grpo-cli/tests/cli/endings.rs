@@ -1,0 +1,117 @@
+//! Runs that guards send back, and runs that end before their last step.
+
+use std::fs;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::resume::{configuration, kill_and_resume, kills, result};
+use crate::support::Place;
+
+/// A learning rate that throws the policy far away, and a guard that sends it back with a small part of it.
+fn rolling_back(steps: u32) -> String {
+    configuration(steps).replace("learning_rate = 1e-2", "learning_rate = 0.3")
+        + r#"
+[[guards]]
+watch = "kl"
+above = 0.5
+action = "roll_back"
+learning_rate_factor = 0.0001
+kl_coef_factor = 2.0
+"#
+}
+
+fn events(place: &Place, run: &str) -> Vec<Value> {
+    let text = place.read(&format!("{run}/events.jsonl"));
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The run goes back, keeps what it undid, and ends well; killed at any moment it ends the same.
+#[test]
+fn a_run_that_went_back_recovers() {
+    let place = Place::new();
+    place.write("train.toml", rolling_back(8));
+    let begun = Instant::now();
+    let ended = place.succeed(&["train", "train.toml", "--run", "whole"]);
+    let whole = begun.elapsed();
+    assert!(ended.stdout.contains("rolled back  to step "), "{}", ended.stdout);
+    let expected = result(&place.path("whole"));
+    let steps: Vec<u64> =
+        expected.metrics.iter().map(|line| line["step"].as_u64().unwrap()).collect();
+    assert_eq!(steps, (1..=8).collect::<Vec<_>>());
+    for line in &expected.metrics {
+        assert!(line["kl"].as_f64().unwrap() <= 0.5, "{line:?}");
+    }
+    let last = expected.metrics.last().unwrap();
+    assert!(last["learning_rate"].as_f64().unwrap() < 0.0004, "{last:?}");
+    assert!((last["kl_coef"].as_f64().unwrap() - 0.1).abs() < 1e-12, "{last:?}");
+
+    let events = events(&place, "whole");
+    let guard = events.iter().position(|event| event["event"] == "guard").unwrap();
+    let back = events.iter().position(|event| event["event"] == "rolled_back").unwrap();
+    assert_eq!(
+        (&events[guard]["watch"], &events[guard]["action"]),
+        (&"kl".into(), &"roll_back".into())
+    );
+    assert!(guard < back && events[guard]["value"].as_f64().unwrap() > 0.5);
+    let undone = place.read("whole/rolled-back/1/metrics.jsonl");
+    let undone: Value = serde_json::from_str(undone.lines().next().unwrap()).unwrap();
+    assert_eq!(undone["step"].as_u64().unwrap(), events[back]["step"].as_u64().unwrap() + 1);
+    assert!(place.path("whole/rolled-back/1/completions").exists());
+    place.succeed(&["audit", "whole"]);
+
+    // Without the policies that it kept, what came after cannot be trained again: its settings were others.
+    let to = events[back]["step"].as_u64().unwrap();
+    fs::rename(place.path("whole/checkpoints"), place.path("checkpoints")).unwrap();
+    fs::create_dir(place.path("whole/checkpoints")).unwrap();
+    let replay = ["replay", "whole", "--step", "8", "--prompt", "0", "--sample", "0"];
+    let ended = place.run(&replay);
+    let expected_words = format!(
+        "the run kept no policy of step 8, and steps 1 to 7 cannot be trained again, as the run went back to step {to} and on with other settings; the steps that can be replayed: "
+    );
+    assert!(ended.stderr.contains(&expected_words), "{}", ended.stderr);
+    fs::remove_dir(place.path("whole/checkpoints")).unwrap();
+    fs::rename(place.path("checkpoints"), place.path("whole/checkpoints")).unwrap();
+
+    kill_and_resume(&place, "train", kills().div_ceil(2), 6, whole, &expected);
+}
+
+/// A guard that stops, and one that would go back once too often: the model is written, and the exit code says it.
+#[test]
+fn a_guard_ends_a_run() {
+    let place = Place::new();
+    place
+        .write("train.toml", rolling_back(8).replace("steps = 8", "steps = 8\nmax_roll_backs = 0"));
+    let ended = place.run(&["train", "train.toml"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.contains("error: a guard ended the training of run after step ")
+            && ended
+                .stderr
+                .ends_with("; the run went back 0 times already (train.max_roll_backs)\n"),
+        "{}",
+        ended.stderr
+    );
+    assert!(place.path("run/model/model.safetensors").exists());
+    let last = events(&place, "run").pop().unwrap();
+    assert_eq!(last["event"], "stopped");
+}
+
+/// One that a guard or the evaluations ended has ended, also where a kill came before its last words.
+#[test]
+fn a_run_that_ended_stays_ended() {
+    let stops = "\n[[guards]]\nwatch = \"reward\"\nabove = -1.0\nsteps = 3\naction = \"stop\"\n";
+    let patience = "every = 1\npatience = 2\nmin_gain = 5.0";
+    for (configuration, code, step) in
+        [(configuration(8) + stops, 1, 3), (configuration(8).replace("every = 4", patience), 0, 3)]
+    {
+        let place = Place::new();
+        place.write("train.toml", configuration);
+        assert_eq!(place.run(&["train", "train.toml"]).code, Some(code));
+        let expected = result(&place.path("run"));
+        assert_eq!(expected.metrics.len(), step);
+        fs::remove_dir_all(place.path("run/model")).unwrap();
+        assert_eq!(place.run(&["train", "--resume", "run"]).code, Some(code));
+        assert!(result(&place.path("run")) == expected);
+    }
+}
