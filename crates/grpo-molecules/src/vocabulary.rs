@@ -204,6 +204,12 @@ impl TextCodec for Vocabulary {
         }
     }
 
+    fn prompt_refusal(&self) -> Option<&'static str> {
+        Some(
+            "a model of molecules writes from its beginning mark on and takes no prompts; leave [data] out",
+        )
+    }
+
     fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, DataError> {
         Ok([vec![self.boundary], self.encode_completion(text)?].concat())
     }

@@ -130,11 +130,8 @@ impl MaskedLmFile {
     ) -> anyhow::Result<Option<SequenceScorer>> {
         let judge = self.modifiers.judge.as_ref().map(|weighting| {
             let folder = &weighting.model;
-            let (spec, judge) = SequenceScorer::load(
-                folder,
-                &Codecs::new(vec![Characters::CODEC]),
-                &device.clone().inner(),
-            )?;
+            let codecs = Codecs::new(vec![Characters::CODEC]);
+            let (spec, judge) = SequenceScorer::load(folder, &codecs, &device.clone().inner())?;
             anyhow::ensure!(
                 spec.codec.own::<Characters>() == Some(passages.characters()),
                 "{}: the judge has other characters than the text; take one that was trained on the same",

@@ -119,7 +119,7 @@ pub(crate) fn sample(settings: RolloutSettings, prompts: &[Prompt], key: StepKey
 }
 
 pub(crate) fn completions(groups: &[Group]) -> impl Iterator<Item = &Completion> {
-    groups.iter().flat_map(|group| &group.completions)
+    groups.iter().flat_map(Group::completions)
 }
 
 pub(crate) fn all_ids(groups: &[Group]) -> Vec<&[u32]> {
