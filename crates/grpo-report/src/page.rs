@@ -8,8 +8,8 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
 
-use crate::panels::{Constant, Key, Panel, Panels};
 use crate::numbers::{duration, number};
+use crate::panels::{Constant, Key, Panel, Panels};
 use crate::samples::Samples;
 use crate::series::points_of;
 use crate::{Outcome, RunData, Verdict, chart};

@@ -73,8 +73,15 @@ fn every_choice_moves_the_policy_alike_however_the_step_is_cut() {
         cut.train.micro_batch_tokens = 5;
         let ((whole, after_whole), (cut, after_cut)) = (run(whole), run(cut));
         let scale = whole.learned.grad_norm().abs().max(1.0);
-        assert!((whole.learned.grad_norm() - cut.learned.grad_norm()).abs() < 1e-4 * scale, "{loss:?}");
-        assert!((whole.learned.loss() - cut.learned.loss()).abs() < 1e-4 * whole.learned.loss().abs().max(1.0), "{loss:?}");
+        assert!(
+            (whole.learned.grad_norm() - cut.learned.grad_norm()).abs() < 1e-4 * scale,
+            "{loss:?}"
+        );
+        assert!(
+            (whole.learned.loss() - cut.learned.loss()).abs()
+                < 1e-4 * whole.learned.loss().abs().max(1.0),
+            "{loss:?}"
+        );
         assert!(distance(&after_whole, &after_cut) < 1e-4, "{loss:?}");
         assert!(distance(&after_whole, &start) > 1e-4, "{loss:?} moved nothing");
         for other in &seen {
@@ -109,7 +116,11 @@ fn a_penalty_in_the_reward_is_taken_off_before_advantages() {
         };
         let mut grpo = grpo(config, chains());
         let reference = model(vocabulary().len(), 2.0);
-        assert_eq!(take_step(&mut grpo, 0).learned.reward_kl, Some(0.0), "the policy is its reference");
+        assert_eq!(
+            take_step(&mut grpo, 0).learned.reward_kl,
+            Some(0.0),
+            "the policy is its reference"
+        );
         let report = take_step(&mut grpo, 1);
         let of_completions: Vec<f64> = completions(&report)
             .map(|completion| {

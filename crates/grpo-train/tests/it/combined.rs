@@ -79,7 +79,8 @@ fn norm([supervised, grpo, diversity]: [f64; 3]) -> f64 {
 fn with_the_weight_of_grpo_alone_it_is_grpo() {
     let (plain, combined) = (run(config(), 3), run(settings([0.0, 1.0, 0.0], 1), 3));
     assert_eq!(plain.1, combined.1);
-    let losses = |reports: &[StepReport]| reports.iter().map(|r| r.learned.loss()).collect::<Vec<_>>();
+    let losses =
+        |reports: &[StepReport]| reports.iter().map(|r| r.learned.loss()).collect::<Vec<_>>();
     assert_eq!(losses(&plain.0), losses(&combined.0));
 }
 

@@ -197,13 +197,16 @@ fn the_gradient_is_that_of_the_formula() {
     let mut grpo = grpo(config);
     let policy = grpo.policy().clone();
     let report = grpo.step(&texts(), 0).unwrap();
-    let completions: Vec<&Completion> =
-        report.groups.iter().flat_map(Group::completions).collect();
+    let completions: Vec<&Completion> = report.groups.iter().flat_map(Group::completions).collect();
     let loss = reinforce(&policy, &completions, &advantages(&report));
     let expected = flat(&policy, &loss.backward());
     let norm = expected.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
     assert!(norm > 0.1, "{norm}");
-    assert!((report.learned.grad_norm() - norm).abs() < 1e-4 * norm, "{} {norm}", report.learned.grad_norm());
+    assert!(
+        (report.learned.grad_norm() - norm).abs() < 1e-4 * norm,
+        "{} {norm}",
+        report.learned.grad_norm()
+    );
 
     let (before, after) = (parameters(&policy), parameters(grpo.policy()));
     let read = |(before, after): (&f32, &f32)| (before - after) / (1.0 - (before - after).abs());

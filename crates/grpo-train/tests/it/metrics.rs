@@ -91,7 +91,8 @@ fn names_are_stable_and_values_finite() {
     for report in [report(), without] {
         let metrics = Metrics::of(&report, 1234);
         let names: Vec<&str> = metrics.iter().map(|(name, _)| name).collect();
-        let is_known = |name: &&str| report.observed.memory.is_some() || !name.starts_with("memory/");
+        let is_known =
+            |name: &&str| report.observed.memory.is_some() || !name.starts_with("memory/");
         let known: Vec<&str> = NAMES.iter().copied().filter(is_known).collect();
         assert_eq!(names, known);
     }
@@ -118,16 +119,13 @@ fn values_are_those_of_the_completions() {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let least = |values: &[f64]| values.iter().copied().fold(f64::MAX, f64::min);
     let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-    let rewards: Vec<f64> =
-        report.samples().map(|sample| sample.reward().unwrap()).collect();
+    let rewards: Vec<f64> = report.samples().map(|sample| sample.reward().unwrap()).collect();
     let variance = rewards.iter().map(|r| (r - mean(&rewards)).powi(2)).sum::<f64>() / 23.0;
     let outcomes = || report.samples().map(|sample| sample.outcome.as_ref().unwrap());
-    let valid: Vec<f64> =
-        outcomes().map(|outcome| outcome.part("valid").unwrap()).collect();
+    let valid: Vec<f64> = outcomes().map(|outcome| outcome.part("valid").unwrap()).collect();
     let qed: Vec<f64> = outcomes().filter_map(|outcome| outcome.part("qed")).collect();
     assert!(qed.len() < rewards.len(), "an invalid molecule is needed");
-    let advantages: Vec<f64> =
-        advantages(&report).into_iter().map(f64::abs).collect();
+    let advantages: Vec<f64> = advantages(&report).into_iter().map(f64::abs).collect();
     let texts: BTreeSet<&String> = report.samples().map(|sample| &sample.text).collect();
     for (name, expected) in [
         ("step", 1.0),

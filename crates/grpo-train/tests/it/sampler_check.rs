@@ -4,7 +4,9 @@ use burn::module::Module;
 use grpo_core::{MismatchCorrection, MismatchMode, Preset, RatioLevel};
 use grpo_data::{Completion, CompletionParts, Group};
 use grpo_model::{Frozen, LanguageModel, WeightPrecision};
-use grpo_train::{AboveTolerance, GrpoConfig, LearnResult, Learner, SamplerCheck, TrainError, Update};
+use grpo_train::{
+    AboveTolerance, GrpoConfig, LearnResult, Learner, SamplerCheck, TrainError, Update,
+};
 
 use crate::oracle::logprobs;
 use crate::support::{chains, config, grpo, model, parameters, take_step, vocabulary};
@@ -113,7 +115,8 @@ fn a_corrected_step_is_one_of_truncated_importance_sampling() {
             let (learned, after) = learn(&correct, &wrong);
             let learned = learned.unwrap();
             assert_eq!(learned.corrected, Some(true));
-            let largest = learned.updates[0].tokens.metric("sampling/importance_sampling_ratio/max");
+            let largest =
+                learned.updates[0].tokens.metric("sampling/importance_sampling_ratio/max");
             assert_eq!(largest, Some(2.0));
 
             let mut hand = cut();

@@ -95,8 +95,14 @@ fn micro_batches_decide_nothing() {
             for (a, b) in [
                 (report.learned.loss(), whole_report.learned.loss()),
                 (report.learned.grad_norm(), whole_report.learned.grad_norm()),
-                (report.learned.tokens().kl().unwrap(), whole_report.learned.tokens().kl().unwrap()),
-                (report.learned.tokens().entropy().unwrap(), whole_report.learned.tokens().entropy().unwrap()),
+                (
+                    report.learned.tokens().kl().unwrap(),
+                    whole_report.learned.tokens().kl().unwrap(),
+                ),
+                (
+                    report.learned.tokens().entropy().unwrap(),
+                    whole_report.learned.tokens().entropy().unwrap(),
+                ),
             ] {
                 assert!((a - b).abs() < 1e-5 * (1.0 + b.abs()), "{preset:?}: {a} and {b}");
             }
@@ -128,7 +134,11 @@ fn equal_rewards_leave_the_policy_as_it_is() {
         for step in 0..2 {
             let report = take_step(&mut grpo, step);
             assert_eq!(report.learned.zero_std_share, 1.0);
-            assert_eq!((report.learned.grad_norm(), report.learned.loss()), (0.0, 0.0), "rewarding {text:?}");
+            assert_eq!(
+                (report.learned.grad_norm(), report.learned.loss()),
+                (0.0, 0.0),
+                "rewarding {text:?}"
+            );
         }
         assert_eq!(parameters(grpo.policy()), before, "rewarding {text:?}");
     }
@@ -146,11 +156,13 @@ fn the_penalty_leads_back_to_the_reference() {
     let mut config = config();
     config.loss.kl_coef = Some(0.5);
     let mut grpo = grpo(config, decode);
-    let displaced = (0..6).map(|step| take_step(&mut grpo, step).learned.tokens().kl().unwrap()).last();
+    let displaced =
+        (0..6).map(|step| take_step(&mut grpo, step).learned.tokens().kl().unwrap()).last();
     let displaced = displaced.unwrap();
     assert!(displaced > 1e-3, "{displaced}");
     equal.store(true, Ordering::Relaxed);
-    let returned = (6..60).map(|step| take_step(&mut grpo, step).learned.tokens().kl().unwrap()).last();
+    let returned =
+        (6..60).map(|step| take_step(&mut grpo, step).learned.tokens().kl().unwrap()).last();
     assert!(returned.unwrap() < 0.25 * displaced, "{displaced} came to {returned:?}");
 }
 
@@ -176,7 +188,10 @@ fn the_reference_stays_where_the_policy_was() {
         });
         last_kl = report.learned.tokens().kl().unwrap();
         assert!((last_kl - mean(&kl)).abs() < 1e-5, "step {step}: {last_kl}, {}", mean(&kl));
-        assert!((report.learned.tokens().entropy().unwrap() - mean(&entropy)).abs() < 1e-5, "step {step}");
+        assert!(
+            (report.learned.tokens().entropy().unwrap() - mean(&entropy)).abs() < 1e-5,
+            "step {step}"
+        );
     }
     assert!(last_kl > 1e-3, "the policy never left: {last_kl}");
 }
