@@ -2,8 +2,6 @@
 
 use std::ffi::{c_int, c_long};
 
-use crate::ThreadsError;
-
 /// `mi_option_purge_delay`, to which the bindings give no name: milliseconds until free memory goes back to the system.
 const PURGE_DELAY: c_int = 15;
 const NEVER: c_long = -1;
@@ -13,10 +11,11 @@ const NEVER: c_long = -1;
 /// `MIMALLOC_PURGE_DELAY` says otherwise.
 ///
 /// # Errors
-/// [`ThreadsError::Late`]: the options of the allocator are read by every thread, and setting one is not synchronised.
-pub(crate) fn keep_memory() -> Result<(), ThreadsError> {
+/// The number of threads, if there is another one: the options of the allocator are read by every thread, and setting one is
+/// not synchronised.
+pub(crate) fn keep_memory() -> Result<(), usize> {
     if let Some(threads) = threads().filter(|threads| *threads > 1) {
-        return Err(ThreadsError::Late { threads });
+        return Err(threads);
     }
     #[expect(unsafe_code, reason = "mimalloc's options have no other door than its C functions")]
     // SAFETY: the function takes two numbers, and sets an option that is known in both versions of mimalloc. It is not

@@ -22,7 +22,7 @@ pub fn compute<R: Send>(
     if let Some(threads) = threads.filter(|threads| !(1..=1024).contains(threads)) {
         return Err(ThreadsError::Number { threads });
     }
-    keep_memory()?;
+    keep_memory().map_err(|threads| ThreadsError::Late { threads })?;
     // 0 stands for the machine's cores, or RAYON_NUM_THREADS.
     ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).stack_size(STACK).build_global()?;
     Ok(rayon::scope(|_| program()))

@@ -6,7 +6,7 @@ use burn::module::Module;
 use grpo_model::Policy;
 
 use super::trial::Lengths;
-use super::words;
+use super::words::words;
 use crate::train_file::{SaveSection, TrainFile};
 
 /// Predicted bytes of a run's folder.

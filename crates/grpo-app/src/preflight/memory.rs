@@ -6,7 +6,7 @@ use grpo_model::{Activation, Description, LanguageModel, Policy, WeightPrecision
 use grpo_train::ReferenceFrom;
 
 use super::trial::Lengths;
-use super::words;
+use super::words::words;
 use crate::train_file::TrainFile;
 
 /// Predicted bytes of a training's parts, with the key that makes each smaller.
@@ -96,19 +96,7 @@ impl MemoryPlan {
             ],
             sampling: vec![
                 part("snapshot", rounded, "set sampling.weights = \"f32\""),
-                match fills {
-                    // Each thread reads a text.
-                    true => part(
-                        "sampling",
-                        of.activations(rayon::current_num_threads() as f64 * prompt, true),
-                        "lower passages.length",
-                    ),
-                    false => part(
-                        "sampling",
-                        of.sampling(rows, prompt + mean),
-                        "lower sampling.batch_size",
-                    ),
-                },
+                if fills { of.filling(prompt) } else { of.sampling(rows, prompt + mean) },
             ],
             update: vec![
                 part("gradients", gradients, of_trained),
@@ -186,13 +174,20 @@ impl Sizes<'_> {
     }
 
     /// Keys and values of `rows` sequences of `tokens` each, and the logits of a step.
-    fn sampling(&self, rows: f64, tokens: f64) -> f64 {
+    fn sampling(&self, rows: f64, tokens: f64) -> Part {
         let it = self.description;
         let kv = (2 * it.layers * it.kv_heads * it.head_width) as f64;
         // A page is half full at the end, on average. Memory doubles as it grows, and what it was is there until it is
         // copied and stays with the process.
         let remembered = rows * (tokens + PAGE / 2.0);
-        2.5 * remembered * kv + 4.0 * rows * it.vocabulary as f64
+        let numbers = 2.5 * remembered * kv + 4.0 * rows * it.vocabulary as f64;
+        part("sampling", numbers, "lower sampling.batch_size")
+    }
+
+    /// Each thread reads a text of so many tokens.
+    fn filling(&self, tokens: f64) -> Part {
+        let tokens = rayon::current_num_threads() as f64 * tokens;
+        part("sampling", self.activations(tokens, true), "lower passages.length")
     }
 }
 
