@@ -6,9 +6,9 @@ use crate::{Heads, Visible, indices};
 
 #[cfg(feature = "flex")]
 mod cpu;
+mod seen;
 
-/// Positions of a page.
-pub const PAGE: usize = 16;
+pub use seen::{PAGE, Seen};
 
 /// Keys and values of one attention layer, in pages of [`PAGE`] positions, written in place (Kwon et al. 2023,
 /// "PagedAttention"; docs/decisions/0015).
@@ -28,15 +28,6 @@ enum Store {
     Host(cpu::HostPages),
     /// Keys and values, `[at least pages · PAGE, kv heads · width]` each.
     Tensors(Box<[Tensor<2>; 2]>),
-}
-
-/// What a row of queries sees.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
-    /// Pages of its sequence, in order.
-    pub pages: &'a [u32],
-    /// Positions, of the first pages; at least one.
-    pub positions: usize,
 }
 
 impl KvPages {

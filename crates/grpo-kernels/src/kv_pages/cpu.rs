@@ -10,7 +10,7 @@ use burn::tensor::{Tensor, TensorData};
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::{PAGE, Seen};
+use super::seen::{PAGE, Seen};
 use crate::{Heads, simd};
 
 /// Heads of rows that a task of the thread pool takes at least.
