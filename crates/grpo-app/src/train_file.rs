@@ -483,7 +483,7 @@ impl TrainFile {
             actions: self.actions(&codec),
             reward,
             bonus,
-            combined: self.combined(&codec, examples)?,
+            combined: self.combined(examples)?,
             longest_prompt: prompts.longest(),
             epoch: prompts.epoch(),
             decode: decoder(&codec),
@@ -504,11 +504,7 @@ impl TrainFile {
     }
 
     /// What is learned besides, where something is.
-    fn combined(
-        &self,
-        codec: &Codec,
-        read: Option<CombinedExamples>,
-    ) -> anyhow::Result<Option<Combined>> {
+    fn combined(&self, read: Option<CombinedExamples>) -> anyhow::Result<Option<Combined>> {
         let both = self.combined.as_ref().zip(read);
         let build = |(combined, read): (&CombinedConfig, CombinedExamples)| {
             combined.build(read.examples, &device::device())

@@ -6,6 +6,6 @@ mod memory;
 mod threads;
 
 pub use error::ThreadsError;
-pub use memory::ResidentMemory;
+pub use memory::{ResidentMemory, available_memory};
 pub use mimalloc::MiMalloc as Allocator;
 pub use threads::compute;

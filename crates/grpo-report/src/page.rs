@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use grpo_data::statistics::mean;
 use grpo_run::{Event, EventKind};
 use minijinja::Environment;
 use minijinja::value::Serde;
@@ -10,7 +11,7 @@ use serde::Serialize;
 use crate::numbers::{duration, number};
 use crate::panels::{Constant, Key, Panel, Panels};
 use crate::samples::{Drawing, Samples};
-use crate::series::{mean, points_of};
+use crate::series::points_of;
 use crate::{Outcome, RunData, Verdict, chart};
 
 /// One self-contained page about `runs`: style and pictures are in it, it loads nothing and runs no script. The same runs

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use grpo_data::Purpose;
+use grpo_logprob::SamplingDistribution;
 use grpo_model::LanguageModel;
-use grpo_sampling::SamplingDistribution;
 
 use crate::{Decode, RolloutError, StopRule, StopStrings};
 

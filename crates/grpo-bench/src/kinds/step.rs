@@ -106,7 +106,7 @@ mod tests {
     fn rewards_differ_within_a_step() {
         let mut step = Step::new(MODEL, SHAPE, 1).unwrap();
         let report = step.grpo.step(&step.prompts, 0).unwrap();
-        let rewards: Vec<f64> = report.samples().map(|s| s.outcome.as_ref().unwrap().total().unwrap()).collect();
+        let rewards: Vec<f64> = report.samples().map(|sample| sample.reward().unwrap()).collect();
         assert!(rewards.contains(&0.0) && rewards.contains(&1.0), "{rewards:?}");
         assert!(report.learned.grad_norm() > 0.0);
     }

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use grpo_data::{Finish, Group};
+use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, TokenBatch, Transformer};
 use grpo_rollout::{Rollout, RolloutSettings};
-use grpo_sampling::SamplingSettings;
 
 use crate::support::{
     CONTEXT, END, KEY, VOCABULARY, all_ids, bent, completions, distribution, forbidding, model,
@@ -110,8 +110,8 @@ fn groups_are_whole_and_in_order() {
     assert_eq!(groups.len(), prompts().len());
     for (group, prompt) in groups.iter().zip(prompts()) {
         assert_eq!(group.prompt, prompt);
-        assert_eq!(group.completions.len(), 9);
-        for (completion, sample) in group.completions.iter().zip(0..) {
+        assert_eq!(group.samples.len(), 9);
+        for (completion, sample) in group.completions().zip(0..) {
             let key = completion.key();
             assert_eq!((key.seed, key.step), (7, 3));
             assert_eq!((key.prompt, key.sample), (prompt.index, sample));

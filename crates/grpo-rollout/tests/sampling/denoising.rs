@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use grpo_data::{CounterRng, Prompt, Purpose};
+use grpo_logprob::SamplingSettings;
 use grpo_model::Frozen;
 use grpo_rollout::{
     Denoising, DenoisingSettings, Filled, Infilling, InfillingSettings, Quality, RemaskRule,
     RemaskSchedule, RolloutError, StepKey, Trust, Wrongness,
 };
-use grpo_sampling::SamplingSettings;
 
 use crate::neighbours::{LENGTH, MASK, Neighbours, SIZE, SPECIALS, blanked, characters, logits};
 use crate::support::{in_pool, prompt};
@@ -197,9 +197,9 @@ fn one_iteration_is_a_single_pass() {
     let expected = infilling.sample(&Frozen::snapshot(&model), &texts, key).unwrap();
     let settings = DenoisingSettings { iterations: 1, ..settings() };
     let found = fill(&settings, &texts, Trust::Probability);
-    assert!(found.iter().map(Vec::len).eq(expected.iter().map(|group| group.completions.len())));
+    assert!(found.iter().map(Vec::len).eq(expected.iter().map(|group| group.samples.len())));
     for (filled, completion) in
-        found.iter().flatten().zip(expected.iter().flat_map(|group| &group.completions))
+        found.iter().flatten().zip(expected.iter().flat_map(|group| group.completions()))
     {
         assert_eq!(filled.ids, completion.ids());
         assert_eq!(filled.logprobs, completion.sampling_logprobs());

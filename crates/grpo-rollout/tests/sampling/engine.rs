@@ -153,12 +153,12 @@ fn passes_are_full_while_anything_waits() {
             watch_by(endless(9, 12, batch_size), &prompts, 32, |rollout| rollout.stopping(Ragged));
         for (group, prompt) in groups.iter().zip(&prompts) {
             assert_eq!(&group.prompt, prompt);
-            for (completion, sample) in group.completions.iter().zip(0..) {
+            for (completion, sample) in group.completions().zip(0..) {
                 let key = completion.key();
                 assert_eq!((key.prompt, key.sample), (prompt.index, sample));
                 assert_eq!(completion.actions() as u32, 2 + (sample * 7 + prompt.index) % 9);
             }
-            assert_eq!(group.completions.len(), 9);
+            assert_eq!(group.samples.len(), 9);
         }
         assert!(passes.iter().all(|pass| pass.completions <= batch_size));
         // A prompt is read when there is room for one of its group at least, and not before.
@@ -193,7 +193,7 @@ fn prompts_are_read_in_passes_of_bounded_size() {
     for completion in completions(&groups) {
         let alone = std::slice::from_ref(&prompts[completion.key().prompt as usize]);
         let (alone, _) = watch(endless(1, 2, 1), alone, 256);
-        assert_eq!(completion, &alone[0].completions[0]);
+        assert_eq!(completion, &alone[0].samples[0].completion);
     }
 }
 
@@ -282,7 +282,7 @@ fn the_index_of_a_prompt_is_no_place() {
     let (groups, passes) = watch(endless(5, 6, 7), &prompts, 16);
     assert_eq!(passes.iter().map(|pass| pass.prompts.len()).sum::<usize>(), 4);
     assert_eq!(groups[0], groups[2]);
-    assert_ne!(groups[1].completions, groups[3].completions);
+    assert_ne!(groups[1].samples, groups[3].samples);
     for (group, prompt) in groups.iter().zip(&prompts) {
         let (alone, _) = watch(endless(5, 6, 1), std::slice::from_ref(prompt), 16);
         assert_eq!(group, &alone[0]);

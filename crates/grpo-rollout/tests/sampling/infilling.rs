@@ -2,11 +2,11 @@
 
 use burn::tensor::Device;
 use grpo_data::{Characters, Codec, Completion, Finish, Group, Prompt, SampleKey};
+use grpo_logprob::SamplingSettings;
 use grpo_model::{
     Frozen, InfillerConfig, LanguageModel, ModelConfig, TokenBatch, Transformer, WeightPrecision,
 };
 use grpo_rollout::{Infilling, InfillingSettings, RolloutError, Sampler};
-use grpo_sampling::SamplingSettings;
 use proptest::prelude::*;
 
 use crate::support::{KEY, completions, in_pool, prompt, shaken_with};
@@ -86,8 +86,8 @@ fn every_blank_of_every_row_is_filled_from_the_distribution_that_is_scored() {
     let groups = sample(bent());
     assert_eq!(groups.len(), 5);
     for (group, text) in groups.iter().zip(texts()) {
-        assert_eq!((group.completions.len(), &group.prompt), (6, &text));
-        for (completion, sample) in group.completions.iter().zip(0..) {
+        assert_eq!((group.samples.len(), &group.prompt), (6, &text));
+        for (completion, sample) in group.completions().zip(0..) {
             let key = SampleKey { seed: KEY.seed, step: KEY.step, prompt: text.index, sample };
             assert_eq!((completion.key(), completion.policy_version()), (key, KEY.policy_version));
             assert_eq!(completion.finish(), Finish::Filled);
@@ -114,7 +114,7 @@ fn every_blank_of_every_row_is_filled_from_the_distribution_that_is_scored() {
         }
     }
     // They are draws, and not one answer.
-    let first: Vec<&[u32]> = groups[2].completions.iter().map(Completion::ids).collect();
+    let first: Vec<&[u32]> = groups[2].completions().map(Completion::ids).collect();
     assert!(first.iter().any(|ids| *ids != first[0]));
 }
 
@@ -144,14 +144,14 @@ fn what_is_filled_beside_it_and_by_how_many_threads_changes_nothing() {
         assert_eq!(all, in_pool(threads, || infilling.sample(&model, &texts(), KEY).unwrap()));
     }
     for group in &all {
-        for (completion, number) in group.completions.iter().zip(0..) {
+        for (completion, number) in group.completions().zip(0..) {
             let alone = infilling.again(&model, &group.prompt, number, KEY).unwrap();
             assert_eq!(*completion, alone);
         }
     }
     let sampler = Sampler::Infilling(infilling.clone());
     assert_eq!(all, sampler.sample(&model, &texts(), KEY).unwrap());
-    assert_eq!(all[1].completions[5], sampler.again(&model, &texts()[1], 5, KEY).unwrap());
+    assert_eq!(all[1].samples[5].completion, sampler.again(&model, &texts()[1], 5, KEY).unwrap());
     let other = grpo_rollout::StepKey { step: 4, ..KEY };
     assert_ne!(all, infilling.sample(&model, &texts(), other).unwrap());
 }

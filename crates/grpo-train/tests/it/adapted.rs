@@ -34,11 +34,11 @@ fn steps_move_the_adapter_and_no_bit_of_its_base() {
         assert!(distance(&now, &last) > 1e-4, "step {step} moved nothing");
         last = now;
         // Its reference is the base: B was 0.
-        let kl = report.tokens.kl().unwrap();
+        let kl = report.learned.tokens().kl().unwrap();
         assert_eq!(kl.abs() < 1e-10, step == 0, "step {step}: {kl}");
         // It samples with the adapter that is trained.
         let name = "sampling/sampling_logp_difference/max";
-        let difference = report.tokens.metric(name).unwrap();
+        let difference = report.learned.tokens().metric(name).unwrap();
         assert!(difference < 1e-5, "step {step}: {difference}");
     }
 }

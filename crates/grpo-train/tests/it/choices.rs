@@ -6,7 +6,7 @@ use grpo_core::{
 };
 use grpo_train::{GrpoConfig, LossSettings, StepReport};
 
-use crate::oracle::{completions, logprobs};
+use crate::oracle::{advantages, completions, logprobs};
 use crate::support::{
     begin, chains, config, distance, fresh_model, grpo, model, parameters, take_step, vocabulary,
 };
@@ -72,9 +72,9 @@ fn every_choice_moves_the_policy_alike_however_the_step_is_cut() {
         let mut cut = whole.clone();
         cut.train.micro_batch_tokens = 5;
         let ((whole, after_whole), (cut, after_cut)) = (run(whole), run(cut));
-        let scale = whole.grad_norm.abs().max(1.0);
-        assert!((whole.grad_norm - cut.grad_norm).abs() < 1e-4 * scale, "{loss:?}");
-        assert!((whole.loss - cut.loss).abs() < 1e-4 * whole.loss.abs().max(1.0), "{loss:?}");
+        let scale = whole.learned.grad_norm().abs().max(1.0);
+        assert!((whole.learned.grad_norm() - cut.learned.grad_norm()).abs() < 1e-4 * scale, "{loss:?}");
+        assert!((whole.learned.loss() - cut.learned.loss()).abs() < 1e-4 * whole.learned.loss().abs().max(1.0), "{loss:?}");
         assert!(distance(&after_whole, &after_cut) < 1e-4, "{loss:?}");
         assert!(distance(&after_whole, &start) > 1e-4, "{loss:?} moved nothing");
         for other in &seen {
@@ -109,7 +109,7 @@ fn a_penalty_in_the_reward_is_taken_off_before_advantages() {
         };
         let mut grpo = grpo(config, chains());
         let reference = model(vocabulary().len(), 2.0);
-        assert_eq!(take_step(&mut grpo, 0).reward_kl, Some(0.0), "the policy is its reference");
+        assert_eq!(take_step(&mut grpo, 0).learned.reward_kl, Some(0.0), "the policy is its reference");
         let report = take_step(&mut grpo, 1);
         let of_completions: Vec<f64> = completions(&report)
             .map(|completion| {
@@ -124,16 +124,15 @@ fn a_penalty_in_the_reward_is_taken_off_before_advantages() {
             .collect();
         let mean = of_completions.iter().sum::<f64>() / of_completions.len() as f64;
         assert!(mean.abs() > 1e-3, "the policy has not moved");
-        assert!((report.reward_kl.unwrap() - mean).abs() < 1e-5);
+        assert!((report.learned.reward_kl.unwrap() - mean).abs() < 1e-5);
         let shaped: Vec<Option<f64>> = report
-            .outcomes
-            .iter()
+            .samples()
             .zip(&of_completions)
-            .map(|(outcome, kl)| Some(outcome.total()? - beta * kl))
+            .map(|(sample, kl)| Some(sample.reward()? - beta * kl))
             .collect();
         let groups: Vec<Vec<Option<f64>>> = shaped.chunks(8).map(<[_]>::to_vec).collect();
         let expected = group_advantages(&groups, &AdvantageConfig::default()).unwrap();
-        let pairs = report.advantages.groups.concat().into_iter().zip(expected.groups.concat());
+        let pairs = advantages(&report).into_iter().zip(expected.groups.concat());
         pairs
             .for_each(|(got, expected)| assert!((got - expected).abs() < 1e-3, "{got} {expected}"));
     }
@@ -144,8 +143,8 @@ fn the_exact_kl_begins_at_zero_and_is_never_negative() {
     let mut config = config();
     config.loss.kl_estimator = Some(KlEstimator::Exact);
     let mut grpo = grpo(config, chains());
-    assert_eq!(take_step(&mut grpo, 0).tokens.kl(), Some(0.0));
-    let later = take_step(&mut grpo, 1).tokens.kl().unwrap();
+    assert_eq!(take_step(&mut grpo, 0).learned.tokens().kl(), Some(0.0));
+    let later = take_step(&mut grpo, 1).learned.tokens().kl().unwrap();
     assert!(later > 1e-5, "{later}");
 }
 
@@ -169,8 +168,8 @@ fn an_adaptive_entropy_bonus_follows_the_entropy() {
         (0..4)
             .map(|step| {
                 let report = take_step(&mut grpo, step);
-                let (coef, policy_loss) = report.entropy_bonus.unwrap();
-                (coef, policy_loss == report.loss)
+                let (coef, policy_loss) = report.learned.entropy_bonus().unwrap();
+                (coef, policy_loss == report.learned.loss())
             })
             .collect()
     };

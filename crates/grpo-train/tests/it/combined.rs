@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_core::EntropyBonus;
-use grpo_data::Example;
+use grpo_core::{AdvantageConfig, EntropyBonus, group_advantages};
+use grpo_data::{Example, Sample};
 use grpo_model::{Frozen, LanguageModel, Transformer};
 use grpo_text::DiversityMeasure;
 use grpo_train::{
@@ -13,6 +13,7 @@ use grpo_train::{
     StepReport,
 };
 
+use crate::oracle::advantages;
 use crate::support::{SEED, config, model, parameters, pattern, take_step, vocabulary};
 
 /// Each id is a word.
@@ -45,7 +46,7 @@ fn examples() -> Vec<Example> {
 fn begin(config: GrpoConfig) -> Grpo<Transformer> {
     let policy = model(vocabulary().len(), 2.0);
     let device = policy.device().inner();
-    let build = |combined: &CombinedConfig| combined.build(examples(), words(), &device).unwrap();
+    let build = |combined: &CombinedConfig| combined.build(examples(), &device).unwrap();
     let parts = Parts {
         reference: Frozen::snapshot(&policy),
         policy,
@@ -71,14 +72,14 @@ fn run(config: GrpoConfig, steps: u32) -> (Vec<StepReport>, Vec<f32>) {
 /// GRPO has a weight, if only one that does not show.
 fn norm([supervised, grpo, diversity]: [f64; 3]) -> f64 {
     let weights = [supervised, grpo.max(1e-6), diversity];
-    run(settings(weights, 1), 1).0[0].grad_norm
+    run(settings(weights, 1), 1).0[0].learned.grad_norm()
 }
 
 #[test]
 fn with_the_weight_of_grpo_alone_it_is_grpo() {
     let (plain, combined) = (run(config(), 3), run(settings([0.0, 1.0, 0.0], 1), 3));
     assert_eq!(plain.1, combined.1);
-    let losses = |reports: &[StepReport]| reports.iter().map(|r| r.loss).collect::<Vec<_>>();
+    let losses = |reports: &[StepReport]| reports.iter().map(|r| r.learned.loss()).collect::<Vec<_>>();
     assert_eq!(losses(&plain.0), losses(&combined.0));
 }
 
@@ -113,9 +114,9 @@ fn every_term_has_its_weight_and_moves_the_policy() {
 fn the_loss_is_the_weighted_sum_of_its_terms() {
     let reports = [1, 3].map(|every| run(settings([0.3, 0.5, 0.2], every), 2).0);
     for report in reports.iter().flatten() {
-        let terms = report.combined.unwrap();
+        let terms = report.learned.combined.unwrap();
         let sum = 0.3 * terms.supervised_loss + 0.5 * terms.grpo_loss - 0.2 * terms.diversity;
-        assert!((report.loss - sum).abs() < 1e-12, "{report:?}");
+        assert!((report.learned.loss() - sum).abs() < 1e-12, "{report:?}");
         assert!(terms.supervised_loss > 0.1 && (0.0..=1.0).contains(&terms.diversity));
         let metrics = Metrics::of(report, 0);
         assert_eq!(metrics.get("combined/diversity"), Some(terms.diversity));
@@ -126,7 +127,7 @@ fn the_loss_is_the_weighted_sum_of_its_terms() {
     }
     // The steps behind the first one have other examples, and a policy that has learned from those before.
     let means = reports.each_ref().map(|reports| {
-        let terms = reports[0].combined.unwrap();
+        let terms = reports[0].learned.combined.unwrap();
         (terms.supervised_loss, terms.mean_supervised_loss)
     });
     assert_eq!(means[0].0, means[0].1);
@@ -140,8 +141,9 @@ fn what_is_recorded_of_tokens_has_the_weight_of_grpo() {
     let gradients = |config| {
         let mut grpo = begin(config);
         grpo.set_recording(true);
-        let records = take_step(&mut grpo, 0).token_records.unwrap();
-        let all = records.iter().flat_map(|r| r.gradients.iter().chain(&r.surrogate_gradients));
+        let report = take_step(&mut grpo, 0);
+        let traces = report.samples().map(|sample| sample.trace.as_ref().unwrap());
+        let all = traces.flat_map(|t| t.gradients.iter().chain(&t.surrogate_gradients));
         all.copied().collect::<Vec<f64>>()
     };
     let (plain, combined) = (gradients(config()), gradients(settings([0.3, 0.5, 0.2], 1)));
@@ -154,15 +156,15 @@ fn what_is_recorded_of_tokens_has_the_weight_of_grpo() {
 fn steps_of_examples_alone_follow_each_rollout() {
     let (reports, _) = run(settings([0.5, 0.5, 0.0], 3), 12);
     for (step, report) in reports.iter().enumerate() {
-        let versions: Vec<u64> = report.ledger.updates.iter().map(|u| u.version).collect();
+        let versions: Vec<u64> = report.observed.ledger.updates.iter().map(|u| u.version).collect();
         let first = 3 * step as u64 + 1;
         assert_eq!(versions, [first, first + 1, first + 2]);
-        assert_eq!(report.ledger.rollout.policy_version, first - 1);
+        assert_eq!(report.observed.ledger.rollout.policy_version, first - 1);
         let used: Vec<usize> =
-            report.ledger.updates.iter().map(|update| update.completions.len()).collect();
+            report.observed.ledger.updates.iter().map(|update| update.completions.len()).collect();
         assert_eq!(used, [24, 0, 0]);
     }
-    let loss = |report: &StepReport| report.combined.unwrap().mean_supervised_loss;
+    let loss = |report: &StepReport| report.learned.combined.unwrap().mean_supervised_loss;
     let (first, last) = (loss(&reports[0]), loss(&reports[11]));
     assert!(last < 0.7 * first, "{last} of {first}");
 }
@@ -177,10 +179,10 @@ fn the_loss_without_the_entropy_bonus_is_that_of_grpo() {
     };
     let (alone, combined) = (with_bonus(config()), with_bonus(settings([0.3, 0.5, 0.2], 1)));
     // The same policy has sampled the same completions.
-    let without = |report: &StepReport| report.entropy_bonus.unwrap().1;
+    let without = |report: &StepReport| report.learned.entropy_bonus().unwrap().1;
     assert_eq!(without(&alone), without(&combined));
-    let entropy = combined.tokens.kept_entropy().unwrap();
-    let grpo_loss = combined.combined.unwrap().grpo_loss;
+    let entropy = combined.learned.tokens().kept_entropy().unwrap();
+    let grpo_loss = combined.learned.combined.unwrap().grpo_loss;
     assert!(coef * entropy > 1e-3);
     assert!((without(&combined) - coef * entropy - grpo_loss).abs() < 1e-12);
 }
@@ -188,11 +190,11 @@ fn the_loss_without_the_entropy_bonus_is_that_of_grpo() {
 /// A guard that watches the norm of the gradients sees those of examples too.
 #[test]
 fn every_optimizer_step_is_in_the_norm_of_the_gradients() {
-    let every = |every| run(settings([1.0, 1e-6, 0.0], every), 1).0[0].grad_norm;
+    let every = |every| run(settings([1.0, 1e-6, 0.0], every), 1).0[0].learned.grad_norm();
     // With next to nothing but cross-entropy, an optimizer step is one of supervised training whatever comes with it: the second step of
     // two is the first of the next rollout.
     let (reports, _) = run(settings([1.0, 1e-6, 0.0], 1), 3);
-    let norms: Vec<f64> = reports.iter().map(|report| report.grad_norm).collect();
+    let norms: Vec<f64> = reports.iter().map(|report| report.learned.grad_norm()).collect();
     assert!((norms[0] - norms[1]).abs() > 1e-4, "{norms:?}");
     assert!((every(2) - (norms[0] + norms[1]) / 2.0).abs() < 1e-5, "{norms:?}");
     assert!((every(3) - norms.iter().sum::<f64>() / 3.0).abs() < 1e-5, "{norms:?}");
@@ -202,7 +204,7 @@ fn every_optimizer_step_is_in_the_norm_of_the_gradients() {
 fn diversity_can_be_held_up() {
     let after = |weight| {
         let (reports, _) = run(settings([0.0, 1.0, weight], 1), 25);
-        let last = reports[20..].iter().map(|report| report.combined.unwrap().diversity);
+        let last = reports[20..].iter().map(|report| report.learned.combined.unwrap().diversity);
         last.sum::<f64>() / 5.0
     };
     let (without, with) = (after(0.0), after(1.0));
@@ -210,21 +212,26 @@ fn diversity_can_be_held_up() {
 }
 
 #[test]
-fn a_bonus_is_in_the_rewards_and_in_no_evaluation() {
+fn a_bonus_is_beside_the_rewards_and_in_the_advantages() {
     let bonus =
         DiversityBonusConfig { weight: 0.5, measure: DiversityMeasure::Bleu, embedder: None };
     let config = GrpoConfig { diversity_bonus: Some(bonus), ..config() };
     let mut grpo = begin(config);
-    assert_eq!(
-        grpo.part_names().last().map(ToString::to_string).as_deref(),
-        Some("diversity_bonus")
-    );
+    let names = grpo.reward_names();
+    assert_eq!(names.terms, ["reward", "diversity_bonus"]);
+    assert!(!names.parts.contains(&"diversity_bonus".into()));
     let report = take_step(&mut grpo, 0);
     let metrics = Metrics::of(&report, 0);
-    let mean = metrics.get("rewards/diversity_bonus/mean").unwrap();
+    // The reward is what it is without the bonus, and the advantages are of both.
+    let mean = metrics.get("diversity_bonus/mean").unwrap();
+    assert!(mean > 0.005, "{mean}");
     let correct = metrics.get("rewards/correct/mean").unwrap();
-    assert!(mean > 0.01, "{mean}");
-    assert!((metrics.get("reward").unwrap() - correct - 0.5 * mean).abs() < 1e-12);
+    assert!((metrics.get("reward").unwrap() - correct).abs() < 1e-12);
+    let both = |sample: &Sample| Some(sample.reward()? + sample.bonus?.total());
+    let totals: Vec<Vec<Option<f64>>> =
+        report.groups.iter().map(|group| group.samples.iter().map(both).collect()).collect();
+    let expected = group_advantages(&totals, &AdvantageConfig::default()).unwrap();
+    assert_eq!(advantages(&report), expected.groups.concat());
     assert!(metrics.get("reward_share/diversity_bonus").is_some());
     assert!(metrics.get("reward_share/reward").is_some());
 }
@@ -238,7 +245,7 @@ fn what_cannot_be_combined_is_refused() {
         "train.updates_per_rollout = 2 does not go with [combined]: its diversity term is for what the policy itself sampled, so that each rollout has one update; set it to 1, and use combined.every for more optimizer steps"
     );
     let none = settings([0.3, 0.5, 0.2], 1).combined.unwrap();
-    let built = none.build(Vec::new(), words(), &Device::flex()).err().unwrap().to_string();
+    let built = none.build(Vec::new(), &Device::flex()).err().unwrap().to_string();
     assert!(built.contains(" has no example"), "{built}");
     assert!(settings([0.3, -0.5, 0.2], 1).check().is_err());
     let refused = |weights, every| settings(weights, every).check().unwrap_err();

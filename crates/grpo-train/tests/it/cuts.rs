@@ -38,8 +38,8 @@ fn group(index: u32, prompt: &[u32], lengths: [usize; GROUP], policy: &Transform
             sampled_under: SampledUnder::default(),
         })
     };
-    let completions = (0..).zip(lengths).map(completion).collect();
-    Group { prompt: Prompt::of_ids(index, prompt.to_vec()), completions }
+    let completions = (0..).zip(lengths).map(completion);
+    Group::new(Prompt::of_ids(index, prompt.to_vec()), completions)
 }
 
 /// Prompts of 1, 3, 4 and 10 tokens, neighbours that are equal or begin alike, and completions of one token.
@@ -93,7 +93,7 @@ fn gradient(policy: &Transformer, groups: &[Group], preset: Preset) -> Vec<f32> 
     }
     let completions: Vec<(&Completion, f64)> = groups
         .iter()
-        .flat_map(|group| group.completions.iter().zip(REWARDS))
+        .flat_map(|group| group.completions().zip(REWARDS))
         .map(|(completion, reward)| (completion, (reward - 1.0) / (DEVIATION + EPSILON)))
         .collect();
     let count = completions.len() as f64;
@@ -140,14 +140,14 @@ fn learn(
     config.optimizer.max_grad_norm = 1e6;
     let reference = Frozen::snapshot(&self::policy(1.9));
     let mut learner = Learner::new(policy.clone(), reference, &config).unwrap();
-    let outcomes: Vec<Outcome> = groups
-        .iter()
-        .flat_map(|_| REWARDS)
-        .map(|reward| Outcome::Scored(Scored::new(vec![(1.0, reward)], vec![])))
-        .collect();
-    let lesson = learner.learn(groups, &outcomes, 1.0).unwrap();
+    let mut groups = groups.to_vec();
+    let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
+    for (sample, reward) in samples.zip(REWARDS.into_iter().cycle()) {
+        sample.outcome = Some(Outcome::Scored(Scored::new(vec![(1.0, reward)], vec![])));
+    }
+    let learned = learner.learn(&mut groups, 1.0).unwrap();
     let mut numbers = Vec::new();
-    for (i, update) in lesson.updates.iter().enumerate() {
+    for (i, update) in learned.updates.iter().enumerate() {
         let mut push = |name: &str, value| numbers.push((format!("{name} of update {i}"), value));
         push("loss", update.loss);
         push("grad_norm", update.grad_norm);

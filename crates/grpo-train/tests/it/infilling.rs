@@ -6,13 +6,14 @@ use std::sync::Arc;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor};
 use grpo_core::{KlEstimator, Preset, Reduction, RewardScale};
-use grpo_data::{Characters, Codec, Completion, Prompt};
+use grpo_data::{Characters, Codec, Completion, Group, Prompt, Sample};
 use grpo_model::{
     Dropout, Frozen, InfillerConfig, LanguageModel, ModelConfig, TokenBatch, Transformer,
 };
 use grpo_rewards::Reward;
 use grpo_train::{Actions, Decode, Grpo, GrpoConfig, Metrics, Parts, StepReport};
 
+use crate::oracle::advantages;
 use crate::support::{config, distance, parameters, pattern, shaken_with};
 
 const MASK: u32 = 8;
@@ -103,7 +104,8 @@ fn at_the_first_step_policy_reference_and_sampler_are_one() {
 #[test]
 fn the_reward_reads_the_whole_text() {
     let report = grpo(settings()).step(&texts(), 0).unwrap();
-    for (place, text) in report.texts.iter().enumerate() {
+    for (place, sample) in report.samples().enumerate() {
+        let text = &sample.text;
         let prompt = characters().decode(&texts()[place / 8].ids);
         assert_eq!(text.chars().count(), prompt.chars().count());
         let kept = text.chars().zip(prompt.chars()).filter(|(_, asked)| *asked != '␣');
@@ -196,12 +198,12 @@ fn the_gradient_is_that_of_the_formula() {
     let policy = grpo.policy().clone();
     let report = grpo.step(&texts(), 0).unwrap();
     let completions: Vec<&Completion> =
-        report.groups.iter().flat_map(|group| &group.completions).collect();
-    let loss = reinforce(&policy, &completions, &report.advantages.groups.concat());
+        report.groups.iter().flat_map(Group::completions).collect();
+    let loss = reinforce(&policy, &completions, &advantages(&report));
     let expected = flat(&policy, &loss.backward());
     let norm = expected.iter().map(|g| f64::from(*g).powi(2)).sum::<f64>().sqrt();
     assert!(norm > 0.1, "{norm}");
-    assert!((report.grad_norm - norm).abs() < 1e-4 * norm, "{} {norm}", report.grad_norm);
+    assert!((report.learned.grad_norm() - norm).abs() < 1e-4 * norm, "{} {norm}", report.learned.grad_norm());
 
     let (before, after) = (parameters(&policy), parameters(grpo.policy()));
     let read = |(before, after): (&f32, &f32)| (before - after) / (1.0 - (before - after).abs());
@@ -222,13 +224,12 @@ fn the_rewarded_character_is_found() {
     let mut grpo = begin(pattern("^ae"), policy.clone(), Frozen::snapshot(&policy), config);
     let text = [Prompt::of_ids(0, vec![0, MASK, 2])];
     let share =
-        |report: &StepReport| report.outcomes.iter().filter_map(|o| o.total()).sum::<f64>() / 16.0;
+        |report: &StepReport| report.samples().filter_map(Sample::reward).sum::<f64>() / 16.0;
     let first = grpo.step(&text, 0).unwrap();
     assert!(share(&first) < 0.4, "{}", share(&first));
     (1..60).for_each(|step| drop(grpo.step(&text, step).unwrap()));
     let rewarded = grpo.step(&text, 60).unwrap().groups[0]
-        .completions
-        .iter()
+        .completions()
         .find_map(|c| (c.ids()[1] == 4).then(|| f64::from(c.sampling_logprobs()[0]).exp()));
     assert!(rewarded.is_some_and(|p| p > 0.9), "{rewarded:?}");
 }
@@ -272,8 +273,8 @@ fn a_group_of_equal_rewards_is_left_out_alone() {
     let texts: Vec<Prompt> =
         texts.into_iter().zip(0..).map(|(ids, index)| Prompt::of_ids(index, ids)).collect();
     let report = grpo.step(&texts, 0).unwrap();
-    let is_zero = |group: usize| report.advantages.groups[group].iter().all(|a| *a == 0.0);
-    assert!(is_zero(0) && !is_zero(1), "{:?}", report.advantages.groups);
+    let is_zero = |group: usize| report.groups[group].samples.iter().all(|s| s.advantage == 0.0);
+    assert!(is_zero(0) && !is_zero(1), "{:?}", advantages(&report));
     assert_eq!(metric(&report, "frac_reward_zero_std"), 0.5);
-    assert!(report.grad_norm > 0.0);
+    assert!(report.learned.grad_norm() > 0.0);
 }

@@ -56,7 +56,7 @@ fn the_best_of_ten_arms_is_found() {
     let share = |grpo: &mut Grpo<Transformer>| {
         let report = grpo.step(&prompts(0), 1000).unwrap();
         let policy = grpo.policy().clone();
-        let arm = report.groups[0].completions.iter().find(|c| c.ids()[1] == BEST);
+        let arm = report.groups[0].completions().find(|c| c.ids()[1] == BEST);
         arm.map_or(0.0, |arm| logprobs(&policy, arm)[0].exp())
     };
     assert!(share(&mut grpo) < 0.2);

@@ -1,5 +1,6 @@
 //! What a step writes down of itself.
 
+use grpo_data::Group;
 use grpo_model::{Adapted, Adapter, Frozen, LanguageModel, LoraConfig, Policy, weights_digest};
 use grpo_run::{LedgerCompletion, LedgerStep};
 use grpo_train::{Grpo, StepReport};
@@ -15,7 +16,7 @@ fn entries(report: &StepReport, version: u64) -> Vec<LedgerCompletion> {
         let step = u64::from(report.step) + 1;
         LedgerCompletion::of(step, place, version, actions, completion.sampling_logprobs())
     };
-    report.groups.iter().flat_map(|group| &group.completions).map(entry).collect()
+    report.groups.iter().flat_map(Group::completions).map(entry).collect()
 }
 
 /// Steps of a training, with the hash of the policy after each.
@@ -37,7 +38,7 @@ fn the_ledger_is_of_what_was_sampled_and_used() {
         let mut version = 0;
         for (report, after) in steps(&mut grpo, 3) {
             let LedgerStep { step, rollout, updates: made, reference, reference_changed, base } =
-                &report.ledger;
+                &report.observed.ledger;
             assert_eq!(*step, u64::from(report.step) + 1);
             assert_eq!(rollout.policy_version, version);
             assert_eq!(rollout.weights, before);
@@ -69,10 +70,10 @@ fn an_adapter_is_hashed_and_the_model_under_it_once() {
     let begin = weights_digest(grpo.policy()).to_string();
     let steps = steps(&mut grpo, 2);
     for (report, after) in &steps {
-        assert_eq!(report.ledger.base.as_ref(), Some(&alone));
-        assert_eq!(report.ledger.reference, begin);
-        assert_eq!(&report.ledger.updates[0].weights, after);
+        assert_eq!(report.observed.ledger.base.as_ref(), Some(&alone));
+        assert_eq!(report.observed.ledger.reference, begin);
+        assert_eq!(&report.observed.ledger.updates[0].weights, after);
     }
-    assert_eq!(steps[1].0.ledger.rollout.weights, steps[0].1);
+    assert_eq!(steps[1].0.observed.ledger.rollout.weights, steps[0].1);
     assert_ne!(steps[0].1, begin);
 }

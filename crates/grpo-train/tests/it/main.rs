@@ -26,5 +26,5 @@ mod step;
 mod supervised;
 mod support;
 mod threads;
-mod token_record;
+mod token_trace;
 mod told;

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use grpo_data::{Completion, Finish};
+use grpo_data::{Completion, Finish, Sample};
 use grpo_train::{Decode, Metrics, StepReport};
 
-use crate::oracle::completions;
+use crate::oracle::{advantages, completions};
 use crate::support::{chains, config, grpo, take_step};
 
 const NAMES: [&str; 65] = [
@@ -86,11 +86,12 @@ fn report() -> StepReport {
 #[test]
 fn names_are_stable_and_values_finite() {
     // Not every system says how much memory there is.
-    let without = StepReport { memory: None, phase_memory: None, ..report() };
+    let mut without = report();
+    (without.observed.memory, without.observed.phase_memory) = (None, None);
     for report in [report(), without] {
         let metrics = Metrics::of(&report, 1234);
         let names: Vec<&str> = metrics.iter().map(|(name, _)| name).collect();
-        let is_known = |name: &&str| report.memory.is_some() || !name.starts_with("memory/");
+        let is_known = |name: &&str| report.observed.memory.is_some() || !name.starts_with("memory/");
         let known: Vec<&str> = NAMES.iter().copied().filter(is_known).collect();
         assert_eq!(names, known);
     }
@@ -118,15 +119,16 @@ fn values_are_those_of_the_completions() {
     let least = |values: &[f64]| values.iter().copied().fold(f64::MAX, f64::min);
     let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
     let rewards: Vec<f64> =
-        report.outcomes.iter().map(|outcome| outcome.total().unwrap()).collect();
+        report.samples().map(|sample| sample.reward().unwrap()).collect();
     let variance = rewards.iter().map(|r| (r - mean(&rewards)).powi(2)).sum::<f64>() / 23.0;
+    let outcomes = || report.samples().map(|sample| sample.outcome.as_ref().unwrap());
     let valid: Vec<f64> =
-        report.outcomes.iter().map(|outcome| outcome.part("valid").unwrap()).collect();
-    let qed: Vec<f64> = report.outcomes.iter().filter_map(|outcome| outcome.part("qed")).collect();
+        outcomes().map(|outcome| outcome.part("valid").unwrap()).collect();
+    let qed: Vec<f64> = outcomes().filter_map(|outcome| outcome.part("qed")).collect();
     assert!(qed.len() < rewards.len(), "an invalid molecule is needed");
     let advantages: Vec<f64> =
-        report.advantages.groups.concat().into_iter().map(f64::abs).collect();
-    let texts: BTreeSet<&String> = report.texts.iter().collect();
+        advantages(&report).into_iter().map(f64::abs).collect();
+    let texts: BTreeSet<&String> = report.samples().map(|sample| &sample.text).collect();
     for (name, expected) in [
         ("step", 1.0),
         ("num_tokens", 1234.0),
@@ -170,7 +172,7 @@ fn a_stop_string_is_an_end_of_the_policys_own() {
     let report = take_step(&mut grpo(config, letters), 0);
     let metrics = Metrics::of(&report, 1234);
     let mut lengths = [vec![], vec![]];
-    for (completion, text) in completions(&report).zip(&report.texts) {
+    for Sample { completion, text, .. } in report.samples() {
         let is_stopped = text.ends_with('b') || text.ends_with("ef");
         assert_eq!(completion.finish() == Finish::Stop, is_stopped, "{text}");
         let before = &text[..text.len() - 1];
@@ -178,7 +180,7 @@ fn a_stop_string_is_an_end_of_the_policys_own() {
         lengths[usize::from(completion.finish() == Finish::Length)].push(text.len() as f64);
     }
     let [ended, cut] = lengths;
-    assert!(report.texts.iter().any(|text| text.ends_with('b')) && !cut.is_empty());
+    assert!(report.samples().any(|sample| sample.text.ends_with('b')) && !cut.is_empty());
     let clipped = cut.len() as f64 / (cut.len() + ended.len()) as f64;
     assert_eq!(metrics.get("completions/clipped_ratio"), Some(clipped));
     let mean = ended.iter().sum::<f64>() / ended.len() as f64;

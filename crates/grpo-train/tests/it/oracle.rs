@@ -1,6 +1,6 @@
 //! Log-probabilities and metrics of a step by their definitions, one completion at a time, in f64.
 
-use grpo_data::Completion;
+use grpo_data::{Completion, Group};
 use grpo_model::{Frozen, LanguageModel, TokenBatch};
 use grpo_train::StepReport;
 
@@ -26,7 +26,12 @@ pub(crate) fn logprobs<M: LanguageModel>(model: &M, completion: &Completion) -> 
 }
 
 pub(crate) fn completions(report: &StepReport) -> impl Iterator<Item = &Completion> {
-    report.groups.iter().flat_map(|group| &group.completions)
+    report.groups.iter().flat_map(Group::completions)
+}
+
+/// The advantages of all samples.
+pub(crate) fn advantages(report: &StepReport) -> Vec<f64> {
+    report.samples().map(|sample| sample.advantage).collect()
 }
 
 /// `f` of each completion's actions, one after the other.

@@ -120,7 +120,7 @@ fn the_coefficient_can_be_set() {
         take_step(&mut grpo, 0);
         coef.into_iter().for_each(|coef| grpo.learner_mut().set_kl_coef(coef));
         let report = take_step(&mut grpo, 1);
-        (report.kl_coef, report.loss)
+        (report.learned.kl_coef, report.learned.loss())
     };
     let (usual, raised) = (norm(None), norm(Some(5.0)));
     assert_eq!((usual.0, raised.0), (0.05, 5.0));

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_data::{Finish, Prompt};
+use grpo_data::{Finish, Prompt, Sample};
 use grpo_model::{Adapted, Adapter, LanguageModel, LoraConfig, Policy, StoredTensors};
 use grpo_rewards::{Reward, RewardRegistry};
 use grpo_train::{Decode, Grpo, GrpoConfig, unconditional_prompts};
 
-use crate::oracle::completions;
 use crate::support::{SEED, config, distance, model, parameters, pattern, rewarded, vocabulary};
 
 /// Each id but the end mark is a word, some of them with a mark.
@@ -58,8 +57,8 @@ fn the_reward_of_replies_moves_the_adapter_and_no_bit_of_its_base() {
     for step in 0..2 {
         let before = parameters(grpo.policy());
         let report = grpo.step(&prompts(), step).unwrap();
-        assert!(report.outcomes.iter().all(|outcome| outcome.part("relevance").is_some()));
-        assert!(report.grad_norm > 1e-4, "{}", report.grad_norm);
+        assert!(report.samples().all(|s| s.outcome.as_ref().unwrap().part("relevance").is_some()));
+        assert!(report.learned.grad_norm() > 1e-4, "{}", report.learned.grad_norm());
         assert!(distance(&parameters(grpo.policy()), &before) > 1e-4, "step {step}");
         assert_eq!(StoredTensors::of(grpo.policy().parts().0).read(), base, "step {step}");
     }
@@ -81,22 +80,21 @@ fn an_empty_reply_gets_nothing_and_is_what_was_sampled() {
     grpo.set_recording(true);
     let report = grpo.step(&prompts(), 0).unwrap();
     let end = vocabulary().boundary();
-    let records = report.token_records.as_ref().unwrap();
-    let advantages = report.advantages.groups.concat();
     let mut empty = 0;
-    for (place, completion) in completions(&report).enumerate() {
+    for Sample { completion, text, outcome, advantage, trace, .. } in report.samples() {
         let is_empty = completion.action_ids().eq([end]);
-        assert_eq!(report.texts[place].is_empty(), is_empty);
-        let total = report.outcomes[place].total().unwrap();
+        assert_eq!(text.is_empty(), is_empty);
+        let total = outcome.as_ref().unwrap().total().unwrap();
         if is_empty {
             empty += 1;
             assert_eq!((total, completion.finish()), (0.0, Finish::EndToken));
             // Its one token, the end mark, is learned from as any other: it is made rarer.
-            assert!(advantages[place] < 0.0, "{}", advantages[place]);
-            assert_eq!(records[place].gradients.len(), 1);
-            assert!(records[place].gradients[0] > 0.0, "{:?}", records[place].gradients);
+            assert!(*advantage < 0.0, "{advantage}");
+            let gradients = &trace.as_ref().unwrap().gradients;
+            assert_eq!(gradients.len(), 1);
+            assert!(gradients[0] > 0.0, "{gradients:?}");
         } else {
-            assert!(total > 0.0, "{}", report.texts[place]);
+            assert!(total > 0.0, "{text}");
         }
     }
     assert!(empty > 0, "no reply is empty");

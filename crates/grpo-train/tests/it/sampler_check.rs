@@ -4,8 +4,7 @@ use burn::module::Module;
 use grpo_core::{MismatchCorrection, MismatchMode, Preset, RatioLevel};
 use grpo_data::{Completion, CompletionParts, Group};
 use grpo_model::{Frozen, LanguageModel, WeightPrecision};
-use grpo_rewards::Outcome;
-use grpo_train::{AboveTolerance, GrpoConfig, Learner, Lesson, SamplerCheck, TrainError, Update};
+use grpo_train::{AboveTolerance, GrpoConfig, LearnResult, Learner, SamplerCheck, TrainError, Update};
 
 use crate::oracle::logprobs;
 use crate::support::{chains, config, grpo, model, parameters, take_step, vocabulary};
@@ -23,62 +22,54 @@ fn with(above: AboveTolerance, tolerance: f64) -> GrpoConfig {
 }
 
 /// What the first policy sampled, and what it got for it.
-fn sampled() -> (Vec<Group>, Vec<Outcome>) {
-    let report = take_step(&mut grpo(config(), chains()), 0);
-    (report.groups, report.outcomes)
+fn sampled() -> Vec<Group> {
+    take_step(&mut grpo(config(), chains()), 0).groups
 }
 
 /// The same completions, with `change` made to the log-probabilities that were recorded.
 pub(crate) fn recorded(groups: &[Group], change: impl Fn(u32, u32, &mut [f32])) -> Vec<Group> {
-    let of = |completion: &Completion| {
-        let mut parts = CompletionParts::from(completion.clone());
+    let mut groups = groups.to_vec();
+    for sample in groups.iter_mut().flat_map(|group| &mut group.samples) {
+        let mut parts = CompletionParts::from(sample.completion.clone());
         change(parts.key.prompt, parts.key.sample, &mut parts.sampling_logprobs);
-        Completion::new(parts)
-    };
-    let of_group = |group: &Group| Group {
-        prompt: group.prompt.clone(),
-        completions: group.completions.iter().map(of).collect(),
-    };
-    groups.iter().map(of_group).collect()
+        sample.completion = Completion::new(parts);
+    }
+    groups
 }
 
 /// A step of learning from `groups`, and the parameters after it.
-fn learn(
-    config: &GrpoConfig,
-    groups: &[Group],
-    outcomes: &[Outcome],
-) -> (Result<Lesson, TrainError>, Vec<f32>) {
+fn learn(config: &GrpoConfig, groups: &[Group]) -> (Result<LearnResult, TrainError>, Vec<f32>) {
     let policy = model(vocabulary().len(), 2.0);
     let reference = Frozen::snapshot(&policy);
     let mut learner = Learner::new(policy, reference, config).unwrap();
-    let lesson = learner.learn(groups, outcomes, 1e-2);
-    (lesson, parameters(learner.policy()))
+    let learned = learner.learn(&mut groups.to_vec(), 1e-2);
+    (learned, parameters(learner.policy()))
 }
 
 /// Losses, gradient norms and metrics of the updates.
-fn numbers(lesson: &Lesson) -> Vec<(&'static str, f64)> {
+fn numbers(learned: &LearnResult) -> Vec<(&'static str, f64)> {
     let of = |update: &Update| {
         let own = [("loss", update.loss), ("grad_norm", update.grad_norm)];
         own.into_iter().chain(update.tokens.metrics()).collect::<Vec<_>>()
     };
-    lesson.updates.iter().flat_map(of).collect()
+    learned.updates.iter().flat_map(of).collect()
 }
 
 #[test]
 fn a_wrong_sampler_ends_the_run_before_the_policy_moves() {
-    let (groups, outcomes) = sampled();
+    let groups = sampled();
     let before = parameters(&model(vocabulary().len(), 2.0));
     // One token, wherever its completion falls among the micro-batches.
     for (prompt, sample) in [(0, 0), (1, 3), (2, 7)] {
-        let completion = &groups[prompt as usize].completions[sample as usize];
+        let completion = &groups[prompt as usize].samples[sample as usize].completion;
         let last = completion.actions() - 1;
         let wrong = recorded(&groups, |p, s, logprobs| {
             if (p, s) == (prompt, sample) {
                 logprobs[last] -= 0.25;
             }
         });
-        let (lesson, after) = learn(&cut(), &wrong, &outcomes);
-        let error = lesson.unwrap_err();
+        let (learned, after) = learn(&cut(), &wrong);
+        let error = learned.unwrap_err();
         let TrainError::SamplerMismatch { trainer, .. } = error else { panic!("{error}") };
         let expected = logprobs(&model(vocabulary().len(), 2.0), completion)[last];
         assert!((trainer - expected).abs() < 1e-5, "{trainer}, expected {expected}");
@@ -106,7 +97,7 @@ fn shaken(groups: &[Group]) -> Vec<Group> {
 
 #[test]
 fn a_corrected_step_is_one_of_truncated_importance_sampling() {
-    let (groups, outcomes) = sampled();
+    let groups = sampled();
     let (level, mode) = (RatioLevel::Token, MismatchMode::Truncate);
     let by_hand = Some(MismatchCorrection { level, mode, min: 0.0, max: 2.0 });
     // In the last micro-batch alone, and everywhere.
@@ -119,26 +110,26 @@ fn a_corrected_step_is_one_of_truncated_importance_sampling() {
         for preset in [Preset::Grpo, Preset::Cispo, Preset::Vespo, Preset::Gspo] {
             let mut correct = with(AboveTolerance::Correct, 1e-3);
             correct.loss.preset = preset;
-            let (lesson, after) = learn(&correct, &wrong, &outcomes);
-            let lesson = lesson.unwrap();
-            assert_eq!(lesson.corrected, Some(true));
-            let largest = lesson.updates[0].tokens.metric("sampling/importance_sampling_ratio/max");
+            let (learned, after) = learn(&correct, &wrong);
+            let learned = learned.unwrap();
+            assert_eq!(learned.corrected, Some(true));
+            let largest = learned.updates[0].tokens.metric("sampling/importance_sampling_ratio/max");
             assert_eq!(largest, Some(2.0));
 
             let mut hand = cut();
             hand.loss.preset = preset;
             hand.loss.mismatch = by_hand;
-            let (expected, expected_after) = learn(&hand, &wrong, &outcomes);
+            let (expected, expected_after) = learn(&hand, &wrong);
             let expected = expected.unwrap();
             assert_eq!(expected.corrected, Some(true), "a loss that corrects does not stop");
-            assert_eq!(numbers(&lesson), numbers(&expected), "{preset:?}");
+            assert_eq!(numbers(&learned), numbers(&expected), "{preset:?}");
             assert_eq!(after, expected_after, "{preset:?}");
 
             // Which is not what it would be without.
             let mut blind = with(AboveTolerance::Stop, 1e9);
             blind.loss.preset = preset;
-            let (blind, blind_after) = learn(&blind, &wrong, &outcomes);
-            assert_ne!(numbers(&blind.unwrap()), numbers(&lesson), "{preset:?}");
+            let (blind, blind_after) = learn(&blind, &wrong);
+            assert_ne!(numbers(&blind.unwrap()), numbers(&learned), "{preset:?}");
             assert_ne!(blind_after, after, "{preset:?}");
         }
     }
@@ -146,13 +137,13 @@ fn a_corrected_step_is_one_of_truncated_importance_sampling() {
 
 #[test]
 fn a_loss_with_its_own_correction_keeps_it_or_stops() {
-    let (groups, outcomes) = sampled();
+    let groups = sampled();
     let wrong = shaken(&groups);
     let (level, mode) = (RatioLevel::Sequence, MismatchMode::Mask);
     let own = Some(MismatchCorrection { level, mode, min: 0.5, max: 1.5 });
     let of = |mut config: GrpoConfig| {
         config.loss.mismatch = own;
-        learn(&config, &wrong, &outcomes)
+        learn(&config, &wrong)
     };
     let (usual, after) = of(cut());
     let (explicit, after_explicit) = of(with(AboveTolerance::Correct, 1e-3));
@@ -170,8 +161,8 @@ fn a_loss_with_its_own_correction_keeps_it_or_stops() {
 
 #[test]
 fn within_the_tolerance_nothing_changes() {
-    let (groups, outcomes) = sampled();
-    let (right, expected) = learn(&with(AboveTolerance::Stop, 1e9), &groups, &outcomes);
+    let groups = sampled();
+    let (right, expected) = learn(&with(AboveTolerance::Stop, 1e9), &groups);
     let right = right.unwrap();
     let near = recorded(&groups, |_, _, logprobs| {
         logprobs.iter_mut().for_each(|logprob| *logprob -= 9e-4);
@@ -179,19 +170,19 @@ fn within_the_tolerance_nothing_changes() {
     for (above, corrected) in [(AboveTolerance::Stop, None), (AboveTolerance::Correct, Some(false))]
     {
         for groups in [&groups, &near] {
-            let (lesson, after) = learn(&with(above, 1e-3), groups, &outcomes);
-            let lesson = lesson.unwrap();
-            assert_eq!(lesson.corrected, corrected);
-            for (update, expected) in lesson.updates.iter().zip(&right.updates) {
+            let (learned, after) = learn(&with(above, 1e-3), groups);
+            let learned = learned.unwrap();
+            assert_eq!(learned.corrected, corrected);
+            for (update, expected) in learned.updates.iter().zip(&right.updates) {
                 assert_eq!((update.loss, update.grad_norm), (expected.loss, expected.grad_norm));
             }
             assert_eq!(after, expected);
         }
     }
     // What they say of the sampler is true all the same.
-    let (lesson, _) = learn(&with(AboveTolerance::Stop, 1e-3), &near, &outcomes);
-    let lesson = lesson.unwrap();
-    let metric = |name: &str| lesson.updates[1].tokens.metric(name).unwrap();
+    let (learned, _) = learn(&with(AboveTolerance::Stop, 1e-3), &near);
+    let learned = learned.unwrap();
+    let metric = |name: &str| learned.updates[1].tokens.metric(name).unwrap();
     let difference = metric("sampling/sampling_logp_difference/mean");
     assert!((difference - 9e-4).abs() < 1e-5, "{difference}");
     let quotient = metric("sampling/raw_importance_sampling_ratio/mean");
@@ -210,13 +201,13 @@ fn rounded_weights_are_corrected() {
         let policy = model(vocabulary().len(), 2.0);
         let mut grpo = grpo(config.clone(), chains());
         let report = take_step(&mut grpo, 0);
-        assert_eq!(report.corrected, Some(true), "{weights}");
-        let metric = |name: &str| report.tokens.metric(name).unwrap();
+        assert_eq!(report.learned.corrected, Some(true), "{weights}");
+        let metric = |name: &str| report.learned.tokens().metric(name).unwrap();
         let difference = metric("sampling/sampling_logp_difference/max");
         assert!((nearest..furthest).contains(&difference), "{weights}: {difference}");
 
         let rounded = policy.valid().with_weights_in(weights);
-        for completion in report.groups.iter().flat_map(|group| &group.completions) {
+        for completion in report.groups.iter().flat_map(Group::completions) {
             let recorded = completion.sampling_logprobs();
             let expected = logprobs(&rounded, completion);
             let apart = recorded.iter().zip(&expected).map(|(a, b)| (f64::from(*a) - b).abs());
@@ -228,13 +219,13 @@ fn rounded_weights_are_corrected() {
         let mut hand = cut();
         let (level, mode) = (RatioLevel::Token, MismatchMode::Truncate);
         hand.loss.mismatch = Some(MismatchCorrection { level, mode, min: 0.0, max: 2.0 });
-        let (lesson, after) = learn(&hand, &report.groups, &report.outcomes);
-        let of_hand = lesson.unwrap();
-        let (lesson, after_correction) = learn(&config, &report.groups, &report.outcomes);
-        assert_eq!(numbers(&lesson.unwrap()), numbers(&of_hand), "{weights}");
+        let (learned, after) = learn(&hand, &report.groups);
+        let of_hand = learned.unwrap();
+        let (learned, after_correction) = learn(&config, &report.groups);
+        assert_eq!(numbers(&learned.unwrap()), numbers(&of_hand), "{weights}");
         assert_eq!(after_correction, after, "{weights}");
         let blind = with(AboveTolerance::Correct, 1e9);
-        let (_, without) = learn(&blind, &report.groups, &report.outcomes);
+        let (_, without) = learn(&blind, &report.groups);
         assert_ne!(without, after, "{weights}");
     }
 }

@@ -21,15 +21,15 @@ use crate::support::{
 #[test]
 fn the_first_update_begins_at_the_reference() {
     let report = take_step(&mut grpo(config(), chains()), 0);
-    assert_eq!(report.tokens.ratio_range(), Some([1.0, 1.0]));
-    for (name, value) in report.tokens.metrics() {
+    assert_eq!(report.learned.tokens().ratio_range(), Some([1.0, 1.0]));
+    for (name, value) in report.learned.tokens().metrics() {
         assert!(!name.starts_with("clip_ratio") || value == 0.0, "{name} = {value}");
     }
-    let kl = report.tokens.kl().unwrap();
+    let kl = report.learned.tokens().kl().unwrap();
     assert!(kl.abs() < 1e-10, "{kl}");
     let [mean, largest] = sampling_difference(&report);
     assert!(mean <= largest && largest < 1e-5, "{mean} {largest}");
-    assert!(report.grad_norm > 1e-3, "{}", report.grad_norm);
+    assert!(report.learned.grad_norm() > 1e-3, "{}", report.learned.grad_norm());
 }
 
 /// What the sampler recorded is what the trainer scores (acceptance test 4), also under a temperature and a
@@ -93,10 +93,10 @@ fn micro_batches_decide_nothing() {
             let apart = distance(&whole, &parts);
             assert!(apart < 1e-4 * moved, "{preset:?}, {micro_batch_tokens}: {apart} of {moved}");
             for (a, b) in [
-                (report.loss, whole_report.loss),
-                (report.grad_norm, whole_report.grad_norm),
-                (report.tokens.kl().unwrap(), whole_report.tokens.kl().unwrap()),
-                (report.tokens.entropy().unwrap(), whole_report.tokens.entropy().unwrap()),
+                (report.learned.loss(), whole_report.learned.loss()),
+                (report.learned.grad_norm(), whole_report.learned.grad_norm()),
+                (report.learned.tokens().kl().unwrap(), whole_report.learned.tokens().kl().unwrap()),
+                (report.learned.tokens().entropy().unwrap(), whole_report.learned.tokens().entropy().unwrap()),
             ] {
                 assert!((a - b).abs() < 1e-5 * (1.0 + b.abs()), "{preset:?}: {a} and {b}");
             }
@@ -109,7 +109,7 @@ fn presets_are_different_losses() {
     let of = |preset| {
         let mut config = smooth(config());
         config.loss.preset = preset;
-        take_step(&mut grpo(config, chains()), 0).grad_norm
+        take_step(&mut grpo(config, chains()), 0).learned.grad_norm()
     };
     let norms = [Preset::Grpo, Preset::DrGrpo, Preset::Dapo].map(of);
     for (a, b) in [(0, 1), (0, 2), (1, 2)] {
@@ -127,8 +127,8 @@ fn equal_rewards_leave_the_policy_as_it_is() {
         let before = parameters(grpo.policy());
         for step in 0..2 {
             let report = take_step(&mut grpo, step);
-            assert_eq!(report.advantages.zero_std_share, 1.0);
-            assert_eq!((report.grad_norm, report.loss), (0.0, 0.0), "rewarding {text:?}");
+            assert_eq!(report.learned.zero_std_share, 1.0);
+            assert_eq!((report.learned.grad_norm(), report.learned.loss()), (0.0, 0.0), "rewarding {text:?}");
         }
         assert_eq!(parameters(grpo.policy()), before, "rewarding {text:?}");
     }
@@ -146,11 +146,11 @@ fn the_penalty_leads_back_to_the_reference() {
     let mut config = config();
     config.loss.kl_coef = Some(0.5);
     let mut grpo = grpo(config, decode);
-    let displaced = (0..6).map(|step| take_step(&mut grpo, step).tokens.kl().unwrap()).last();
+    let displaced = (0..6).map(|step| take_step(&mut grpo, step).learned.tokens().kl().unwrap()).last();
     let displaced = displaced.unwrap();
     assert!(displaced > 1e-3, "{displaced}");
     equal.store(true, Ordering::Relaxed);
-    let returned = (6..60).map(|step| take_step(&mut grpo, step).tokens.kl().unwrap()).last();
+    let returned = (6..60).map(|step| take_step(&mut grpo, step).learned.tokens().kl().unwrap()).last();
     assert!(returned.unwrap() < 0.25 * displaced, "{displaced} came to {returned:?}");
 }
 
@@ -174,9 +174,9 @@ fn the_reference_stays_where_the_policy_was() {
             let all = log_softmax(&policy, completion);
             all.iter().map(|row| row.iter().map(|l| -l.exp() * l).sum()).collect()
         });
-        last_kl = report.tokens.kl().unwrap();
+        last_kl = report.learned.tokens().kl().unwrap();
         assert!((last_kl - mean(&kl)).abs() < 1e-5, "step {step}: {last_kl}, {}", mean(&kl));
-        assert!((report.tokens.entropy().unwrap() - mean(&entropy)).abs() < 1e-5, "step {step}");
+        assert!((report.learned.tokens().entropy().unwrap() - mean(&entropy)).abs() < 1e-5, "step {step}");
     }
     assert!(last_kl > 1e-3, "the policy never left: {last_kl}");
 }
@@ -204,10 +204,10 @@ fn later_updates_use_the_first_logprobs_as_old_ones() {
     // The ratios of the first update are 1.
     let least = ratios.iter().copied().fold(1.0, f64::min);
     let most = ratios.iter().copied().fold(1.0, f64::max);
-    let [found_least, found_most] = report.tokens.ratio_range().unwrap();
+    let [found_least, found_most] = report.learned.tokens().ratio_range().unwrap();
     assert!((found_least - least).abs() < 1e-4 && (found_most - most).abs() < 1e-4);
     assert!(least < 0.99 && most > 1.01, "the first update moved nothing: {least} {most}");
-    assert_eq!(report.tokens.tokens(), 2 * ratios.len() as u64);
+    assert_eq!(report.learned.tokens().tokens(), 2 * ratios.len() as u64);
 
     // And the next rollout is of the policy after both.
     let report = take_step(&mut twice, 1);
@@ -322,6 +322,6 @@ fn what_cannot_be_sampled_is_named_through_the_configuration() {
 fn sampling_difference(report: &StepReport) -> [f64; 2] {
     ["mean", "max"].map(|what| {
         let name = format!("sampling/sampling_logp_difference/{what}");
-        report.tokens.metric(&name).unwrap()
+        report.learned.tokens().metric(&name).unwrap()
     })
 }

@@ -1,16 +1,15 @@
 //! What steps say of each token: against definitions, and without any effect on what is learned.
 
 use grpo_core::{Preset, TokenOutcome};
-use grpo_data::Completion;
+use grpo_data::{Completion, Group, Outcome, TokenTrace};
 use grpo_model::Frozen;
-use grpo_rewards::Outcome;
 use grpo_train::{
-    AboveTolerance, GrpoConfig, Learner, Lesson, LossSettings, Metrics, SamplerCheck, StepReport,
-    TokenRecord,
+    AboveTolerance, GrpoConfig, LearnResult, Learner, LossSettings, Metrics, SamplerCheck,
+    StepReport,
 };
 
 use crate::choices::{choices, smooth};
-use crate::oracle::{completions, log_softmax, logprobs};
+use crate::oracle::{advantages, completions, log_softmax, logprobs};
 use crate::sampler_check::recorded;
 use crate::support::{
     SEED, begin, chains, config, grpo, model, parameters, take_step, timeless, vocabulary,
@@ -35,22 +34,27 @@ fn what_is_learned_is_the_same_bit_for_bit() {
         assert!(after == expected, "{loss:?}");
         let numbers = |report: &StepReport| timeless(&Metrics::of(report, 1));
         assert_eq!(numbers(&with), numbers(&without), "{loss:?}");
-        assert_eq!(without.token_records, None);
-        let records = with.token_records.as_ref().unwrap();
-        assert_eq!(records.len(), completions(&with).count());
-        for (record, completion) in records.iter().zip(completions(&with)) {
-            let TokenRecord { logprobs, ref_logprobs, entropies, .. } = record;
-            let TokenRecord { gradients, surrogate_gradients, outcomes, .. } = record;
+        assert!(without.samples().all(|sample| sample.trace.is_none()));
+        for (trace, completion) in traces(&with.groups).into_iter().zip(completions(&with)) {
+            let TokenTrace { logprobs, ref_logprobs, entropies, .. } = trace;
+            let TokenTrace { gradients, surrogate_gradients, outcomes, .. } = trace;
             let lists = [logprobs, ref_logprobs, entropies, gradients, surrogate_gradients];
             assert!(lists.iter().all(|list| list.len() == completion.actions()));
             assert_eq!(outcomes.len(), completion.actions());
-            assert!(outcomes.iter().all(|outcomes| outcomes.len() == 2), "one an update");
-            for (outcomes, gradient) in outcomes.iter().zip(surrogate_gradients) {
+            for (words, gradient) in outcomes.iter().zip(surrogate_gradients) {
+                let outcomes = TokenOutcome::split(words).unwrap();
+                let is_one_an_update = outcomes.len() == 2 && outcomes[0] != outcomes[1];
+                assert!(is_one_an_update || outcomes.len() == 1, "{words}");
                 let moved = outcomes.contains(&TokenOutcome::Moved);
                 assert!(moved || *gradient == 0.0, "{outcomes:?} {gradient} {loss:?}");
             }
         }
     }
+}
+
+fn traces(groups: &[Group]) -> Vec<&TokenTrace> {
+    let samples = groups.iter().flat_map(|group| &group.samples);
+    samples.map(|sample| sample.trace.as_ref().unwrap()).collect()
 }
 
 #[track_caller]
@@ -75,8 +79,8 @@ fn numbers_are_those_of_the_definitions() {
         grpo.set_recording(true);
         let policy = grpo.policy().clone();
         let report = take_step(&mut grpo, 1);
-        let advantages: Vec<f64> = report.advantages.groups.concat();
-        let records = report.token_records.as_ref().unwrap();
+        let advantages: Vec<f64> = advantages(&report);
+        let records = traces(&report.groups);
         let all: Vec<&Completion> = completions(&report).collect();
         let mut largest_kl = 0.0_f64;
         for ((record, completion), advantage) in records.iter().zip(&all).zip(&advantages) {
@@ -96,53 +100,62 @@ fn numbers_are_those_of_the_definitions() {
                 let kl = 0.3 * (k3 + 1.0 - e.exp()) * weight;
                 close(record.gradients[t] - record.surrogate_gradients[t], kl, 1e-5 * weight);
                 largest_kl = largest_kl.max(kl.abs());
-                let outcome = if *advantage == 0.0 {
-                    TokenOutcome::ZeroAdvantage
-                } else {
-                    TokenOutcome::Moved
+                let outcome = match *advantage == 0.0 {
+                    true => TokenOutcome::ZeroAdvantage,
+                    false => TokenOutcome::Moved,
                 };
-                assert_eq!(record.outcomes[t], [outcome]);
+                assert_eq!(record.outcomes[t], outcome.name());
             }
         }
         assert!(largest_kl > 1e-5, "a penalty that is nothing shows nothing");
     }
 }
 
-/// Learning from what the first policy sampled, with `updates` of a rate.
-fn learn(updates: u32, learning_rate: f64, outcomes: Option<&[Outcome]>) -> (Lesson, StepReport) {
-    let mut config = GrpoConfig {
-        loss: LossSettings { preset: Preset::Grpo, ..LossSettings::default() },
-        ..config()
-    };
-    let report = take_step(&mut grpo(config.clone(), chains()), 0);
-    config.train.updates_per_rollout = updates;
+/// What the first policy sampled, with its rewards.
+fn sampled() -> Vec<Group> {
+    take_step(&mut grpo(plain(), chains()), 0).groups
+}
+
+fn plain() -> GrpoConfig {
+    let loss = LossSettings { preset: Preset::Grpo, ..LossSettings::default() };
+    GrpoConfig { loss, ..config() }
+}
+
+/// The samples after the first policy has learned from them.
+fn learned(mut groups: Vec<Group>, config: &GrpoConfig, rate: f64) -> (LearnResult, Vec<Group>) {
     let policy = model(vocabulary().len(), 2.0);
     let reference = Frozen::snapshot(&policy);
-    let mut learner = Learner::new(policy, reference, &config).unwrap();
+    let mut learner = Learner::new(policy, reference, config).unwrap();
     learner.set_recording(true);
-    let outcomes = outcomes.unwrap_or(&report.outcomes);
-    (learner.learn(&report.groups, outcomes, learning_rate).unwrap(), report)
+    (learner.learn(&mut groups, rate).unwrap(), groups)
+}
+
+/// With `updates` of a rate.
+fn updated(updates: u32, rate: f64) -> Vec<Group> {
+    let mut config = plain();
+    config.train.updates_per_rollout = updates;
+    learned(sampled(), &config, rate).1
 }
 
 #[test]
 fn gradients_are_summed_over_updates_and_clipped_ones_add_nothing() {
-    let once = learn(1, 0.0, None).0.recorded.unwrap();
+    let once = updated(1, 0.0);
     // The same twice, as the policy stays where it is.
-    let twice = learn(2, 0.0, None).0.recorded.unwrap();
-    for (once, twice) in once.iter().zip(&twice) {
+    let twice = updated(2, 0.0);
+    for (once, twice) in traces(&once).into_iter().zip(traces(&twice)) {
         for (once, twice) in once.gradients.iter().zip(&twice.gradients) {
             assert_eq!(2.0 * once, *twice);
         }
-        assert!(twice.outcomes.iter().all(|outcomes| outcomes[0] == outcomes[1]));
+        assert!(twice.outcomes.iter().all(|words| !words.contains('+')));
         assert_eq!(once.logprobs, twice.logprobs);
     }
     // Far away, many are clipped.
-    let far = learn(2, 0.03, None).0.recorded.unwrap();
+    let far = updated(2, 0.03);
     let mut clipped = 0;
-    for (once, far) in once.iter().zip(&far) {
+    for (once, far) in traces(&once).into_iter().zip(traces(&far)) {
         assert_eq!(once.logprobs, far.logprobs, "those of the first update");
-        for (t, outcomes) in far.outcomes.iter().enumerate() {
-            if outcomes[..] == [TokenOutcome::Moved, TokenOutcome::Clipped] {
+        for (t, words) in far.outcomes.iter().enumerate() {
+            if words == "moved+clipped" {
                 assert_eq!(far.gradients[t], once.gradients[t]);
                 clipped += 1;
             }
@@ -153,15 +166,15 @@ fn gradients_are_summed_over_updates_and_clipped_ones_add_nothing() {
 
 #[test]
 fn what_nothing_scored_is_said_to_be_so() {
-    let (_, report) = learn(1, 0.0, None);
-    let mut outcomes = report.outcomes.clone();
-    outcomes[3] = Outcome::Abstained;
-    outcomes[9] = Outcome::Failed { reason: "no chemistry".to_owned() };
-    let records = learn(1, 0.0, Some(&outcomes)).0.recorded.unwrap();
-    for (place, record) in records.iter().enumerate() {
+    let mut groups = sampled();
+    let mut samples: Vec<_> = groups.iter_mut().flat_map(|group| &mut group.samples).collect();
+    samples[3].outcome = Some(Outcome::Abstained);
+    samples[9].outcome = Some(Outcome::Failed { reason: "no chemistry".to_owned() });
+    let (_, groups) = learned(groups, &plain(), 0.0);
+    for (place, trace) in traces(&groups).into_iter().enumerate() {
         let is_scored = ![3, 9].contains(&place);
-        for (outcomes, gradient) in record.outcomes.iter().zip(&record.gradients) {
-            assert_eq!(outcomes[0] == TokenOutcome::NotScored, !is_scored, "{place}");
+        for (words, gradient) in trace.outcomes.iter().zip(&trace.gradients) {
+            assert_eq!(words == TokenOutcome::NotScored.name(), !is_scored, "{place}");
             assert!(is_scored || *gradient == 0.0);
         }
     }
@@ -170,24 +183,16 @@ fn what_nothing_scored_is_said_to_be_so() {
 /// The first pass of a corrected step is thrown away, and so is what it says.
 #[test]
 fn a_corrected_step_tells_of_the_loss_that_was_used() {
-    let (plain, report) = learn(1, 0.0, None);
-    let wrong = recorded(&report.groups, |_, _, logprobs| logprobs[0] -= 0.25);
-    let mut config = GrpoConfig {
-        loss: LossSettings { preset: Preset::Grpo, ..LossSettings::default() },
-        ..config()
-    };
+    let (_, plain_groups) = learned(sampled(), &plain(), 0.0);
+    let wrong = recorded(&sampled(), |_, _, logprobs| logprobs[0] -= 0.25);
     let above = Some(AboveTolerance::Correct);
-    config.sampler_check = SamplerCheck { tolerance: 1e-3, above };
-    let policy = model(vocabulary().len(), 2.0);
-    let reference = Frozen::snapshot(&policy);
-    let mut learner = Learner::new(policy, reference, &config).unwrap();
-    learner.set_recording(true);
-    let lesson = learner.learn(&wrong, &report.outcomes, 0.0).unwrap();
-    assert_eq!(lesson.corrected, Some(true));
-    for (plain, corrected) in plain.recorded.unwrap().iter().zip(lesson.recorded.unwrap()) {
+    let sampler_check = SamplerCheck { tolerance: 1e-3, above };
+    let (result, wrong) = learned(wrong, &GrpoConfig { sampler_check, ..plain() }, 0.0);
+    assert_eq!(result.corrected, Some(true));
+    for (plain, corrected) in traces(&plain_groups).into_iter().zip(traces(&wrong)) {
         let expected = plain.gradients[0] * 0.25_f64.exp();
         close(corrected.gradients[0], expected, 1e-4 * expected.abs());
-        assert!(corrected.outcomes.iter().all(|outcomes| outcomes.len() == 1));
+        assert!(corrected.outcomes.iter().all(|words| !words.contains('+')));
     }
 }
 
@@ -198,9 +203,9 @@ fn parts_of_the_update_and_memory_are_measured() {
     let policy = model(vocabulary().len(), 2.0);
     let mut grpo = begin(policy, config, SEED, vocabulary().boundary(), chains()).unwrap();
     let report = take_step(&mut grpo, 0);
-    let parts = report.times.lesson;
+    let parts = report.learned.times;
     let sum = parts.reference + parts.forward + parts.backward + parts.optimizer;
-    assert!(sum <= report.times.update, "{:?}", report.times);
+    assert!(sum <= report.observed.times.update, "{:?}", report.observed.times);
     for part in [parts.reference, parts.forward, parts.backward, parts.optimizer] {
         assert!(!part.is_zero(), "{parts:?}");
     }
