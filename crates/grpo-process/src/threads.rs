@@ -1,7 +1,8 @@
 //! The pool of threads that a program computes in.
 
-use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
+use rayon::ThreadPoolBuilder;
 
+use crate::ThreadsError;
 use crate::allocator::keep_memory;
 
 /// Bytes of a thread's stack: what a main thread has on most systems, since the program's own code runs there.
@@ -26,25 +27,4 @@ pub fn compute<R: Send>(
     // 0 stands for the machine's cores, or RAYON_NUM_THREADS.
     ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).stack_size(STACK).build_global()?;
     Ok(rayon::scope(|_| program()))
-}
-
-/// Threads that cannot be had.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ThreadsError {
-    /// A number that no machine has.
-    #[error("--threads {threads} is out of range; expected 1 to 1024")]
-    Number {
-        /// What was asked for.
-        threads: usize,
-    },
-    /// The options of the allocator are set before any thread reads them.
-    #[error("the process has {threads} threads already; `compute` comes first in `main`")]
-    Late {
-        /// Threads of the process.
-        threads: usize,
-    },
-    /// The system, or a pool that there is already.
-    #[error("the pool of threads could not be made")]
-    Pool(#[from] ThreadPoolBuildError),
 }

@@ -19,8 +19,9 @@ mod success;
 
 pub use distributions::{Scores, distributions};
 pub use error::ReportError;
-pub use page::{Drawing, render};
+pub use page::render;
 pub use run_data::{RunData, command_of};
+pub use samples::Drawing;
 pub use stages::{Stage, stages};
 pub use success::{Judged, OutOfRange, Outcome, SuccessCriteria, Verdict, judge};
 

@@ -10,12 +10,9 @@ use serde::Serialize;
 
 use crate::numbers::{duration, number};
 use crate::panels::{Constant, Key, Panel, Panels};
-use crate::samples::Samples;
+use crate::samples::{Drawing, Samples};
 use crate::series::points_of;
 use crate::{Outcome, RunData, Verdict, chart};
-
-/// Draws a sample as an element `<svg>`; `None` for a sample that cannot be drawn.
-pub type Drawing = fn(&str) -> Option<String>;
 
 /// One self-contained page about `runs`: style and pictures are in it, it loads nothing and runs no script. The same runs
 /// give the same page, byte for byte; its only dates are those of the runs.

@@ -5,7 +5,10 @@ use grpo_run::CompletionRecord;
 use serde::Serialize;
 
 use crate::numbers::number;
-use crate::{Drawing, RunData};
+use crate::RunData;
+
+/// Draws a sample as an element `<svg>`; `None` for a sample that cannot be drawn.
+pub type Drawing = fn(&str) -> Option<String>;
 
 /// Completions of a step, from the worst to the best.
 #[derive(Clone, Debug, Serialize)]

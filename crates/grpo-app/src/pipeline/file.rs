@@ -300,11 +300,10 @@ mod tests {
     use super::*;
     use crate::args::Arguments;
 
-    /// The commands of the program, with two of tasks.
+    /// The program's own commands, and one of a task.
     fn commands() -> clap::Command {
-        let split = clap::Command::new("split-data").arg(clap::Arg::new("input").long("input"));
-        let describe = clap::Command::new("describe").arg(clap::Arg::new("file"));
-        Arguments::command().subcommand(split).subcommand(describe)
+        let input = clap::Arg::new("input").long("input");
+        Arguments::command().subcommand(clap::Command::new("split").arg(input))
     }
 
     /// What the file says, or why it is refused, in a folder with a configuration.
@@ -338,7 +337,7 @@ mod tests {
             "{TRAIN}[[stages]]\nname = \"b\"\ncommand = \"train\"\nconfig = \"HERE/grpo.toml\"\narguments = [\"--set\", \"run=b\", \"--set=seed=7\"]\ninputs = [\"runs/a/model\"]\n"
         );
         check(&moved, "a: runs/a, b: b");
-        let split = "[[stages]]\nname = \"split\"\ncommand = \"split-data\"\narguments = [\"--input=x\"]\noutputs = [\"d/a.json\"]\n[[summary]]\ncommand = \"report\"\narguments = [\"runs/a\"]\n";
+        let split = "[[stages]]\nname = \"split\"\ncommand = \"split\"\narguments = [\"--input=x\"]\noutputs = [\"d/a.json\"]\n[[summary]]\ncommand = \"report\"\narguments = [\"runs/a\"]\n";
         check(split, "split: d/a.json");
     }
 
@@ -361,7 +360,7 @@ mod tests {
             &TRAIN.replace("\"train\"", "\"trian\"").replace("pipeline", ""),
             &format!(
                 "HERE/pipeline.toml:3: `trian` is not a command that a pipeline can run; expected one of {}",
-                Arguments::command()
+                commands()
                     .get_subcommands()
                     .map(|command| command.get_name().to_owned())
                     .filter(|name| name != "run")
@@ -378,11 +377,11 @@ mod tests {
             "HERE/pipeline.toml:5: `grpo run` itself decides about --run=b; leave it out (the run folder is the key `run` of the configuration)",
         );
         check(
-            "[[stages]]\nname = \"a\"\ncommand = \"describe\"\narguments = [\"x.smi\"]\n",
+            "[[stages]]\nname = \"a\"\ncommand = \"split\"\narguments = [\"--input=x\"]\n",
             "HERE/pipeline.toml:2: stage `a` has neither config nor outputs, so nothing shows when it is finished; add outputs, the files that it writes",
         );
         check(
-            "[[stages]]\nname = \"a\"\ncommand = \"describe\"\narguments = [\"x.smi\"]\noutputs = [\"y\"]\nmetrics = [\"kl\"]\n",
+            "[[stages]]\nname = \"a\"\ncommand = \"split\"\narguments = [\"--input=x\"]\noutputs = [\"y\"]\nmetrics = [\"kl\"]\n",
             "HERE/pipeline.toml:6: metrics are those of a run, and stage `a` has no config; leave metrics out",
         );
         check(

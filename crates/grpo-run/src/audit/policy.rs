@@ -1,6 +1,7 @@
 //! That what sampled a step is the policy that the updates before it left.
 
-use super::{Before, Evidence, Finding, Violation, count, short};
+use super::evidence::{Before, Evidence};
+use super::finding::{Finding, Violation, count, short};
 
 /// The version of the policy that sampled is the number of updates before it, every completion has it, and each update
 /// adds one.

@@ -1,67 +1,8 @@
 //! That the reference is the one that the configuration says.
 
-use super::{Before, Evidence, Finding, Violation, count, short};
+use super::evidence::{Before, Evidence, Period, ReferenceStart, ReferenceUpdate};
+use super::finding::{Finding, Violation, count, short};
 use crate::{LedgerStep, ReferenceChange};
-use std::fmt;
-
-/// What the configuration says of the reference.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ReferencePlan {
-    /// What it is at the beginning.
-    pub from: ReferenceStart,
-    /// When it changes; `None`: never.
-    pub update: Option<ReferenceUpdate>,
-}
-
-/// What the reference is at the beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReferenceStart {
-    /// The policy.
-    Policy,
-    /// The model that an adapter is trained on.
-    Base,
-}
-
-/// When the reference changes, and to what.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ReferenceUpdate {
-    /// When.
-    pub every: Period,
-    /// Part of the policy in the new one.
-    pub mix: f64,
-}
-
-/// A distance between changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Period {
-    /// After the steps that are multiples of this one.
-    Steps(u64),
-    /// After so many passes over the prompts; the run's files do not say in which steps those end.
-    Epochs(u64),
-}
-
-impl Period {
-    /// Whether there is a change after `step`; `None` where one cannot know.
-    fn is_due(self, step: u64) -> Option<bool> {
-        match self {
-            Self::Steps(every) => Some(step.is_multiple_of(every)),
-            Self::Epochs(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for Period {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (every, what) = match self {
-            Self::Steps(every) => (*every, "step"),
-            Self::Epochs(every) => (*every, "epoch"),
-        };
-        match every {
-            1 => write!(f, "after every {what}"),
-            _ => write!(f, "after every {every} {what}s"),
-        }
-    }
-}
 
 /// The reference of a step is the one that the step before left, and it changes where it should and to what it should.
 pub(super) fn reference(evidence: &Evidence) -> Finding {

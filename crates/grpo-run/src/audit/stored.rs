@@ -1,19 +1,9 @@
 //! That what lies in the folder is what the ledger says.
 
-use super::{Evidence, Finding, Violation, count, short};
+use super::evidence::{Evidence, StoredWeights};
+use super::finding::{Finding, Violation, count, short};
 use crate::{EventKind, LedgerCompletion};
 use std::collections::BTreeMap;
-
-/// Weights in a folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoredWeights {
-    /// Their hash.
-    Hash(String),
-    /// They are not what was written, and why one knows.
-    Damaged(String),
-    /// They could not be loaded, and why.
-    Unknown(String),
-}
 
 /// The model that an adapter was trained on is the same in all steps, and is the one that is there now; nothing where all
 /// of a model was trained.

@@ -1,6 +1,7 @@
 //! That each update used the completions of its own step, all of them, and each once.
 
-use super::{Evidence, Finding, Violation, count};
+use super::evidence::Evidence;
+use super::finding::{Finding, Violation, count};
 use crate::{CompletionDigest, LedgerCompletion, LedgerStep};
 use std::collections::BTreeMap;
 

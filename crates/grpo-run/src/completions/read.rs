@@ -1,7 +1,7 @@
 //! From a Parquet file to records. What other programs wrote again, in other types of the same meaning, is read too.
 
+use super::record::{CompletionRecord, RecordedOutcome};
 use super::table::{BONUS, FATES, IDS, PART, finish_name};
-use super::{CompletionRecord, RecordedOutcome, damaged};
 use crate::RunError;
 use grpo_data::{Finish, caught};
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -214,4 +214,9 @@ impl CompletionRecord {
         }
         Ok(())
     }
+}
+
+/// A file of completions that is not what we write.
+fn damaged(path: &Path, reason: impl Into<String>) -> RunError {
+    RunError::BadCompletions { path: path.to_owned(), reason: reason.into() }
 }

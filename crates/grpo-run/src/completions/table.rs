@@ -1,6 +1,6 @@
 //! From records to a Parquet file.
 
-use super::CompletionRecord;
+use super::record::CompletionRecord;
 use grpo_data::Finish;
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
 use parquet::data_type::{

@@ -10,8 +10,16 @@ const DOCUMENT: &str = "docs/ARCHITECTURE.md";
 const TASKS: [&str; 4] = ["grpo-chem", "grpo-molecules", "grpo-replies", "grpo-infill"];
 /// Crates that are programs and register tasks.
 const ABOVE_TASKS: [&str; 2] = ["grpo-cli", "grpo-bench"];
-/// Crates that print sentences; the errors of all others have types, but for the subcommands of tasks.
-const PROGRAMS: [&str; 4] = ["grpo-app", "grpo-bench", "grpo-cli", "xtask"];
+/// Crates with commands, whose errors are sentences; the errors of all others have types.
+const WITH_COMMANDS: [&str; 7] = [
+    "grpo-app",
+    "grpo-bench",
+    "grpo-cli",
+    "grpo-infill",
+    "grpo-molecules",
+    "grpo-replies",
+    "xtask",
+];
 
 pub(in crate::tidy) fn follows_the_document(tree: &Tree) -> Vec<Violation> {
     let Some(document) = tree.file(DOCUMENT) else { return Vec::new() };
@@ -54,7 +62,7 @@ fn of_package(tree: &Tree, package: &Package, allowed: Option<BTreeSet<String>>)
             format!(
                 "`{name}` may not depend on `{other}`: move the code, or change the row in {DOCUMENT} and give the reason in docs/decisions/"
             )
-        } else if other == "anyhow" && !PROGRAMS.contains(&name) && !TASKS.contains(&name) {
+        } else if other == "anyhow" && !WITH_COMMANDS.contains(&name) {
             "`anyhow` in a library: give it an error type with `thiserror`".to_owned()
         } else {
             return None;

@@ -1,0 +1,116 @@
+//! What an audit found of a property.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// A property of the run, and whether the files prove it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// Its name.
+    pub property: &'static str,
+    /// What was looked at, in words.
+    pub checked: String,
+    /// What came of it.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+/// What came of a check.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum Verdict {
+    /// All that was looked at is as it should be.
+    Proven,
+    /// There is nothing to look at.
+    NotRecorded {
+        /// Why.
+        reason: String,
+    },
+    /// Something is not as it should be.
+    Violated {
+        /// What; one or more.
+        violations: Vec<Violation>,
+    },
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// The training step, from 1; `None` where it is of the whole run.
+    pub step: Option<u64>,
+    /// In one sentence.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.step {
+            Some(step) => write!(f, "step {step}: {}", self.what),
+            None => f.write_str(&self.what),
+        }
+    }
+}
+
+impl Finding {
+    /// What is not as it should be.
+    pub fn violations(&self) -> &[Violation] {
+        match &self.verdict {
+            Verdict::Violated { violations } => violations,
+            Verdict::Proven | Verdict::NotRecorded { .. } => &[],
+        }
+    }
+
+    pub(super) fn new(property: &'static str, checked: String, violations: Vec<Violation>) -> Self {
+        let verdict = match violations.is_empty() {
+            true => Verdict::Proven,
+            false => Verdict::Violated { violations },
+        };
+        Self { property, checked, verdict }
+    }
+
+    pub(super) fn not_recorded(property: &'static str, reason: impl Into<String>) -> Self {
+        let verdict = Verdict::NotRecorded { reason: reason.into() };
+        Self { property, checked: String::new(), verdict }
+    }
+}
+
+/// Enough of a hash to find it in the file.
+pub(super) fn short(hash: &str) -> String {
+    hash.chars().take(12).chain(['…']).collect()
+}
+
+/// `3 steps`, `1 step`.
+pub(super) fn count(number: usize, what: &str) -> String {
+    match number {
+        1 => format!("1 {what}"),
+        _ => format!("{} {what}s", thousands(number)),
+    }
+}
+
+/// `20,480`
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_words() {
+        assert_eq!(count(1, "step"), "1 step");
+        assert_eq!(count(0, "step"), "0 steps");
+        assert_eq!(count(999, "step"), "999 steps");
+        assert_eq!(count(20_480, "step"), "20,480 steps");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+    }
+}
