@@ -3,6 +3,7 @@
 //! Start reading at [`Grpo::step`], which is the algorithm on one page. Nothing here prints, reads arguments
 //! or writes files: progress goes to an observer.
 
+mod actions;
 mod batches;
 mod collate;
 mod combined;
@@ -42,6 +43,7 @@ mod token_trace;
 mod train;
 mod transfer;
 
+pub use actions::Actions;
 pub use batches::EpochBatches;
 pub use combined::{Combined, CombinedConfig, CombinedTerms};
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
@@ -84,5 +86,5 @@ pub use supervised::{
     StepsConfig, StopCause, SupervisedEnding, SupervisedObserver, SupervisedPlan,
     SupervisedProgress, SupervisedState, SupervisedStep, SupervisedTrainer, Validation, by_tokens,
 };
-pub use train::{Actions, Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
+pub use train::{Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
 pub use transfer::TransferConfig;

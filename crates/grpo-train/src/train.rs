@@ -7,11 +7,10 @@ use std::time::Duration;
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Reward, RewardRunner};
-use grpo_rollout::{Infilling, InfillingSettings, Rollout, RolloutSettings, Sampler};
 
 use crate::evaluation::{Evaluated, Evaluation};
 use crate::{
-    Action, Combined, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics,
+    Action, Actions, Combined, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics,
     StepReport, TrainError, TrainingProgress, Trip,
 };
 
@@ -120,23 +119,6 @@ pub struct Parts<M> {
     pub decode: Decode,
 }
 
-/// What a policy chooses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Actions {
-    /// The next token, until one of these ids ends the completion.
-    Next {
-        /// Ids that end a completion.
-        end_ids: Vec<u32>,
-    },
-    /// What stands in the blanks of a text, all at once.
-    Blanks {
-        /// The id in the place of each blank.
-        mask_id: u32,
-        /// Ids that are never put into one, the mask among them.
-        forbidden: Vec<u32>,
-    },
-}
-
 impl<M: LanguageModel> Grpo<M> {
     /// A training of `parts.policy`.
     ///
@@ -205,41 +187,6 @@ impl<M: LanguageModel> Grpo<M> {
     /// As [`Self::learner`], to change settings of the next steps.
     pub fn learner_mut(&mut self) -> &mut Learner<M> {
         &mut self.learner
-    }
-}
-
-impl GrpoConfig {
-    /// How the completions of a step are sampled.
-    ///
-    /// # Errors
-    /// Settings that do not fit the model.
-    pub fn sampler<M: LanguageModel>(
-        &self,
-        policy: &M,
-        actions: &Actions,
-        group_size: usize,
-        longest_prompt: usize,
-        decode: &Decode,
-    ) -> Result<Sampler, TrainError> {
-        let vocabulary = policy.vocabulary_size();
-        match actions {
-            Actions::Next { end_ids } => {
-                let settings = RolloutSettings {
-                    group_size,
-                    max_new_tokens: self.sampling.max_new_tokens,
-                    end_ids: end_ids.clone(),
-                    distribution: self.sampling.distribution(vocabulary, &[])?,
-                    batch_size: self.sampling.batch_size,
-                };
-                let rollout = Rollout::new(settings, policy, longest_prompt)?;
-                Ok(Sampler::Continuation(rollout.stopping_at(&self.sampling.stop, decode)?))
-            }
-            Actions::Blanks { mask_id, forbidden } => {
-                let distribution = self.sampling.distribution(vocabulary, forbidden)?;
-                let settings = InfillingSettings { group_size, mask_id: *mask_id, distribution };
-                Ok(Sampler::Infilling(Infilling::new(settings, policy, longest_prompt)?))
-            }
-        }
     }
 }
 

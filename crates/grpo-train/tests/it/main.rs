@@ -15,6 +15,7 @@ mod ledger;
 mod masked_lm;
 mod metrics;
 mod optimizer;
+mod one_file;
 mod oracle;
 mod passages;
 mod polychromic;
