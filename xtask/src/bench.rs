@@ -1,19 +1,17 @@
 //! `cargo xtask bench`.
 
 mod cases;
-mod kernels;
 mod peer;
 mod report;
 mod surroundings;
 mod table;
 mod worker;
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Result;
+pub(crate) use cases::run as bench;
 
-/// Measures the whole system, or with --kernels its parts
+/// Measure the whole system
 ///
 /// Each case runs in a process of its own: sampling, training, whole GRPO steps, rewards, on models of several sizes.
 /// What the cases are, and what the ratios mean: docs/benchmarks.md. Results lie under target/bench/ as JSON.
@@ -24,8 +22,7 @@ use anyhow::Result;
   cargo xtask bench --case sampling-batch            those with this in their names
   cargo xtask bench --against                        beside PyTorch, transformers and TRL
   cargo xtask bench --against --case step-small --python venv/bin/python
-  cargo xtask bench --kernels -p grpo-core           Criterion's benchmarks of one package
-  cargo xtask bench --kernels -- --save-baseline before")]
+  cargo bench -p grpo-core --bench loss              Criterion's benchmarks of single functions")]
 pub(crate) struct Bench {
     /// Only cases with this in their names (may be given more than once)
     #[arg(long, value_name = "TEXT")]
@@ -54,23 +51,4 @@ pub(crate) struct Bench {
     /// Name the cases and measure nothing
     #[arg(long)]
     list: bool,
-    /// Criterion's benchmarks of the packages instead
-    #[arg(long, conflicts_with_all = ["case", "quick", "repeat", "threads", "against", "json", "list"])]
-    kernels: bool,
-    /// Only this package (may be given more than once)
-    #[arg(short, long, value_name = "NAME", requires = "kernels")]
-    package: Vec<String>,
-    /// Passed on to `cargo bench`
-    #[arg(allow_hyphen_values = true, requires = "kernels")]
-    arguments: Vec<OsString>,
-    /// Passed on to the benchmarks
-    #[arg(last = true, requires = "kernels")]
-    harness: Vec<OsString>,
-}
-
-pub(crate) fn bench(root: &Path, bench: &Bench) -> Result<()> {
-    if bench.kernels {
-        return kernels::run(root, &bench.package, &bench.arguments, &bench.harness);
-    }
-    cases::run(root, bench)
 }

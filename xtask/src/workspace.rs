@@ -33,8 +33,6 @@ pub(crate) struct Package {
     pub(crate) manifest_path: PathBuf,
     /// What it depends on, ours and others'.
     pub(crate) dependencies: Vec<Dependency>,
-    /// Library, binaries, tests, benches.
-    pub(crate) targets: Vec<Target>,
 }
 
 /// A dependency of a package.
@@ -51,15 +49,6 @@ impl Dependency {
     pub(crate) fn is_dev(&self) -> bool {
         self.kind.as_deref() == Some("dev")
     }
-}
-
-/// Something that is built from a package.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Target {
-    /// Its name.
-    pub(crate) name: String,
-    /// `lib`, `bin`, `test`, `bench`, ….
-    pub(crate) kind: Vec<String>,
 }
 
 impl Workspace {

@@ -1,5 +1,6 @@
 //! Arguments of the command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -166,10 +167,13 @@ pub(crate) enum AskedCommand {
     OfTask(TaskCommand, ArgMatches),
 }
 
-/// Reads the arguments of this process; help, version and wrong arguments end it.
-pub(crate) fn parse(tasks: &Tasks) -> Asked {
+/// Reads a command line; help, version and wrong arguments end the process.
+pub(crate) fn parse(
+    tasks: &Tasks,
+    command_line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+) -> Asked {
     let (program, commands) = program(tasks);
-    let matches = program.get_matches();
+    let matches = program.get_matches_from(command_line);
     let threads = matches.get_one("threads").copied();
     let (name, own) = matches.subcommand().expect("clap asks for a command");
     let of_task = commands.into_iter().find(|command| command.command.get_name() == name);

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use grpo_data::{Codec, Group, Prompt, Purpose};
+use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Decode, Rollout, RolloutSettings, StepKey};
-use grpo_sampling::SamplingSettings;
+
+use crate::args::SampleArguments;
+use crate::models::Loaded;
 
 /// How completions are drawn outside of training.
 pub struct Generation {
@@ -20,6 +23,35 @@ pub struct Generation {
     pub stop: Vec<String>,
     /// Completions that are drawn at the same time.
     pub batch_size: usize,
+}
+
+impl Generation {
+    /// How completions of `prompts` are drawn; where the options do not say, with as many new tokens as the model can see
+    /// behind the longest prompt, and at most `most`.
+    pub fn from_options(
+        arguments: &SampleArguments,
+        loaded: &Loaded,
+        prompts: &[Prompt],
+        most: usize,
+    ) -> Self {
+        let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
+        // The last token is drawn, but never fed. A prompt without room is refused later.
+        let room = (loaded.policy.context_length() + 1).saturating_sub(longest).max(1);
+        Self {
+            seed: arguments.seed,
+            sampling: SamplingSettings {
+                temperature: arguments.temperature,
+                top_k: arguments.top_k,
+                top_p: arguments.top_p,
+                min_p: arguments.min_p,
+                repetition_penalty: arguments.repetition_penalty,
+                forbidden: Vec::new(),
+            },
+            max_new_tokens: arguments.max_new_tokens.unwrap_or(most.min(room)),
+            stop: arguments.stop.clone(),
+            batch_size: arguments.batch_size,
+        }
+    }
 }
 
 /// Draws `number` completions of each prompt. Equal seeds give equal random numbers to each of them, whatever the

@@ -30,13 +30,14 @@ mod tasks;
 pub mod train_file;
 mod trial_file;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
 
 use crate::args::{Asked, AskedCommand, Command};
 pub use crate::task::{Task, Tasks};
-pub use crate::tasks::{infill::Infill, molecules::Molecules, replies::Replies};
+pub use crate::tasks::{infill::Infill, replies::Replies};
 
 /// Runs the command that the arguments of this process name, and returns its exit code. Runs record `revision`, the one that
 /// the program was built from.
@@ -44,13 +45,7 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
     if let Some(revision) = revision {
         config::REVISION.get_or_init(|| revision);
     }
-    let tasks = Tasks::new(tasks);
-    let Asked { threads, command } = args::parse(&tasks);
-    let run = || match command {
-        AskedCommand::Own(command, options) => run(command, &options, &tasks),
-        AskedCommand::OfTask(command, options) => command.run(&tasks, &options),
-    };
-    match grpo_process::compute(threads, run).map_err(anyhow::Error::from).flatten() {
+    match run(tasks, std::env::args_os()) {
         Ok(()) => ExitCode::SUCCESS,
         // `grpo describe … | head` is no failure.
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
@@ -64,7 +59,24 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
     }
 }
 
-fn run(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Result<()> {
+/// Runs a command line, the name of the program first. Wrong arguments, `--help` and `--version` end the process.
+///
+/// # Errors
+/// What the command says.
+pub fn run(
+    tasks: &'static [&'static dyn Task],
+    command_line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+) -> anyhow::Result<()> {
+    let tasks = Tasks::new(tasks);
+    let Asked { threads, command } = args::parse(&tasks, command_line);
+    let run = || match command {
+        AskedCommand::Own(command, options) => run_own(command, &options, &tasks),
+        AskedCommand::OfTask(command, options) => command.run(&tasks, &options),
+    };
+    grpo_process::compute(threads, run)?
+}
+
+fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Result<()> {
     match command {
         Command::Run(arguments) => pipeline::run(&arguments, &args::program(tasks).0),
         Command::Train(arguments) => commands::train::run(&arguments, tasks),

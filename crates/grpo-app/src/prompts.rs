@@ -136,6 +136,9 @@ impl Prompts {
             let origin = PromptOrigin::Unconditional(begin);
             return Ok(Self { origin, report: None, files: Vec::new() });
         };
+        if let Some(refusal) = codec.prompt_refusal() {
+            anyhow::bail!("data.file: {refusal}");
+        }
         let context = loaded.policy.context_length();
         anyhow::ensure!(
             max_new_tokens <= context,

@@ -227,6 +227,7 @@ impl SupervisedRun {
             })();
             restored.with_context(|| checkpoint::unusable(checkpoint))?;
         }
+        let _deferred = interrupt::Deferred::new();
         trainer.interrupted_by(Arc::clone(&self.interrupt));
         let (done, steps) = (trainer.steps(), trainer.plan().steps);
         if self.is_resumed {

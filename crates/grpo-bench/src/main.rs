@@ -8,7 +8,6 @@
 mod case;
 mod cases;
 mod kinds;
-mod memory;
 mod models;
 
 use std::io::{BufRead, stdin};
@@ -16,6 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
+use grpo_process::ResidentMemory;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -97,7 +97,8 @@ fn serve(measured: &mut dyn Measured) -> anyhow::Result<()> {
 
 fn answer(measured: &mut dyn Measured) -> anyhow::Result<()> {
     let Repetition { seconds, work, flops, details } = measured.run()?;
-    print_line(&Answer { seconds, work, flops, peak_bytes: memory::peak(), details });
+    let peak_bytes = ResidentMemory::of_this_process().map(|memory| memory.peak);
+    print_line(&Answer { seconds, work, flops, peak_bytes, details });
     Ok(())
 }
 

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use grpo_app::{Infill, Molecules, Replies};
+use grpo_app::{Infill, Replies};
+use grpo_molecules::Molecules;
 
 #[global_allocator]
 static ALLOCATOR: grpo_process::Allocator = grpo_process::Allocator;

@@ -5,6 +5,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
+
 use crate::{
     ChatOptions, ChatTemplate, CompletionSource, DataError, PromptSource, SpecialIds, TextTokenizer,
 };
@@ -21,12 +23,20 @@ pub trait TextCodec: Any + fmt::Debug + Send + Sync {
     /// Returns the number of its tokens.
     fn token_count(&self) -> usize;
 
-    /// Returns a hash of the tokens in their order.
-    fn sha256(&self) -> String;
+    /// Returns a hash of the tokens in their order; by default that of the file.
+    fn sha256(&self) -> String {
+        let hash = Sha256::digest(self.to_json());
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 
     /// Returns the ids that begin and end a text; by default there are none.
     fn special(&self) -> SpecialIds {
         SpecialIds::default()
+    }
+
+    /// Returns why a model with it is not trained on prompts of a file, if it is not.
+    fn prompt_refusal(&self) -> Option<&'static str> {
+        None
     }
 
     /// Returns the ids in front of a completion of `text`.
@@ -178,6 +188,14 @@ impl Codec {
     pub fn own<T: TextCodec>(&self) -> Option<&T> {
         match &self.tokens {
             Tokens::Own(codec) => (&**codec as &dyn Any).downcast_ref(),
+            Tokens::Text { .. } | Tokens::Ids => None,
+        }
+    }
+
+    /// Why the model is not trained on prompts of a file, if it is not.
+    pub fn prompt_refusal(&self) -> Option<&'static str> {
+        match &self.tokens {
+            Tokens::Own(codec) => codec.prompt_refusal(),
             Tokens::Text { .. } | Tokens::Ids => None,
         }
     }

@@ -20,6 +20,9 @@ pub enum DataError {
         /// Why.
         reason: String,
     },
+    /// A fault in the data of a task.
+    #[error(transparent)]
+    Task(Box<dyn std::error::Error + Send + Sync>),
     /// The file does not exist.
     #[error("`{path}` does not exist; check the path")]
     MissingFile {
@@ -84,14 +87,6 @@ pub enum DataError {
         /// Tokens of the model.
         vocabulary: usize,
     },
-    /// A prompt or completion that is not made of the vocabulary's tokens.
-    #[error("`{smiles}` is not in the model's vocabulary: {source}")]
-    NotInVocabulary {
-        /// The text.
-        smiles: String,
-        /// The token.
-        source: UnknownToken,
-    },
     /// The name of the file does not tell its format.
     #[error(
         "cannot tell the format of `{path}` from its name; expected a name that ends in {expected}"
@@ -149,61 +144,6 @@ pub enum DataError {
         expected: usize,
         /// Cells of this row.
         found: usize,
-    },
-    /// A vocabulary file is no JSON object from tokens to numbers.
-    #[error(
-        "`{path}` is not a vocabulary: {source}; expected a JSON object from token to index, such as {{\"<\": 0, \"C\": 1}}"
-    )]
-    VocabularyFormat {
-        /// The path as it was given.
-        path: PathBuf,
-        /// What the JSON reader said, with its line and column.
-        source: serde_json::Error,
-    },
-    /// A vocabulary file's indices are not 0 to n − 1, each once.
-    #[error("the vocabulary `{path}` gives token `{token}` the index {found}; the {len} tokens must have the indices 0 to {} each once", .len - 1)]
-    VocabularyIndex {
-        /// The path as it was given.
-        path: PathBuf,
-        /// The first token (in the order of its text) whose index is outside the range or used.
-        token: String,
-        /// Its index.
-        found: u64,
-        /// How many tokens the file has.
-        len: usize,
-    },
-    /// A vocabulary has a token that splitting a SMILES never gives.
-    #[error(
-        "the vocabulary `{path}` has the entry `{token}`, which is not one SMILES token; make the vocabulary from tokens, not from characters"
-    )]
-    VocabularyToken {
-        /// The path as it was given.
-        path: PathBuf,
-        /// The entry.
-        token: String,
-    },
-    /// A vocabulary lacks the padding and end mark.
-    #[error("the vocabulary `{path}` lacks the end mark `<`; add it")]
-    VocabularyBoundary {
-        /// The path as it was given.
-        path: PathBuf,
-    },
-    /// A SMILES has a token that the vocabulary lacks.
-    #[error(transparent)]
-    UnknownToken(#[from] UnknownToken),
-    /// Too few molecules are left to train on.
-    #[error(
-        "{kept} usable training molecules are left of {rows} rows and at least {expected} are needed ({report}); give a larger file, or a vocabulary and a length limit that fit it"
-    )]
-    CorpusTooSmall {
-        /// Training molecules that are left.
-        kept: u64,
-        /// Rows that were read.
-        rows: u64,
-        /// The least number of training molecules.
-        expected: u64,
-        /// What was left out and why, as text.
-        report: String,
     },
     /// A `tokenizer.json` is none that can be used.
     #[error(
@@ -501,18 +441,6 @@ pub enum DataError {
     },
 }
 
-/// A part of a SMILES that is no token of the vocabulary, or no token at all.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{token}` (character {position} of `{}`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token", Shortened(.smiles))]
-pub struct UnknownToken {
-    /// The token, or the single character at which no token begins.
-    pub token: String,
-    /// Where it begins, in characters counted from 1.
-    pub position: usize,
-    /// The whole SMILES.
-    pub smiles: String,
-}
-
 /// Names in a message: `a`, `b`, `c`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names(pub Vec<String>);
@@ -541,8 +469,8 @@ pub(crate) fn described(value: &Value) -> String {
     }
 }
 
-/// The first hundred characters of a text that may be as long as a file.
-pub(crate) struct Shortened<'a>(pub(crate) &'a str);
+/// The first hundred characters of a text that may be as long as a file, for messages.
+pub struct Shortened<'a>(pub &'a str);
 
 impl fmt::Display for Shortened<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,8 +2,7 @@
 //!
 //! - [`CounterRng`] gives every random number of the workspace as a function of
 //!   `(seed, purpose, counter)`.
-//! - [`MoleculeReader`] streams a user's `.smi` or CSV file, [`Vocabulary`] turns SMILES into token
-//!   ids, [`Corpus`] puts the two together and reports what it left out.
+//! - [`MoleculeReader`] streams a user's `.smi` or CSV file.
 //! - [`EpochOrder`] walks over a corpus in a shuffled order that can be resumed anywhere.
 //! - [`PromptReader`] streams a user's prompts from JSON lines or Parquet; [`ChatTemplate`] makes
 //!   text of conversations, [`TextTokenizer`] ids of text, and [`SpecialIds`] says which of them
@@ -17,7 +16,6 @@ mod characters;
 mod chat;
 mod codec;
 mod config_fault;
-mod corpus;
 mod error;
 mod example;
 mod lot;
@@ -34,24 +32,25 @@ mod record_files;
 mod replies;
 mod rng;
 mod sample;
-mod smiles_tokens;
 mod special;
+pub mod statistics;
+mod token_set;
 mod tokenizer;
 mod tokenizer_training;
-mod vocabulary;
 
 pub use caught::caught;
 pub use characters::{BLANK, Characters};
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::{Codec, CodecKind, Codecs, TextCodec};
 pub use config_fault::{ConfigFault, deserialize_settings};
-pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
-pub use error::{DataError, Names, PromptFault, UnknownToken};
+pub use error::{DataError, Names, PromptFault, Shortened};
 pub use example::{Example, Examples};
+pub use lot::split_draw;
 pub use masked_stream::MaskedStream;
 pub use masking::{Corruption, MaskedText, Masking, MaskingPlan, MaskingPreset, part_of};
 pub use molecules::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 pub use order::{EpochOrder, OrderPosition};
+pub use origin::{Bytes, FileOrigin, open_file, read_text};
 pub use passages::{Half, PassageOptions, PassageReport, PassageUnit, Passages};
 pub use prompts::{CompletionSource, PromptReader, PromptRecord, PromptSource};
 pub use record::{
@@ -67,8 +66,7 @@ pub use replies::{
 };
 pub use rng::{CounterRng, Purpose};
 pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace};
-pub use smiles_tokens::{SmilesTokens, smiles_tokens};
 pub use special::SpecialIds;
+pub use token_set::{TokenSet, TokenSetError, TokenSetIter};
 pub use tokenizer::TextTokenizer;
 pub use tokenizer_training::{SMALLEST_VOCABULARY, train_tokenizer};
-pub use vocabulary::{BOUNDARY, Vocabulary};

@@ -5,7 +5,7 @@ mod line_ends;
 mod smi_rows;
 
 use crate::DataError;
-use crate::origin::{Bytes, Origin, open_file};
+use crate::origin::{Bytes, FileOrigin, open_file};
 use csv_rows::CsvRows;
 use flate2::read::MultiGzDecoder;
 use line_ends::LineEnds;
@@ -54,7 +54,7 @@ pub struct ReadOptions {
 /// - Either with `.gz` behind it. Byte order marks and all line ends are fine. Lines without a
 ///   SMILES are skipped and counted in [`Self::empty_lines`], unless [`ReadOptions::keep_empty`].
 pub struct MoleculeReader {
-    origin: Origin,
+    origin: FileOrigin,
     rows: Rows,
     keep_empty: bool,
     empty_lines: u64,
@@ -97,7 +97,7 @@ impl MoleculeReader {
         path: &Path,
         options: &ReadOptions,
     ) -> Result<Self, DataError> {
-        let origin = Origin { path: path.into(), compressed };
+        let origin = FileOrigin { path: path.into(), compressed };
         let source: Bytes = if compressed {
             Box::new(LineEnds::new(MultiGzDecoder::new(BufReader::new(source))))
         } else {

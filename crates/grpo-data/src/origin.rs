@@ -5,21 +5,28 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-pub(crate) type Bytes = Box<dyn Read + Send>;
+/// A source of bytes.
+pub type Bytes = Box<dyn Read + Send>;
 
 /// Where bytes come from, for errors.
-pub(crate) struct Origin {
-    pub(crate) path: PathBuf,
-    pub(crate) compressed: bool,
+pub struct FileOrigin {
+    /// The path as it was given.
+    pub path: PathBuf,
+    /// Whether they are decompressed.
+    pub compressed: bool,
 }
 
-impl Origin {
-    pub(crate) fn text<'a>(&self, bytes: &'a [u8], line: u64) -> Result<&'a str, DataError> {
+impl FileOrigin {
+    /// Returns the text of a line.
+    ///
+    /// # Errors
+    /// It is not UTF-8.
+    pub fn text<'a>(&self, bytes: &'a [u8], line: u64) -> Result<&'a str, DataError> {
         str::from_utf8(bytes).map_err(|_| DataError::NotUtf8 { path: self.path.clone(), line })
     }
 
-    /// `line` is the last one that was read whole.
-    pub(crate) fn io_error(&self, source: io::Error, line: u64) -> DataError {
+    /// Returns the error of a read after `line`, the last line that was read whole.
+    pub fn io_error(&self, source: io::Error, line: u64) -> DataError {
         let path = self.path.clone();
         // What the decompressor finds wrong has these kinds; the disk's faults have others.
         let damaged = matches!(
@@ -38,12 +45,19 @@ impl Origin {
     }
 }
 
-pub(crate) fn open_file(path: &Path) -> Result<File, DataError> {
+/// Opens a file.
+///
+/// # Errors
+/// It does not exist or cannot be opened.
+pub fn open_file(path: &Path) -> Result<File, DataError> {
     File::open(path).map_err(|source| reading_error(path, source))
 }
 
-/// The whole of a small text file.
-pub(crate) fn read_text(path: &Path) -> Result<String, DataError> {
+/// Reads the whole of a small text file.
+///
+/// # Errors
+/// It does not exist or cannot be read.
+pub fn read_text(path: &Path) -> Result<String, DataError> {
     std::fs::read_to_string(path).map_err(|source| reading_error(path, source))
 }
 

@@ -4,7 +4,7 @@ mod json_rows;
 mod keys;
 mod parquet_rows;
 
-use crate::origin::{Bytes, Origin, open_file};
+use crate::origin::{Bytes, FileOrigin, open_file};
 use crate::{DataError, Message};
 use flate2::read::MultiGzDecoder;
 pub(crate) use json_rows::{JsonRows, object};
@@ -69,7 +69,7 @@ pub enum CompletionSource {
 /// Parquet files dates, times, timestamps and decimals become strings, structs and maps objects, and
 /// bytes that are not UTF-8 an object `{"bytes": …}` of hexadecimal digits.
 pub struct PromptReader {
-    origin: Origin,
+    origin: FileOrigin,
     rows: Rows,
 }
 
@@ -109,12 +109,12 @@ impl Iterator for PromptReader {
 }
 
 /// What is read of a file, by its name.
-pub(crate) fn open_rows(path: &Path) -> Result<(Origin, Rows), DataError> {
+pub(crate) fn open_rows(path: &Path) -> Result<(FileOrigin, Rows), DataError> {
     let name = path.file_name().unwrap_or_default();
     let name = name.to_string_lossy().to_ascii_lowercase();
     let plain = name.strip_suffix(".gz").unwrap_or(&name);
     let compressed = plain.len() < name.len();
-    let origin = Origin { path: path.into(), compressed };
+    let origin = FileOrigin { path: path.into(), compressed };
     let rows = match plain.rsplit_once('.') {
         Some((_, "jsonl" | "json")) => {
             let file = open_file(path)?;

@@ -1,7 +1,7 @@
 //! Prompts, and completions as they were sampled.
 
+use crate::TokenSet;
 use crate::{CounterRng, Purpose};
-use grpo_sampling::TokenSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

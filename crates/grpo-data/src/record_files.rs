@@ -159,7 +159,7 @@ fn example(
 fn split(all: Vec<Example>, fraction: f64, seed: u64) -> Examples {
     let lot = |example: &Example| {
         let bytes: Vec<u8> = example.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-        crate::lot::lot(seed, &bytes)
+        crate::split_draw(seed, &bytes)
     };
     let lots: BTreeMap<[u32; 4], ()> = all.iter().map(|example| (lot(example), ())).collect();
     let wanted = match lots.len() {

@@ -1,8 +1,5 @@
 #![doc = include_str!("../README.md")]
 
-mod means;
-mod molecules;
 mod rewards;
 
-pub use molecules::{MoleculeSummary, canonical_forms};
 pub use rewards::{Change, RewardChange, RewardSummary};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use grpo_rewards::{Outcome, PartName};
 
-use crate::means::{mean, standard_error};
+use grpo_data::statistics::{mean, standard_error};
 
 /// Measures of completions of any kind.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,8 @@
 //! Draws from rows of logits.
 
+use crate::SamplingDistribution;
 use burn::tensor::Tensor;
-use grpo_sampling::{SamplingDistribution, TokenSet};
+use grpo_data::TokenSet;
 use rayon::prelude::*;
 
 use crate::truncate::{Candidate, truncate};

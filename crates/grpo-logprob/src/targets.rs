@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use grpo_sampling::TokenSet;
+use grpo_data::TokenSet;
 
 /// Tokens that were drawn, one for each of `n` positions, and the distribution that each was drawn from.
 ///

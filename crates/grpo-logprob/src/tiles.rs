@@ -3,7 +3,7 @@
 use std::iter::Peekable;
 use std::ops::Range;
 
-use grpo_sampling::{TokenSet, TokenSetIter};
+use grpo_data::{TokenSet, TokenSetIter};
 
 use crate::Targets;
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use grpo_sampling::SamplingDistribution;
+use crate::SamplingDistribution;
 
 /// An id that may be drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]

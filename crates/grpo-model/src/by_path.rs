@@ -8,7 +8,6 @@ use burn::tensor::{Tensor, TensorData};
 
 use crate::checkpoint::Checkpoint;
 use crate::precision::dense;
-use crate::stored::StoredTensors;
 use crate::{Frozen, LanguageModel, ModelError};
 
 /// A float parameter of a module.
@@ -88,12 +87,6 @@ impl ModuleVisitor for Parameters {
 }
 
 impl<M: LanguageModel> Frozen<M> {
-    /// Its parameters by their paths, to be written.
-    pub fn stored(&self) -> StoredTensors {
-        let found = parameters(self.model()).into_iter();
-        StoredTensors::named(found.map(|parameter| (parameter.path.clone(), parameter.value())))
-    }
-
     /// The same model with the values of [`read_tensors`], which `path` is named by in errors.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::description::Description;
-use crate::families::Family;
+use crate::families::{Family, read_infiller};
 use crate::names::Names;
 use crate::{InfillerConfig, ModelError, MolGptConfig};
 
@@ -105,6 +105,18 @@ impl ModelConfig {
             }
         }
         serde_json::to_string_pretty(&json).expect("it was JSON") + "\n"
+    }
+}
+
+impl InfillerConfig {
+    /// The sizes in `config`, if it is an infiller's or a sequence scorer's.
+    pub fn of(config: &ModelConfig) -> Option<Self> {
+        match config.family() {
+            family @ (Family::Infiller | Family::SequenceScorer) => {
+                Some(read_infiller(family, config.json()).expect("it was read before"))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -7,13 +7,12 @@
 use std::collections::BTreeMap;
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::{CounterRng, Purpose};
+use burn::tensor::Tensor;
 use grpo_kernels::{batch_invariant_linear, matmul};
 use serde::{Deserialize, Serialize};
 
+use crate::ModelError;
 use crate::precision::{dense, operand};
-use crate::{ModelError, Transformer};
 
 /// What a new adapter is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,7 +60,7 @@ impl LoraConfig {
         Ok(())
     }
 
-    fn scale(&self) -> f64 {
+    pub(crate) fn scale(&self) -> f64 {
         scale(self.alpha, self.rank, self.rslora)
     }
 }
@@ -142,64 +141,6 @@ impl Adaptable {
 }
 
 impl Adapter {
-    /// A new adapter that changes nothing yet: A is uniform within ±1/√in (PyTorch's initialisation of a linear
-    /// layer, as in PEFT), B is 0. Equal seeds give equal adapters.
-    ///
-    /// # Errors
-    /// A setting out of its range, a target that no layer has, or a rank that a layer cannot have.
-    pub fn random(
-        config: &LoraConfig,
-        model: &Transformer,
-        seed: u64,
-        device: &Device,
-    ) -> Result<Self, ModelError> {
-        config.check()?;
-        let layers = model.adaptable_layers();
-        for target in &config.targets {
-            if !layers.iter().any(|layer| layer.is_named(target)) {
-                return Err(ModelError::UnknownTarget {
-                    target: target.clone(),
-                    known: last_names(&layers),
-                });
-            }
-        }
-        let chosen = |layer: &&Adaptable| {
-            config.targets.is_empty() || config.targets.iter().any(|name| layer.is_named(name))
-        };
-        let is_too_small = |layer: &&Adaptable| layer.shape.iter().any(|&size| size < config.rank);
-        if let Some(layer) = layers.iter().filter(chosen).find(is_too_small) {
-            let message = format!(
-                "{} is more than the rank that {} can have, which is {} × {}",
-                config.rank, layer.stored, layer.shape[0], layer.shape[1]
-            );
-            return Err(ModelError::Lora { key: "rank", message });
-        }
-        let rng = CounterRng::new(seed, Purpose::Initialisation);
-        let pairs = layers
-            .iter()
-            .filter(chosen)
-            .map(|layer| {
-                let [input, output] = layer.shape;
-                let bound = (input as f64).powf(-0.5);
-                // The last word keeps these numbers apart from those of a model's own parameters.
-                let counter = |i: u64| [i as u32, layer.number as u32, (i >> 32) as u32, 1];
-                let value = |i: u64| rng.uniform(counter(i)) * 2.0 - 1.0;
-                let a: Vec<f32> =
-                    (0..(input * config.rank) as u64).map(|i| (bound * value(i)) as f32).collect();
-                let a = TensorData::new(a, [input, config.rank]);
-                let pair = LoraPair {
-                    a: Param::from_tensor(Tensor::from_data(a, device)),
-                    b: Param::from_tensor(Tensor::zeros([config.rank, output], device)),
-                    scale: config.scale(),
-                    dropout: config.dropout as f32,
-                    layer: layer.layer.clone(),
-                };
-                (layer.number, pair)
-            })
-            .collect();
-        Ok(Self::of(pairs, layers.len()))
-    }
-
     /// An adapter of these pairs, with the numbers of their layers.
     pub(crate) fn of(numbered: Vec<(usize, LoraPair)>, layers: usize) -> Self {
         let mut places = vec![None; layers];

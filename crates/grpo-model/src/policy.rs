@@ -1,15 +1,9 @@
 //! A language model in training: all of it, or an adapter on a base that stays as it is.
 
 use burn::module::Module;
-use burn::tensor::Tensor;
-use grpo_logprob::Head;
 
-use crate::language_model::{Forward, LanguageModel};
 use crate::lora::Adapter;
-use crate::{
-    CacheSlot, Dropout, KvCache, TokenBatch, Transformer, WeightPrecision, WeightsDigest,
-    weights_digest,
-};
+use crate::{LanguageModel, Transformer};
 
 /// What is trained.
 #[derive(Module, Debug)]
@@ -28,8 +22,8 @@ pub enum Policy {
 pub struct Adapted {
     /// Off the tape, and no parameter to whoever visits the module.
     #[module(skip)]
-    base: Transformer,
-    adapter: Adapter,
+    pub(crate) base: Transformer,
+    pub(crate) adapter: Adapter,
 }
 
 impl Adapted {
@@ -57,81 +51,5 @@ impl Policy {
             Self::Whole(model) => (model, None),
             Self::Adapted(adapted) => (&adapted.base, Some(&adapted.adapter)),
         }
-    }
-}
-
-impl LanguageModel for Policy {
-    fn hidden(
-        &self,
-        tokens: &TokenBatch,
-        prefix: Option<Tensor<3>>,
-        dropout: &mut Dropout,
-    ) -> Tensor<2> {
-        let (model, adapter) = self.parts();
-        model.run(tokens, prefix, None, adapter, dropout, &self.device())
-    }
-
-    fn extend(
-        &self,
-        tokens: &TokenBatch,
-        prefix: Option<Tensor<3>>,
-        cache: &mut KvCache,
-        slots: &[CacheSlot],
-    ) -> Tensor<2> {
-        let (model, adapter) = self.parts();
-        let cache = Some((cache, slots));
-        model.run(tokens, prefix, cache, adapter, &mut Dropout::off(), &self.device())
-    }
-
-    fn checkpointed(&self, tokens: &TokenBatch, dropout: &mut Dropout) -> Forward<Self> {
-        crate::checkpointing::forward(self, tokens, dropout)
-    }
-
-    fn head(&self) -> Head {
-        self.parts().0.head_on(&self.device())
-    }
-
-    /// Of an adapted model the base's; the adapter stays in f32.
-    fn with_weights_in(self, precision: WeightPrecision) -> Self {
-        match self {
-            Self::Whole(model) => Self::Whole(model.with_weights_in(precision)),
-            Self::Adapted(Adapted { base, adapter }) => {
-                Self::Adapted(Adapted { base: base.with_weights_in(precision), adapter })
-            }
-        }
-    }
-
-    /// A model as an adapter on it: with the policy's A, and a B of 0.
-    fn with_parameters_of(self, policy: &Self) -> Self {
-        match (self, policy) {
-            (Self::Whole(model), Self::Adapted(policy))
-                if model.description() == policy.base.description() =>
-            {
-                let adapter = policy.adapter.clone().valid().without_effect();
-                Self::Adapted(Adapted { base: model, adapter })
-            }
-            (same, _) => same,
-        }
-    }
-
-    fn parameters(&self) -> usize {
-        let (model, adapter) = self.parts();
-        model.num_params() + adapter.map_or(0, Module::num_params)
-    }
-
-    fn base_digest(&self) -> Option<WeightsDigest> {
-        match self {
-            Self::Whole(_) => None,
-            // As a reference without the adapter would have it.
-            Self::Adapted(adapted) => Some(weights_digest(&Self::Whole(adapted.base.clone()))),
-        }
-    }
-
-    fn vocabulary_size(&self) -> usize {
-        self.parts().0.description().vocabulary
-    }
-
-    fn context_length(&self) -> usize {
-        self.parts().0.description().context
     }
 }

@@ -10,7 +10,7 @@ use burn::tensor::{Tensor, TensorData};
 use safetensors::tensor::{Dtype, View};
 
 use crate::names::Names;
-use crate::{ModelError, Parameter, Transformer, parameters};
+use crate::{Frozen, LanguageModel, ModelError, Parameter, Transformer, parameters};
 
 /// Tensors under their stored names, in the order of names; the numbers are read from the model when they are
 /// asked for, one tensor after the other.
@@ -163,6 +163,14 @@ impl View for Lazy<'_> {
 
     fn data_len(&self) -> usize {
         self.entry.shape.iter().product::<usize>() * self.dtype().bitsize() / 8
+    }
+}
+
+impl<M: LanguageModel> Frozen<M> {
+    /// Its parameters by their paths, to be written.
+    pub fn stored(&self) -> StoredTensors {
+        let found = parameters(self.model()).into_iter();
+        StoredTensors::named(found.map(|parameter| (parameter.path.clone(), parameter.value())))
     }
 }
 

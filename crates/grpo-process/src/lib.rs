@@ -4,6 +4,6 @@ mod allocator;
 mod memory;
 mod threads;
 
-pub use memory::ResidentMemory;
+pub use memory::{ResidentMemory, available_memory};
 pub use mimalloc::MiMalloc as Allocator;
 pub use threads::{ThreadsError, compute};

@@ -18,15 +18,27 @@ impl ResidentMemory {
 
     /// From lines such as `VmRSS:     1234 kB`.
     fn of_status(status: &str) -> Option<Self> {
-        let bytes = |name: &str| -> Option<u64> {
-            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-            let kibibytes: u64 = line.strip_suffix("kB")?.trim().parse().ok()?;
-            Some(kibibytes * 1024)
-        };
-        let now = bytes("VmRSS:")?;
+        let now = bytes(status, "VmRSS:")?;
         // The kernel notes the peak a little later than what is there.
-        Some(Self { now, peak: bytes("VmHWM:")?.max(now) })
+        Some(Self { now, peak: bytes(status, "VmHWM:")?.max(now) })
     }
+}
+
+/// Returns the bytes that this process can have, those that it has among them; `None` if the system does not say.
+pub fn available_memory() -> Option<u64> {
+    let own = ResidentMemory::of_this_process()?.now;
+    let machine = bytes(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")? + own;
+    // A container may have less than its machine.
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let limit = limit.and_then(|text| text.trim().parse().ok());
+    Some(limit.map_or(machine, |limit: u64| limit.min(machine)))
+}
+
+/// The bytes of a line such as `VmRSS:     1234 kB`.
+fn bytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
 }
 
 #[cfg(test)]
@@ -42,6 +54,13 @@ mod tests {
         assert_eq!(ResidentMemory::of_status(&late).unwrap().peak, 50 * 1024);
         for wrong in ["", "VmRSS: 30 kB", "VmHWM: 40 kB\nVmRSS: 30 MB"] {
             assert_eq!(ResidentMemory::of_status(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(
+            bytes("MemTotal:   10 kB\nMemAvailable:   7 kB\n", "MemAvailable:"),
+            Some(7 * 1024)
+        );
+        if cfg!(target_os = "linux") {
+            assert!(available_memory().unwrap() > 1 << 20);
         }
     }
 }

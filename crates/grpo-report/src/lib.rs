@@ -8,6 +8,7 @@
 mod chart;
 mod distributions;
 mod error;
+mod numbers;
 mod page;
 mod panels;
 mod run_data;

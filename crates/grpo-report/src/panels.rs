@@ -336,7 +336,7 @@ fn is_constant(points: &[(f64, f64)]) -> bool {
 fn constant(run: &RunData, name: &str) -> Option<Constant> {
     let points = points_of(&run.metrics, name);
     (is_constant(&points) && !ALWAYS.contains(&name) && name != "step")
-        .then(|| Constant { name: name.to_owned(), value: crate::page::number(points[0].1) })
+        .then(|| Constant { name: name.to_owned(), value: crate::numbers::number(points[0].1) })
 }
 
 /// How the rewards of the recorded steps lie; needs two of them.

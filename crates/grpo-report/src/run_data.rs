@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use grpo_data::statistics::percentile_of_sorted;
 use grpo_run::{CompletionRecord, Event, RunFolder, RunInfo};
 use serde_json::{Map, Value};
 
-use crate::series::{LARGEST, quantile};
+use crate::series::LARGEST;
 use crate::success::judge_supervised;
 use crate::{ReportError, SuccessCriteria, Verdict, judge};
 
@@ -145,8 +146,10 @@ pub(crate) fn rewards_of(step: u64, completions: &[CompletionRecord]) -> Option<
     let mut rewards: Vec<f64> = rewards.filter(|reward| reward.abs() < LARGEST).collect();
     rewards.sort_by(f64::total_cmp);
     let quantiles = [0.05, 0.25, 0.5, 0.75, 0.95];
-    (!rewards.is_empty())
-        .then(|| RewardsOfStep { step, quantiles: quantiles.map(|q| quantile(&rewards, q)) })
+    (!rewards.is_empty()).then(|| RewardsOfStep {
+        step,
+        quantiles: quantiles.map(|q| percentile_of_sorted(&rewards, q)),
+    })
 }
 
 fn one_line(text: &str) -> String {

@@ -4,7 +4,7 @@ use grpo_data::Finish;
 use grpo_run::CompletionRecord;
 use serde::Serialize;
 
-use crate::page::number;
+use crate::numbers::number;
 use crate::{Drawing, RunData};
 
 /// Completions of a step, from the worst to the best.

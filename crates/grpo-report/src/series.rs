@@ -36,10 +36,6 @@ pub(crate) fn points_of(metrics: &[Map<String, Value>], name: &str) -> Points {
     finite.map(|(step, value)| (step as f64, value)).collect()
 }
 
-pub(crate) fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
-}
-
 /// Steps that a smoothed curve looks back over; 1 is no smoothing.
 pub(crate) fn span(points: usize) -> usize {
     if points < 8 { 1 } else { (points / 10).max(3) }
@@ -76,13 +72,6 @@ pub(crate) fn thin(points: &[(f64, f64)], most: usize) -> Points {
     kept
 }
 
-/// The quantile `q` of sorted values, between its neighbours.
-pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
-    let place = q * (sorted.len() as f64 - 1.0);
-    let (low, high) = (place.floor() as usize, place.ceil() as usize);
-    sorted[low] + (place - place.floor()) * (sorted[high] - sorted[low])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,15 +101,6 @@ mod tests {
         assert!(thinned.contains(&(1234.0, 9.0)) && thinned.contains(&(4321.0, -9.0)));
         assert!(thinned.is_sorted_by(|a, b| a.0 < b.0));
         assert_eq!(thin(&points[..400], 400), &points[..400]);
-    }
-
-    #[test]
-    fn quantiles_lie_between_their_neighbours() {
-        let sorted = [1.0, 2.0, 4.0, 8.0];
-        for (q, expect) in [(0.0, 1.0), (0.5, 3.0), (1.0, 8.0), (0.25, 1.75)] {
-            assert_eq!(quantile(&sorted, q), expect, "{q}");
-        }
-        assert_eq!(quantile(&[7.0], 0.3), 7.0);
     }
 
     #[test]

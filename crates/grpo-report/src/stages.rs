@@ -1,9 +1,9 @@
 //! The stages of a trial: what a run did in its beginning, its middle and its end.
 
+use grpo_data::statistics::{mean, standard_error};
 use serde_json::{Map, Value};
 
-use crate::series::{mean, values_of};
-use crate::success::variance;
+use crate::series::values_of;
 
 /// Means over the steps of a stage. `None` where none of its steps has the metric as a finite number.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +53,7 @@ fn stage(metrics: &[Map<String, Value>], first: u64, last: u64) -> Stage {
     };
     let of = |name: &str| Some(finite(name)).filter(|values| !values.is_empty()).map(|v| mean(&v));
     let rewards = finite("reward");
-    let error = || (variance(&rewards) / rewards.len() as f64).sqrt();
+    let error = || standard_error(&rewards);
     Stage {
         first,
         last,

@@ -1,10 +1,11 @@
 //! Whether a run did what it was for: its numbers against criteria that stand in its configuration.
 
+use grpo_data::statistics::{mean, sample_variance};
 use grpo_run::{Event, EventKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::series::{mean, step_of, values_of};
+use crate::series::{step_of, values_of};
 
 /// What a run must reach: the section `[success]` of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -217,7 +218,7 @@ fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
     };
     let rise = mean(&last) - mean(&first);
     // Of the difference of two means of steps, each with its own variance (Welch).
-    let squared = |values: &[f64]| variance(values) / values.len() as f64;
+    let squared = |values: &[f64]| sample_variance(values) / values.len() as f64;
     let error = (squared(&first) + squared(&last)).sqrt();
     // Without any scatter every rise is beyond doubt, and no rise is none.
     let errors = if error > 0.0 {
@@ -382,12 +383,6 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
 
 fn too_few(name: &str, steps: usize) -> String {
     format!("`{name}` was measured in {steps} steps; {} are the least to compare", 2 * LEAST)
-}
-
-/// Of a sample.
-pub(crate) fn variance(values: &[f64]) -> f64 {
-    let mean = mean(values);
-    values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() as f64 - 1.0)
 }
 
 #[cfg(test)]

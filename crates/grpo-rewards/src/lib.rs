@@ -9,7 +9,6 @@ mod folder;
 mod heuristic;
 mod hybrid;
 mod infill;
-mod molecule;
 mod outcome;
 mod registry;
 mod runner;
@@ -25,7 +24,6 @@ pub use engagement::{
 pub use grpo_data::{Outcome, PartName, Scored};
 pub use heuristic::{DEFAULT_GENERIC_WORDS, GenericWords, HeuristicReward, HeuristicWeights};
 pub use infill::{InfillReward, Judge};
-pub use molecule::{LogpWindow, MoleculeReward};
 pub use outcome::{Reward, Sample};
 pub use registry::{
     FromRegistry, Restriction, RewardConfig, RewardKind, RewardRegistry, RewardSpec,
@@ -34,11 +32,6 @@ pub use registry::{
 pub use runner::RewardRunner;
 pub use sentence_transformers::{FolderError, SentenceTransformers};
 pub use text::{AnswerReward, PatternReward};
-
-/// The kinds of rewards of molecules.
-pub fn molecule_kinds() -> Vec<RewardKind> {
-    vec![RewardKind::from_settings::<molecule::MoleculeConfig>("molecule")]
-}
 
 /// The kinds of rewards of filled blanks.
 pub fn infill_kinds() -> Vec<RewardKind> {
@@ -56,7 +49,7 @@ pub fn reply_kinds() -> Vec<RewardKind> {
 
 /// The kinds of rewards of all tasks.
 pub fn task_kinds() -> Vec<RewardKind> {
-    [molecule_kinds(), infill_kinds(), reply_kinds()].concat()
+    [infill_kinds(), reply_kinds()].concat()
 }
 
 /// A section of JSON, read with every kind.

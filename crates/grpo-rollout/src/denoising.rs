@@ -10,9 +10,9 @@ mod remask;
 
 use burn::tensor::Tensor;
 use grpo_data::{Prompt, Purpose, SampleKey};
+use grpo_logprob::SamplingDistribution;
 use grpo_logprob::{Draw, NotFinite, draw_rows};
 use grpo_model::{Frozen, LanguageModel};
-use grpo_sampling::SamplingDistribution;
 use rayon::prelude::*;
 
 use crate::RolloutError;

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 use burn::tensor::Tensor;
 use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
 use grpo_kernels::{gather_rows, indices, on_host};
+use grpo_logprob::SamplingDistribution;
 use grpo_logprob::{Draw, draw};
 use grpo_model::{Frozen, LanguageModel, TokenBatch};
-use grpo_sampling::SamplingDistribution;
 use rayon::prelude::*;
 
 use crate::rollout::refuse_interrupt;

@@ -7,6 +7,7 @@ mod infilling;
 mod rollout;
 mod row;
 mod sampler;
+mod sampling;
 mod stop;
 
 pub use denoising::{

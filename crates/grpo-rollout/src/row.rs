@@ -1,8 +1,8 @@
 //! A completion while it grows.
 
+use grpo_data::TokenSet;
 use grpo_data::{Completion, CompletionParts, Finish, Prompt, Purpose, SampleKey, SampledUnder};
 use grpo_logprob::Draw;
-use grpo_sampling::TokenSet;
 
 use crate::{Rollout, StepKey};
 

@@ -1,8 +1,8 @@
 //! Hidden states, a head and drawn tokens in plain numbers, and the way through tensors and back.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
+use grpo_data::TokenSet;
 use grpo_logprob::{Head, Scores, Targets, score, score_logits};
-use grpo_sampling::TokenSet;
 
 use crate::generate::Draws;
 

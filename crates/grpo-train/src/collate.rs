@@ -6,10 +6,10 @@ use std::ops::Range;
 
 use burn::tensor::Tensor;
 use grpo_data::Completion;
+use grpo_data::TokenSet;
 use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Scores, Targets, exact_kl, score, score_logits};
 use grpo_model::{Dropout, Forward, Frozen, LanguageModel, TokenBatch};
-use grpo_sampling::TokenSet;
 
 /// Some completions of a step, packed for the model (docs/decisions/0013). An action is predicted by what the model makes of the token in front of it,
 /// or of the blank that it was drawn for.

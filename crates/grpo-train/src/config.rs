@@ -2,9 +2,9 @@
 
 use grpo_core::{AdvantageConfig, KlController};
 use grpo_data::ConfigFault;
+use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::WeightPrecision;
 use grpo_rollout::StopStrings;
-use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{distribution_fault, in_range};

@@ -8,6 +8,7 @@ mod preferences;
 mod target;
 
 use grpo_data::ConfigFault;
+use grpo_data::statistics::{mean, pearson, spearman};
 use std::collections::BTreeMap;
 
 use burn::module::Module;
@@ -23,7 +24,6 @@ use self::examples::Side;
 use self::preferences::{Preference, bradley_terry, bradley_terry_loss};
 use self::target::Targets;
 use crate::error::{finite_loss, in_range};
-use crate::measures::{mean, pearson, spearman};
 use crate::supervised::{
     EarlyStopping, GradientSum, Objective, ScheduleUnit, StepGradients, SupervisedPlan,
     SupervisedTrainer,

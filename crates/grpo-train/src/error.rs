@@ -153,7 +153,7 @@ pub(crate) fn finite(value: f64) -> Result<f64, TrainError> {
 /// The fault of a setting of `section` that tokens cannot be drawn with.
 pub(crate) fn distribution_fault(
     section: &str,
-    fault: &grpo_sampling::DistributionError,
+    fault: &grpo_logprob::DistributionError,
 ) -> ConfigFault {
     let key = format!("{section}.{}", fault.setting());
     ConfigFault::from_sentence(key, &format!("{section}: {fault}"))

@@ -2,8 +2,8 @@
 
 use burn::tensor::Tensor;
 use grpo_data::CounterRng;
+use grpo_logprob::SamplingDistribution;
 use grpo_logprob::draw_rows;
-use grpo_sampling::SamplingDistribution;
 
 use crate::TrainError;
 

@@ -60,12 +60,20 @@ pub(crate) enum Guarded<'a> {
 }
 
 impl Guarded<'_> {
-    /// Returns the metric that is most like `watch`, if the run has none of that name.
-    fn misspelled(&self, watch: &str) -> Option<&'static str> {
+    /// Returns a hint at the metric that is most like `watch`, if the run has none of that name.
+    fn misspelled(&self, watch: &str) -> Option<String> {
         match self {
-            Self::Grpo { .. } => (!is_known(watch)).then(|| nearest_known(watch)),
+            Self::Grpo { .. } => (!is_known(watch)).then(|| {
+                let near = nearest_known(watch);
+                format!(
+                    "did you mean '{near}'? `not_finite` watches all of them for NaN and infinity"
+                )
+            }),
             Self::Supervised { metrics } if metrics.contains(&watch) => None,
-            Self::Supervised { metrics } => nearest(watch, metrics.iter().copied()),
+            Self::Supervised { metrics } => {
+                let near = nearest(watch, metrics.iter().copied());
+                near.map(|near| format!("did you mean '{near}'?"))
+            }
         }
     }
 }
@@ -91,10 +99,12 @@ impl GuardConfig {
             );
             return refuse("watch", fault);
         }
-        if let (false, Some(near)) = (is_not_finite, run.misspelled(watch)) {
-            let fault = format!(
-                "watch = \"{watch}\" is no metric that a guard can watch; did you mean '{near}'? `not_finite` watches all of them for NaN and infinity"
-            );
+        if let (true, Guarded::Supervised { .. }) = (is_not_finite, run) {
+            let fault = "watch = \"not_finite\" is for `grpo train`: a supervised run always ends where a loss is not finite; leave the guard out";
+            return refuse("watch", fault.to_owned());
+        }
+        if let (false, Some(hint)) = (is_not_finite, run.misspelled(watch)) {
+            let fault = format!("watch = \"{watch}\" is no metric that a guard can watch; {hint}");
             return refuse("watch", fault);
         }
         for (key, bound) in [("above", self.above), ("below", self.below)] {

@@ -6,6 +6,7 @@ mod target;
 mod validation;
 
 use grpo_data::ConfigFault;
+use grpo_data::statistics::mean;
 use std::collections::BTreeMap;
 
 use burn::module::{Module, ModuleVisitor, Param};
@@ -17,7 +18,6 @@ use grpo_model::{Dropout, LanguageModel, SequenceScorer};
 use self::examples::{JudgeExamples, Judged};
 use self::validation::{Round, ValidationTexts};
 use crate::error::{finite_loss, in_range};
-use crate::measures;
 use crate::supervised::{GradientSum, Objective, StepGradients, SupervisedTrainer, by_tokens};
 use crate::{StepsConfig, TrainError, TransferConfig};
 
@@ -227,8 +227,8 @@ impl JudgeObjective<'_> {
         let parts = BTreeMap::from([
             ("mean_squared_error", mean_squared_error),
             ("loss_factor", factor),
-            ("output_mean", measures::mean(&outputs)),
-            ("target_mean", measures::mean(&targets)),
+            ("output_mean", mean(&outputs)),
+            ("target_mean", mean(&targets)),
         ]);
         let tokens = texts.iter().map(|text| text.ids.len() + 1).sum();
         Ok(StepGradients { loss: factor * mean_squared_error, gradients, tokens, parts })

@@ -22,7 +22,6 @@ mod learner;
 mod ledger;
 mod loss_settings;
 mod masked_lm;
-mod measures;
 mod metric_names;
 mod metrics;
 mod micro_batch_state;

@@ -15,8 +15,8 @@ use burn::tensor::{Tensor, TensorData};
 use grpo_data::{Characters, CounterRng, MaskedStream, MaskedText, Masking, Purpose};
 use grpo_kernels::{awake, gather_rows};
 use grpo_logprob::score;
+use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{Dropout, LanguageModel, SequenceScorer, Transformer};
-use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::Serialize;
 
 use self::batch::MaskedBatch;

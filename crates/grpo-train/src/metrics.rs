@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use grpo_core::MeanAndStd;
+use grpo_data::statistics::{mean, sample_variance};
 use grpo_data::{Completion, Finish, Outcome, Sample};
 use serde::{Serialize, Serializer};
 
@@ -283,10 +284,7 @@ impl Serialize for Number {
 
 /// Mean and sample standard deviation (0 for one value).
 fn mean_and_std(values: &[f64]) -> (f64, f64) {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (mean, if values.len() > 1 { (squares / (n - 1.0)).sqrt() } else { 0.0 })
+    (mean(values), if values.len() > 1 { sample_variance(values).sqrt() } else { 0.0 })
 }
 
 #[cfg(test)]

@@ -6,33 +6,19 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
 
-use super::report::{Measured, Report};
+use super::report::{Case, Measured, Report};
 use super::surroundings::{Busy, Surroundings, cores, load};
 use super::worker::{Answer, Worker};
 use super::{Bench, peer, table};
 use crate::process;
 use crate::workspace::Workspace;
 
-/// What `grpo-bench --list` says of a case.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Case {
-    pub(super) name: String,
-    /// What the work of a repetition is counted in.
-    pub(super) unit: String,
-    /// Whether the other side measures the same.
-    pub(super) peer: bool,
-    /// The case whose rate is the limit of this one.
-    pub(super) limit: Option<String>,
-    /// Whether it takes seconds.
-    pub(super) quick: bool,
-}
-
 /// Between two repetitions: threads of the other program that wait in a loop have gone to sleep by then.
 const PAUSE: Duration = Duration::from_millis(100);
 
-pub(super) fn run(root: &Path, bench: &Bench) -> Result<()> {
+/// Measures the cases that were asked for.
+pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     let target = Workspace::read(root)?.target_directory;
     let ours = build(root, &target)?;
     let chosen = choose(list(&ours)?, &bench.case, bench.quick)?;

@@ -3,12 +3,26 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::cases::Case;
 use super::surroundings::Surroundings;
 use super::table::{number, table};
 use super::worker::Answer;
+
+/// What `grpo-bench --list` says of a case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Case {
+    pub(super) name: String,
+    /// What the work of a repetition is counted in.
+    pub(super) unit: String,
+    /// Whether the other side measures the same.
+    pub(super) peer: bool,
+    /// The case whose rate is the limit of this one.
+    pub(super) limit: Option<String>,
+    /// Whether it takes seconds.
+    pub(super) quick: bool,
+}
 
 /// All that was measured.
 pub(super) struct Report {

@@ -3,7 +3,8 @@
 mod backend_cfgs;
 mod bundled_data;
 mod crate_graph;
-mod ignored_tests;
+mod every_test;
+
 mod links;
 mod manifests;
 mod module_circles;
@@ -20,7 +21,7 @@ pub(super) const ALL: &[Rule] = &[
     module_circles::do_not_exist,
     sizes::are_limited,
     backend_cfgs::stand_in_few_files,
-    ignored_tests::do_not_exist,
+    every_test::all_run,
     manifests::inherit_from_the_workspace,
     bundled_data::is_described,
     links::lead_somewhere,

@@ -32,7 +32,7 @@ pub(super) fn with_package(mut tree: Tree, name: &str, dependencies: &[&str]) ->
         tree.add(&path, text.len() as u64, text).unwrap();
     }
     let manifest_path = PathBuf::from(path);
-    tree.packages.push(Package { name: name.into(), manifest_path, dependencies, targets: vec![] });
+    tree.packages.push(Package { name: name.into(), manifest_path, dependencies });
     tree
 }
 

@@ -11,12 +11,12 @@ use std::path::Path;
 
 use anyhow::Context;
 use grpo_data::{Characters, Prompt, Purpose};
+use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::Judge;
 use grpo_rollout::{
     Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
 };
-use grpo_sampling::SamplingSettings;
 use rayon::prelude::*;
 
 use crate::device;

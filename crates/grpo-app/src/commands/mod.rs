@@ -2,7 +2,6 @@
 
 pub(crate) mod audit;
 pub(crate) mod clean_data;
-pub(crate) mod describe;
 pub(crate) mod explain;
 pub(crate) mod fill;
 pub(crate) mod init;

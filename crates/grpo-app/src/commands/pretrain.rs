@@ -134,7 +134,9 @@ struct ModelSection {
 
 pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let keys = supervised_run::keys(arguments)?;
-    if let Some(pretraining) = tasks.pretraining(&keys) {
+    if command_of(&keys) == "pretrain"
+        && let Some(pretraining) = tasks.pretraining(&keys)
+    {
         return (pretraining.run)(tasks, arguments);
     }
     if let (Some(path), true) = (&arguments.config, command_of(&keys) == "train") {

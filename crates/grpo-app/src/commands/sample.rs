@@ -1,17 +1,13 @@
 //! `grpo sample`: molecules out of a model, or completions of prompts.
 
 mod completions;
-pub(crate) mod molecules;
 
 use clap::ArgMatches;
-use grpo_data::{Prompt, PromptSource};
-use grpo_model::LanguageModel;
-use grpo_sampling::SamplingSettings;
+use grpo_data::PromptSource;
 
 use crate::args::SampleArguments;
 use crate::device;
-use crate::generate::Generation;
-use crate::models::{Loaded, Trained, load};
+use crate::models::{Trained, load};
 use crate::task::{Sampling, Tasks};
 
 /// All that are drawn are held in memory at once.
@@ -52,31 +48,4 @@ pub(crate) fn run(
     let thinking = if of_tasks.is_empty() { arguments.thinking } else { Some(false) };
     let chat = loaded.chat_options(thinking, &arguments.model)?;
     completions::run(arguments, of_tasks, &loaded, &chat)
-}
-
-/// How completions of `prompts` are drawn; where the arguments do not say, with as many new tokens as the model can
-/// see behind the longest, and `most`.
-fn generation(
-    arguments: &SampleArguments,
-    loaded: &Loaded,
-    prompts: &[Prompt],
-    most: usize,
-) -> Generation {
-    let longest = prompts.iter().map(|prompt| prompt.ids.len()).max().unwrap_or(1);
-    // The last token is drawn, but never fed. A prompt without room is refused later.
-    let room = (loaded.policy.context_length() + 1).saturating_sub(longest).max(1);
-    Generation {
-        seed: arguments.seed,
-        sampling: SamplingSettings {
-            temperature: arguments.temperature,
-            top_k: arguments.top_k,
-            top_p: arguments.top_p,
-            min_p: arguments.min_p,
-            repetition_penalty: arguments.repetition_penalty,
-            forbidden: Vec::new(),
-        },
-        max_new_tokens: arguments.max_new_tokens.unwrap_or(most.min(room)),
-        stop: arguments.stop.clone(),
-        batch_size: arguments.batch_size,
-    }
 }

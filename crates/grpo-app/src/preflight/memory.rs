@@ -195,37 +195,9 @@ impl Sizes<'_> {
     }
 }
 
-/// Bytes that this process can have, those that it has among them; `None` where the system does not say.
-pub(super) fn available() -> Option<u64> {
-    let read = |path: &str| std::fs::read_to_string(path).ok();
-    let own = kibibytes(&read("/proc/self/status")?, "VmRSS")?;
-    let machine = kibibytes(&read("/proc/meminfo")?, "MemAvailable")? + own;
-    // A container may have less than its machine.
-    let limit = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse().ok());
-    Some(limit.map_or(machine, |limit: u64| limit.min(machine)))
-}
-
-/// A line such as `VmRSS:     1234 kB`, in bytes.
-fn kibibytes(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(1024 * kibibytes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_of_the_kernel() {
-        let text = "MemTotal:   10 kB\nMemAvailable:   7 kB\n";
-        assert_eq!(kibibytes(text, "MemAvailable"), Some(7 * 1024));
-        assert_eq!(kibibytes(text, "VmRSS"), None);
-        assert_eq!(kibibytes("VmRSS: many kB\n", "VmRSS"), None);
-        if cfg!(target_os = "linux") {
-            assert!(available().unwrap() > 1 << 20);
-        }
-    }
 
     fn plan() -> MemoryPlan {
         MemoryPlan {

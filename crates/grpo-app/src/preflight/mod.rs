@@ -63,7 +63,7 @@ pub(crate) fn preflight(
     let plan = MemoryPlan::of(file, grpo.policy(), prompts.longest(), lengths);
     // Elsewhere the memory is not that of this process.
     if device::name() == "flex" {
-        let available = memory::available();
+        let available = grpo_process::available_memory();
         if let Some(available) = available.filter(|_| !file.preflight.ignore_memory) {
             plan.refuse_above(available)?;
         }

@@ -1,5 +1,4 @@
 //! The tasks whose crates do not exist yet.
 
 pub(crate) mod infill;
-pub(crate) mod molecules;
 pub(crate) mod replies;

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use anyhow::Context;
+use grpo_process::ResidentMemory;
 use serde_json::json;
 
 use crate::case::{Measured, Repetition};
 use crate::kinds::sampling::Shape;
 use crate::kinds::step::Step;
-use crate::memory;
 use crate::models::{Model, Size};
 
 pub(crate) struct Resident {
@@ -36,8 +36,8 @@ impl Measured for Resident {
         for step in 1..=self.steps {
             self.step.run()?;
             if step % EVERY == 0 {
-                let bytes = memory::resident().context("the system does not tell the memory")?;
-                readings.push((step, bytes));
+                let memory = ResidentMemory::of_this_process();
+                readings.push((step, memory.context("the system does not tell the memory")?.now));
             }
         }
         let settled = readings.iter().find(|(step, _)| *step >= self.steps / 10);

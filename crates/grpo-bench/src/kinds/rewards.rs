@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use burn::tensor::Device;
+use grpo_app::Task;
 use grpo_data::{MoleculeReader, ReadOptions, read_pairs};
+use grpo_molecules::Molecules;
 use grpo_rewards::{RewardRegistry, RewardRunner, Sample};
 use serde_json::{Value, json};
 
@@ -46,7 +48,8 @@ impl Rewards {
 
     fn new(samples: Vec<Sample>, reward: Value) -> anyhow::Result<Self> {
         anyhow::ensure!(samples.len() >= BATCH, "the bundled file has too few records");
-        let registry = RewardRegistry::default().with(grpo_rewards::task_kinds());
+        let registry =
+            RewardRegistry::default().with(grpo_rewards::task_kinds()).with(Molecules.rewards());
         let reward = registry.parse(serde_json::from_value(reward)?).context("the reward")?;
         let runner = RewardRunner::new(reward.build(&Device::flex())?, Duration::from_secs(600));
         Ok(Self { runner, samples, next: 0 })

@@ -4,9 +4,9 @@
 use std::time::Instant;
 
 use grpo_data::{CounterRng, Group, Prompt, Purpose, SampleKey};
+use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel, Policy};
 use grpo_rollout::{Rollout, RolloutSettings, StepKey, StopRule};
-use grpo_sampling::SamplingSettings;
 
 use crate::case::{Measured, Repetition};
 use crate::models::Model;

@@ -168,10 +168,12 @@ fn an_interrupted_run_says_how_to_go_on() {
 #[test]
 #[cfg(target_os = "linux")]
 fn what_comes_before_the_first_step_is_interrupted_within_a_second() {
-    for long in ["preflight.samples=1000000", "eval.samples=1000000"] {
+    let trial = ["train.group_size=100000", "preflight.samples=1000000"];
+    let evaluation = ["preflight.samples=0", "eval.samples=1000000"];
+    for long in [trial, evaluation] {
         let place = place(400);
         let mut child = place
-            .command(&["train", "train.toml", "--set", "train.group_size=1000", "--set", long])
+            .command(&["train", "train.toml", "--set", long[0], "--set", long[1]])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -179,7 +181,7 @@ fn what_comes_before_the_first_step_is_interrupted_within_a_second() {
         let pid = child.id().to_string();
         wait_for_handler(&pid);
         std::thread::sleep(Duration::from_millis(500));
-        assert_eq!(child.try_wait().unwrap(), None, "{long} is not long");
+        assert_eq!(child.try_wait().unwrap(), None, "{long:?} is not long");
         let begun = Instant::now();
         assert!(
             std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success()

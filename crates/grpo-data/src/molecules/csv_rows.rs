@@ -3,7 +3,7 @@
 use super::{MoleculeRecord, ReadOptions, filled};
 use crate::DataError;
 use crate::error::Names;
-use crate::origin::{Bytes, Origin};
+use crate::origin::{Bytes, FileOrigin};
 use std::io;
 
 /// Columns that hold SMILES where the caller names none; the first that there is counts.
@@ -24,7 +24,7 @@ impl CsvRows {
     pub(super) fn new(
         source: Bytes,
         options: &ReadOptions,
-        origin: &Origin,
+        origin: &FileOrigin,
     ) -> Result<(Self, String), DataError> {
         let mut csv = csv::ReaderBuilder::new()
             .has_headers(false)
@@ -57,7 +57,10 @@ impl CsvRows {
     }
 
     /// The next row; its SMILES may be empty.
-    pub(super) fn next(&mut self, origin: &Origin) -> Result<Option<MoleculeRecord>, DataError> {
+    pub(super) fn next(
+        &mut self,
+        origin: &FileOrigin,
+    ) -> Result<Option<MoleculeRecord>, DataError> {
         let before = self.csv.position().line() - 1;
         let read = self.csv.read_byte_record(&mut self.row);
         if !read.map_err(|error| origin.io_error(reading_error(error), before))? {

@@ -2,7 +2,7 @@
 
 use super::{MoleculeRecord, filled};
 use crate::DataError;
-use crate::origin::{Bytes, Origin};
+use crate::origin::{Bytes, FileOrigin};
 use std::io::{BufRead, BufReader};
 
 pub(super) struct SmiRows {
@@ -18,7 +18,10 @@ impl SmiRows {
     }
 
     /// The next line; its SMILES may be empty.
-    pub(super) fn next(&mut self, origin: &Origin) -> Result<Option<MoleculeRecord>, DataError> {
+    pub(super) fn next(
+        &mut self,
+        origin: &FileOrigin,
+    ) -> Result<Option<MoleculeRecord>, DataError> {
         self.bytes.clear();
         let read = self.source.read_until(b'\n', &mut self.bytes);
         if read.map_err(|error| origin.io_error(error, self.line))? == 0 {

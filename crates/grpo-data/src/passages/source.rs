@@ -1,6 +1,6 @@
 //! The text of a file, whatever the file is.
 
-use crate::origin::{Origin, open_file};
+use crate::origin::{FileOrigin, open_file};
 use crate::{DataError, MoleculeReader, ReadOptions};
 use flate2::read::MultiGzDecoder;
 use std::io::{BufReader, Read};
@@ -20,7 +20,7 @@ impl Source {
         if plain.ends_with(".smi") || plain.ends_with(".csv") {
             return Self::of_molecules(path);
         }
-        let origin = Origin { path: path.into(), compressed: plain.len() < name.len() };
+        let origin = FileOrigin { path: path.into(), compressed: plain.len() < name.len() };
         let mut file = BufReader::new(open_file(path)?);
         let mut bytes = Vec::new();
         let read = if origin.compressed {

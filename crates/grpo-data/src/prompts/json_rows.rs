@@ -3,7 +3,7 @@
 use super::Row;
 use crate::DataError;
 use crate::error::PromptFault;
-use crate::origin::{Bytes, Origin};
+use crate::origin::{Bytes, FileOrigin};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -25,7 +25,7 @@ impl JsonRows {
     }
 
     /// The keys of the next line that is not empty.
-    pub(super) fn next(&mut self, origin: &Origin) -> Result<Option<Row>, DataError> {
+    pub(super) fn next(&mut self, origin: &FileOrigin) -> Result<Option<Row>, DataError> {
         while let Some((line, bytes)) = self.next_line(origin)? {
             let text = origin.text(bytes, line)?.trim_ascii();
             if !text.is_empty() {
@@ -37,7 +37,10 @@ impl JsonRows {
     }
 
     /// The next line as it stands there, with its end and without a byte order mark, and its number from 1.
-    pub(crate) fn next_line(&mut self, origin: &Origin) -> Result<Option<(u64, &[u8])>, DataError> {
+    pub(crate) fn next_line(
+        &mut self,
+        origin: &FileOrigin,
+    ) -> Result<Option<(u64, &[u8])>, DataError> {
         self.bytes.clear();
         let mut source = (&mut self.source).take(LONGEST as u64 + 1);
         let read = source.read_until(b'\n', &mut self.bytes);

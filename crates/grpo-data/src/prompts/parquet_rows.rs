@@ -3,7 +3,7 @@
 use super::Row;
 use crate::DataError;
 use crate::caught::caught;
-use crate::origin::Origin;
+use crate::origin::FileOrigin;
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::Field;
 use parquet::record::reader::RowIter;
@@ -17,7 +17,7 @@ pub(crate) struct ParquetRows {
 }
 
 impl ParquetRows {
-    pub(super) fn new(file: File, origin: &Origin) -> Result<Self, DataError> {
+    pub(super) fn new(file: File, origin: &FileOrigin) -> Result<Self, DataError> {
         let rows = caught(|| {
             let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
             Ok(RowIter::from_file_into(Box::new(reader)))
@@ -25,7 +25,7 @@ impl ParquetRows {
         Ok(Self { rows: rows.flatten().map_err(|reason| bad(origin, 0, reason))?, row: 0 })
     }
 
-    pub(crate) fn next(&mut self, origin: &Origin) -> Result<Option<Row>, DataError> {
+    pub(crate) fn next(&mut self, origin: &FileOrigin) -> Result<Option<Row>, DataError> {
         let row = caught(|| match self.rows.next() {
             None => Ok(None),
             Some(Err(error)) => Err(error.to_string()),
@@ -39,7 +39,7 @@ impl ParquetRows {
     }
 }
 
-fn bad(origin: &Origin, row: u64, reason: String) -> DataError {
+fn bad(origin: &FileOrigin, row: u64, reason: String) -> DataError {
     DataError::BadParquet { path: origin.path.clone(), row, reason }
 }
 

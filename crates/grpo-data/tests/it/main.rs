@@ -2,7 +2,6 @@
 
 mod characters;
 mod chat;
-mod corpus;
 mod infill;
 mod masked_stream;
 mod masking;
@@ -15,5 +14,5 @@ mod replies;
 mod reply_cleaning;
 mod reply_training;
 mod special;
+mod token_set;
 mod tokenizer;
-mod vocabulary;

@@ -1,7 +1,7 @@
+use grpo_data::TokenSet;
 use grpo_data::{
     Completion, CompletionParts, CounterRng, Finish, Prompt, Purpose, SampleKey, SampledUnder,
 };
-use grpo_sampling::TokenSet;
 
 fn parts() -> CompletionParts {
     CompletionParts {

@@ -1,7 +1,8 @@
 //! Draws against the distribution's definition, in loops that share no code with it.
 
+use grpo_data::TokenSet;
+use grpo_logprob::SamplingSettings;
 use grpo_logprob::{Draw, NotFinite, draw};
-use grpo_sampling::{SamplingSettings, TokenSet};
 use proptest::prelude::*;
 
 /// The probability of each id by the definition; `None` where a threshold is met but for rounding, so that

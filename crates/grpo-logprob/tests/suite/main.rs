@@ -2,4 +2,5 @@
 
 mod draw;
 mod gradients;
+mod settings;
 mod values;

@@ -1,8 +1,8 @@
 //! Log-probabilities, entropies and the exact KL.
 
 use burn::tensor::{DType, Device, Tensor, TensorData};
+use grpo_data::TokenSet;
 use grpo_logprob::{Head, Targets, exact_kl, score, score_logits};
-use grpo_sampling::TokenSet;
 use grpo_selftest::oracle;
 use grpo_selftest::scores::{ScoreCase, Scored, Under, Way, scored};
 use proptest::prelude::*;

@@ -8,13 +8,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::family::Family;
 use super::fields::Fault;
-use crate::ModelConfig;
 use crate::description::{
     Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, RotaryConfig,
     RotaryScaling,
 };
-use crate::families::Family;
 use crate::names::Names;
 
 pub(super) const NAMES: Names = Names {
@@ -88,16 +87,6 @@ impl InfillerConfig {
         Self { vocab_size, block_size, n_layer, n_head, n_embd, rope_theta, critic: false }
     }
 
-    /// The sizes that `config` has, where it is an infiller's or a sequence scorer's.
-    pub fn of(config: &ModelConfig) -> Option<Self> {
-        match config.family() {
-            family @ (Family::Infiller | Family::SequenceScorer) => {
-                Some(read(family, config.json()).expect("it was read before"))
-            }
-            _ => None,
-        }
-    }
-
     /// The `config.json` of a family.
     pub(crate) fn to_json(&self, family: Family) -> Map<String, Value> {
         let Ok(Value::Object(mut json)) = serde_json::to_value(self) else {
@@ -111,7 +100,7 @@ impl InfillerConfig {
     }
 }
 
-fn read(family: Family, json: &Map<String, Value>) -> Result<InfillerConfig, Fault> {
+pub(crate) fn read(family: Family, json: &Map<String, Value>) -> Result<InfillerConfig, Fault> {
     let mut json = json.clone();
     json.remove("model_type");
     if family == Family::SequenceScorer && json.contains_key("critic") {

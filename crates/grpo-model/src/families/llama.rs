@@ -2,7 +2,7 @@
 //! norms in front, rotary positions, heads that share keys and values, a gated MLP. They differ in which layers have
 //! a bias and whether queries and keys are normed.
 
-use super::Family;
+use super::family::Family;
 use super::fields::{Fault, Fields};
 use crate::description::{
     Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, RotaryConfig,

@@ -1,13 +1,16 @@
 //! The families that a `config.json` can name: each a description and a table of names.
 
 mod bert;
+mod family;
 mod fields;
 mod gpt2;
 mod infiller;
 mod llama;
 mod molgpt;
 
+pub use family::Family;
 pub use infiller::InfillerConfig;
+pub(crate) use infiller::read as read_infiller;
 pub use molgpt::MolGptConfig;
 
 use crate::description::Description;
@@ -15,67 +18,7 @@ use crate::names::Names;
 pub(crate) use fields::Fault;
 use fields::Fields;
 
-/// A family that is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// MolGPT (Bagal et al. 2022).
-    MolGpt,
-    /// GPT-2 (Radford et al. 2019).
-    Gpt2,
-    /// Llama 1 to 3 (Touvron et al. 2023), and what has its shape.
-    Llama,
-    /// Qwen2 and 2.5: Llama with biases on queries, keys and values.
-    Qwen2,
-    /// Qwen3, dense: Llama with norms on queries and keys.
-    Qwen3,
-    /// BERT (Devlin et al. 2019): an encoder.
-    Bert,
-    /// A bidirectional transformer over characters that says which one stands in a blank.
-    Infiller,
-    /// The infiller's trunk with a head that gives one number for a whole text.
-    SequenceScorer,
-}
-
 impl Family {
-    /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::MolGpt,
-        Self::Gpt2,
-        Self::Llama,
-        Self::Qwen2,
-        Self::Qwen3,
-        Self::Bert,
-        Self::Infiller,
-        Self::SequenceScorer,
-    ];
-
-    /// Its name in `config.json`: `model_type` of transformers, or `architecture` of a MolGPT.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::MolGpt => "molgpt",
-            Self::Gpt2 => "gpt2",
-            Self::Llama => "llama",
-            Self::Qwen2 => "qwen2",
-            Self::Qwen3 => "qwen3",
-            Self::Bert => "bert",
-            Self::Infiller => "infiller",
-            Self::SequenceScorer => "sequence_scorer",
-        }
-    }
-
-    /// Whether its ids are characters, MASK, PAD and CLS, which `characters.json` of the model folder lists.
-    pub fn reads_characters(self) -> bool {
-        matches!(self, Self::Infiller | Self::SequenceScorer)
-    }
-
-    /// Whether no token sees a later one, so that the model can continue a text.
-    pub fn is_causal(self) -> bool {
-        match self {
-            Self::MolGpt | Self::Gpt2 | Self::Llama | Self::Qwen2 | Self::Qwen3 => true,
-            Self::Bert | Self::Infiller | Self::SequenceScorer => false,
-        }
-    }
-
     pub(crate) fn names(self) -> Names {
         match self {
             Self::MolGpt => molgpt::NAMES,

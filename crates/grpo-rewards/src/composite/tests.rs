@@ -112,24 +112,6 @@ fn a_part_that_miscounts_fails_all() {
 }
 
 #[test]
-fn molecules_may_be_parts() {
-    let reward = build(json!({"type": "composite", "parts": [
-        {"name": "looks", "weight": 0.7, "reward": {"type": "molecule", "qed": 1.0}},
-        {"name": "ease", "weight": 0.3, "reward": {"type": "molecule", "sa": 1.0}},
-    ]}));
-    let plain = build(json!({"type": "molecule", "qed": 0.7, "sa": 0.3}));
-    for smiles in ["CC(=O)Oc1ccccc1C(=O)O", "CCO", "C("] {
-        let (got, expect) = (reward.score(&[smiles.into()]), plain.score(&[smiles.into()]));
-        let difference = got[0].total().unwrap() - expect[0].total().unwrap();
-        assert!(difference.abs() < 1e-12, "{smiles}: {got:?}");
-        // What the tables of molecules look for.
-        for part in ["valid", "qed", "sa"] {
-            assert_eq!(got[0].part(part), expect[0].part(part), "{smiles}: {part}");
-        }
-    }
-}
-
-#[test]
 fn a_composite_may_be_a_part() {
     let inner =
         json!({"type": "composite", "parts": [pattern("x", 0.5, "x"), pattern("y", 0.5, "y")]});

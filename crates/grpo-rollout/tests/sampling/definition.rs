@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use grpo_data::{Finish, Group};
+use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, TokenBatch, Transformer};
 use grpo_rollout::{Rollout, RolloutSettings};
-use grpo_sampling::SamplingSettings;
 
 use crate::support::{
     CONTEXT, END, KEY, VOCABULARY, all_ids, bent, completions, distribution, forbidding, model,

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use grpo_data::{CounterRng, Prompt, Purpose};
+use grpo_logprob::SamplingSettings;
 use grpo_model::Frozen;
 use grpo_rollout::{
     Denoising, DenoisingSettings, Filled, Infilling, InfillingSettings, Quality, RemaskRule,
     RemaskSchedule, RolloutError, StepKey, Trust, Wrongness,
 };
-use grpo_sampling::SamplingSettings;
 
 use crate::neighbours::{LENGTH, MASK, Neighbours, SIZE, SPECIALS, blanked, characters, logits};
 use crate::support::{in_pool, prompt};

@@ -2,11 +2,11 @@
 
 use burn::tensor::Device;
 use grpo_data::{Characters, Codec, Completion, Finish, Group, Prompt, SampleKey};
+use grpo_logprob::SamplingSettings;
 use grpo_model::{
     Frozen, InfillerConfig, LanguageModel, ModelConfig, TokenBatch, Transformer, WeightPrecision,
 };
 use grpo_rollout::{Infilling, InfillingSettings, RolloutError, Sampler};
-use grpo_sampling::SamplingSettings;
 use proptest::prelude::*;
 
 use crate::support::{KEY, completions, in_pool, prompt, shaken_with};

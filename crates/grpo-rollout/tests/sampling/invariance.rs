@@ -5,12 +5,12 @@
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::{Completion, Finish, SampleKey, SampledUnder};
+use grpo_logprob::SamplingSettings;
 use grpo_model::{
     Adapted, Adapter, Frozen, LanguageModel, LoraConfig, ModelConfig, MolGptConfig, Policy,
     Transformer, WeightPrecision,
 };
 use grpo_rollout::{Rollout, RolloutSettings};
-use grpo_sampling::SamplingSettings;
 use serde_json::{Value, json};
 
 use crate::support::{END, KEY, completions, in_pool, prompt, shaken, shakes};

@@ -1,9 +1,9 @@
 //! What is sampled beside a completion, and how many at a time, decides nothing.
 
 use grpo_data::{Finish, Group, Purpose, SampleKey};
+use grpo_logprob::SamplingSettings;
 use grpo_model::Frozen;
 use grpo_rollout::{Rollout, RolloutSettings, StepKey, StopRule};
-use grpo_sampling::SamplingSettings;
 
 use crate::support::{
     KEY, all_ids, bent, completions, distribution, model, prompts, sample, settings,

@@ -5,8 +5,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use grpo_data::Prompt;
 use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::Head;
+use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{CacheSlot, Dropout, KvCache, LanguageModel, TokenBatch};
-use grpo_sampling::{SamplingDistribution, SamplingSettings};
 
 use crate::support::{prompt, shakes};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use grpo_logprob::SamplingSettings;
 use grpo_model::Frozen;
 use grpo_rollout::{Rollout, RolloutError, RolloutSettings};
-use grpo_sampling::SamplingSettings;
 
 use crate::support::{KEY, VOCABULARY, in_pool, model, prompt, scaled, settings};
 

@@ -2,12 +2,12 @@
 
 use burn::tensor::Device;
 use grpo_data::{Codec, Codecs, Completion, Group, Prompt, Purpose};
+use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{
     Frozen, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
     WeightPrecision,
 };
 use grpo_rollout::{Rollout, RolloutSettings, StepKey};
-use grpo_sampling::{SamplingDistribution, SamplingSettings};
 
 pub(crate) const VOCABULARY: usize = 12;
 pub(crate) const CONTEXT: usize = 20;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use burn::tensor::Tensor;
 use grpo_data::{CounterRng, MaskedStream, Passages, Purpose};
 use grpo_kernels::{gather_rows, indices};
+use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{Frozen, TokenBatch, Transformer};
-use grpo_sampling::{SamplingDistribution, SamplingSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::error::distribution_fault;

@@ -4,10 +4,10 @@
 //! platform's own `exp`, so that trainings with them are equal bit by bit on one platform, as trainings in f32 are anyway.
 
 use grpo_data::ConfigFault;
+use grpo_data::statistics::{pearson, population_variance};
 use serde::{Deserialize, Serialize};
 
 use crate::error::in_range;
-use crate::measures::{pearson, variance};
 
 /// Factors of a judge's loss; one that is left out is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ impl JudgeScaling {
 
 impl VarianceScaling {
     fn factor(&self, outputs: &[f64], targets: &[f64]) -> f64 {
-        let (wanted, found) = (variance(targets), variance(outputs));
+        let (wanted, found) = (population_variance(targets), population_variance(outputs));
         if wanted <= found {
             return 1.0;
         }
@@ -86,7 +86,7 @@ impl VarianceScaling {
 impl CorrelationScaling {
     /// Constant outputs count as a correlation of 0; constant targets cannot be followed, and change nothing.
     fn factor(&self, outputs: &[f64], targets: &[f64]) -> f64 {
-        if variance(targets) == 0.0 {
+        if population_variance(targets) == 0.0 {
             return 1.0;
         }
         let c = pearson(outputs, targets).unwrap_or(0.0);

@@ -1,6 +1,7 @@
 //! How good a judge is on held-out texts, and whether that is good enough for a reward.
 
 use grpo_data::ConfigFault;
+use grpo_data::statistics::{mean, pearson, percentile, spearman};
 use grpo_data::{CounterRng, Half, Purpose};
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,6 @@ use super::examples::{JudgeExamples, Judged};
 use super::{corruption_target, mean_squared_error};
 use crate::TrainError;
 use crate::error::in_range;
-use crate::measures::{mean, pearson, percentile, spearman};
 
 /// What a look at the validation half is made of; always the same texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

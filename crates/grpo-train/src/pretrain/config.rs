@@ -1,8 +1,8 @@
 //! Settings of supervised training.
 
 use grpo_data::ConfigFault;
+use grpo_logprob::SamplingSettings;
 use grpo_rewards::EmbedderConfig;
-use grpo_sampling::SamplingSettings;
 use grpo_text::DiversityMeasure;
 use serde::{Deserialize, Serialize};
 

@@ -267,7 +267,11 @@ fn guards_warn_and_stop_a_supervised_run() {
     let refused = |guard: serde_json::Value| guarded(json!([guard])).err().unwrap().to_string();
     assert_eq!(
         refused(json!({"watch": "eval_los", "above": 1.0, "action": "warn"})),
-        "guards[0]: watch = \"eval_los\" is no metric that a guard can watch; did you mean 'eval_loss'? `not_finite` watches all of them for NaN and infinity"
+        "guards[0]: watch = \"eval_los\" is no metric that a guard can watch; did you mean 'eval_loss'?"
+    );
+    assert_eq!(
+        refused(json!({"watch": "not_finite", "action": "stop"})),
+        "guards[0]: watch = \"not_finite\" is for `grpo train`: a supervised run always ends where a loss is not finite; leave the guard out"
     );
     assert_eq!(
         refused(json!({"watch": "eval_loss", "above": 1.0, "action": "roll_back"})),

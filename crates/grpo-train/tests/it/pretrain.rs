@@ -1,6 +1,7 @@
 //! Supervised pre-training on a corpus of a few molecules.
 
-use grpo_data::{Corpus, CorpusOptions, Examples, MoleculeRecord, Vocabulary};
+use grpo_data::{Examples, MoleculeRecord};
+use grpo_molecules::{Corpus, CorpusOptions, Vocabulary};
 use grpo_train::{
     CompletedStep, NextTokenObjective, Objective, PretrainConfig, PretrainMeasures,
     SupervisedObserver, SupervisedTrainer, TrainError,

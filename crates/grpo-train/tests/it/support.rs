@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
-use grpo_data::{Codec, Vocabulary};
+use grpo_data::Codec;
 use grpo_model::{
     Frozen, LanguageModel, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs,
     Transformer, WeightPrecision,
 };
-use grpo_rewards::{LogpWindow, MoleculeReward, PatternReward, Reward};
+use grpo_molecules::{LogpWindow, MoleculeReward, Vocabulary};
+use grpo_rewards::{PatternReward, Reward};
 use grpo_train::{
     Actions, AdvantageSettings, Decayed, Decode, EvalConfig, Grpo, GrpoConfig, LossSettings,
     Metrics, OptimizerConfig, Parts, ReferenceSettings, SamplerCheck, SamplingConfig,

@@ -10,7 +10,7 @@ use grpo_data::{
 use serde::Serialize;
 
 use crate::args::SampleArguments;
-use crate::generate::generate;
+use crate::generate::{Generation, generate};
 use crate::models::Loaded;
 use crate::output::FileInPlace;
 
@@ -44,7 +44,7 @@ pub(super) fn run(
 ) -> anyhow::Result<()> {
     let codec = &loaded.spec.codec;
     let (sources, prompts) = prompts(arguments, of_tasks, codec, options)?;
-    let generation = super::generation(arguments, loaded, &prompts, MOST_NEW_TOKENS);
+    let generation = Generation::from_options(arguments, loaded, &prompts, MOST_NEW_TOKENS);
     // Before the work, so that a place that cannot be written to costs none.
     let inputs: Vec<&Path> = arguments.prompts.iter().map(PathBuf::as_path).collect();
     let create = |path| FileInPlace::create_beside(path, &inputs);

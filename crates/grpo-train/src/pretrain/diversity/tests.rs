@@ -4,10 +4,10 @@
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor, TensorData};
+use grpo_data::TokenSet;
 use grpo_data::{CompletionParts, Finish, SampleKey, SampledUnder, SpecialIds};
 use grpo_model::{Dropout, ModelConfig, MolGptConfig, TokenBatch, Transformer};
 use grpo_rewards::EmbedderConfig;
-use grpo_sampling::TokenSet;
 use grpo_text::DiversityMeasure;
 
 use super::super::batch::{Weights, cross_entropy};

@@ -1,8 +1,8 @@
 //! The token list of a molecule model, in MolGPT's file format.
 
-use crate::origin::read_text;
 use crate::smiles_tokens::unknown_token;
-use crate::{CodecKind, DataError, SpecialIds, TextCodec, UnknownToken, smiles_tokens};
+use crate::{MoleculeError, UnknownToken, smiles_tokens};
+use grpo_data::{CodecKind, DataError, SpecialIds, TextCodec, read_text};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -58,7 +58,7 @@ impl Vocabulary {
     ///
     /// # Errors
     /// The file cannot be read, or [`Self::from_json`] refuses its text.
-    pub fn from_json_file(path: &Path) -> Result<Self, DataError> {
+    pub fn from_json_file(path: &Path) -> Result<Self, MoleculeError> {
         Self::from_json(&read_text(path)?, path)
     }
 
@@ -67,20 +67,20 @@ impl Vocabulary {
     /// # Errors
     /// The text is no such object, an entry is not one SMILES token, the indices are not
     /// `0..len` each once, or [`BOUNDARY`] is missing.
-    pub fn from_json(text: &str, path: &Path) -> Result<Self, DataError> {
+    pub fn from_json(text: &str, path: &Path) -> Result<Self, MoleculeError> {
         let entries: BTreeMap<String, u64> = serde_json::from_str(text)
-            .map_err(|source| DataError::VocabularyFormat { path: path.into(), source })?;
+            .map_err(|source| MoleculeError::VocabularyFormat { path: path.into(), source })?;
         let len = entries.len();
         let mut tokens: Vec<Option<String>> = vec![None; len];
         for (token, index) in entries {
             if !is_one_token(&token) {
                 let path = path.into();
-                return Err(DataError::VocabularyToken { path, token });
+                return Err(MoleculeError::VocabularyToken { path, token });
             }
             match usize::try_from(index).ok().and_then(|i| tokens.get_mut(i)) {
                 Some(place) if place.is_none() => *place = Some(token),
                 _ => {
-                    return Err(DataError::VocabularyIndex {
+                    return Err(MoleculeError::VocabularyIndex {
                         path: path.into(),
                         token,
                         found: index,
@@ -91,7 +91,7 @@ impl Vocabulary {
         }
         // As many entries as places and none twice: every place is taken.
         Self::from_tokens(tokens.into_iter().flatten().collect())
-            .ok_or_else(|| DataError::VocabularyBoundary { path: path.into() })
+            .ok_or_else(|| MoleculeError::VocabularyBoundary { path: path.into() })
     }
 
     /// The JSON object from token to index, in the order of the indices; [`Self::from_json`]
@@ -204,13 +204,21 @@ impl TextCodec for Vocabulary {
         }
     }
 
+    fn prompt_refusal(&self) -> Option<&'static str> {
+        Some(
+            "a model of molecules writes from its beginning mark on and takes no prompts; leave [data] out",
+        )
+    }
+
     fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, DataError> {
         Ok([vec![self.boundary], self.encode_completion(text)?].concat())
     }
 
     fn encode_completion(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let smiles = || text.to_owned();
-        self.encode(text).map_err(|source| DataError::NotInVocabulary { smiles: smiles(), source })
+        Ok(self
+            .encode(text)
+            .map_err(|source| MoleculeError::NotInVocabulary { smiles: smiles(), source })?)
     }
 
     fn decode(&self, ids: &[u32]) -> String {

@@ -1,9 +1,7 @@
 //! From a file of molecules to token sequences to train on.
 
-use crate::lot::lot;
-use crate::{
-    DataError, Example, Examples, MoleculeReader, MoleculeRecord, ReadOptions, Vocabulary,
-};
+use crate::{MoleculeError, Vocabulary};
+use grpo_data::{Example, Examples, MoleculeReader, MoleculeRecord, ReadOptions, split_draw};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
@@ -130,7 +128,7 @@ impl Corpus {
         read: &ReadOptions,
         vocabulary: &Vocabulary,
         options: &CorpusOptions,
-    ) -> Result<Self, DataError> {
+    ) -> Result<Self, MoleculeError> {
         let mut reader = MoleculeReader::open(path, read)?;
         let mut sorter = Sorter::new(vocabulary, options);
         for record in &mut reader {
@@ -152,7 +150,7 @@ impl Corpus {
         records: impl IntoIterator<Item = MoleculeRecord>,
         vocabulary: &Vocabulary,
         options: &CorpusOptions,
-    ) -> Result<Self, DataError> {
+    ) -> Result<Self, MoleculeError> {
         let mut sorter = Sorter::new(vocabulary, options);
         for record in records {
             sorter.push(record);
@@ -247,7 +245,7 @@ impl<'a> Sorter<'a> {
         }
         self.molecules.push(Molecule {
             ids,
-            lot: lot(self.options.seed, record.smiles.as_bytes()),
+            lot: split_draw(self.options.seed, record.smiles.as_bytes()),
             part: part(record.split.as_deref()),
         });
         self.seen.insert(record.smiles);
@@ -269,7 +267,7 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<Corpus, DataError> {
+    fn finish(mut self) -> Result<Corpus, MoleculeError> {
         let has = |part| self.molecules.iter().any(|molecule| molecule.part == part);
         // MOSES validates on its `test` rows; where there are validation rows proper, as in
         // GuacaMol, `test` rows are for the very end and stay out.
@@ -299,7 +297,7 @@ impl<'a> Sorter<'a> {
         self.report.validation = held.len() as u64;
         let least = self.options.min_molecules.max(1);
         if train.len() < least {
-            return Err(DataError::CorpusTooSmall {
+            return Err(MoleculeError::CorpusTooSmall {
                 kept: self.report.train,
                 rows: self.report.rows,
                 expected: least as u64,

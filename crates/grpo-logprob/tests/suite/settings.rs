@@ -1,6 +1,6 @@
 //! What is no distribution, what changes nothing, and what the softmax is taken of.
 
-use grpo_sampling::{SamplingDistribution, SamplingSettings};
+use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use proptest::prelude::*;
 
 fn settings() -> SamplingSettings {

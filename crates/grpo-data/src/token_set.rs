@@ -1,11 +1,10 @@
 //! A set of token ids in few bytes.
 
+mod varint;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-
-use crate::TokenSetError;
-use crate::varint;
 
 /// An immutable set of ids below the size of a vocabulary.
 ///
@@ -381,4 +380,34 @@ fn read_gaps(mut payload: &[u8], vocabulary: u32) -> Result<Vec<u32>, &'static s
 
 fn below_2_to_32(vocabulary: usize) -> u32 {
     u32::try_from(vocabulary).expect("a vocabulary has fewer than 2^32 tokens")
+}
+
+/// What is no set of tokens.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TokenSetError {
+    /// An id that is not above the one before it.
+    #[error("the ids of a token set must ascend; {id} follows {before}")]
+    NotAscending {
+        /// The id.
+        id: u32,
+        /// The one before it.
+        before: u32,
+    },
+    /// An id that the vocabulary does not have.
+    #[error("the id {id} of a token set is outside the vocabulary of {vocabulary} tokens")]
+    OutsideVocabulary {
+        /// The id.
+        id: u32,
+        /// Tokens in the vocabulary.
+        vocabulary: usize,
+    },
+    /// Bytes that encode no set, or not as this crate encodes it.
+    #[error("{bytes} bytes are no encoded token set: {fault}")]
+    Damaged {
+        /// How many bytes there are.
+        bytes: usize,
+        /// What is wrong with them.
+        fault: &'static str,
+    },
 }

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
-use grpo_data::{Codec, MoleculeReader, ReadOptions, Vocabulary};
-use grpo_eval::{MoleculeSummary, canonical_forms};
-use grpo_rewards::{LogpWindow, MoleculeReward, Reward, Sample};
+use grpo_data::{Codec, MoleculeReader, ReadOptions};
+use grpo_rewards::{Reward, Sample};
 use grpo_train::unconditional_prompts;
 
-use crate::generate::{generate, texts};
-use crate::output::FileInPlace;
-use crate::task::{Sampling, TaskSampling};
+use crate::{LogpWindow, MoleculeReward, MoleculeSummary, Vocabulary, canonical_forms};
+
+use grpo_app::generate::{Generation, generate, texts};
+use grpo_app::output::FileInPlace;
+use grpo_app::task::{Sampling, TaskSampling};
 
 /// Where the arguments do not say.
 const NUMBER: u32 = 1000;
@@ -69,7 +70,7 @@ impl TaskSampling for MoleculeSampling {
         let output = arguments.output.as_deref().map(create).transpose()?;
         let begin = codec.begin_id().context("a vocabulary of molecules has a beginning mark")?;
         let prompts = unconditional_prompts(arguments.number.unwrap_or(NUMBER), begin);
-        let generation = super::generation(arguments, loaded, &prompts, usize::MAX);
+        let generation = Generation::from_options(arguments, loaded, &prompts, usize::MAX);
         let drawn = texts(codec, &generate(&loaded.policy, codec, &prompts, 1, &generation)?);
         summarise(&drawn, known.as_ref());
         let written = if distinct { distinct_molecules(&drawn, known.as_ref()) } else { drawn };

@@ -9,8 +9,8 @@ use grpo_chem::{Description, InvalidSmiles};
 use grpo_data::{MoleculeReader, MoleculeRecord, ReadOptions};
 use rayon::prelude::*;
 
-use crate::output::FileInPlace;
-use crate::task::TaskCommand;
+use grpo_app::output::FileInPlace;
+use grpo_app::task::TaskCommand;
 
 const COLUMNS: [&str; 15] = [
     "input",

@@ -1,4 +1,4 @@
-use grpo_data::Vocabulary;
+use grpo_molecules::Vocabulary;
 use proptest::prelude::*;
 use std::path::Path;
 

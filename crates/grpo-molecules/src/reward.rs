@@ -8,7 +8,7 @@ use grpo_data::ConfigFault;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::{Outcome, PartName, Reward, RewardSpec, Sample, Scored, are_mean_weights};
+use grpo_rewards::{Outcome, PartName, Reward, RewardSpec, Sample, Scored, are_mean_weights};
 
 /// Settings of a [`MoleculeReward`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -155,6 +155,7 @@ impl MoleculeReward {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use grpo_rewards::{RewardKind, RewardRegistry};
 
     const WINDOW: LogpWindow = LogpWindow { centre: 2.5, half_width: 2.0 };
     const QED_AND_SA: MoleculeReward =
@@ -217,5 +218,30 @@ mod tests {
         let batch = ["CCO", "C(", "c1ccccc1O", "CCO"];
         let alone = batch.map(|smiles| one(&QED_AND_SA, smiles));
         assert_eq!(QED_AND_SA.score(&batch.map(Sample::from)), alone);
+    }
+
+    fn build(section: serde_json::Value) -> Arc<dyn Reward> {
+        let kinds = [RewardKind::from_settings::<MoleculeConfig>("molecule")];
+        let registry = RewardRegistry::default().with(kinds);
+        let config = registry.parse(serde_json::from_value(section).unwrap()).unwrap();
+        config.build(&Device::flex()).unwrap()
+    }
+
+    #[test]
+    fn they_may_be_components_of_another_reward() {
+        let reward = build(serde_json::json!({"type": "composite", "parts": [
+            {"name": "looks", "weight": 0.7, "reward": {"type": "molecule", "qed": 1.0}},
+            {"name": "ease", "weight": 0.3, "reward": {"type": "molecule", "sa": 1.0}},
+        ]}));
+        let plain = build(serde_json::json!({"type": "molecule", "qed": 0.7, "sa": 0.3}));
+        for smiles in ["CC(=O)Oc1ccccc1C(=O)O", "CCO", "C("] {
+            let (got, expect) = (reward.score(&[smiles.into()]), plain.score(&[smiles.into()]));
+            let difference = got[0].total().unwrap() - expect[0].total().unwrap();
+            assert!(difference.abs() < 1e-12, "{smiles}: {got:?}");
+            // What the tables of molecules look for.
+            for part in ["valid", "qed", "sa"] {
+                assert_eq!(got[0].part(part), expect[0].part(part), "{smiles}: {part}");
+            }
+        }
     }
 }

@@ -1,6 +1,5 @@
-use grpo_data::{
-    Corpus, CorpusOptions, DropReason, MoleculeRecord, ReadOptions, SplitBy, Vocabulary,
-};
+use grpo_data::{MoleculeRecord, ReadOptions};
+use grpo_molecules::{Corpus, CorpusOptions, DropReason, SplitBy, Vocabulary};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

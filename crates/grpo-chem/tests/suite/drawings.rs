@@ -79,7 +79,7 @@ fn a_line_ends_in_front_of_a_letter() {
 
 #[test]
 fn every_molecule_of_the_fixtures_is_drawn_inside_its_frame_and_the_same_twice() {
-    let text = include_str!("fixtures/molecules.smi");
+    let text = include_str!("../fixtures/molecules.smi");
     let mut drawn = 0;
     for smiles in text.lines().filter_map(|line| line.split_whitespace().next()) {
         let Ok(molecule) = Chematic.parse(smiles) else { continue };

@@ -1,93 +1,23 @@
-//! Molecules, as SMILES.
+//! The section `[data]` of molecules.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use grpo_chem::{Chematic, Toolkit};
-use grpo_data::{
-    Codec, CodecKind, ConfigFault, Corpus, CorpusOptions, DataError, MoleculeReader, ReadOptions,
-    Vocabulary, deserialize_settings, smiles_tokens,
-};
-use grpo_eval::MoleculeSummary;
-use grpo_report::Drawing;
-use grpo_rewards::{Outcome, RewardKind};
+use grpo_app::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts, SharedKeys};
+use grpo_data::{Codec, ConfigFault, DataError, MoleculeReader, ReadOptions, deserialize_settings};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use crate::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts, SharedKeys};
-use crate::task::{Measures, Task, TaskCommand, TaskSampling, TrialLimits};
+use crate::{Corpus, CorpusOptions, Vocabulary, smiles_tokens};
 
-/// Molecules, as SMILES.
-pub struct Molecules;
-
-impl Task for Molecules {
-    fn name(&self) -> &'static str {
-        "molecules"
+/// Files of molecules.
+pub(crate) fn format() -> DataFormat {
+    DataFormat {
+        holds: "molecules",
+        keys: &["smiles_column", "vocabulary", "min_molecules"],
+        is_selected: is_of_molecules,
+        parse: |keys| Ok(Arc::new(deserialize_settings::<MoleculeKeys>(keys)?)),
     }
-
-    fn rewards(&self) -> Vec<RewardKind> {
-        grpo_rewards::molecule_kinds()
-    }
-
-    fn codecs(&self) -> Vec<CodecKind> {
-        vec![Vocabulary::CODEC]
-    }
-
-    fn data_formats(&self) -> Vec<DataFormat> {
-        vec![DataFormat {
-            holds: "molecules",
-            keys: &["smiles_column", "vocabulary", "min_molecules"],
-            is_selected: is_of_molecules,
-            parse: |keys| Ok(Arc::new(deserialize_settings::<MoleculeKeys>(keys)?)),
-        }]
-    }
-
-    fn commands(&self) -> Vec<TaskCommand> {
-        vec![crate::commands::describe::command()]
-    }
-
-    fn sampling(&self) -> Option<&dyn TaskSampling> {
-        Some(&crate::commands::sample::molecules::MoleculeSampling)
-    }
-
-    fn measures(&self, codec: &Codec) -> Option<Measures> {
-        codec.own::<Vocabulary>()?;
-        Some(Measures { samples: "molecules", measure: measured })
-    }
-
-    fn drawing(&self, reward_type: &str) -> Option<Drawing> {
-        (reward_type == "molecule").then_some(|smiles| {
-            let molecule = Chematic.parse(smiles).ok()?;
-            Chematic.draw(&molecule).ok()
-        })
-    }
-
-    fn trial_limits(&self, reward_type: &str) -> Option<TrialLimits> {
-        (reward_type == "molecule").then(|| TrialLimits {
-            max_distance: ("success.max_kl", 0.05),
-            guards: vec![
-                TrialLimits::stop_guard("kl", Some(0.1), None, 1),
-                // Three steps, as a step has 8 completions: of a model with 80 % valid ones, one step in a hundred has less
-                // than half.
-                TrialLimits::stop_guard("rewards/valid/mean", None, Some(0.5), 3),
-            ],
-        })
-    }
-}
-
-/// The rows of the table before and after training.
-fn measured(texts: &[String], outcomes: &[Outcome]) -> Vec<(&'static str, f64)> {
-    let summary = MoleculeSummary::of(texts, outcomes, None);
-    vec![
-        ("validity", summary.validity),
-        ("uniqueness (of valid)", summary.uniqueness),
-        ("scaffolds for each molecule", summary.scaffold_diversity),
-        ("mean reward, all", summary.reward),
-        ("  its standard error", summary.reward_error),
-        ("mean reward, valid", summary.reward_valid),
-        ("mean QED, valid", summary.qed),
-        ("mean SA, valid (1 easy, 10 hard)", summary.sa),
-    ]
 }
 
 /// Whether the file of a section `[data]` has a name for molecules: `.smi`, `.csv`, each also with `.gz`.

@@ -1,10 +1,10 @@
-//! How well numbers follow other numbers.
+//! Means, spreads, percentiles and correlations.
 
 /// Pearson's correlation; `None` for fewer than two pairs, or where either side is constant.
 ///
 /// # Panics
-/// Where the numbers are not in pairs.
-pub(crate) fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
+/// If the numbers are not in pairs.
+pub fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
     assert_eq!(x.len(), y.len(), "numbers in pairs");
     let (mean_x, mean_y) = (mean(x), mean(y));
     let (mut xx, mut yy, mut xy) = (0.0, 0.0, 0.0);
@@ -23,8 +23,8 @@ pub(crate) fn pearson(x: &[f64], y: &[f64]) -> Option<f64> {
 /// Spearman's rank correlation: Pearson's of the ranks, where equal numbers share the mean of theirs.
 ///
 /// # Panics
-/// Where the numbers are not in pairs.
-pub(crate) fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
+/// If the numbers are not in pairs.
+pub fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
     pearson(&ranks(x), &ranks(y))
 }
 
@@ -37,35 +37,59 @@ fn ranks(numbers: &[f64]) -> Vec<f64> {
     for equal in order.chunk_by(|&a, &b| numbers[a] == numbers[b]) {
         // Ranks first + 1 to first + n.
         let rank = first as f64 + (equal.len() as f64 + 1.0) / 2.0;
-        equal.iter().for_each(|&place| ranks[place] = rank);
+        equal.iter().for_each(|&index| ranks[index] = rank);
         first += equal.len();
     }
     ranks
 }
 
-/// NaN for no numbers.
-pub(crate) fn mean(numbers: &[f64]) -> f64 {
+/// The mean; NaN for no numbers.
+pub fn mean(numbers: &[f64]) -> f64 {
     numbers.iter().sum::<f64>() / numbers.len() as f64
 }
 
-/// Mean square of the differences from the mean.
-pub(crate) fn variance(numbers: &[f64]) -> f64 {
-    let mean = mean(numbers);
-    numbers.iter().map(|number| (number - mean).powi(2)).sum::<f64>() / numbers.len() as f64
+/// The variance of a whole population: the mean square of the differences from the mean.
+pub fn population_variance(numbers: &[f64]) -> f64 {
+    squares(numbers) / numbers.len() as f64
 }
 
-/// The number that `part` of the numbers lie below, between two of them on the straight line (numpy's default, Hyndman
+/// The variance that a sample says of its population; NaN for fewer than two numbers.
+pub fn sample_variance(numbers: &[f64]) -> f64 {
+    squares(numbers) / (numbers.len() as f64 - 1.0)
+}
+
+/// The standard error of the mean of a sample; NaN for fewer than two numbers.
+pub fn standard_error(numbers: &[f64]) -> f64 {
+    (sample_variance(numbers) / numbers.len() as f64).sqrt()
+}
+
+/// The sum of the squared differences from the mean.
+fn squares(numbers: &[f64]) -> f64 {
+    let mean = mean(numbers);
+    numbers.iter().map(|number| (number - mean).powi(2)).sum()
+}
+
+/// The number that a share of the numbers lie below, interpolated linearly between its neighbours (numpy's default, Hyndman
 /// and Fan's type 7).
 ///
 /// # Panics
-/// For no numbers, or a part outside `0..=1`.
-pub(crate) fn percentile(numbers: &[f64], part: f64) -> f64 {
-    assert!(!numbers.is_empty() && (0.0..=1.0).contains(&part), "part {part} of {}", numbers.len());
+/// For no numbers, or a share outside `0..=1`.
+pub fn percentile(numbers: &[f64], share: f64) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let place = part * (sorted.len() - 1) as f64;
-    let (below, above) = (place.floor() as usize, place.ceil() as usize);
-    sorted[below] + (sorted[above] - sorted[below]) * place.fract()
+    percentile_of_sorted(&sorted, share)
+}
+
+/// [`percentile`] of numbers in ascending order.
+///
+/// # Panics
+/// As [`percentile`].
+pub fn percentile_of_sorted(sorted: &[f64], share: f64) -> f64 {
+    let fits = !sorted.is_empty() && (0.0..=1.0).contains(&share);
+    assert!(fits, "the share {share} of {} numbers", sorted.len());
+    let position = share * (sorted.len() - 1) as f64;
+    let (below, above) = (position.floor() as usize, position.ceil() as usize);
+    sorted[below] + (sorted[above] - sorted[below]) * position.fract()
 }
 
 #[cfg(test)]
@@ -101,16 +125,19 @@ mod tests {
     /// numpy.percentile([4, 1, 3, 2], [0, 50, 90, 100]) → 1, 2.5, 3.7, 4.
     #[test]
     fn percentiles_are_numpys() {
-        for (part, expected) in [(0.0, 1.0), (0.5, 2.5), (0.9, 3.7), (1.0, 4.0)] {
-            let found = percentile(&[4.0, 1.0, 3.0, 2.0], part);
-            assert!((found - expected).abs() < 1e-12, "{part}: {found}");
+        for (share, expected) in [(0.0, 1.0), (0.5, 2.5), (0.9, 3.7), (1.0, 4.0)] {
+            let found = percentile(&[4.0, 1.0, 3.0, 2.0], share);
+            assert!((found - expected).abs() < 1e-12, "{share}: {found}");
         }
         assert_eq!(percentile(&[7.0], 0.9), 7.0);
     }
 
     #[test]
-    fn variance_is_that_of_all() {
-        assert_eq!(variance(&[1.0, 3.0]), 1.0);
+    fn spreads_by_hand() {
+        assert_eq!(population_variance(&[1.0, 3.0]), 1.0);
+        assert_eq!(sample_variance(&[1.0, 3.0]), 2.0);
+        assert_eq!(standard_error(&[1.0, 3.0]), 1.0);
+        assert!(standard_error(&[1.0]).is_nan() && mean(&[]).is_nan());
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use grpo_sampling::{TokenSet, TokenSetError};
+use grpo_data::{TokenSet, TokenSetError};
 use proptest::prelude::*;
 
 /// A set by its members; every other answer follows from the definition.

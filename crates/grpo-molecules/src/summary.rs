@@ -4,10 +4,9 @@
 use std::collections::BTreeSet;
 
 use grpo_chem::{Chematic, Toolkit};
+use grpo_data::statistics::{mean, standard_error};
 use grpo_rewards::Outcome;
 use rayon::prelude::*;
-
-use crate::means::{mean, standard_error};
 
 /// Measures of a set of generated strings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,7 +35,7 @@ pub struct MoleculeSummary {
 }
 
 impl MoleculeSummary {
-    /// Measures `smiles`, to which a [`grpo_rewards::MoleculeReward`] gave `outcomes`; `known` are canonical
+    /// Measures `smiles`, to which a [`crate::MoleculeReward`] gave `outcomes`; `known` are canonical
     /// forms. Shares and means of nothing are NaN.
     ///
     /// # Panics
@@ -88,7 +87,8 @@ pub fn canonical_forms(smiles: &[String]) -> Vec<Option<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use grpo_rewards::{LogpWindow, MoleculeReward, Reward, Sample};
+    use crate::{LogpWindow, MoleculeReward};
+    use grpo_rewards::{Reward, Sample};
 
     #[test]
     fn counted_by_hand() {

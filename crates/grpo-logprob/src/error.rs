@@ -1,4 +1,4 @@
-//! What cannot be sampled from, and what is no set of tokens.
+//! What cannot be sampled from.
 
 /// A distribution that cannot be sampled.
 #[derive(Clone, Debug, thiserror::Error, PartialEq)]
@@ -50,34 +50,4 @@ impl DistributionError {
             Self::OutsideVocabulary { .. } | Self::AllForbidden => "forbidden",
         }
     }
-}
-
-/// What is no set of tokens.
-#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TokenSetError {
-    /// An id that is not above the one before it.
-    #[error("the ids of a token set must ascend; {id} follows {before}")]
-    NotAscending {
-        /// The id.
-        id: u32,
-        /// The one before it.
-        before: u32,
-    },
-    /// An id that the vocabulary does not have.
-    #[error("the id {id} of a token set is outside the vocabulary of {vocabulary} tokens")]
-    OutsideVocabulary {
-        /// The id.
-        id: u32,
-        /// Tokens in the vocabulary.
-        vocabulary: usize,
-    },
-    /// Bytes that encode no set, or not as this crate encodes it.
-    #[error("{bytes} bytes are no encoded token set: {fault}")]
-    Damaged {
-        /// How many bytes there are.
-        bytes: usize,
-        /// What is wrong with them.
-        fault: &'static str,
-    },
 }

@@ -1,0 +1,80 @@
+//! Molecules, as SMILES.
+
+use grpo_app::data::DataFormat;
+use grpo_app::task::{Measures, Task, TaskCommand, TaskSampling, TrialLimits};
+use grpo_chem::{Chematic, Toolkit};
+use grpo_data::{Codec, CodecKind};
+use grpo_report::Drawing;
+use grpo_rewards::{Outcome, RewardKind};
+
+use crate::reward::MoleculeConfig;
+use crate::sample::MoleculeSampling;
+use crate::{MoleculeSummary, Vocabulary};
+
+/// Molecules, as SMILES.
+pub struct Molecules;
+
+impl Task for Molecules {
+    fn name(&self) -> &'static str {
+        "molecules"
+    }
+
+    fn rewards(&self) -> Vec<RewardKind> {
+        vec![RewardKind::from_settings::<MoleculeConfig>("molecule")]
+    }
+
+    fn codecs(&self) -> Vec<CodecKind> {
+        vec![Vocabulary::CODEC]
+    }
+
+    fn data_formats(&self) -> Vec<DataFormat> {
+        vec![crate::data::format()]
+    }
+
+    fn commands(&self) -> Vec<TaskCommand> {
+        vec![crate::describe::command()]
+    }
+
+    fn sampling(&self) -> Option<&dyn TaskSampling> {
+        Some(&MoleculeSampling)
+    }
+
+    fn measures(&self, codec: &Codec) -> Option<Measures> {
+        codec.own::<Vocabulary>()?;
+        Some(Measures { samples: "molecules", measure: measured })
+    }
+
+    fn drawing(&self, reward_type: &str) -> Option<Drawing> {
+        (reward_type == "molecule").then_some(|smiles| {
+            let molecule = Chematic.parse(smiles).ok()?;
+            Chematic.draw(&molecule).ok()
+        })
+    }
+
+    fn trial_limits(&self, reward_type: &str) -> Option<TrialLimits> {
+        (reward_type == "molecule").then(|| TrialLimits {
+            max_distance: ("success.max_kl", 0.05),
+            guards: vec![
+                TrialLimits::stop_guard("kl", Some(0.1), None, 1),
+                // Three steps, as a step has 8 completions: of a model with 80 % valid ones, one step in a hundred has less
+                // than half.
+                TrialLimits::stop_guard("rewards/valid/mean", None, Some(0.5), 3),
+            ],
+        })
+    }
+}
+
+/// The rows of the table before and after training.
+fn measured(texts: &[String], outcomes: &[Outcome]) -> Vec<(&'static str, f64)> {
+    let summary = MoleculeSummary::of(texts, outcomes, None);
+    vec![
+        ("validity", summary.validity),
+        ("uniqueness (of valid)", summary.uniqueness),
+        ("scaffolds for each molecule", summary.scaffold_diversity),
+        ("mean reward, all", summary.reward),
+        ("  its standard error", summary.reward_error),
+        ("mean reward, valid", summary.reward_valid),
+        ("mean QED, valid", summary.qed),
+        ("mean SA, valid (1 easy, 10 hard)", summary.sa),
+    ]
+}

@@ -1,0 +1,4 @@
+//! Tests through the public interface, in one binary.
+
+mod corpus;
+mod vocabulary;

@@ -1,0 +1,56 @@
+//! Numbers and durations as a page shows them.
+
+/// Four digits that count, and no more.
+pub(crate) fn number(value: f64) -> String {
+    let size = value.abs();
+    if !value.is_finite() {
+        "–".to_owned()
+    } else if value == 0.0 {
+        "0".to_owned()
+    } else if !(1e-3..1e6).contains(&size) {
+        format!("{value:.3e}")
+    } else {
+        let decimals = (3 - size.log10().floor() as i32).clamp(0, 6) as usize;
+        let text = format!("{value:.decimals$}");
+        if text.contains('.') {
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        } else {
+            text
+        }
+    }
+}
+
+/// As `1 h 02 min`, `3 min 04 s` or `5.6 s`.
+pub(crate) fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        0..60 => format!("{seconds:.1} s"),
+        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_durations_are_short() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.7876177, "0.7876"),
+            (33.0078, "33.01"),
+            (6541.4, "6541"),
+            (-0.25, "-0.25"),
+            (1.5e-5, "1.500e-5"),
+            (266290.0, "266290"),
+            (4.2e9, "4.200e9"),
+            (f64::NAN, "–"),
+        ] {
+            assert_eq!(number(value), text);
+        }
+        for (seconds, text) in [(5.64, "5.6 s"), (184.0, "3 min 04 s"), (3725.0, "1 h 02 min")] {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Sampling of groups by as many engines as are worth while.
+
+use grpo_data::{Completion, Group, Prompt};
+use grpo_model::{Frozen, LanguageModel};
+
+use crate::engine::Task;
+use crate::{Rollout, RolloutError, RolloutSettings, StepKey};
+
+impl Rollout {
+    /// Samples a group for each prompt.
+    ///
+    /// # Errors
+    /// [`RolloutError::Diverged`], [`RolloutError::PromptId`], [`RolloutError::Interrupted`]; a prompt that is empty, or longer than what
+    /// [`Self::new`] was told and too long for the model.
+    ///
+    /// # Panics
+    /// Where a prompt has conditions: no model here can see them yet, and ignoring them would train on
+    /// something else than was asked for.
+    pub fn sample<M: LanguageModel>(
+        &self,
+        policy: &Frozen<M>,
+        prompts: &[Prompt],
+        key: StepKey,
+    ) -> Result<Vec<Group>, RolloutError> {
+        self.check(policy, prompts)?;
+        let k = self.settings().group_size as u32;
+        // The longest first: what is left at the end is short.
+        let mut order: Vec<usize> = (0..prompts.len()).collect();
+        order.sort_by_key(|&prompt| std::cmp::Reverse(prompts[prompt].ids.len())); // stable
+        let queue = order.into_iter().flat_map(|prompt| (0..k).map(move |sample| (prompt, sample)));
+        let task = Task::new(self, policy, prompts, key, queue);
+        // In the thread pool itself: from outside, each of the many short operations would wait for a thread to wake.
+        let mut completions =
+            rayon::scope(|_| task.run(&self.rooms(policy, prompts.len())))?.into_iter();
+        let group =
+            |prompt: &Prompt| Group::new(prompt.clone(), completions.by_ref().take(k as usize));
+        Ok(prompts.iter().map(group).collect())
+    }
+
+    /// Samples one completion of a group once more, alone: the same as [`Self::sample`] gives, to the last bit.
+    ///
+    /// # Errors
+    /// As [`Self::sample`].
+    ///
+    /// # Panics
+    /// As [`Self::sample`].
+    pub fn again<M: LanguageModel>(
+        &self,
+        policy: &Frozen<M>,
+        prompt: &Prompt,
+        sample: u32,
+        key: StepKey,
+    ) -> Result<Completion, RolloutError> {
+        let prompts = std::slice::from_ref(prompt);
+        self.check(policy, prompts)?;
+        let queue = [(0, sample)].into_iter();
+        let completion = Task::new(self, policy, prompts, key, queue).run(&[1])?.pop();
+        Ok(completion.expect("one was asked for"))
+    }
+
+    fn check<M: LanguageModel>(
+        &self,
+        policy: &Frozen<M>,
+        prompts: &[Prompt],
+    ) -> Result<(), RolloutError> {
+        assert!(
+            prompts.iter().all(|prompt| prompt.conditions.is_none()),
+            "a prompt with conditions needs a conditional model"
+        );
+        let context = policy.context_length();
+        prompts.iter().try_for_each(|prompt| self.settings().fits(prompt.ids.len(), context))?;
+        let vocabulary = policy.vocabulary_size();
+        let mut ids = prompts.iter().flat_map(|prompt| &prompt.ids);
+        match ids.find(|&&id| id as usize >= vocabulary) {
+            Some(&id) => Err(RolloutError::PromptId { id, vocabulary }),
+            None => Ok(()),
+        }
+    }
+
+    /// How many completions each engine samples at the same time. A model whose weights stay in the CPU's caches is read
+    /// by each thread for rows of its own, without waiting for others between layers; a larger one is read once for all
+    /// rows.
+    fn rooms<M: LanguageModel>(&self, policy: &Frozen<M>, groups: usize) -> Vec<usize> {
+        const CACHED_WEIGHTS: usize = 8 << 20;
+        let RolloutSettings { group_size, batch_size, .. } = *self.settings();
+        let is_cached =
+            policy.parameters() <= CACHED_WEIGHTS && grpo_kernels::is_cpu(&policy.device());
+        let most = if is_cached { rayon::current_num_threads() } else { 1 };
+        rooms(groups, group_size, batch_size, most)
+    }
+}
+
+/// The room of each of `most` engines, or of fewer where there is too little to sample: what can be sampled at the same
+/// time, no more, in equal parts. An engine samples whole groups, so where all of them fit they are what is dealt out.
+fn rooms(groups: usize, group_size: usize, batch_size: usize, most: usize) -> Vec<usize> {
+    /// Rows of a pass for which another engine is worth while.
+    const ROWS: usize = 8;
+    let completions = groups.saturating_mul(group_size);
+    let together = batch_size.min(completions);
+    let engines = most.min(together / ROWS).min(groups).max(1);
+    let (parts, size) = if together == completions { (groups, group_size) } else { (together, 1) };
+    let larger = parts % engines;
+    (0..engines).map(|engine| (parts / engines + usize::from(engine < larger)) * size).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rooms;
+
+    #[test]
+    fn engines_share_what_is_sampled_at_the_same_time() {
+        // More than fits: the batch.
+        assert_eq!(rooms(40, 8, 64, 1), [64]);
+        assert_eq!(rooms(40, 8, 64, 3), [22, 21, 21]);
+        assert_eq!(rooms(40, 8, 17, 3), [9, 8]);
+        assert_eq!(rooms(40, 8, 15, 3), [15]);
+        assert_eq!(rooms(40, 8, 1, 4), [1]);
+        // All of it fits: the groups, and no more engines than groups.
+        assert_eq!(rooms(4, 8, 256, 4), [8; 4]);
+        assert_eq!(rooms(5, 8, 256, 4), [16, 8, 8, 8]);
+        assert_eq!(rooms(2, 64, 256, 4), [64; 2]);
+        assert_eq!(rooms(4, 4, 256, 4), [8; 2]);
+        assert_eq!(rooms(1, 3, 256, 4), [3]);
+        // Fewer groups than engines in a batch that is smaller than they are.
+        assert_eq!(rooms(2, 64, 100, 4), [50; 2]);
+        assert_eq!(rooms(0, 8, 256, 4), [0]);
+    }
+}
