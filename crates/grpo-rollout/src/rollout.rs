@@ -4,15 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-<<<<<<< HEAD
 use grpo_data::Purpose;
-use grpo_model::LanguageModel;
-use grpo_sampling::SamplingDistribution;
-=======
-use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_logprob::SamplingDistribution;
-use grpo_model::{Frozen, LanguageModel};
->>>>>>> wt-F
+use grpo_model::LanguageModel;
 
 use crate::{Decode, RolloutError, StopRule, StopStrings};
 

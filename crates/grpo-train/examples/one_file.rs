@@ -12,12 +12,11 @@ use burn::tensor::{Device, Tensor};
 use grpo_core::{AdvantageConfig, BatchTotals, LossInputs, Preset, group_advantages, grpo_loss};
 use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_kernels::{gather_rows, indices};
-use grpo_logprob::{Head, Scores, Targets, score};
+use grpo_logprob::{Head, SamplingSettings, Scores, Targets, score};
 use grpo_model::{
     Dropout, Frozen, LanguageModel, ModelConfig, MolGptConfig, TokenBatch, Transformer,
 };
 use grpo_rollout::{Rollout, RolloutSettings, StepKey};
-use grpo_sampling::SamplingSettings;
 use grpo_train::{Decayed, Optimizer, OptimizerConfig};
 
 /// The vocabulary. Token 0 begins a molecule and ends it.

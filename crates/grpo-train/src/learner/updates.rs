@@ -179,7 +179,7 @@ impl<M: LanguageModel> Learner<M> {
     }
 
     /// What the loss of GRPO is multiplied by.
-    fn grpo_weight(&self) -> f64 {
+    pub(super) fn grpo_weight(&self) -> f64 {
         self.combined.as_ref().map_or(1.0, |combined| combined.config().grpo_weight)
     }
 
