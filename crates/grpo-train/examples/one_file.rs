@@ -20,24 +20,24 @@ use grpo_rollout::{Rollout, RolloutSettings, StepKey};
 use grpo_train::{Decayed, Optimizer, OptimizerConfig};
 
 /// The vocabulary. Token 0 begins a molecule and ends it.
-pub const TOKENS: [&str; 10] = ["", "C", "c", "N", "O", "F", "=", "(", ")", "1"];
+pub(crate) const TOKENS: [&str; 10] = ["", "C", "c", "N", "O", "F", "=", "(", ")", "1"];
 /// The id of the token that begins and ends a molecule.
-pub const BOUNDARY: u32 = 0;
+pub(crate) const BOUNDARY: u32 = 0;
 /// Prompts of a step. All are alike here: the boundary alone.
-pub const PROMPTS: u32 = 4;
+pub(crate) const PROMPTS: u32 = 4;
 /// Completions of each prompt (k), which are compared with one another.
-pub const GROUP_SIZE: usize = 32;
+pub(crate) const GROUP_SIZE: usize = 32;
 /// Optimizer steps on the completions of a step (μ).
-pub const UPDATES: u32 = 2;
+pub(crate) const UPDATES: u32 = 2;
 /// Longest completion in tokens.
-pub const MAX_NEW_TOKENS: usize = 16;
+pub(crate) const MAX_NEW_TOKENS: usize = 16;
 /// Weight of the KL penalty (β).
-pub const KL_COEF: f64 = 0.01;
+pub(crate) const KL_COEF: f64 = 0.01;
 /// Seed of the weights and of all draws.
-pub const SEED: u64 = 7;
+pub(crate) const SEED: u64 = 7;
 
 /// AdamW and the norm that gradients are clipped to.
-pub const OPTIMIZER: OptimizerConfig = OptimizerConfig {
+pub(crate) const OPTIMIZER: OptimizerConfig = OptimizerConfig {
     learning_rate: 3e-3,
     betas: [0.9, 0.95],
     epsilon: 1e-8,
@@ -57,23 +57,23 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// A transformer of one block with first values.
-pub fn first_policy() -> Result<Transformer, Box<dyn Error>> {
+pub(crate) fn first_policy() -> Result<Transformer, Box<dyn Error>> {
     let config = ModelConfig::molgpt(&MolGptConfig::new(TOKENS.len(), 32, 1, 2, 32))?;
     Ok(Transformer::random(&config, SEED, &Device::flex().autodiff())?)
 }
 
 /// The molecule that token ids stand for.
-pub fn decode(ids: &[u32]) -> String {
+pub(crate) fn decode(ids: &[u32]) -> String {
     ids.iter().map(|&id| TOKENS[id as usize]).collect()
 }
 
 /// The reward: drug-likeness (QED) of a molecule, 0 for a string that is none.
-pub fn reward(smiles: &str) -> f64 {
+pub(crate) fn reward(smiles: &str) -> f64 {
     grpo_chem::qed_and_sa(smiles).map_or(0.0, |scores| scores.qed)
 }
 
 /// Trains for so many steps; `report` gets the step, its mean reward and one of its molecules.
-pub fn train(
+pub(crate) fn train(
     steps: u32,
     mut report: impl FnMut(u32, f64, &str),
 ) -> Result<Transformer, Box<dyn Error>> {
