@@ -49,11 +49,18 @@ pub enum KlPlacement {
     Reward,
 }
 
+impl KlEstimator {
+    /// Whether it needs the log-probabilities of the whole vocabulary.
+    pub fn is_exact(self) -> bool {
+        self == Self::Exact
+    }
+}
+
 impl KlConfig {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         at_least_zero("kl_coef", self.coef)?;
         let in_reward = self.placement == KlPlacement::Reward;
-        if self.bias_correction && (in_reward || self.estimator == KlEstimator::Exact) {
+        if self.bias_correction && (in_reward || self.estimator.is_exact()) {
             return Err(ConfigError::NothingToCorrect { in_reward });
         }
         let uncorrected_loss = !in_reward && !self.bias_correction;

@@ -4,8 +4,8 @@ use grpo_data::Finish;
 use grpo_run::CompletionRecord;
 use serde::Serialize;
 
-use crate::numbers::number;
 use crate::RunData;
+use crate::numbers::number;
 
 /// Draws a sample as an element `<svg>`; `None` for a sample that cannot be drawn.
 pub type Drawing = fn(&str) -> Option<String>;

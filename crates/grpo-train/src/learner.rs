@@ -1,28 +1,24 @@
-//! A policy in training: its reference, its optimizer, and the stages of [`Learner::learn`].
+//! A policy in training with its reference and its optimizer, and the stages of [`Learner::learn`].
+
+mod result;
+mod updates;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Instant;
 
 use burn::tensor::TensorData;
-use grpo_core::{
-    AdaptiveKl, BatchTotals, EntropyController, HighEntropy, LossConfig, LossOutput, LossTerms,
-    TokenStatistics, weighted_group_advantages,
-};
+use grpo_core::{AdaptiveKl, EntropyController, LossConfig, weighted_group_advantages};
 use grpo_data::{Completion, Group, Sample};
-use grpo_model::{Frozen, LanguageModel, StoredTensors, WeightsDigest, weights_digest};
-use grpo_run::{LedgerCompletion, LedgerUpdate};
+use grpo_model::{Frozen, LanguageModel, StoredTensors, WeightsDigest};
 use serde::{Deserialize, Serialize};
 
+pub use result::{LearnResult, SupervisedUpdate, Update};
+
 use crate::collate::micro_batches;
-use crate::error::finite;
-use crate::micro_batch_state::{MicroBatchState, UpdateLoss};
+use crate::micro_batch_state::MicroBatchState;
 use crate::optimizer::Remembered;
-use crate::probe::{LearnTimes, timed};
 use crate::reward_functions::RewardFunctions;
-use crate::sampler_check::TRUNCATED;
-use crate::supervised::{Cut, GradientSum};
-use crate::{Combined, CombinedTerms, GrpoConfig, Optimizer, TrainError};
+use crate::{Combined, GrpoConfig, Optimizer, TrainError};
 
 /// A policy in training, its reference, and what the two are trained with.
 pub struct Learner<M> {
@@ -65,113 +61,6 @@ pub(crate) struct LearnerState {
     progress: LearnerProgress,
     /// Steps that the optimizer has done with each parameter.
     optimizer_steps: BTreeMap<String, u32>,
-}
-
-/// The result of learning from the samples of a step.
-#[derive(Clone, Debug)]
-pub struct LearnResult {
-    /// See [`grpo_core::Advantages::zero_std_share`].
-    pub zero_std_share: f64,
-    /// Mean over completions of the KL that their rewards lost; `None` unless it is part of the reward.
-    pub reward_kl: Option<f64>,
-    /// Coefficient of the KL penalty.
-    pub kl_coef: f64,
-    /// Steps before this one that had the same reference.
-    pub reference_age: u64,
-    /// Hash of the reference that the policy was held back by.
-    pub reference: WeightsDigest,
-    /// Whether the sampler was further from the trainer than it may be, so that its tokens were weighed; `None` if
-    /// that ends the run.
-    pub corrected: Option<bool>,
-    /// The optimizer steps on the completions, μ of them.
-    pub updates: Vec<Update>,
-    /// Those after them that had examples alone.
-    pub supervised: Vec<SupervisedUpdate>,
-    /// The terms of a combined loss, if it is one.
-    pub combined: Option<CombinedTerms>,
-    /// Where the time went.
-    pub times: LearnTimes,
-}
-
-/// The result of one optimizer step.
-#[derive(Clone, Debug)]
-pub struct Update {
-    /// What was minimised, over all micro-batches.
-    pub loss: f64,
-    /// The part of it that is GRPO's, without its weight in a combined loss; all of it if nothing else is learned.
-    pub grpo_loss: f64,
-    /// Norm of all gradients before clipping.
-    pub grad_norm: f64,
-    /// Coefficient of the entropy bonus, if there is one.
-    pub entropy_coef: Option<f64>,
-    /// Mean over the tokens that the entropy bonus is of.
-    pub entropy: f64,
-    /// Sums over tokens.
-    pub tokens: TokenStatistics,
-    /// What it used, and what the policy was after it.
-    pub ledger: LedgerUpdate,
-}
-
-/// An optimizer step that no completion was part of.
-#[derive(Clone, Debug)]
-pub struct SupervisedUpdate {
-    /// Mean cross-entropy of its examples.
-    pub loss: f64,
-    /// Norm of all gradients before clipping.
-    pub grad_norm: f64,
-    /// What it used, and what the policy was after it.
-    pub ledger: LedgerUpdate,
-}
-
-/// The loss of all micro-batches and its gradients, before the policy moves.
-pub(crate) struct Pass {
-    /// What is minimised.
-    loss: f64,
-    /// The part of it that is GRPO's, without its weight.
-    grpo_loss: f64,
-    gradients: GradientSum,
-    entropy_coef: Option<f64>,
-    tokens: TokenStatistics,
-    /// Whether the sampler was further from the trainer than it may be.
-    pub(crate) is_above: bool,
-    /// What was computed for each token of each micro-batch, if that is recorded.
-    recorded: Vec<LossTerms>,
-}
-
-impl LearnResult {
-    /// Sums over tokens of all updates.
-    pub fn tokens(&self) -> TokenStatistics {
-        let mut tokens = TokenStatistics::default();
-        self.updates.iter().for_each(|update| tokens.merge(&update.tokens));
-        tokens
-    }
-
-    /// Mean loss of the updates on the completions.
-    pub fn loss(&self) -> f64 {
-        self.mean(|update| update.loss)
-    }
-
-    /// Mean norm of the gradients before clipping, over all optimizer steps.
-    pub fn grad_norm(&self) -> f64 {
-        let on_completions = self.updates.iter().map(|update| update.grad_norm);
-        let supervised = self.supervised.iter().map(|update| update.grad_norm);
-        let count = self.updates.len() + self.supervised.len();
-        on_completions.chain(supervised).sum::<f64>() / count as f64
-    }
-
-    /// Coefficient of the entropy bonus in the last update, and the mean loss of GRPO without the bonus; `None` if there
-    /// is none.
-    pub fn entropy_bonus(&self) -> Option<(f64, f64)> {
-        let coef = self.updates.last()?.entropy_coef?;
-        let without = |update: &Update| {
-            update.grpo_loss + update.entropy_coef.unwrap_or(0.0) * update.entropy
-        };
-        Some((coef, self.mean(without)))
-    }
-
-    fn mean(&self, of: impl Fn(&Update) -> f64) -> f64 {
-        self.updates.iter().map(of).sum::<f64>() / self.updates.len() as f64
-    }
 }
 
 impl<M: LanguageModel> Learner<M> {
@@ -360,134 +249,6 @@ impl<M: LanguageModel> Learner<M> {
         Ok((advantages.zero_std_share, reward_kl))
     }
 
-    /// Loss and gradients of all micro-batches. A first update whose sampler is not the trainer makes `loss` one that
-    /// corrects that, for all of the step.
-    pub(crate) fn gradients(
-        &self,
-        groups: &[Group],
-        batches: &mut [MicroBatchState],
-        loss: &mut LossConfig,
-        times: &mut LearnTimes,
-    ) -> Result<Pass, TrainError> {
-        let started = Instant::now();
-        let completions = completions(groups);
-        // Denominators are of the whole batch.
-        let totals = BatchTotals {
-            sequences: completions.len(),
-            tokens: completions.iter().map(|completion| completion.actions()).sum(),
-            max_completion_length: self.config.sampling.max_new_tokens,
-            high_entropy: self.high_entropy(batches)?,
-        };
-        let mut pass = self.pass(&completions, batches, loss, &totals)?;
-        if pass.is_above && loss.mismatch.is_none() {
-            // Before anything moved. That π_old is numbers by now changes nothing.
-            loss.mismatch = Some(TRUNCATED);
-            pass = self.pass(&completions, batches, loss, &totals)?;
-        }
-        let recorded = batches.iter_mut().zip(pass.recorded.drain(..));
-        recorded.for_each(|(batch, terms)| batch.record(terms));
-        times.add(started.elapsed(), pass.gradients.backward());
-        Ok(pass)
-    }
-
-    fn pass(
-        &self,
-        completions: &[&Completion],
-        batches: &mut [MicroBatchState],
-        config: &LossConfig,
-        totals: &BatchTotals,
-    ) -> Result<Pass, TrainError> {
-        let entropy_coef = self.progress.entropy_bonus.map(|bonus| bonus.coef());
-        let update = UpdateLoss { config, totals, entropy_coef: entropy_coef.unwrap_or(0.0) };
-        let (policy, checkpointing) = (self.policy(), self.config.train.activation_checkpointing);
-        let mut pass = Pass {
-            loss: 0.0,
-            grpo_loss: 0.0,
-            gradients: GradientSum::default(),
-            entropy_coef,
-            tokens: TokenStatistics::default(),
-            is_above: false,
-            recorded: Vec::new(),
-        };
-        for batch in batches {
-            let forward = batch.forward(policy, checkpointing); // log π_θ
-            let LossOutput { loss, terms } =
-                batch.loss(policy, &forward.hidden, &self.reference, update);
-            pass.is_above |= batch.is_above(completions, &self.config.sampler_check, config)?;
-            pass.grpo_loss += finite(terms.loss)?;
-            pass.tokens.add(&terms);
-            pass.gradients.add_of(forward, loss * self.grpo_weight(), policy);
-            pass.recorded.extend(self.is_recording.then_some(terms));
-        }
-        pass.loss = pass.grpo_loss;
-        Ok(pass)
-    }
-
-    /// One optimizer step, on these completions.
-    pub(crate) fn update(
-        &mut self,
-        pass: Pass,
-        completions: Vec<LedgerCompletion>,
-        learning_rate: f64,
-    ) -> Result<Update, TrainError> {
-        let Pass { loss, grpo_loss, gradients, entropy_coef, tokens, .. } = pass;
-        let (grad_norm, ledger) = self.move_by(gradients, completions, learning_rate)?;
-        let entropy = tokens.kept_entropy().unwrap_or(0.0);
-        if let Some(bonus) = &mut self.progress.entropy_bonus {
-            bonus.observe(entropy);
-        }
-        Ok(Update { loss, grpo_loss, grad_norm, entropy_coef, entropy, tokens, ledger })
-    }
-
-    /// Adds the gradients of auxiliary losses to those of the completions, which have their weight.
-    pub(crate) fn add_combined(
-        &self,
-        groups: &[Group],
-        pass: &mut Pass,
-        times: &mut LearnTimes,
-    ) -> Result<Option<CombinedTerms>, TrainError> {
-        let Some(combined) = &self.combined else { return Ok(None) };
-        let (policy, cut, gradients) = (self.policy(), self.cut(), &mut pass.gradients);
-        let (started, before) = (Instant::now(), gradients.backward());
-        let supervised_loss =
-            combined.supervise(policy, self.seed, self.version(), cut, gradients)?;
-        let diversity = combined.diversify(policy, groups, cut, gradients)?;
-        times.add(started.elapsed(), gradients.backward() - before);
-        let terms = CombinedTerms {
-            supervised_loss,
-            mean_supervised_loss: supervised_loss,
-            grpo_loss: pass.grpo_loss,
-            diversity,
-        };
-        pass.loss = combined.loss(&terms);
-        Ok(Some(terms))
-    }
-
-    /// The optimizer steps that have examples alone; completes the terms of a combined loss.
-    pub(crate) fn supervised_updates(
-        &mut self,
-        learning_rate: f64,
-        terms: &mut Option<CombinedTerms>,
-        times: &mut LearnTimes,
-    ) -> Result<Vec<SupervisedUpdate>, TrainError> {
-        let (Some(combined), Some(terms)) = (self.combined.clone(), terms) else {
-            return Ok(Vec::new());
-        };
-        let mut updates = Vec::new();
-        for _more in 1..combined.config().every {
-            let (cut, mut gradients, index) = (self.cut(), GradientSum::default(), self.version());
-            let started = Instant::now();
-            let loss = combined.supervise(self.policy(), self.seed, index, cut, &mut gradients)?;
-            times.add(started.elapsed(), gradients.backward());
-            let update = || self.move_by(gradients, Vec::new(), learning_rate);
-            let (grad_norm, ledger) = timed(&mut times.optimizer, update)?;
-            updates.push(SupervisedUpdate { loss, grad_norm, ledger });
-        }
-        let all = updates.iter().map(|update| update.loss).chain([terms.supervised_loss]);
-        terms.mean_supervised_loss = all.sum::<f64>() / (updates.len() + 1) as f64;
-        Ok(updates)
-    }
-
     /// Sets the trace of each sample, if that is recorded.
     pub(crate) fn set_traces(&self, groups: &mut [Group], batches: &[MicroBatchState]) {
         let traces = batches.iter().flat_map(|batch| batch.traces(self.grpo_weight()));
@@ -503,46 +264,6 @@ impl<M: LanguageModel> Learner<M> {
             adaptive.observe(kl, completions(groups).len());
             self.progress.kl_coef = adaptive.coef();
         }
-    }
-
-    /// One optimizer step: the norm of the gradients before clipping, and its entry in the ledger.
-    fn move_by(
-        &mut self,
-        gradients: GradientSum,
-        completions: Vec<LedgerCompletion>,
-        learning_rate: f64,
-    ) -> Result<(f64, LedgerUpdate), TrainError> {
-        let admitted = Optimizer::admit(self.policy(), gradients.finish())?;
-        let grad_norm = admitted.norm;
-        let policy = self.policy.take();
-        self.policy = policy.map(|policy| self.optimizer.apply(policy, admitted, learning_rate));
-        self.progress.policy_version += 1;
-        let weights = weights_digest(self.policy()).into();
-        let version = self.version();
-        Ok((grad_norm, LedgerUpdate { version, weights, learning_rate, completions }))
-    }
-
-    /// What the loss of GRPO is multiplied by.
-    fn grpo_weight(&self) -> f64 {
-        self.combined.as_ref().map_or(1.0, |combined| combined.config().grpo_weight)
-    }
-
-    fn cut(&self) -> Cut {
-        let train = &self.config.train;
-        let tokens = Some(train.micro_batch_tokens);
-        Cut { tokens, checkpointing: train.activation_checkpointing }
-    }
-
-    /// The threshold of the high-entropy mask, over all micro-batches, if there is one: a forward pass more.
-    fn high_entropy(&self, batches: &[MicroBatchState]) -> Result<Option<HighEntropy>, TrainError> {
-        let Some(share) = self.loss.high_entropy_share else { return Ok(None) };
-        let policy = Frozen::snapshot(self.policy());
-        let of_batch = |batch: &MicroBatchState| batch.entropies(&policy, self.loss.kl.estimator);
-        let entropies: Vec<f64> = batches.iter().flat_map(of_batch).collect();
-        if let Some(&value) = entropies.iter().find(|entropy| !entropy.is_finite()) {
-            return Err(TrainError::Diverged { what: "entropy", value });
-        }
-        Ok(Some(HighEntropy::of(entropies, share)))
     }
 }
 

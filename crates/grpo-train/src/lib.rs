@@ -3,6 +3,7 @@
 //! Start reading at [`Grpo::step`], which is the algorithm on one page. Nothing here prints, reads arguments
 //! or writes files: progress goes to an observer.
 
+mod actions;
 mod batches;
 mod collate;
 mod combined;

@@ -90,8 +90,7 @@ impl MicroBatchState {
         estimator: KlEstimator,
     ) -> Vec<f64> {
         let policy = Frozen::snapshot(policy);
-        let exact = (estimator == KlEstimator::Exact)
-            .then(|| host(self.micro.frozen_kl(&policy, reference)));
+        let exact = estimator.is_exact().then(|| host(self.micro.frozen_kl(&policy, reference)));
         let logprobs = host(self.micro.score_frozen(&policy).logprobs);
         let mut end = 0;
         let sequences = self.micro.sequences.chunk_by(|a, b| a == b);
@@ -113,9 +112,9 @@ impl MicroBatchState {
         policy: &Frozen<M>,
         estimator: KlEstimator,
     ) -> Vec<f64> {
-        host(match estimator {
-            KlEstimator::Exact => self.micro.score_frozen_logits(policy).entropies,
-            _ => self.micro.score_frozen(policy).entropies,
+        host(match estimator.is_exact() {
+            true => self.micro.score_frozen_logits(policy).entropies,
+            false => self.micro.score_frozen(policy).entropies,
         })
     }
 
@@ -127,12 +126,12 @@ impl MicroBatchState {
         reference: &Frozen<M>,
         loss: UpdateLoss<'_>,
     ) -> LossOutput {
-        let (scores, exact_kl) = match loss.config.kl.estimator {
-            KlEstimator::Exact => {
+        let (scores, exact_kl) = match loss.config.kl.estimator.is_exact() {
+            true => {
                 let (scores, kl) = self.micro.score_against(policy, hidden, reference);
                 (scores, Some(kl))
             }
-            _ => (self.micro.score_policy(policy, hidden), None), // log π_θ
+            false => (self.micro.score_policy(policy, hidden), None), // log π_θ
         };
         let inputs = LossInputs {
             logprobs: scores.logprobs,

@@ -7,12 +7,12 @@ use std::time::Duration;
 use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Reward, RewardRunner};
-use grpo_rollout::{Actions, Rollout, RolloutRequest};
+use grpo_rollout::Actions;
 
 use crate::evaluation::{Evaluated, Evaluation};
 use crate::{
     Action, Combined, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics,
-    SamplingConfig, StepReport, TrainError, TrainingProgress, Trip,
+    StepReport, TrainError, TrainingProgress, Trip,
 };
 
 /// Who is told how a training goes.
@@ -188,34 +188,6 @@ impl<M: LanguageModel> Grpo<M> {
     /// As [`Self::learner`], to change settings of the next steps.
     pub fn learner_mut(&mut self) -> &mut Learner<M> {
         &mut self.learner
-    }
-}
-
-impl GrpoConfig {
-    /// How the completions of a step are sampled.
-    ///
-    /// # Errors
-    /// Settings that do not fit the model.
-    pub fn sampler<M: LanguageModel>(
-        &self,
-        policy: &M,
-        actions: &dyn Actions<M>,
-        group_size: usize,
-        longest_prompt: usize,
-        decode: &Decode,
-    ) -> Result<Arc<dyn Rollout<M>>, TrainError> {
-        let SamplingConfig { max_new_tokens, batch_size, ref stop, .. } = self.sampling;
-        let sampling = &self.sampling.settings(&[]);
-        let request = RolloutRequest {
-            group_size,
-            longest_prompt,
-            sampling,
-            max_new_tokens,
-            batch_size,
-            stop,
-            decode,
-        };
-        Ok(actions.rollout(policy, &request)?)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
-use grpo_core::{KlEstimator, TokenOutcome};
+use grpo_core::TokenOutcome;
 use grpo_data::Codec;
 use grpo_run::RunFolder;
 use serde_json::Value;
@@ -49,7 +49,7 @@ fn unrecorded(file: &TrainFile) -> anyhow::Result<Unrecorded> {
     Ok(Unrecorded {
         examples: combined.is_some_and(|combined| combined.supervised_weight > 0.0),
         diversity: combined.is_some_and(|combined| combined.diversity_weight > 0.0),
-        exact_kl: loss.kl.in_loss() && loss.kl.estimator == KlEstimator::Exact,
+        exact_kl: loss.kl.in_loss() && loss.kl.estimator.is_exact(),
         entropy_bonus: loss.entropy_bonus.is_some(),
     })
 }

@@ -1,7 +1,6 @@
 //! Memory that a training on the CPU will need at once, predicted from its configuration.
 
 use burn::module::Module;
-use grpo_core::KlEstimator;
 use grpo_model::{Activation, Description, LanguageModel, Policy, WeightPrecision};
 use grpo_train::ReferenceFrom;
 
@@ -79,7 +78,7 @@ impl MemoryPlan {
             WeightPrecision::F32 => 0.0,
             _ => all / 2.0,
         };
-        let exact = file.loss.resolve().is_ok_and(|loss| loss.kl.estimator == KlEstimator::Exact);
+        let exact = file.loss.resolve().is_ok_and(|loss| loss.kl.estimator.is_exact());
         let scored = if fills { completions * mean * tokens / step_tokens } else { tokens };
         let logits = if exact { 6.0 * scored * of.description.vocabulary as f64 } else { 0.0 };
         // States of a blank, once for each completion, and their gradients.

@@ -103,6 +103,7 @@ fn files_of_a_run_have_the_same_columns_whatever_was_scored() {
         "sample",
         "text",
         "reward",
+        "bonus",
         "outcome",
         "reason",
         "rewards/qed",
@@ -121,7 +122,7 @@ fn files_of_a_run_have_the_same_columns_whatever_was_scored() {
         "fates",
     ];
     assert_eq!(names, expected);
-    let qed = &fields.get_fields()[8];
+    let qed = &fields.get_fields()[9];
     assert_eq!(qed.get_physical_type(), Physical::DOUBLE);
     assert_eq!(qed.get_basic_info().repetition(), Repetition::OPTIONAL);
 }
@@ -216,6 +217,19 @@ fn what_is_no_such_file_is_named() {
     let other = replaced(&whole, b"end_token", b"end_taken");
     let reason = damage(&other);
     assert!(reason.contains("end_taken") || reason.contains("rc"), "{reason}");
+}
+
+/// Files of before there was the column are read as well.
+#[test]
+fn a_bonus_is_read_where_there_is_a_column_for_it() {
+    let (_folder, run) = run();
+    let record = CompletionRecord { bonus: Some(0.125), ..completion(1, 0) };
+    run.write_completions(1, std::slice::from_ref(&record), &PARTS).unwrap();
+    assert_eq!(run.completions_of(1).unwrap(), [record.clone()]);
+    let path = run.completions_path(1);
+    let older = replaced(&fs::read(&path).unwrap(), b"bonus", b"other");
+    fs::write(&path, older).unwrap();
+    assert_eq!(run.completions_of(1).unwrap(), [CompletionRecord { bonus: None, ..record }]);
 }
 
 /// `bytes` with every `old` replaced by `new`, which is as long.

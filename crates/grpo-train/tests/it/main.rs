@@ -10,6 +10,7 @@ mod hygiene;
 mod learning;
 mod ledger;
 mod metrics;
+mod one_file;
 mod optimizer;
 mod oracle;
 mod polychromic;
