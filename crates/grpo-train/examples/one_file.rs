@@ -16,7 +16,7 @@ use grpo_logprob::{Head, SamplingSettings, Scores, Targets, score};
 use grpo_model::{
     Dropout, Frozen, LanguageModel, ModelConfig, MolGptConfig, TokenBatch, Transformer,
 };
-use grpo_rollout::{Rollout, RolloutSettings, StepKey};
+use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
 use grpo_train::{Decayed, Optimizer, OptimizerConfig};
 
 /// The vocabulary. Token 0 begins a molecule and ends it.
@@ -84,7 +84,7 @@ pub(crate) fn train(
     let mut loss = Preset::Grpo.config();
     loss.kl.coef = KL_COEF;
     let loss = loss.checked()?;
-    let sampler = Rollout::new(
+    let sampler = Autoregressive::new(
         RolloutSettings {
             group_size: GROUP_SIZE,
             max_new_tokens: MAX_NEW_TOKENS,

@@ -6,7 +6,7 @@ use burn::module::Module;
 use grpo_model::Frozen;
 use grpo_rewards::{Outcome, PartName, Reward, Sample, Scored};
 use grpo_train::{
-    Actions, Grpo, GrpoConfig, LossSettings, Parts, TrainConfig, unconditional_prompts,
+    Grpo, GrpoConfig, LossSettings, NextTokens, Parts, TrainConfig, unconditional_prompts,
 };
 
 use crate::support::{config, parameters};
@@ -51,7 +51,7 @@ fn the_first_steps_are_those_of_the_trainer_bit_for_bit() {
     let parts = Parts {
         reference: Frozen::snapshot(&policy),
         policy,
-        actions: Actions::Next { end_ids: vec![example::BOUNDARY] },
+        actions: Arc::new(NextTokens { end_ids: vec![example::BOUNDARY] }),
         reward: Arc::new(Qed),
         bonus: None,
         combined: None,
