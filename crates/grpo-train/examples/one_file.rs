@@ -9,7 +9,9 @@ use std::error::Error;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Tensor};
-use grpo_core::{AdvantageConfig, BatchTotals, LossInputs, Preset, group_advantages, grpo_loss};
+use grpo_core::{
+    AdvantageConfig, BatchTotals, LossConfig, LossInputs, Preset, group_advantages, grpo_loss,
+};
 use grpo_data::{Completion, Group, Prompt, Purpose};
 use grpo_kernels::{gather_rows, indices};
 use grpo_logprob::{Head, SamplingSettings, Scores, Targets, score};
@@ -72,6 +74,13 @@ pub(crate) fn reward(smiles: &str) -> f64 {
     grpo_chem::qed_and_sa(smiles).map_or(0.0, |scores| scores.qed)
 }
 
+/// The loss of GRPO with a KL penalty.
+fn loss_config() -> LossConfig {
+    let mut loss = Preset::Grpo.config();
+    loss.kl.coef = KL_COEF;
+    loss
+}
+
 /// Trains for so many steps; `report` gets the step, its mean reward and one of its molecules.
 pub(crate) fn train(
     steps: u32,
@@ -81,9 +90,7 @@ pub(crate) fn train(
     // π_ref: the policy as it is now, off the tape for good.
     let reference = Frozen::snapshot(&policy);
     let mut optimizer = Optimizer::new(&policy, &OPTIMIZER);
-    let mut loss = Preset::Grpo.config();
-    loss.kl.coef = KL_COEF;
-    let loss = loss.checked()?;
+    let loss = loss_config().checked()?;
     let sampler = Autoregressive::new(
         RolloutSettings {
             group_size: GROUP_SIZE,
