@@ -79,13 +79,16 @@ pub trait Task: Sync {
     }
 }
 
+/// Rows of a name and a number.
+pub type MeasureRows = Vec<(&'static str, f64)>;
+
 /// What is measured of a set of samples.
 #[derive(Clone, Copy)]
 pub struct Measures {
     /// What a sample is called, in the plural.
     pub samples: &'static str,
     /// Returns rows of a name and a number, from texts and what the reward says of each.
-    pub measure: fn(&[String], &[Outcome]) -> Vec<(&'static str, f64)>,
+    pub measure: fn(&[String], &[Outcome]) -> MeasureRows,
 }
 
 /// Limits of a trial run.

@@ -213,7 +213,7 @@ impl GrpoConfig {
         let settings = self.sampling.settings(&[]);
         settings.check().map_err(|fault| distribution_fault("sampling", &fault))?;
         StopStrings::check(&self.sampling.stop).map_err(|fault| {
-            ConfigFault::from_sentence("sampling.stop", &format!("sampling: {fault}"))
+            ConfigFault::from_sentence("sampling.stop", format!("sampling: {fault}"))
         })?;
         in_range("sampling.max_new_tokens", self.sampling.max_new_tokens as f64, 1.0..=1e6)?;
         in_range("sampling.batch_size", self.sampling.batch_size as f64, 1.0..=1e6)?;
@@ -228,16 +228,17 @@ impl GrpoConfig {
                     "kl_coef" => "loss.kl_coef",
                     key => key,
                 };
-                ConfigFault::from_sentence(key, &fault.to_string())
+                ConfigFault::from_sentence(key, fault.to_string())
             })?;
             if controller.horizon < completions {
                 let horizon = controller.horizon;
                 return Err(ConfigFault::new(
                     "kl_controller.horizon",
-                    format!("kl_controller.horizon = {horizon} is less than the {completions} completions of a step"),
+                    format!(
+                        "kl_controller.horizon = {horizon} is less than the {completions} completions of a step"
+                    ),
                     "a horizon of some steps follows the KL without swinging",
-                )
-                .into());
+                ));
             }
         }
         let updates = train.updates_per_rollout;

@@ -54,5 +54,5 @@ fn no_embedder(section: &str) -> ConfigFault {
 }
 
 fn of_embedder(section: &str, fault: &EmbedderConfigError) -> ConfigFault {
-    ConfigFault::from_sentence(format!("{section}.embedder"), &format!("{section}.{fault}"))
+    ConfigFault::from_sentence(format!("{section}.embedder"), format!("{section}.{fault}"))
 }

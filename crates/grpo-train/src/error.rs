@@ -156,7 +156,7 @@ pub(crate) fn finite(value: f64) -> Result<f64, TrainError> {
 /// Returns the fault of a setting of `section` that tokens cannot be drawn with.
 pub fn distribution_fault(section: &str, fault: &grpo_logprob::DistributionError) -> ConfigFault {
     let key = format!("{section}.{}", fault.setting());
-    ConfigFault::from_sentence(key, &format!("{section}: {fault}"))
+    ConfigFault::from_sentence(key, format!("{section}: {fault}"))
 }
 
 impl From<RolloutError> for TrainError {
@@ -172,5 +172,5 @@ impl From<RolloutError> for TrainError {
 /// The fault of the `max_new_tokens` of `section`: prompts with completions do not fit the model.
 pub(crate) fn length_fault(section: &str, fault: &RolloutError) -> ConfigFault {
     let key = format!("{section}.max_new_tokens");
-    ConfigFault::from_sentence(key, &format!("{section}: {fault}"))
+    ConfigFault::from_sentence(key, format!("{section}: {fault}"))
 }

@@ -245,5 +245,5 @@ impl LossSettings {
 
 /// The fault of a key of `section`, as the section's own checks say it.
 fn section_fault(section: &str, key: &str, fault: &ConfigError) -> ConfigFault {
-    ConfigFault::from_sentence(format!("{section}.{key}"), &format!("{section}: {fault}"))
+    ConfigFault::from_sentence(format!("{section}.{key}"), format!("{section}: {fault}"))
 }

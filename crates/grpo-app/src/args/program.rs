@@ -13,6 +13,7 @@ pub(crate) struct Asked {
     pub(crate) command: AskedCommand,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one of it in a process")]
 pub(crate) enum AskedCommand {
     /// A command of the program itself, with all its options.
     Own(Command, ArgMatches),

@@ -256,6 +256,6 @@ fn an_interrupted_training_ends_as_one_that_was_not() {
         let mut config = config(objective);
         config.training.epochs = 2;
         let trainer = || EngagementHeadObjective::trainer(head(), &data, &config, 1).unwrap();
-        told::check_resumed(trainer, &[3, 9], Perceptron::clone, |head| parameters(head));
+        told::check_resumed(trainer, &[3, 9], Perceptron::clone, parameters);
     }
 }

@@ -73,12 +73,11 @@ impl Validations {
 mod tests {
     use super::*;
 
+    /// The step at which training ended, with the best validation and its loss.
+    type Ending = (u64, (u64, f64));
+
     /// Which of the losses were the best so far, and the step and best validation that the run ended with.
-    fn course(
-        patience: u32,
-        min_gain: f64,
-        losses: &[f64],
-    ) -> (Vec<bool>, Option<(u64, (u64, f64))>) {
+    fn course(patience: u32, min_gain: f64, losses: &[f64]) -> (Vec<bool>, Option<Ending>) {
         let stopping = EarlyStopping { patience, min_gain };
         stopping.check("pretrain").unwrap();
         let (mut validations, mut best) = (Validations::default(), Vec::new());

@@ -231,7 +231,7 @@ fn an_interrupted_training_ends_as_one_that_was_not() {
             let policy = policy.clone();
             NextTokenObjective::trainer(policy, &codec, &examples, &config, 1).unwrap()
         };
-        told::check_resumed(trainer, &[1, 2, 6], Policy::clone, |policy| parameters(policy));
+        told::check_resumed(trainer, &[1, 2, 6], Policy::clone, parameters);
     }
     // One that gained nothing has ended, and stays ended.
     let stopping = PretrainConfig { patience: 1, min_gain: 5.0, eval_every: 1, ..plain };
@@ -240,7 +240,7 @@ fn an_interrupted_training_ends_as_one_that_was_not() {
     let (told, _, ending) = told::run(Ok(trainer()));
     assert!(matches!(ending, SupervisedEnding::NoGain { step: 2, .. }), "{ending:?}");
     assert_eq!((told.steps.len(), told.warnings.len()), (2, 1), "{:?}", told.warnings);
-    told::check_resumed(trainer, &[1], Transformer::clone, |model| parameters(model));
+    told::check_resumed(trainer, &[1], Transformer::clone, parameters);
 }
 
 /// Guards see the numbers of steps and of validations.
@@ -262,7 +262,7 @@ fn guards_warn_and_stop_a_supervised_run() {
     assert!(message.starts_with("step 3: step_train_loss was "), "{message}");
     assert_eq!(told.steps.len(), 3);
     let trainer = || guarded(json!([warn, stop])).unwrap();
-    told::check_resumed(trainer, &[1, 2], Transformer::clone, |model| parameters(model));
+    told::check_resumed(trainer, &[1, 2], Transformer::clone, parameters);
 
     let refused = |guard: serde_json::Value| guarded(json!([guard])).err().unwrap().to_string();
     assert_eq!(
