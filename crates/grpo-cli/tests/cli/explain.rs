@@ -269,7 +269,7 @@ fn what_was_not_recorded_is_refused() {
     place.falsify([2, 1, 3], |record| record.fates[0] = "moved+lost".to_owned());
     check(
         &["--step", "2"],
-        "`run/completions/step-2.parquet`: step 2, prompt 1, sample 3: `lost` is no fate of a token",
+        "`run/completions/step-2.parquet`: step 2, prompt 1, sample 3: `lost` is not the outcome of a token",
     );
     fs::write(place.path("run/completions/step-2.parquet"), "PAR1").unwrap();
     let ended = place.run(&["explain", "run", "--step", "2"]);

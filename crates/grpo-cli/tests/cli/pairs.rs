@@ -167,7 +167,7 @@ fn a_split_that_cannot_be_leaves_nothing_behind() {
     );
     check(
         &["pairs.jsonl", "--split-ratio", "1"],
-        "`split-ratio` is 1; expected a number between 0 and 1: the part of the supervised phase",
+        "`split-ratio` is 1; expected a number between 0 and 1: the fraction of the supervised phase",
     );
     place.write("phase_split_statistics.json", "mine");
     check(

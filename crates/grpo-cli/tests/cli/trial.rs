@@ -200,8 +200,7 @@ fn a_model_that_writes_no_molecules_is_stopped() {
 #[test]
 fn a_training_that_diverges_is_stopped() {
     let place = place();
-    let message = "the loss became #: training has diverged; lower the learning rate, or look at the data and the rewards";
-    let of = |message: &str, number: &str| message.replace('#', number);
+    let message = "the gradient norm became NaN: training has diverged; lower the learning rate, or look at the data and the rewards";
     // After some steps: what there is is shown and judged.
     let sets = [
         "loss.kl_coef=3e38",
@@ -212,13 +211,12 @@ fn a_training_that_diverges_is_stopped() {
     ];
     let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
     let expected = format!(
-        "not yet: No guard stopped it: stopped after step #: step #: the step failed: {}: nothing sound can be learned from such a number",
-        of(message, "inf")
+        "not yet: No guard stopped it: stopped after step #: step #: the step failed: {message}: nothing sound can be learned from such a number"
     );
     refused(&place, &sets, &expected);
     // In the first one there is nothing to judge.
     let sets = ["--force", "--set", "loss.kl_coef=1e300"];
-    let expected = format!("the training of run-trial ended early: {}", of(message, "NaN"));
+    let expected = format!("the training of run-trial ended early: {message}");
     let ended = refused(&place, &sets, &expected);
     assert!(!ended.stdout.contains("equal groups"), "{}", ended.stdout);
 }
