@@ -140,7 +140,7 @@ impl Denoising {
     ///
     /// # Errors
     /// [`InfillError::NoBlank`]; a text that is too long for the model or has an id that it lacks;
-    /// [`InfillError::Diverged`].
+    /// logits that are not finite.
     pub fn fill<M: LanguageModel>(
         &self,
         infiller: &Frozen<M>,
