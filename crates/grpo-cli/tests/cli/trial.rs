@@ -214,11 +214,8 @@ fn a_training_that_diverges_is_stopped() {
         "not yet: No guard stopped it: stopped after step #: step #: the step failed: {message}: nothing sound can be learned from such a number"
     );
     refused(&place, &sets, &expected);
-    // In the first one there is nothing to judge.
-    let sets = ["--force", "--set", "loss.kl_coef=1e300"];
-    let expected = format!("the training of run-trial ended early: {message}");
-    let ended = refused(&place, &sets, &expected);
-    assert!(!ended.stdout.contains("equal groups"), "{}", ended.stdout);
+    // A penalty beyond f32 has no gradient while the policy is the reference, and none that is finite afterwards.
+    refused(&place, &["--force", "--set", "loss.kl_coef=1e300"], &expected);
 }
 
 /// An interrupted trial goes on, and is judged at its end as one that was never interrupted.
