@@ -12,6 +12,7 @@ mod fill;
 mod folders;
 mod golden_models;
 mod guards;
+mod help;
 mod infill_parts;
 mod infilling;
 mod judges;
