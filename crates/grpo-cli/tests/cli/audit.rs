@@ -219,7 +219,7 @@ fn other_contents_than_those_of_the_ledger_are_found() {
     copy(&model, &checkpoint);
     run.plant(
         |_| (),
-        &[&format!(
+        &[format!(
             "checkpoints: step 2: the checkpoint has the weights {}; the updates had left {}",
             after(3),
             after(2)
@@ -236,7 +236,7 @@ fn other_contents_than_those_of_the_ledger_are_found() {
     let begin = short(&run.line(1)["rollout"]["weights"]);
     run.plant(
         |_| (),
-        &[&format!(
+        &[format!(
             "final model: it has the weights {begin}; the updates of step 3 had left {}",
             after(3)
         )],

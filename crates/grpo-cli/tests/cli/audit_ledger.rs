@@ -43,7 +43,7 @@ fn a_stale_policy_is_found() {
     let other = "f".repeat(64);
     run.plant(
         |lines| lines[1]["rollout"]["weights"] = json!(other),
-        &[&format!(
+        &[format!(
             "immediate update: step 2: sampled by the weights ffffffffffff…; the updates of step 1 had left {left}"
         )],
     );
@@ -237,13 +237,13 @@ fn another_reference_is_found() {
     );
     run.plant(
         |lines| lines[2]["reference"] = other.clone(),
-        &[&format!(
+        &[format!(
             "reference: step 3: the reference is eeeeeeeeeeee…, and the step before left {first}"
         )],
     );
     run.plant(
         |lines| lines.iter_mut().for_each(|line| line["reference"] = other.clone()),
-        &[&format!(
+        &[format!(
             "reference: step 1: the reference is eeeeeeeeeeee…, and the policy began as {first}"
         )],
     );

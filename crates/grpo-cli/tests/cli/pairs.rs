@@ -7,7 +7,6 @@ use grpo_run::sha256_of_file;
 use serde_json::{Value, json};
 
 use crate::support::Place;
-use crate::texts::objects;
 
 /// Pairs of 120 tweets with 2 to 5 replies each, and many equal likes.
 fn pairs() -> Vec<Value> {
