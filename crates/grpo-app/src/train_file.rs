@@ -110,15 +110,8 @@ impl TrainFile {
         self.preflight.check(origin)?;
         let reward = self.reward.spec().check();
         reward.map_err(|fault| origin.locate(fault.below("reward")))?;
-        self.success.check().map_err(|error| {
-            anyhow::anyhow!("{}{error}", origin.place(&format!("success.{}", error.key)))
-        })?;
-        anyhow::ensure!(
-            self.eval.samples <= MOST_SAMPLES,
-            "{}eval.samples = {} is out of range; expected 0 to {MOST_SAMPLES}",
-            origin.place("eval.samples"),
-            self.eval.samples
-        );
+        self.success.check().map_err(|fault| origin.locate(fault))?;
+        origin.check("eval.samples", self.eval.samples.into(), 0.0..=1e6)?;
         anyhow::ensure!(
             self.eval.samples > 0 || self.eval.every == 0,
             "{}eval.every = {} asks for evaluations, and eval.samples = 0 leaves nothing to evaluate; set one of the two",
@@ -136,6 +129,3 @@ impl TrainFile {
         }
     }
 }
-
-/// Molecules of the table before and after, at most: more would only take time.
-const MOST_SAMPLES: u32 = 1_000_000;

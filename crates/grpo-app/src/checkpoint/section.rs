@@ -30,12 +30,6 @@ impl CheckpointSection {
             "{}save.keep_last = 0 would keep no checkpoint; use 1 or more",
             origin.place("save.keep_last")
         );
-        anyhow::ensure!(
-            (0.0..=1e6).contains(&self.every_minutes),
-            "{}save.every_minutes = {} is out of range; expected 0 to 1000000",
-            origin.place("save.every_minutes"),
-            self.every_minutes
-        );
-        Ok(())
+        origin.check("save.every_minutes", self.every_minutes, 0.0..=1e6)
     }
 }

@@ -150,25 +150,26 @@ fn names(judged: &[&Judged]) -> String {
 
 /// A row a stage.
 fn table_of(stages: &[Stage], of_sequence: bool) -> Table {
-    let has_validity = stages.iter().any(|stage| stage.validity.is_some());
-    let mut header = vec!["steps", "reward", "KL"];
-    header.extend(of_sequence.then_some("KL of a sequence"));
-    header.extend(has_validity.then_some("valid"));
-    header.extend(["entropy", "length", "equal groups", "gradient"]);
+    let has_validity = stages.iter().any(|stage| stage.mean(VALIDITY).is_some());
+    let columns = [
+        ("KL", "kl", 5, true),
+        ("KL of a sequence", "kl_sequence", 4, of_sequence),
+        ("valid", VALIDITY, 3, has_validity),
+        ("entropy", "entropy", 3, true),
+        ("length", "completions/mean_length", 1, true),
+        ("equal groups", "frac_reward_zero_std", 3, true),
+        ("gradient", "grad_norm", 3, true),
+    ];
+    let columns = || columns.iter().filter(|(.., is_shown)| *is_shown);
+    let header = ["steps", "reward"].into_iter().chain(columns().map(|(name, ..)| *name));
     let row = |stage: &Stage| {
-        let mut row = vec![steps_of(stage), reward_of(stage), number(stage.kl, 5)];
-        row.extend(of_sequence.then(|| number(stage.kl_sequence, 4)));
-        row.extend(has_validity.then(|| number(stage.validity, 3)));
-        row.extend([
-            number(stage.entropy, 3),
-            number(stage.length, 1),
-            number(stage.zero_std, 3),
-            number(stage.grad_norm, 3),
-        ]);
-        row
+        let means = columns().map(|(_, metric, digits, _)| number(stage.mean(metric), *digits));
+        [steps_of(stage), reward_of(stage)].into_iter().chain(means).collect::<Vec<String>>()
     };
-    table(header, stages.iter().map(row), 1..)
+    table(header.collect::<Vec<_>>(), stages.iter().map(row), 1..)
 }
+
+const VALIDITY: &str = "rewards/valid/mean";
 
 fn steps_of(stage: &Stage) -> String {
     let Stage { first, last, done, .. } = stage;
@@ -179,7 +180,7 @@ fn steps_of(stage: &Stage) -> String {
 }
 
 fn reward_of(stage: &Stage) -> String {
-    let mean = number(stage.reward, 4);
+    let mean = number(stage.mean("reward"), 4);
     stage.reward_error.map_or(mean.clone(), |error| format!("{mean} ± {error:.4}"))
 }
 

@@ -140,7 +140,7 @@ fn check_configuration(
     set: &[String],
 ) -> anyhow::Result<()> {
     let (Plan::Run(_), Some(config)) = (plan, &stage.config) else { return Ok(()) };
-    if !stage.options.check {
+    if !stage.has("check") {
         return Ok(());
     }
     let mut words = vec![stage.command.clone(), config.path.display().to_string()];

@@ -22,13 +22,6 @@ impl Default for PreflightSection {
 
 impl PreflightSection {
     pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
-        const MOST: u32 = 1_000_000;
-        anyhow::ensure!(
-            self.samples <= MOST,
-            "{}preflight.samples = {} is out of range; expected 0 to {MOST}",
-            origin.place("preflight.samples"),
-            self.samples
-        );
-        Ok(())
+        origin.check("preflight.samples", self.samples.into(), 0.0..=1e6)
     }
 }
