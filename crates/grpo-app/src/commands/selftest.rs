@@ -2,18 +2,18 @@
 
 use std::time::Instant;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{ContentArrangement, Table};
 use grpo_selftest::{Miss, Options, Report, Suite};
 
 use crate::args::SelftestArguments;
 use crate::device;
-use crate::output::say;
+use crate::output::{say, table};
 
 pub(crate) fn run(arguments: &SelftestArguments) -> anyhow::Result<()> {
     let device = device::named(arguments.device.as_deref())?;
     let begin = Instant::now();
     let report = grpo_selftest::run(&Options { golden: arguments.golden.clone(), device })?;
-    say(format_args!("{}", table(&report)));
+    say(format_args!("{}", table_of(&report)));
     for suite in report.suites.iter().filter(|suite| !suite.misses.is_empty()) {
         say(format_args!("\n{}, {}, against {}:", suite.name, suite.precision, suite.against));
         for miss in &suite.misses {
@@ -37,26 +37,10 @@ pub(crate) fn run(arguments: &SelftestArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn table(report: &Report) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
+fn table_of(report: &Report) -> Table {
+    let header = ["suite", "against", "numbers", "cases", "largest error", "relative", "verdict"];
+    let mut table = table(header, report.suites.iter().map(row), 3..=5);
     table.set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header([
-        "suite",
-        "against",
-        "numbers",
-        "cases",
-        "largest error",
-        "relative",
-        "verdict",
-    ]);
-    for suite in &report.suites {
-        table.add_row(row(suite));
-    }
-    for column in 3..=5 {
-        let column = table.column_mut(column).expect("the table has seven columns");
-        column.set_cell_alignment(CellAlignment::Right);
-    }
     table
 }
 
