@@ -54,7 +54,7 @@ pub(crate) fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
     }
     program = program.mut_subcommand("sample", |sample| {
         // The doc comment of a task's options would take the place of what the command does.
-        let about = sample.get_about().cloned();
+        let about = sample.get_about().cloned().unwrap_or_default();
         let sample = tasks.sampling().fold(sample, |sample, task| task.options(sample));
         sample.about(about)
     });
