@@ -78,5 +78,5 @@ pub enum SelftestError {
     },
     /// A folder of sentence-transformers that cannot be used.
     #[error(transparent)]
-    Embedder(#[from] Box<grpo_rewards::EmbedderConfigError>),
+    Embedder(#[from] Box<grpo_data::ConfigFault>),
 }

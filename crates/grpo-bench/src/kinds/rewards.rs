@@ -9,14 +9,14 @@ use grpo_app::Task;
 use grpo_molecules::Molecules;
 use grpo_molecules::{MoleculeReader, ReadOptions};
 use grpo_replies::{PairRecord, Replies, read_pairs};
-use grpo_rewards::{RewardRegistry, RewardRunner, Sample};
+use grpo_rewards::{RewardInput, RewardRegistry, RewardRunner};
 use serde_json::{Value, json};
 
 use crate::case::{Measured, Repetition};
 
 pub(crate) struct Rewards {
     runner: RewardRunner,
-    samples: Vec<Sample>,
+    samples: Vec<RewardInput>,
     /// Where the next batch begins.
     next: usize,
 }
@@ -30,7 +30,7 @@ impl Rewards {
     pub(crate) fn molecules() -> anyhow::Result<Self> {
         let reader =
             MoleculeReader::open(&data("molecules/molecules.smi.gz"), &ReadOptions::default())?;
-        let molecules: Vec<Sample> = reader
+        let molecules: Vec<RewardInput> = reader
             .map(|record| record.map(|record| record.smiles.as_str().into()))
             .collect::<Result<_, _>>()?;
         Self::new(molecules, json!({"type": "molecule", "qed": 0.7, "sa": 0.3}))
@@ -39,7 +39,7 @@ impl Rewards {
     /// Of the bundled replies to their tweets, by the heuristic reward without a model.
     pub(crate) fn replies() -> anyhow::Result<Self> {
         let pairs = read_pairs(&data("replies/replies.jsonl"))?.pairs;
-        let sample = |pair: PairRecord| Sample {
+        let sample = |pair: PairRecord| RewardInput {
             text: pair.reply,
             fields: [("tweet".to_owned(), Value::from(pair.tweet))].into_iter().collect(),
         };
@@ -47,7 +47,7 @@ impl Rewards {
         Self::new(pairs.into_iter().map(sample).collect(), reward)
     }
 
-    fn new(samples: Vec<Sample>, reward: Value) -> anyhow::Result<Self> {
+    fn new(samples: Vec<RewardInput>, reward: Value) -> anyhow::Result<Self> {
         anyhow::ensure!(samples.len() >= BATCH, "the bundled file has too few records");
         let kinds = Molecules.rewards().into_iter().chain(Replies.rewards());
         let registry = RewardRegistry::default().with(kinds);
@@ -64,7 +64,7 @@ fn data(name: &str) -> PathBuf {
 
 impl Measured for Rewards {
     fn run(&mut self) -> anyhow::Result<Repetition> {
-        let batches: Vec<Vec<Sample>> = (0..BATCHES)
+        let batches: Vec<Vec<RewardInput>> = (0..BATCHES)
             .map(|_| {
                 let all = self.samples.iter().cycle();
                 let batch = all.skip(self.next).take(BATCH).cloned().collect();
