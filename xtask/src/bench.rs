@@ -13,16 +13,16 @@ pub(crate) use cases::run as bench;
 
 /// Measure the whole system
 ///
-/// Each case runs in a process of its own: sampling, training, whole GRPO steps, rewards, on models of several sizes.
+/// Each case runs in a process of its own: sampling, training, whole GRPO steps, on models of several sizes.
 /// What the cases are, and what the ratios mean: docs/benchmarks.md. Results lie under target/bench/ as JSON.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   cargo xtask bench                                  all cases
   cargo xtask bench --quick                          those that take seconds
-  cargo xtask bench --case sampling-batch            those with this in their names
+  cargo xtask bench --case sampling                  those with this in their names
   cargo xtask bench --against                        beside PyTorch, transformers and TRL
   cargo xtask bench --against --case step-small --python venv/bin/python
-  cargo bench -p grpo-core --bench loss              Criterion's benchmarks of single functions")]
+  cargo bench --workspace --bench functions          Criterion's benchmarks of single functions")]
 pub(crate) struct Bench {
     /// Only cases with this in their names (may be given more than once)
     #[arg(long, value_name = "TEXT")]

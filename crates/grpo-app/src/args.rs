@@ -2,8 +2,9 @@
 
 mod program;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use grpo_model::{StoredAs, WeightPrecision};
 
@@ -95,21 +96,8 @@ pub(crate) enum Command {
 On a terminal, a screen shows curves, completions and events; `q` on it is Ctrl-C. With --plain it is lines.
 Ctrl-C (or SIGTERM) ends a run between two steps, with a checkpoint; a second one ends it at once.")]
 pub(crate) struct TrainArguments {
-    /// Configuration file (TOML); every key is explained in docs/configuration.md
-    #[arg(required_unless_present = "resume")]
-    pub(crate) config: Option<PathBuf>,
-    /// Change one key of the configuration, e.g. --set train.steps=50; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
-    pub(crate) set: Vec<String>,
-    /// Folder of the run [default: the configuration's `run`]
-    #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
-    pub(crate) run: Option<PathBuf>,
-    /// Where the run folder exists, rename it (nothing is deleted) and begin anew
-    #[arg(long, conflicts_with = "resume")]
-    pub(crate) force: bool,
-    /// Go on with this run, from its newest checkpoint that is whole
-    #[arg(long, value_name = "RUN", conflicts_with = "config")]
-    pub(crate) resume: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: RunArguments,
     /// Go on from an earlier checkpoint, so that at least the last step is done once more, and end where its numbers and
     /// weights are not what was recorded
     #[arg(long)]
@@ -117,9 +105,6 @@ pub(crate) struct TrainArguments {
     /// Write plain lines, where there would be a screen with curves
     #[arg(long)]
     pub(crate) plain: bool,
-    /// Look for unknown keys and values out of range, and end: no model and no data is read, and nothing is written
-    #[arg(long, conflicts_with = "resume")]
-    pub(crate) check: bool,
 }
 
 #[derive(Debug, Args)]
@@ -177,6 +162,14 @@ pub struct RunArguments {
     /// Look for unknown keys and values out of range, and end: no model and no data is read, and nothing is written
     #[arg(long, conflicts_with = "resume")]
     pub check: bool,
+}
+
+impl RunArguments {
+    /// Returns the configuration file, which clap asks for unless a run is resumed.
+    pub fn configuration(&self) -> anyhow::Result<&Path> {
+        let missing = "missing argument CONFIG (for example configs/molecules/grpo.toml)";
+        self.config.as_deref().context(missing)
+    }
 }
 
 #[derive(Debug, Args)]

@@ -9,9 +9,10 @@
 //!   manifest.json                        size and SHA-256 of each of these
 //! ```
 
+mod section;
+
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use burn::module::Module;
@@ -22,79 +23,17 @@ use grpo_model::{
 };
 use grpo_run::{Checkpoint, RunFolder, VerifiedFolder};
 use grpo_train::{SavedState, TrainerState, Training};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::config::Origin;
+pub use self::section::CheckpointSection;
 use crate::models::Writer;
 
 const FOLDER: &str = "trainer";
 const STATE: &str = "state.json";
 const MOMENTS: &str = "optimizer.safetensors";
 const REFERENCE: &str = "reference.safetensors";
-
-/// The section `[save]` of a supervised run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CheckpointSection {
-    /// Steps from one checkpoint to the next; 0 for only by time and at the end.
-    pub every: u32,
-    /// Minutes after which a checkpoint is written at the next end of a step; 0 for never.
-    pub every_minutes: f64,
-    /// The newest checkpoints that are kept.
-    pub keep_last: usize,
-}
-
-impl Default for CheckpointSection {
-    fn default() -> Self {
-        Self { every: 0, every_minutes: 10.0, keep_last: 2 }
-    }
-}
-
-impl CheckpointSection {
-    /// Refuses what is out of range.
-    pub fn check(&self, origin: &Origin) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            self.keep_last >= 1,
-            "{}save.keep_last = 0 would keep no checkpoint; use 1 or more",
-            origin.place("save.keep_last")
-        );
-        anyhow::ensure!(
-            (0.0..=1e6).contains(&self.every_minutes),
-            "{}save.every_minutes = {} is out of range; expected 0 to 1000000",
-            origin.place("save.every_minutes"),
-            self.every_minutes
-        );
-        Ok(())
-    }
-}
-
-/// When the next checkpoint is due.
-pub(crate) struct CheckpointClock {
-    section: CheckpointSection,
-    last: Instant,
-}
-
-impl CheckpointClock {
-    pub(crate) fn new(section: CheckpointSection) -> Self {
-        Self { section, last: Instant::now() }
-    }
-
-    /// Returns whether one is due after `step` steps.
-    pub(crate) fn is_due(&self, step: u64) -> bool {
-        let CheckpointSection { every, every_minutes, .. } = self.section;
-        let limit = Duration::from_secs_f64(60.0 * every_minutes);
-        let is_time = every_minutes > 0.0 && self.last.elapsed() > limit;
-        is_time || (every > 0 && step.is_multiple_of(every.into()))
-    }
-
-    /// Takes note of a checkpoint that was written, and removes older ones that are not kept, but those of `besides`.
-    pub(crate) fn written(&mut self, run: &RunFolder, besides: &[u64]) -> anyhow::Result<()> {
-        self.last = Instant::now();
-        Ok(run.keep_checkpoints(self.section.keep_last, besides)?)
-    }
-}
 
 /// Writes the checkpoint of a step: the files that `model` writes, the numbers of the trainer, and its tensors.
 pub(crate) fn write_state(

@@ -9,8 +9,6 @@ use grpo_data::{
 };
 use toml::{Table, Value};
 
-use crate::task::Tasks;
-
 /// A kind of file that a section `[data]` can name.
 #[derive(Clone, Copy)]
 pub struct DataFormat {
@@ -157,15 +155,14 @@ impl DataReader for Records {
     }
 }
 
-/// Finds the format of a section `[data]`: its reader, and the keys that are left.
+/// Finds the format of a section `[data]` among those of tasks: its reader, and the keys that are left.
 ///
 /// # Errors
 /// A key of a format that it has not.
 pub(crate) fn reader(
     mut data: Table,
-    tasks: &Tasks,
+    formats: &[DataFormat],
 ) -> Result<(Arc<dyn DataReader>, Table), ConfigFault> {
-    let formats: Vec<DataFormat> = tasks.iter().flat_map(|task| task.data_formats()).collect();
     let selected = formats.iter().position(|format| (format.is_selected)(&data));
     for (index, format) in formats.iter().enumerate() {
         let unused = format.keys.iter().find(|key| data.contains_key(**key));

@@ -21,11 +21,13 @@ pub mod prompts;
 mod recorded;
 mod resume_check;
 pub mod run_files;
+mod run_log;
 mod session;
 pub mod source;
 pub mod supervised_run;
 pub mod task;
-pub mod train_file;
+mod train_file;
+pub mod train_settings;
 mod trial_file;
 
 use std::ffi::OsString;

@@ -1,13 +1,12 @@
 //! A look at a policy before and after its training: completions of the same prompts with the same random numbers, and
 //! what the reward says of them.
 
-use comfy_table::{CellAlignment, Table, presets};
 use grpo_data::{Codec, Prompt};
 use grpo_eval::{Change, RewardChange, RewardSummary};
 use grpo_rewards::Outcome;
 use grpo_train::{Evaluated, GroupDiversity};
 
-use crate::output::labelled;
+use crate::output::{labelled, table};
 use crate::task::{Measures, Tasks};
 
 /// What was seen.
@@ -72,7 +71,7 @@ fn of_measures(before: &Measured, after: &Measured) -> String {
     let rows = before.rows.iter().zip(&after.rows).map(|(&(name, old), &(_, new))| {
         [name.to_owned(), format!("{old:.4}"), format!("{new:.4}"), format!("{:+.4}", new - old)]
     });
-    table([&before.samples, "before", "after", "change"], rows)
+    table([&before.samples, "before", "after", "change"], rows, 1..).to_string()
 }
 
 /// Prompts and random numbers are the same before and after, so that a change is a mean of paired differences.
@@ -96,10 +95,8 @@ fn of_completions(before: &Completions, after: &Completions) -> String {
         let change = Change::of_pairs(before.iter().map(of).zip(after.iter().map(of)));
         rows.push(row(name.to_owned(), mean(before), mean(after), change));
     }
-    table(
-        [&format!("{} completions", before.samples), "before", "after", "change ± its error"],
-        rows,
-    )
+    let samples = format!("{} completions", before.samples);
+    table([&samples, "before", "after", "change ± its error"], rows, 1..).to_string()
 }
 
 /// So many prompts are shown with a completion before and after.
@@ -139,16 +136,3 @@ const DIVERSITY: [OfGroup; 2] = [
     ("self-BLEU within a prompt", |group| group.self_bleu),
     ("distinct-2 within a prompt", |group| group.distinct_2),
 ];
-
-fn table(header: [&str; 4], rows: impl IntoIterator<Item = [String; 4]>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(header);
-    for row in rows {
-        table.add_row(row);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table.to_string()
-}

@@ -4,15 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::ChatOptions;
-use grpo_data::DataError;
+use grpo_data::{ChatOptions, Codecs, DataError};
 use grpo_model::{
     Adapted, Adapter, AdapterConfig, AdapterFolder, Family, LoraConfig, ModelFolder, ModelSpec,
     Policy, StoredAs, Transformer, WeightPrecision, write_adapter,
 };
 use grpo_run::{Existing, write_folder_atomically, write_manifest};
-
-use crate::task::Tasks;
 
 /// A model, what turns text into its ids, and what of it is trained.
 pub struct Loaded {
@@ -75,13 +72,13 @@ impl<'a> Trained<'a> {
 /// As [`read`], and a model that does not.
 pub fn load(
     model: &Path,
-    tasks: &Tasks,
+    codecs: &Codecs,
     trained: Trained<'_>,
     precision: WeightPrecision,
     device: &Device,
 ) -> anyhow::Result<Loaded> {
     check_causal(model)?;
-    read(model, tasks, trained, precision, device)
+    read(model, codecs, trained, precision, device)
 }
 
 /// Refuses a folder whose model does not continue texts.
@@ -122,7 +119,7 @@ pub fn refuse_unless(
 /// A folder that is missing or wrong, or does not fit.
 pub fn read(
     model: &Path,
-    tasks: &Tasks,
+    codecs: &Codecs,
     trained: Trained<'_>,
     precision: WeightPrecision,
     device: &Device,
@@ -136,7 +133,7 @@ pub fn read(
         }
     };
     let ModelFolder { spec, model: base, digest } =
-        ModelFolder::load_in(model, &tasks.codecs(), precision, &base_device)?;
+        ModelFolder::load_in(model, codecs, precision, &base_device)?;
     check_codec(&spec, model)?;
     let (policy, adapter) = match trained {
         Trained::Whole => (Policy::Whole(base), None),

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
+use comfy_table::{CellAlignment, Row, Table, presets};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -69,6 +71,20 @@ fn one_line(text: &str) -> String {
         0 => line,
         _ => format!("…{}", line.chars().skip(cut).collect::<String>()),
     }
+}
+
+/// A table with a frame, whose columns `right` are aligned to the right.
+pub(crate) fn table(
+    header: impl Into<Row>,
+    rows: impl IntoIterator<Item: Into<Row>>,
+    right: impl RangeBounds<usize>,
+) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header).add_rows(rows);
+    for (_, column) in table.column_iter_mut().enumerate().filter(|(i, _)| right.contains(i)) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
 }
 
 /// How far a training has come: a bar where standard error is a terminal, a line now and then where it is not.

@@ -13,10 +13,9 @@ use grpo_train::{TrainError, unconditional_prompts};
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
-use crate::data::{self, DataReader, ReadFrom, ReadPrompts, SharedKeys};
+use crate::data::{self, DataFormat, DataReader, ReadFrom, ReadPrompts, SharedKeys};
 use crate::models::Loaded;
 use crate::source::{Opened, PromptStream, Source};
-use crate::task::Tasks;
 
 /// The section `[data]` of a GRPO run.
 #[derive(Clone, Debug)]
@@ -40,8 +39,8 @@ struct PromptKeys {
 
 impl PromptSection {
     /// Reads the section.
-    pub(crate) fn parse(section: Table, tasks: &Tasks) -> Result<Self, ConfigFault> {
-        let (reader, keys) = data::reader(section, tasks)?;
+    pub(crate) fn parse(section: Table, formats: &[DataFormat]) -> Result<Self, ConfigFault> {
+        let (reader, keys) = data::reader(section, formats)?;
         Ok(Self { keys: deserialize_settings(keys)?, reader })
     }
 

@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use grpo_report::command_of;
 use grpo_run::{
-    Checkpoint, DataFile, EventKind, Existing, RunError, RunFolder, RunInfo, RunLock,
-    VerifiedFolder,
+    Checkpoint, DataFile, Existing, RunError, RunFolder, RunInfo, RunLock, VerifiedFolder,
 };
-use grpo_train::{TrainError, Trip};
 use serde::de::DeserializeOwned;
 
 use crate::config;
@@ -28,11 +26,6 @@ pub fn create_run(
         say(format_args!("the older run is now {}", aside.display()));
     }
     Ok(folder)
-}
-
-/// A failure to write, as the training passes it on.
-pub fn observer_error(error: impl Into<anyhow::Error>) -> TrainError {
-    TrainError::Observer(error.into().into_boxed_dyn_error())
 }
 
 /// Refuses files that are no longer what a run was made from.
@@ -142,12 +135,4 @@ pub(crate) fn last_whole(
         say(format_args!("checkpoint   that of step {step} is taken instead"));
     }
     Ok(whole)
-}
-
-/// What a guard saw, in a line, and as it stands in `events.jsonl`.
-pub(crate) fn guard_event(trip: &Trip) -> (String, EventKind) {
-    let Trip { watch, value, bound, steps, action, message, .. } = trip.clone();
-    let line = format!("guard        {message}: {}", action.name());
-    let action = action.name().to_owned();
-    (line, EventKind::Guard { watch, value, bound, steps, action, message })
 }

@@ -11,14 +11,15 @@ use grpo_train::{
     Ending, Evaluated, Evaluation, Grpo, Parts, StepDone, TrainError, TrainObserver, Training,
 };
 
-use crate::args::TrainArguments;
+use crate::args::RunArguments;
 use crate::earlier::Earlier;
 use crate::interrupt::Interrupted;
 use crate::models::Writer;
 use crate::output::say;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
-use crate::run_files::{Reopened, create_run, last_whole, observer_error, reopen, unlisted};
+use crate::run_files::{Reopened, create_run, last_whole, reopen, unlisted};
+use crate::run_log::observer_error;
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
 use crate::{checkpoint, config};
@@ -46,12 +47,11 @@ pub(crate) struct Session {
 impl Session {
     /// Begins a run.
     pub(crate) fn begin(
-        arguments: &TrainArguments,
+        arguments: &RunArguments,
         tasks: Tasks,
-        configuration: &Path,
         interrupt: Arc<AtomicBool>,
     ) -> anyhow::Result<Self> {
-        let loaded = TrainFile::read(configuration, &arguments.set, &tasks)?;
+        let loaded = TrainFile::read(arguments.configuration()?, &arguments.set, &tasks)?;
         let mut file = loaded.value;
         if let Some(run) = &arguments.run {
             file.run.clone_from(run);

@@ -11,7 +11,7 @@ use grpo_train::{Actions, TrainError};
 use toml::Table;
 
 use crate::models::Loaded;
-use crate::train_file::TrainFile;
+use crate::train_settings::TrainSettings;
 
 /// Sections of `grpo train` that give prompts.
 #[derive(Clone, Copy)]
@@ -27,11 +27,11 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// Returns its sections, with every default written out.
     fn settings(&self) -> Table;
 
-    /// Checks its settings next to the others of the run.
+    /// Checks its settings next to the others of the run, which may have a section `[data]`.
     ///
     /// # Errors
     /// Settings that are out of range or contradict each other.
-    fn check(&self, file: &TrainFile) -> Result<(), ConfigFault>;
+    fn check(&self, settings: &TrainSettings, has_data: bool) -> Result<(), ConfigFault>;
 
     /// Refuses a model folder that cannot act on its prompts, before it is loaded.
     ///

@@ -1,5 +1,6 @@
 //! A run of supervised training: how it begins or is resumed, and what it writes.
 
+mod model_files;
 mod observer;
 
 use std::path::{Path, PathBuf};
@@ -9,12 +10,12 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Context;
 use grpo_run::{
     DataFile, EventKind, Existing, RunFolder, RunInfo, RunLock, VerifiedFolder, verify,
-    write_folder_atomically, write_manifest,
 };
-use grpo_train::{Objective, StopCause, SupervisedEnding, SupervisedTrainer, Validation};
+use grpo_train::{Objective, StopCause, SupervisedEnding, SupervisedTrainer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use self::model_files::{ModelFiles, save_folder};
 use self::observer::Observer;
 use crate::args::RunArguments;
 use crate::checkpoint::{self, CheckpointSection};
@@ -22,6 +23,7 @@ use crate::config::{self, Loaded, Origin};
 use crate::interrupt;
 use crate::output::say;
 use crate::run_files::{Reopened, config_of_run, create_run, last_whole, reopen, unlisted};
+use crate::run_log::RunLog;
 
 /// A supervised command with its configuration, before the run has a folder.
 pub struct Request<F> {
@@ -45,14 +47,9 @@ pub struct Start {
 pub fn keys(arguments: &RunArguments) -> anyhow::Result<toml::Table> {
     let path = match &arguments.resume {
         Some(run) => RunFolder::open(run)?.config_path(),
-        None => configuration(arguments)?.to_owned(),
+        None => arguments.configuration()?.to_owned(),
     };
     Ok(config::load::<toml::Table>(&path, &arguments.set)?.value)
-}
-
-fn configuration(arguments: &RunArguments) -> anyhow::Result<&Path> {
-    let missing = "missing argument CONFIG (for example configs/molecules/pretrain.toml)";
-    arguments.config.as_deref().context(missing)
 }
 
 impl<F: DeserializeOwned> Request<F> {
@@ -71,7 +68,7 @@ impl<F: DeserializeOwned> Request<F> {
             return Ok(Self { file, origin, start: Start { command, force, resumed } });
         }
         let Loaded { value: mut file, origin } =
-            config::load::<F>(configuration(arguments)?, &arguments.set)?;
+            config::load::<F>(arguments.configuration()?, &arguments.set)?;
         if let Some(folder) = &arguments.run {
             run(&mut file).clone_from(folder);
         }
@@ -120,43 +117,6 @@ impl Start {
         let (resume, lock) = (folder.path().to_owned(), Some(lock));
         let interrupt = interrupt::flag()?;
         Ok(SupervisedRun { folder, command, from, is_resumed, resume, interrupt, _lock: lock })
-    }
-}
-
-/// What a command knows of the model that it trains.
-pub trait ModelFiles<O: Objective> {
-    /// The section of the configuration with `patience` and `min_gain`.
-    const SECTION: &'static str;
-
-    /// Writes the files of a model folder.
-    fn write(&self, folder: &Path, model: &O::Model) -> anyhow::Result<()>;
-
-    /// Reads what [`Self::write`] wrote, a model of the same kind as `like`.
-    fn read(&self, folder: &VerifiedFolder, like: &O::Model) -> anyhow::Result<O::Model>;
-
-    /// The name of the best model's folder in the run; `None` if only the last model counts.
-    fn folder(&self) -> Option<&'static str> {
-        Some("model")
-    }
-
-    /// When a validation was.
-    fn when(&self, validation: &Validation<O::Measures>) -> String {
-        format!("step {}", validation.train_step)
-    }
-
-    /// What it found, in words.
-    fn words(&self, measures: &O::Measures) -> String;
-
-    /// Called before the first step that is taken, after `done` steps.
-    fn begin(&mut self, run: &RunFolder, done: u64) -> anyhow::Result<()> {
-        let _nothing_else_is_written = (run, done);
-        Ok(())
-    }
-
-    /// Writes what else there is of a validation.
-    fn validated(&mut self, measures: &O::Measures) -> anyhow::Result<()> {
-        let _nothing_else_is_written = measures;
-        Ok(())
     }
 }
 
@@ -237,10 +197,12 @@ impl SupervisedRun {
             say(format_args!("going on     after step {done} of {steps}"));
         }
         files.begin(&self.folder, done)?;
-        let mut observer = Observer::new(self, files, save, done, steps)?;
+        let (mut log, _) = RunLog::open(&self.folder, done, 0, save.clone())?;
         if self.is_resumed {
-            observer.event(done, EventKind::Resumed {})?;
+            log.event(done, EventKind::Resumed {})?;
         }
+        let resume = format!("{} --resume {}", self.command, self.resume.display());
+        let mut observer = Observer::new(log, files, done, steps, resume);
         let trained = trainer.run(&mut observer);
         match trained {
             Ok(ending) => {
@@ -271,15 +233,4 @@ impl SupervisedRun {
         };
         anyhow::bail!("a {cause} ended the training of {}: {message}", self.path().display())
     }
-}
-
-/// Puts a model folder, with the hashes of its files, in the place of the one that may be there.
-pub fn save_folder(
-    target: &Path,
-    write: impl FnOnce(&Path) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    write_folder_atomically(target, Existing::Replace, |folder| {
-        write(folder)?;
-        anyhow::Ok(write_manifest(folder)?)
-    })
 }

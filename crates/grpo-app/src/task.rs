@@ -246,6 +246,11 @@ impl Tasks {
         Codecs::new(self.iter().flat_map(|task| task.codecs()).collect())
     }
 
+    /// Returns the kinds of files that the section `[data]` can name.
+    pub(crate) fn data_formats(&self) -> Vec<DataFormat> {
+        self.iter().flat_map(|task| task.data_formats()).collect()
+    }
+
     /// Returns the ways in which tasks sample.
     pub(crate) fn sampling(&self) -> impl Iterator<Item = &'static dyn TaskSampling> {
         self.iter().filter_map(|task| task.sampling())

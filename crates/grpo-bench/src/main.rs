@@ -5,22 +5,16 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a terminal program")]
 
-mod case;
-mod cases;
-mod kinds;
-mod models;
-
 use std::io::{BufRead, stdin};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
+use grpo_bench::cases::{CASES, Case};
+use grpo_bench::work::{Repetition, Work};
 use grpo_process::ResidentMemory;
 use serde::Serialize;
 use serde_json::Value;
-
-use crate::case::{Measured, Repetition};
-use crate::cases::{CASES, Case};
 
 /// That of `grpo`, whose speed is measured here.
 #[global_allocator]
@@ -70,33 +64,33 @@ fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 fn measure(arguments: &Arguments) -> anyhow::Result<()> {
     let case = Case::named(arguments.case.as_deref().expect("clap asks for it"))?;
-    let mut measured = case.prepare()?;
+    let mut work = (case.prepare)()?;
     // The first repetition makes what later ones find there: threads, pages, moments of the optimizer.
     if case.warms_up() {
-        measured.run()?;
+        work()?;
     }
     print_line(&Ready { case: case.name, threads: rayon::current_num_threads() });
     if arguments.serve {
-        return serve(&mut *measured);
+        return serve(&mut work);
     }
     for _ in 0..arguments.repeat {
-        answer(&mut *measured)?;
+        answer(&mut work)?;
     }
     Ok(())
 }
 
 /// One repetition for each line `run`.
-fn serve(measured: &mut dyn Measured) -> anyhow::Result<()> {
+fn serve(work: &mut Work) -> anyhow::Result<()> {
     for line in stdin().lock().lines() {
         let line = line.context("standard input could not be read")?;
         anyhow::ensure!(line == "run", "standard input says `{line}`; expected `run`");
-        answer(measured)?;
+        answer(work)?;
     }
     Ok(())
 }
 
-fn answer(measured: &mut dyn Measured) -> anyhow::Result<()> {
-    let Repetition { seconds, work, flops, details } = measured.run()?;
+fn answer(work: &mut Work) -> anyhow::Result<()> {
+    let Repetition { seconds, work, flops, details } = work()?;
     let peak_bytes = ResidentMemory::of_this_process().map(|memory| memory.peak);
     print_line(&Answer { seconds, work, flops, peak_bytes, details });
     Ok(())

@@ -6,13 +6,16 @@ use serde_json::json;
 
 /// A model with a context of so many tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Model {
-    pub(crate) size: Size,
-    pub(crate) context: usize,
+pub struct Model {
+    /// How large it is.
+    pub size: Size,
+    /// Tokens of its context.
+    pub context: usize,
 }
 
+/// How large a model is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Size {
+pub enum Size {
     /// A MolGPT of 40,000 parameters, for what is measured over hundreds of steps.
     Tiny,
     /// A MolGPT of 6.4 million: 8 × 256, vocabulary 100.
@@ -22,59 +25,48 @@ pub(crate) enum Size {
 }
 
 impl Size {
-    pub(crate) fn layers(self) -> usize {
+    /// Layers, width, heads and tokens of the vocabulary.
+    fn numbers(self) -> [usize; 4] {
         match self {
-            Self::Tiny => 2,
-            Self::Small => 8,
-            Self::Medium => 12,
+            Self::Tiny => [2, 32, 2, 32],
+            Self::Small => [8, 256, 8, 100],
+            Self::Medium => [12, 512, 8, 32_000],
         }
     }
 
-    pub(crate) fn width(self) -> usize {
-        match self {
-            Self::Tiny => 32,
-            Self::Small => 256,
-            Self::Medium => 512,
-        }
+    /// Numbers of a token's state.
+    pub fn width(self) -> usize {
+        self.numbers()[1]
     }
 
-    fn heads(self) -> usize {
-        match self {
-            Self::Tiny => 2,
-            Self::Small | Self::Medium => 8,
-        }
-    }
-
-    pub(crate) fn vocabulary(self) -> usize {
-        match self {
-            Self::Tiny => 32,
-            Self::Small => 100,
-            Self::Medium => 32_000,
-        }
+    /// Tokens of the vocabulary.
+    pub fn vocabulary(self) -> usize {
+        self.numbers()[3]
     }
 }
 
 impl Model {
     /// With random weights, ready to be trained.
-    pub(crate) fn build(self) -> anyhow::Result<Policy> {
+    ///
+    /// # Errors
+    /// The sizes do not fit each other.
+    pub fn build(self) -> anyhow::Result<Policy> {
         let config = self.config().map_err(anyhow::Error::msg)?;
         let model = Transformer::random(&config, 1, &Device::flex().autodiff())?;
         Ok(Policy::Whole(model))
     }
 
     fn config(self) -> Result<ModelConfig, String> {
-        let size = self.size;
-        let (vocabulary, layers, heads) = (size.vocabulary(), size.layers(), size.heads());
-        match size {
+        let [layers, width, heads, vocabulary] = self.size.numbers();
+        match self.size {
             Size::Tiny | Size::Small => {
-                let sizes =
-                    MolGptConfig::new(vocabulary, self.context, layers, heads, size.width());
+                let sizes = MolGptConfig::new(vocabulary, self.context, layers, heads, width);
                 ModelConfig::molgpt(&sizes).map_err(|error| error.to_string())
             }
             Size::Medium => {
                 let json = json!({
                     "model_type": "gpt2", "vocab_size": vocabulary, "n_positions": self.context,
-                    "n_embd": size.width(), "n_layer": layers, "n_head": heads,
+                    "n_embd": width, "n_layer": layers, "n_head": heads,
                     "activation_function": "gelu_pytorch_tanh", "tie_word_embeddings": true,
                 });
                 ModelConfig::from_json(&json.to_string())
@@ -84,9 +76,8 @@ impl Model {
 
     /// Operations of the matrix products of a forward pass over tokens `from..to` of a sequence, with logits for
     /// the last `scored` of them. Each token looks at itself and those in front of it.
-    pub(crate) fn forward_flops(self, from: usize, to: usize, scored: usize) -> f64 {
-        let [layers, width, vocabulary] =
-            [self.size.layers(), self.size.width(), self.size.vocabulary()].map(|n| n as f64);
+    pub fn forward_flops(self, from: usize, to: usize, scored: usize) -> f64 {
+        let [layers, width, _, vocabulary] = self.size.numbers().map(|number| number as f64);
         // Queries, keys, values and output; up and down, 4 times as wide.
         let linear = 2.0 * layers * 12.0 * width * width;
         let seen = (to * (to + 1) - from * (from + 1)) as f64 / 2.0;
@@ -95,7 +86,7 @@ impl Model {
     }
 
     /// The same with the way back, which needs twice as many.
-    pub(crate) fn training_flops(self, tokens: usize, scored: usize) -> f64 {
+    pub fn training_flops(self, tokens: usize, scored: usize) -> f64 {
         3.0 * self.forward_flops(0, tokens, scored)
     }
 }

@@ -20,7 +20,7 @@ use crate::sections::{PassageSection, check_infiller};
 use grpo_app::models::Loaded;
 use grpo_app::source::{Opened, PromptStream, Source, SourceKind};
 use grpo_app::task::{Pretraining, Task, TaskCommand};
-use grpo_app::train_file::TrainFile;
+use grpo_app::train_settings::TrainSettings;
 
 /// Blanks to fill in texts.
 pub struct Infill;
@@ -77,7 +77,7 @@ impl Source for BlankSections {
         Table::try_from(self).expect("settings that were read are TOML")
     }
 
-    fn check(&self, file: &TrainFile) -> Result<(), ConfigFault> {
+    fn check(&self, settings: &TrainSettings, has_data: bool) -> Result<(), ConfigFault> {
         if self.passages.is_none() {
             return Err(ConfigFault::from_sentence(
                 "masking",
@@ -91,11 +91,11 @@ impl Source for BlankSections {
             ));
         }
         let next_token = [
-            ("data", file.data.is_some()),
-            ("eval.file", file.eval.file.is_some()),
-            ("sampling.max_new_tokens", file.sampling.max_new_tokens > 0),
-            ("sampling.stop", !file.sampling.stop.is_empty()),
-            ("sampling.repetition_penalty", file.sampling.repetition_penalty.is_some()),
+            ("data", has_data),
+            ("eval.file", settings.eval.file.is_some()),
+            ("sampling.max_new_tokens", settings.sampling.max_new_tokens > 0),
+            ("sampling.stop", !settings.sampling.stop.is_empty()),
+            ("sampling.repetition_penalty", settings.sampling.repetition_penalty.is_some()),
         ];
         match next_token.iter().find(|(_, is_there)| *is_there) {
             Some((key, _)) => Err(ConfigFault::from_sentence(

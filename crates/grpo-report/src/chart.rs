@@ -42,7 +42,7 @@ pub(crate) struct Curve {
 
 /// Colours of curves, as red, green and blue: seen on white and on near-black, and told apart by colour-blind eyes
 /// (after Okabe and Ito).
-pub(crate) const COLORS: [(u8, u8, u8); 8] = [
+const COLORS: [(u8, u8, u8); 8] = [
     (0x2b, 0x7f, 0xd4),
     (0xe0, 0x7b, 0x1a),
     (0x1f, 0x9e, 0x77),
@@ -162,7 +162,8 @@ impl Chart {
 
 const EMPTY: (f64, f64) = (f64::INFINITY, f64::NEG_INFINITY);
 
-fn color(i: usize) -> RGBColor {
+/// The colour of curve `i`.
+pub(crate) fn color(i: usize) -> RGBColor {
     let (r, g, b) = COLORS[i % COLORS.len()];
     RGBColor(r, g, b)
 }

@@ -1,8 +1,9 @@
 //! Scores of two samples beside one another, as an SVG file of its own: a histogram and box plots.
 
+use grpo_data::statistics::percentile_of_sorted;
 use plotters::prelude::*;
 
-use crate::chart::COLORS;
+use crate::chart::color;
 
 /// Some scores and what they are of.
 #[derive(Clone, Debug)]
@@ -164,12 +165,7 @@ impl BoxPlot {
     fn of(values: &[f64]) -> Self {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
-        let at = |part: f64| {
-            let place = part * (sorted.len() - 1) as f64;
-            let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
-            below + (above - below) * place.fract()
-        };
-        let quartiles = [0.25, 0.5, 0.75].map(at);
+        let quartiles = [0.25, 0.5, 0.75].map(|share| percentile_of_sorted(&sorted, share));
         let reach = 1.5 * (quartiles[2] - quartiles[0]);
         let (low, high) = (quartiles[0] - reach, quartiles[2] + reach);
         let inside = |value: &&f64| (low..=high).contains(*value);
@@ -183,11 +179,6 @@ impl BoxPlot {
             outside: sorted.iter().filter(|value| !inside(value)).copied().collect(),
         }
     }
-}
-
-fn color(place: usize) -> RGBColor {
-    let (r, g, b) = COLORS[place % COLORS.len()];
-    RGBColor(r, g, b)
 }
 
 #[cfg(test)]

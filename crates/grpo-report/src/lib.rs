@@ -23,7 +23,7 @@ pub use page::render;
 pub use run_data::{RunData, command_of};
 pub use samples::Drawing;
 pub use stages::{Stage, stages};
-pub use success::{Judged, OutOfRange, Outcome, SuccessCriteria, Verdict, judge};
+pub use success::{Judged, Outcome, SuccessCriteria, Verdict, judge};
 
 #[cfg(test)]
 mod tests;

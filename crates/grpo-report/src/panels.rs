@@ -61,92 +61,74 @@ enum Spread {
     Between(&'static str, &'static str),
 }
 
+/// A chart without an area.
+const fn plan(
+    title: &'static str,
+    what: &'static str,
+    metrics: &'static [(&'static str, &'static str)],
+) -> Plan {
+    Plan { title, what, metrics, spread: Spread::None }
+}
+
 const PLANS: &[Plan] = &[
     Plan {
-        title: "Reward",
-        what: "Mean over the completions of a step",
-        metrics: &[("reward", "training"), ("eval_reward", "held out")],
         spread: Spread::Deviation("reward_std"),
+        ..plan(
+            "Reward",
+            "Mean over the completions of a step",
+            &[("reward", "training"), ("eval_reward", "held out")],
+        )
     },
+    plan(
+        "Supervised loss",
+        "Mean of a step, and of held-out data",
+        &[("step_train_loss", "training"), ("eval_loss", "validation")],
+    ),
+    plan(
+        "KL to the reference",
+        "Nats a token",
+        &[("kl", "training"), ("eval_kl", "held out"), ("reward_kl", "in the reward")],
+    ),
+    plan("Entropy", "Nats a token", &[("entropy", "training"), ("eval_entropy", "held out")]),
     Plan {
-        title: "Supervised loss",
-        what: "Mean of a step, and of held-out data",
-        metrics: &[("step_train_loss", "training"), ("eval_loss", "validation")],
-        spread: Spread::None,
-    },
-    Plan {
-        title: "KL to the reference",
-        what: "Nats a token",
-        metrics: &[("kl", "training"), ("eval_kl", "held out"), ("reward_kl", "in the reward")],
-        spread: Spread::None,
-    },
-    Plan {
-        title: "Entropy",
-        what: "Nats a token",
-        metrics: &[("entropy", "training"), ("eval_entropy", "held out")],
-        spread: Spread::None,
-    },
-    Plan {
-        title: "Completion length",
-        what: "Mean, in tokens",
-        metrics: &[
-            ("completions/mean_length", "training"),
-            ("eval_completions/mean_length", "held out"),
-        ],
         spread: Spread::Between("completions/min_length", "completions/max_length"),
+        ..plan(
+            "Completion length",
+            "Mean, in tokens",
+            &[
+                ("completions/mean_length", "training"),
+                ("eval_completions/mean_length", "held out"),
+            ],
+        )
     },
-    Plan {
-        title: "Clipped tokens",
-        what: "Share of the tokens whose ratio was clipped",
-        metrics: &[
+    plan(
+        "Clipped tokens",
+        "Share of the tokens whose ratio was clipped",
+        &[
             ("clip_ratio/low_mean", "below"),
             ("clip_ratio/high_mean", "above"),
             ("cispo_clip_ratio", "CISPO"),
         ],
-        spread: Spread::None,
-    },
-    Plan {
-        title: "Groups without signal",
-        what: "Share of the groups whose rewards were all equal",
-        metrics: &[("frac_reward_zero_std", "")],
-        spread: Spread::None,
-    },
-    Plan {
-        title: "Completions cut off",
-        what: "Share that reached the limit of tokens",
-        metrics: &[("completions/clipped_ratio", "")],
-        spread: Spread::None,
-    },
-    Plan {
-        title: "Distinct completions",
-        what: "Share of a step's texts",
-        metrics: &[("completions/unique_ratio", "")],
-        spread: Spread::None,
-    },
-    Plan {
-        title: "Gradient norm",
-        what: "Before clipping",
-        metrics: &[("grad_norm", "")],
-        spread: Spread::None,
-    },
-    Plan {
-        title: "Loss",
-        what: "Mean of the step's updates",
-        metrics: &[("loss", "all of it"), ("policy_loss", "without the entropy bonus")],
-        spread: Spread::None,
-    },
-    Plan {
-        title: "Learning rate",
-        what: "As the schedule has it",
-        metrics: &[("learning_rate", "")],
-        spread: Spread::None,
-    },
-    Plan {
-        title: "KL coefficient",
-        what: "β in the loss",
-        metrics: &[("kl_coef", "")],
-        spread: Spread::None,
-    },
+    ),
+    plan(
+        "Groups without signal",
+        "Share of the groups whose rewards were all equal",
+        &[("frac_reward_zero_std", "")],
+    ),
+    plan(
+        "Completions cut off",
+        "Share that reached the limit of tokens",
+        &[("completions/clipped_ratio", "")],
+    ),
+    plan("Distinct completions", "Share of a step's texts", &[("completions/unique_ratio", "")]),
+    plan("Gradient norm", "Before clipping", &[("grad_norm", "")]),
+    plan(
+        "Loss",
+        "Mean of the step's updates",
+        &[("loss", "all of it"), ("policy_loss", "without the entropy bonus")],
+    ),
+    plan("Learning rate", "As the schedule has it", &[("learning_rate", "")]),
+    plan("KL coefficient", "β in the loss", &[("kl_coef", "")]),
 ];
 
 /// The phases of a step, in the order in which they are stacked.

@@ -1,11 +1,13 @@
 //! The stages of a trial: what a run did in its beginning, its middle and its end.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use grpo_data::statistics::{mean, standard_error};
 use serde_json::{Map, Value};
 
 use crate::series::values_of;
 
-/// Means over the steps of a stage. `None` where none of its steps has the metric as a finite number.
+/// Steps of a run, in a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
     /// The first step, from 1.
@@ -14,24 +16,16 @@ pub struct Stage {
     pub last: u64,
     /// Steps of it that were done.
     pub done: usize,
-    /// `reward`.
-    pub reward: Option<f64>,
-    /// The standard error of that mean, from the scatter of the steps; `None` for less than two.
+    /// The standard error of the mean reward, from the scatter of the steps; `None` for less than two.
     pub reward_error: Option<f64>,
-    /// `kl`, in nats a token.
-    pub kl: Option<f64>,
-    /// `kl_sequence`, in nats a completion.
-    pub kl_sequence: Option<f64>,
-    /// `rewards/valid/mean`.
-    pub validity: Option<f64>,
-    /// `entropy`, in nats a token.
-    pub entropy: Option<f64>,
-    /// `completions/mean_length`, in tokens.
-    pub length: Option<f64>,
-    /// `frac_reward_zero_std`.
-    pub zero_std: Option<f64>,
-    /// `grad_norm`, before it is clipped.
-    pub grad_norm: Option<f64>,
+    means: BTreeMap<String, f64>,
+}
+
+impl Stage {
+    /// Returns the mean of a metric over the steps; `None` where none of them has it as a finite number.
+    pub fn mean(&self, metric: &str) -> Option<f64> {
+        self.means.get(metric).copied()
+    }
 }
 
 /// The stages of a run of `steps` steps: the first tenth, then up to the half, then the rest. `metrics` are the lines of its
@@ -51,22 +45,18 @@ fn stage(metrics: &[Map<String, Value>], first: u64, last: u64) -> Stage {
     let finite = |name: &str| -> Vec<f64> {
         values(name).into_iter().filter(|value| value.is_finite()).collect()
     };
-    let of = |name: &str| Some(finite(name)).filter(|values| !values.is_empty()).map(|v| mean(&v));
+    let names: BTreeSet<&String> = metrics.iter().flat_map(Map::keys).collect();
+    let means = names.into_iter().filter_map(|name| {
+        let values = finite(name);
+        (!values.is_empty()).then(|| (name.clone(), mean(&values)))
+    });
     let rewards = finite("reward");
-    let error = || standard_error(&rewards);
     Stage {
         first,
         last,
         done: values("reward").len(),
-        reward: of("reward"),
-        reward_error: (rewards.len() > 1).then(error),
-        kl: of("kl"),
-        kl_sequence: of("kl_sequence"),
-        validity: of("rewards/valid/mean"),
-        entropy: of("entropy"),
-        length: of("completions/mean_length"),
-        zero_std: of("frac_reward_zero_std"),
-        grad_norm: of("grad_norm"),
+        reward_error: (rewards.len() > 1).then(|| standard_error(&rewards)),
+        means: means.collect(),
     }
 }
 
@@ -105,13 +95,17 @@ mod tests {
         let stages = stages(&lines(7), 20);
         let [first, second, third] = stages.as_slice() else { panic!("{stages:?}") };
         // Steps 1 and 2: (1 + 4)/2, and a deviation of √4.5 over √2.
-        assert_eq!((first.done, first.reward, first.reward_error), (2, Some(2.5), Some(1.5)));
-        assert_eq!(first.kl, Some(0.015));
+        assert_eq!(
+            (first.done, first.mean("reward"), first.reward_error),
+            (2, Some(2.5), Some(1.5))
+        );
+        assert_eq!(first.mean("kl"), Some(0.015));
         // Steps 3 to 7, of which 3 has no reward: (16 + 25 + 36 + 49)/4.
-        assert_eq!((second.done, second.reward), (5, Some(31.5)));
-        assert_eq!(second.kl.map(|kl| (kl * 1e9).round()), Some(5e7));
-        assert_eq!((third.done, third.reward, third.reward_error, third.kl), (0, None, None, None));
-        assert_eq!((first.validity, first.grad_norm), (None, None));
+        assert_eq!((second.done, second.mean("reward")), (5, Some(31.5)));
+        assert_eq!(second.mean("kl").map(|kl| (kl * 1e9).round()), Some(5e7));
+        assert_eq!((third.done, third.reward_error), (0, None));
+        assert_eq!((third.mean("reward"), third.mean("kl")), (None, None));
+        assert_eq!((first.mean("rewards/valid/mean"), first.mean("grad_norm")), (None, None));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Whether a run did what it was for: its numbers against criteria that stand in its configuration.
 
+use std::ops::RangeInclusive;
+
+use grpo_data::ConfigFault;
 use grpo_data::statistics::{mean, sample_variance};
 use grpo_run::{Event, EventKind};
 use serde::{Deserialize, Serialize};
@@ -45,39 +48,27 @@ impl SuccessCriteria {
     ///
     /// # Errors
     /// The key, its value and what is expected, in one sentence.
-    pub fn check(&self) -> Result<(), OutOfRange> {
-        let share = 0.0..=1.0;
+    pub fn check(&self) -> Result<(), ConfigFault> {
         let of_sequence = self.max_kl_sequence.unwrap_or(1.0);
+        let any = f64::NEG_INFINITY..=f64::INFINITY;
+        let (above, share) = (f64::MIN_POSITIVE..=f64::INFINITY, 0.0..=1.0);
         let keys = [
-            ("reward_rise", self.reward_rise, true, "a finite number"),
-            ("max_kl", self.max_kl, self.max_kl > 0.0, "a number above 0"),
-            ("max_kl_sequence", of_sequence, of_sequence > 0.0, "a number above 0"),
-            ("min_validity", self.min_validity, share.contains(&self.min_validity), "0 to 1"),
-            (
-                "max_validity_drop",
-                self.max_validity_drop,
-                share.contains(&self.max_validity_drop),
-                "0 to 1",
-            ),
-            ("max_zero_std", self.max_zero_std, share.contains(&self.max_zero_std), "0 to 1"),
+            ("reward_rise", self.reward_rise, &any, "a finite number"),
+            ("max_kl", self.max_kl, &above, "a number above 0"),
+            ("max_kl_sequence", of_sequence, &above, "a number above 0"),
+            ("min_validity", self.min_validity, &share, "0 to 1"),
+            ("max_validity_drop", self.max_validity_drop, &share, "0 to 1"),
+            ("max_zero_std", self.max_zero_std, &share, "0 to 1"),
         ];
-        match keys.into_iter().find(|(_, value, in_range, _)| !(*in_range && value.is_finite())) {
-            Some((key, value, _, expected)) => Err(OutOfRange { key, value, expected }),
+        let is_good =
+            |value: f64, range: &RangeInclusive<f64>| value.is_finite() && range.contains(&value);
+        match keys.into_iter().find(|(_, value, range, _)| !is_good(*value, range)) {
+            Some((key, value, _, expected)) => {
+                Err(ConfigFault::out_of_range(format!("success.{key}"), value, expected))
+            }
             None => Ok(()),
         }
     }
-}
-
-/// A criterion that no run could be judged by.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("success.{key} = {value} is out of range; expected {expected}")]
-pub struct OutOfRange {
-    /// The key in the section `[success]`.
-    pub key: &'static str,
-    /// What it is.
-    pub value: f64,
-    /// What it may be, in words.
-    pub expected: &'static str,
 }
 
 /// What became of a criterion.
@@ -101,6 +92,20 @@ pub struct Judged {
     pub outcome: Outcome,
     /// The numbers that say so, in one sentence.
     pub sentence: String,
+}
+
+impl Judged {
+    fn new(name: &'static str, outcome: Outcome, sentence: impl Into<String>) -> Self {
+        Self { name, outcome, sentence: sentence.into() }
+    }
+
+    fn open(name: &'static str, why: impl Into<String>) -> Self {
+        Self::new(name, Outcome::NotJudged, why)
+    }
+
+    fn of(name: &'static str, is_passed: bool, sentence: String) -> Self {
+        Self::new(name, if is_passed { Outcome::Passed } else { Outcome::Failed }, sentence)
+    }
 }
 
 /// All criteria of a run.
@@ -211,10 +216,9 @@ impl Ends {
 
 fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
     let name = if least < 0.0 { REWARD_KEPT } else { REWARD };
-    let judged = |outcome, sentence| Judged { name, outcome, sentence };
     let Ends { steps, first, last } = match Ends::of(metrics, "reward") {
         Ok(ends) => ends,
-        Err(why) => return judged(Outcome::NotJudged, why),
+        Err(why) => return Judged::open(name, why),
     };
     let rise = mean(&last) - mean(&first);
     // Of the difference of two means of steps, each with its own variance (Welch).
@@ -229,9 +233,9 @@ fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
         rise * f64::INFINITY
     };
     let rises = rise > 0.0 || least < 0.0;
-    let outcome = if errors >= least && rises { Outcome::Passed } else { Outcome::Failed };
-    judged(
-        outcome,
+    Judged::of(
+        name,
+        errors >= least && rises,
         format!(
             "from {:.4} to {:.4} between the first and the last {steps} steps, {errors:+.1} standard errors; at least {least} are wanted",
             mean(&first),
@@ -241,18 +245,17 @@ fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
 }
 
 fn loss_falls(metrics: &[Map<String, Value>]) -> Judged {
-    let judged = |outcome, sentence| Judged { name: LOSS, outcome, sentence };
     let losses = values_of(metrics, "eval_loss");
     let [(first_step, first), rest @ ..] = &losses[..] else {
-        return judged(Outcome::NotJudged, "there was no validation".to_owned());
+        return Judged::open(LOSS, "there was no validation");
     };
     let Some((step, lowest)) = rest.iter().copied().reduce(|a, b| if b.1 < a.1 { b } else { a })
     else {
-        let sentence = format!("{first:.4} after step {first_step} is the only one");
-        return judged(Outcome::NotJudged, sentence);
+        return Judged::open(LOSS, format!("{first:.4} after step {first_step} is the only one"));
     };
-    judged(
-        if lowest < *first { Outcome::Passed } else { Outcome::Failed },
+    Judged::of(
+        LOSS,
+        lowest < *first,
         format!(
             "from {first:.4} after step {first_step} to {lowest:.4} after step {step}, the lowest behind it"
         ),
@@ -272,37 +275,39 @@ const OF_SEQUENCE: Kl =
 
 fn kl_is_small(metrics: &[Map<String, Value>], of: &Kl, most: f64) -> Judged {
     let &Kl { name, metric, unit } = of;
-    let judged = |outcome, sentence| Judged { name, outcome, sentence };
     let measured = values_of(metrics, metric);
     if let Some((step, _)) = measured.iter().find(|(_, kl)| !kl.is_finite()) {
-        let sentence = format!("in step {step} it was no finite number");
-        return judged(Outcome::Failed, sentence);
+        return Judged::of(name, false, format!("in step {step} it was no finite number"));
     }
     let highest = measured.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
     match highest {
-        None => judged(Outcome::NotJudged, format!("`{metric}` was not measured")),
-        Some((step, kl)) => judged(
-            if kl < most { Outcome::Passed } else { Outcome::Failed },
+        None => Judged::open(name, format!("`{metric}` was not measured")),
+        Some((step, kl)) => Judged::of(
+            name,
+            kl < most,
             format!("at most {kl:.4} {unit}, in step {step}; it must stay below {most}"),
         ),
     }
 }
 
 fn validity_is_kept(metrics: &[Map<String, Value>], criteria: &SuccessCriteria) -> Judged {
-    let judged = |outcome, sentence| Judged { name: "Validity is kept", outcome, sentence };
+    const NAME: &str = "Validity is kept";
     if values_of(metrics, "rewards/valid/mean").iter().all(|(_, share)| !share.is_finite()) {
-        let sentence = "`rewards/valid/mean` was not measured: the reward has no such part";
-        return judged(Outcome::NotJudged, sentence.to_owned());
+        return Judged::open(
+            NAME,
+            "`rewards/valid/mean` was not measured: the reward has no such part",
+        );
     }
     let (first, last) = match Ends::of(metrics, "rewards/valid/mean") {
         Ok(ends) => (mean(&ends.first), mean(&ends.last)),
-        Err(why) => return judged(Outcome::NotJudged, why),
+        Err(why) => return Judged::open(NAME, why),
     };
     let SuccessCriteria { min_validity, max_validity_drop, .. } = *criteria;
     // The numbers that are shown decide too: no 0.80 that is below 0.80.
     let kept = last >= min_validity - ROUNDING && first - last <= max_validity_drop + ROUNDING;
-    judged(
-        if kept { Outcome::Passed } else { Outcome::Failed },
+    Judged::of(
+        NAME,
+        kept,
         format!(
             "from {first:.3} to {last:.3}; at least {min_validity} at the end and a drop of at most {max_validity_drop} are wanted"
         ),
@@ -313,15 +318,15 @@ fn validity_is_kept(metrics: &[Map<String, Value>], criteria: &SuccessCriteria) 
 const ROUNDING: f64 = 1e-9;
 
 fn signal_is_there(metrics: &[Map<String, Value>], most: f64) -> Judged {
-    let judged = |outcome, sentence| Judged { name: "Signal is consistent", outcome, sentence };
+    const NAME: &str = "Signal is consistent";
     let shares = values_of(metrics, "frac_reward_zero_std");
     if shares.is_empty() {
-        let sentence = "`frac_reward_zero_std` was not measured";
-        return judged(Outcome::NotJudged, sentence.to_owned());
+        return Judged::open(NAME, "`frac_reward_zero_std` was not measured");
     }
     let with_signal = shares.iter().filter(|(_, share)| *share <= most).count();
-    judged(
-        if 2 * with_signal > shares.len() { Outcome::Passed } else { Outcome::Failed },
+    Judged::of(
+        NAME,
+        2 * with_signal > shares.len(),
         format!(
             "in {with_signal} of {} steps at most {most} of the groups had equal rewards; more than half of the steps are wanted",
             shares.len()
@@ -330,7 +335,6 @@ fn signal_is_there(metrics: &[Map<String, Value>], most: f64) -> Judged {
 }
 
 fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judged {
-    let judged = |outcome, sentence| Judged { name: END, outcome, sentence };
     // What was before a run was resumed is over.
     let resumed = |event: &Event| event.what == EventKind::Resumed {};
     let latest = &events[events.iter().rposition(resumed).unwrap_or(0)..];
@@ -355,10 +359,10 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
         _ => None,
     });
     if let Some((step, reason)) = stopped.filter(|_| !has_finished) {
-        return judged(Outcome::Failed, format!("stopped after step {step}: {reason}"));
+        return Judged::of(END, false, format!("stopped after step {step}: {reason}"));
     }
     if metrics.is_empty() {
-        return judged(Outcome::NotJudged, "no step is done".to_owned());
+        return Judged::open(END, "no step is done");
     }
     let count = |is: fn(&EventKind) -> bool| events.iter().filter(|event| is(&event.what)).count();
     let spoke = count(|what| matches!(what, EventKind::Guard { .. }));
@@ -370,7 +374,7 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
             &format!("; guards spoke {spoke} times, and the run went back {rolled_back} times");
     }
     match ended {
-        Some(_) if has_finished => return judged(Outcome::Passed, sentence),
+        Some(_) if has_finished => return Judged::of(END, true, sentence),
         // A failure or early stopping is no guard, and which of the two it was is for the reader to say.
         Some(Event { step, what: EventKind::Stopped { reason }, .. }) => {
             sentence += &format!("; it ended early, after step {step}: {reason}");
@@ -378,7 +382,7 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
         Some(event) => sentence += &format!("; it was interrupted after step {}", event.step),
         None => sentence += "; it has not finished: it goes on, or was ended from outside",
     }
-    judged(Outcome::NotJudged, sentence)
+    Judged::open(END, sentence)
 }
 
 fn too_few(name: &str, steps: usize) -> String {

@@ -135,15 +135,8 @@ impl Drop for Temporary {
 
 /// Removes the temporary files and folders in `folder`, whose makers are gone.
 pub(crate) fn clear_leftovers(folder: &Path) -> Result<(), RunError> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(RunError::read(folder)(error)),
-    };
-    for entry in entries {
-        let entry = entry.map_err(RunError::read(folder))?;
-        if entry.file_name().to_str().is_some_and(is_temporary) {
-            let path = entry.path();
+    for (name, path) in entries(folder)? {
+        if is_temporary(&name) {
             drop(Temporary { path: path.clone(), kept: false });
             if fs::symlink_metadata(&path).is_ok() {
                 let fault = io::Error::other("what a killed process left cannot be removed");
@@ -152,6 +145,22 @@ pub(crate) fn clear_leftovers(folder: &Path) -> Result<(), RunError> {
         }
     }
     Ok(())
+}
+
+/// Names and paths of what is in a folder, in the order of names; nothing if there is no such folder. Names that are not UTF-8
+/// are none of ours.
+pub(crate) fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>, RunError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(RunError::read(folder))?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(RunError::read(folder))?;
+        found.extend(entry.file_name().into_string().ok().map(|name| (name, entry.path())));
+    }
+    found.sort_unstable();
+    Ok(found)
 }
 
 /// Whether a name is one that [`Temporary`] gives.

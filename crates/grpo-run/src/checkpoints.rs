@@ -4,6 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::atomic::entries;
 use crate::folder::CHECKPOINTS;
 use crate::{
     Existing, RunError, RunFolder, VerifiedFolder, verify, write_folder_atomically, write_manifest,
@@ -63,7 +64,7 @@ impl RunFolder {
     /// # Errors
     /// The folder of checkpoints cannot be read.
     pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, RunError> {
-        let folders = self.folders_of_checkpoints()?.into_iter();
+        let folders = entries(&self.path().join(CHECKPOINTS))?.into_iter();
         let mut checkpoints: Vec<Checkpoint> = folders
             .filter_map(|(name, path)| Some(Checkpoint { step: step_of(&name)?, path }))
             .collect();
@@ -119,7 +120,7 @@ impl RunFolder {
     /// # Errors
     /// The folder of checkpoints cannot be read or written.
     pub fn recover_checkpoints(&self) -> Result<(), RunError> {
-        for (name, path) in self.folders_of_checkpoints()? {
+        for (name, path) in entries(&self.path().join(CHECKPOINTS))? {
             let Some(step) = step_of_leftover(&name) else { continue };
             let place = self.path().join(CHECKPOINTS).join(format!("{STEP}{step}"));
             if !place.exists() && verify(&path).is_ok() {
@@ -129,25 +130,6 @@ impl RunFolder {
             }
         }
         Ok(())
-    }
-
-    /// Names and paths, in the order of names; none where there is no folder of checkpoints.
-    fn folders_of_checkpoints(&self) -> Result<Vec<(String, PathBuf)>, RunError> {
-        let folder = self.path().join(CHECKPOINTS);
-        let entries = match fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(RunError::read(&folder)(error)),
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(RunError::read(&folder))?;
-            if let Ok(name) = entry.file_name().into_string() {
-                found.push((name, entry.path()));
-            }
-        }
-        found.sort_unstable();
-        Ok(found)
     }
 }
 

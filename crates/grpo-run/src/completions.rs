@@ -6,10 +6,10 @@ mod table;
 
 pub use record::{CompletionRecord, RecordedOutcome};
 
+use crate::atomic::entries;
 use crate::folder::COMPLETIONS;
 use crate::{RunError, RunFolder, atomic_write};
 use std::fs;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 
 impl RunFolder {
@@ -41,16 +41,8 @@ impl RunFolder {
     /// # Errors
     /// The folder of completions cannot be read.
     pub fn completion_steps(&self) -> Result<Vec<u64>, RunError> {
-        let folder = self.completions_folder();
-        let entries = match fs::read_dir(&folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(RunError::read(&folder))?,
-        };
-        let mut steps = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(RunError::read(&folder))?.file_name();
-            steps.extend(name.to_str().and_then(step_of));
-        }
+        let entries = entries(&self.completions_folder())?;
+        let mut steps: Vec<u64> = entries.iter().filter_map(|(name, _)| step_of(name)).collect();
         steps.sort_unstable();
         Ok(steps)
     }

@@ -102,69 +102,21 @@ pub enum RunError {
         /// What it says.
         started: String,
     },
-    /// A folder that should have a manifest has none.
-    #[error("`{path}` has no `manifest.json`, so it is no complete checkpoint; use another one")]
-    NoManifest {
-        /// The folder.
+    /// A folder does not hold what its manifest says, or has none.
+    #[error("`{path}` {fault}")]
+    Manifest {
+        /// The folder, or the file in it.
         path: PathBuf,
-    },
-    /// A manifest of another form.
-    #[error(
-        "`{path}` has a manifest of version {found} where this program writes version 1; use the program that wrote it, or another checkpoint"
-    )]
-    ManifestVersion {
-        /// The folder.
-        path: PathBuf,
-        /// The version.
-        found: u32,
-    },
-    /// A file of the manifest is not there.
-    #[error("`{path}` is missing though its manifest lists it; use another checkpoint")]
-    FileMissing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A file that is there is not in the manifest.
-    #[error(
-        "`{path}` is not listed in the manifest beside it; remove it, or use another checkpoint"
-    )]
-    FileUnlisted {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A file is longer or shorter than when it was written.
-    #[error(
-        "`{path}` has {found} bytes where its manifest says {expected}; it is damaged, use another checkpoint"
-    )]
-    FileSize {
-        /// The file.
-        path: PathBuf,
-        /// Bytes that were written.
-        expected: u64,
-        /// Bytes that are there.
-        found: u64,
-    },
-    /// A file is not what was written.
-    #[error(
-        "`{path}` has the SHA-256 {found} where its manifest says {expected}; it is damaged, use another checkpoint"
-    )]
-    FileHash {
-        /// The file.
-        path: PathBuf,
-        /// Hash of what was written, in hexadecimal.
-        expected: String,
-        /// Hash of what is there.
-        found: String,
-    },
-    /// A link or a device stands where only files and folders belong.
-    #[error("`{path}` is neither a file nor a folder; put the file itself there")]
-    NotPlain {
-        /// The path.
-        path: PathBuf,
+        /// What is wrong with it, and how to mend it.
+        fault: String,
     },
 }
 
 impl RunError {
+    pub(crate) fn manifest(path: impl Into<PathBuf>, fault: impl Into<String>) -> Self {
+        Self::Manifest { path: path.into(), fault: fault.into() }
+    }
+
     /// For `map_err` after an operation that writes `path`.
     pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Write { path: path.to_owned(), source }

@@ -47,25 +47,34 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     let text = match fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound && folder.is_dir() => {
-            return Err(RunError::NoManifest { path: folder.to_owned() });
+            let fault = "has no `manifest.json`, so it is no complete checkpoint; use another one";
+            return Err(RunError::manifest(folder, fault));
         }
         Err(error) => return Err(RunError::read(folder)(error)),
     };
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|source| RunError::BadJson { path, source })?;
     if manifest.version != 1 {
-        return Err(RunError::ManifestVersion { path: folder.to_owned(), found: manifest.version });
+        let fault = format!(
+            "has a manifest of version {} where this program writes version 1; use the program that wrote it, or another checkpoint",
+            manifest.version
+        );
+        return Err(RunError::manifest(folder, fault));
     }
     let mut found = files_below(folder)?;
     for (name, expected) in &manifest.files {
         let Some(path) = found.remove(name) else {
-            let path = folder.join(name);
-            return Err(RunError::FileMissing { path });
+            let fault = "is missing though its manifest lists it; use another checkpoint";
+            return Err(RunError::manifest(folder.join(name), fault));
         };
         check(path, expected)?;
     }
     match found.pop_first() {
-        Some((_, path)) => Err(RunError::FileUnlisted { path }),
+        Some((_, path)) => {
+            let fault =
+                "is not listed in the manifest beside it; remove it, or use another checkpoint";
+            Err(RunError::manifest(path, fault))
+        }
         None => Ok(VerifiedFolder { path: folder.to_owned() }),
     }
 }
@@ -100,11 +109,19 @@ fn check(path: PathBuf, entry: &Entry) -> Result<(), RunError> {
     // The size first: it is free, and tells a cut file from an altered one.
     let found = fs::metadata(&path).map_err(RunError::read(&path))?.len();
     if found != entry.bytes {
-        return Err(RunError::FileSize { path, expected: entry.bytes, found });
+        let fault = format!(
+            "has {found} bytes where its manifest says {}; it is damaged, use another checkpoint",
+            entry.bytes
+        );
+        return Err(RunError::manifest(path, fault));
     }
     let found = sha256_of_file(&path)?;
     if found != entry.sha256 {
-        return Err(RunError::FileHash { path, expected: entry.sha256.clone(), found });
+        let fault = format!(
+            "has the SHA-256 {found} where its manifest says {}; it is damaged, use another checkpoint",
+            entry.sha256
+        );
+        return Err(RunError::manifest(path, fault));
     }
     Ok(())
 }
@@ -125,7 +142,8 @@ fn files_below(folder: &Path) -> Result<BTreeMap<String, PathBuf>, RunError> {
             if kind.is_dir() {
                 folders.push((name + "/", path));
             } else if !kind.is_file() {
-                return Err(RunError::NotPlain { path });
+                let fault = "is neither a file nor a folder; put the file itself there";
+                return Err(RunError::manifest(path, fault));
             } else if name != MANIFEST {
                 files.insert(name, path);
             }

@@ -1,4 +1,4 @@
-//! What came of the repetitions: medians, ratios, relations between cases; as JSON and as text.
+//! What came of the repetitions: medians and ratios, as JSON and as text.
 
 use std::path::Path;
 
@@ -145,7 +145,6 @@ impl Report {
             "load_before": self.load_before,
             "load_after": self.load_after,
             "cases": self.cases.iter().map(Measured::json).collect::<Vec<_>>(),
-            "relations": self.relations(),
         })
     }
 
@@ -174,73 +173,22 @@ impl Report {
         }
         let rows: Vec<Vec<String>> = self.cases.iter().map(Measured::row).collect();
         text += &format!("\n\n{}", table(&HEAD, &rows));
-        for relation in self.relations() {
-            text += &format!("{relation}\n");
-        }
+        text += &self.growth().map(|growth| growth + "\n").collect::<String>();
         text
     }
 
-    /// What two or more cases say together.
-    fn relations(&self) -> Vec<String> {
-        let mut said = Vec::new();
-        if let (Some(one), Some(eight)) = (self.cost("prefill-alone"), self.cost("prefill-shared"))
-        {
-            said.push(format!(
-                "Prefill: a prompt of 200 tokens with 8 completions costs {} times the reading of one.",
-                number(eight / one)
-            ));
-        }
-        for family in ["sampling", "learning"] {
-            let cost = |lengths| self.cost(&format!("{family}-{lengths}"));
-            if let (Some(equal), Some(ragged)) = (cost("equal"), cost("ragged")) {
-                said.push(format!(
-                    "Ragged, {family}: a token of completions of 8 to 256 tokens costs {} times one of equal lengths.",
-                    number(ragged / equal)
-                ));
-            }
-        }
-        for family in ["sampling-batch", "sampling-tokens", "training-batch", "training-tokens"] {
-            said.extend(self.scaling(family));
-        }
-        for case in &self.cases {
+    /// How resident memory grew, where a case tells it.
+    fn growth(&self) -> impl Iterator<Item = String> {
+        self.cases.iter().filter_map(|case| {
             let details = case.ours.iter().filter_map(|answer| answer.details.as_ref());
             let growth = details.filter_map(|details| details["growth_bytes"].as_f64());
-            if let Some(most) = growth.max_by(f64::total_cmp) {
-                said.push(format!(
-                    "Resident memory over the steps of `{}` grew by {} KiB at most, after their first tenth.",
-                    case.case.name,
-                    number(most / 1024.0)
-                ));
-            }
-        }
-        said
-    }
-
-    /// Seconds for a unit of work.
-    fn cost(&self, name: &str) -> Option<f64> {
-        let case = self.cases.iter().find(|measured| measured.case.name == name)?;
-        Some(1.0 / case.rate()?)
-    }
-
-    /// How the cost of a token changes from the smallest to the largest case of `family-NUMBER`.
-    fn scaling(&self, family: &str) -> Option<String> {
-        let size = |measured: &Measured| {
-            let name = measured.case.name.strip_prefix(family)?.strip_prefix('-')?;
-            Some((name.parse::<u32>().ok()?, 1e6 / measured.rate()?))
-        };
-        let mut costs: Vec<(u32, f64)> = self.cases.iter().filter_map(size).collect();
-        costs.sort_by_key(|(size, _)| *size);
-        if costs.len() < 2 {
-            return None;
-        }
-        let shown: Vec<String> =
-            costs.iter().map(|(size, cost)| format!("{size}: {}", number(*cost))).collect();
-        let growth = costs.windows(2).map(|pair| pair[1].1 / pair[0].1).max_by(f64::total_cmp)?;
-        Some(format!(
-            "Scaling of {family}: microseconds a token {}; most from one to the next × {}.",
-            shown.join(", "),
-            number(growth)
-        ))
+            let most = growth.max_by(f64::total_cmp)?;
+            Some(format!(
+                "Resident memory over the steps of `{}` grew by {} KiB at most, after their first tenth.",
+                case.case.name,
+                number(most / 1024.0)
+            ))
+        })
     }
 }
 
@@ -317,30 +265,14 @@ mod tests {
     }
 
     #[test]
-    fn relations_between_cases() {
+    fn growth_of_resident_memory() {
         let mut resident = measured("resident", &[1.0]);
         resident.ours[0].details = Some(json!({"growth_bytes": 20_480}));
-        let report = report(vec![
-            measured("prefill-alone", &[1.0]),
-            measured("prefill-shared", &[4.0]),
-            measured("learning-ragged", &[1.5]),
-            measured("learning-equal", &[1.0]),
-            measured("sampling-equal", &[2.0]),
-            measured("sampling-ragged", &[2.2]),
-            measured("training-batch-16", &[3.0]),
-            measured("training-batch-8", &[2.0]),
-            measured("sampling-batch-8", &[2.0]),
-            resident,
-        ]);
+        let report = report(vec![measured("step-small", &[1.0]), resident]);
         assert_eq!(
-            report.relations(),
+            report.growth().collect::<Vec<_>>(),
             [
-                "Prefill: a prompt of 200 tokens with 8 completions costs 4.00 times the reading of one.",
-                "Ragged, sampling: a token of completions of 8 to 256 tokens costs 1.10 times one of equal lengths.",
-                "Ragged, learning: a token of completions of 8 to 256 tokens costs 1.50 times one of equal lengths.",
-                "Scaling of training-batch: microseconds a token 8: 20,000, 16: 30,000; most from one to the \
-                 next × 1.50.",
-                "Resident memory over the steps of `resident` grew by 20.0 KiB at most, after their first tenth.",
+                "Resident memory over the steps of `resident` grew by 20.0 KiB at most, after their first tenth."
             ]
         );
     }

@@ -136,7 +136,7 @@ fn stored(path: &Path, file: &TrainFile, tasks: &Tasks, is_adapter: bool) -> Sto
         true => (file.model.as_path(), Trained::AdapterOfAnyBase(path)),
         false => (path, Trained::Whole),
     };
-    let loaded = read(model, tasks, trained, file.base_precision, &device::device());
+    let loaded = read(model, &tasks.codecs(), trained, file.base_precision, &device::device());
     hash(loaded.map(|loaded| loaded.policy))
 }
 
@@ -145,7 +145,8 @@ fn base(file: &TrainFile, tasks: &Tasks) -> StoredWeights {
     if let Some(reason) = missing(&file.model) {
         return StoredWeights::Unknown(reason);
     }
-    let loaded = read(&file.model, tasks, Trained::Whole, file.base_precision, &device::device());
+    let loaded =
+        read(&file.model, &tasks.codecs(), Trained::Whole, file.base_precision, &device::device());
     hash(loaded.map(|loaded| loaded.policy))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Context;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use grpo_core::TokenOutcome;
 use grpo_data::Codec;
 use grpo_run::RunFolder;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::args::ExplainArguments;
 use crate::explanation::{Explained, Explanation, Token, Unrecorded, Wanted, meaning_of};
-use crate::output::say;
+use crate::output::{say, table};
 use crate::recorded::of_step;
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
@@ -124,8 +124,7 @@ fn of_completions(completions: &[Explained]) -> Table {
     header.extend(parts.iter().map(|part| (*part).clone()));
     header.extend(words(&["advantage", "tokens", "push", "KL pull", "what became of it"]));
     let right = 2..header.len() - 1;
-    let mut table = table(header);
-    for one in completions {
+    let row = |one: &Explained| {
         let mut row = vec![one.sample.to_string(), cut(&one.text), optional(one.reward)];
         row.extend(has_bonus.then(|| optional(one.bonus)));
         row.extend(parts.iter().map(|part| optional(one.parts.get(*part).copied())));
@@ -136,9 +135,9 @@ fn of_completions(completions: &[Explained]) -> Table {
             signed(one.kl_pull),
             one.why.clone(),
         ]);
-        table.add_row(row);
-    }
-    aligned(table, right)
+        row
+    };
+    table(header, completions.iter().map(row), right)
 }
 
 fn of_tokens(tokens: &[Token]) -> Table {
@@ -153,11 +152,10 @@ fn of_tokens(tokens: &[Token]) -> Table {
         "of the rewards",
         "fate",
     ];
-    let mut table = table(header.map(str::to_owned).to_vec());
-    for (place, token) in tokens.iter().enumerate() {
+    let row = |(place, token): (usize, &Token)| {
         // A mark has no text of its own.
         let piece = token.piece.as_ref().filter(|piece| !piece.is_empty());
-        table.add_row([
+        [
             place.to_string(),
             token.id.to_string(),
             piece.map_or_else(String::new, |piece| format!("{piece:?}")),
@@ -167,24 +165,9 @@ fn of_tokens(tokens: &[Token]) -> Table {
             signed(f64::from(token.gradient)),
             signed(f64::from(token.surrogate_gradient)),
             token.fate.clone(),
-        ]);
-    }
-    aligned(table, 3..8)
-}
-
-fn table(header: Vec<String>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(header);
-    table
-}
-
-fn aligned(mut table: Table, right: std::ops::Range<usize>) -> Table {
-    for column in right {
-        let column = table.column_mut(column).expect("a column of the header");
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+        ]
+    };
+    table(header, tokens.iter().enumerate().map(row), 3..8)
 }
 
 /// A number with a sign, of any size; 0 is 0.

@@ -47,7 +47,8 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
     );
     anyhow::ensure!(arguments.batch_size > 0, "--batch-size 0 would score nothing; use 1 or more");
     let trained = Trained::argument(arguments.adapter.as_deref());
-    let loaded = load(&arguments.model, tasks, trained, arguments.weights, &device::device())?;
+    let loaded =
+        load(&arguments.model, &tasks.codecs(), trained, arguments.weights, &device::device())?;
     let options = loaded.chat_options(arguments.thinking, &arguments.model)?;
     let model = Frozen::snapshot(&loaded.policy);
     let reader = PromptReader::open(&arguments.input)?;

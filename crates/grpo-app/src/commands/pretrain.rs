@@ -87,7 +87,7 @@ struct DataSection {
 
 impl DataSection {
     fn parse(section: Table, tasks: &Tasks) -> Result<Self, ConfigFault> {
-        let (reader, keys) = data::reader(section, tasks)?;
+        let (reader, keys) = data::reader(section, &tasks.data_formats())?;
         Ok(Self { keys: deserialize_settings(keys)?, reader })
     }
 
@@ -209,7 +209,7 @@ fn starting_point(
         (Some(start), None) => {
             let adapter = file.adapter.as_deref();
             let trained = Trained::of(adapter, file.lora.as_ref(), file.base_precision, file.seed)?;
-            return load(start, tasks, trained, file.base_precision, device)
+            return load(start, &tasks.codecs(), trained, file.base_precision, device)
                 .with_context(|| format!("start = \"{}\"", start.display()));
         }
         (None, Some(sizes)) => sizes,

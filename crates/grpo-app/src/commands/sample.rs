@@ -23,7 +23,8 @@ pub(crate) fn run(
         anyhow::ensure!(number <= MOST, "-n {number} is out of range; expected 1 to {MOST}");
     }
     let trained = Trained::argument(arguments.adapter.as_deref());
-    let loaded = load(&arguments.model, tasks, trained, arguments.weights, &device::device())?;
+    let loaded =
+        load(&arguments.model, &tasks.codecs(), trained, arguments.weights, &device::device())?;
     let codec = &loaded.spec.codec;
     anyhow::ensure!(
         arguments.stop.is_empty() || codec.is_text(),

@@ -3,17 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use anyhow::Context;
 use grpo_model::Policy;
 use grpo_rewards::PartName;
-use grpo_run::{Event, EventKind, JsonLinesWriter, ReferenceChange, RunFolder, TensorBoard};
-use grpo_train::{
-    Ending, GuardAction, Metrics, StepDone, TrainError, TrainObserver, Training, Trip,
-};
-use serde_json::{Map, Value};
+use grpo_run::{EventKind, JsonLinesWriter, ReferenceChange, RunFolder};
+use grpo_train::{Ending, GuardAction, StepDone, TrainError, TrainObserver, Training, Trip};
+use serde_json::Value;
 
 use crate::args::TrainArguments;
-use crate::checkpoint::CheckpointClock;
 use crate::dashboard::Monitor;
 use crate::earlier::Earlier;
 use crate::interrupt::{Deferred, Interrupted};
@@ -21,34 +17,33 @@ use crate::look::{Seen, comparison, examples};
 use crate::models::Writer;
 use crate::output::{say, say_checked, sentence};
 use crate::recorded::records;
-use crate::run_files::{guard_event, observer_error};
+use crate::run_log::{Line, RunLog, observer_error};
 use crate::session::Session;
 use crate::task::Tasks;
-use crate::train_file::{TrainFile, TrainSettings};
-use crate::{checkpoint, config, interrupt};
+use crate::train_file::TrainFile;
+use crate::train_settings::TrainSettings;
+use crate::{checkpoint, interrupt};
 
 pub(crate) fn run(arguments: &TrainArguments, tasks: &Tasks) -> anyhow::Result<()> {
+    let TrainArguments { run, verify, plain } = arguments;
     // Clap asks for nothing that another argument excludes.
     anyhow::ensure!(
-        !arguments.verify || arguments.resume.is_some(),
+        !verify || run.resume.is_some(),
         "--verify goes with --resume RUN: a new run has nothing that could be verified"
     );
-    if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
-        let loaded = TrainFile::read(configuration, &arguments.set, tasks)?;
+    if let (true, Some(configuration)) = (run.check, &run.config) {
+        let loaded = TrainFile::read(configuration, &run.set, tasks)?;
         loaded.value.check(&loaded.origin)?;
         say_checked(configuration);
         return Ok(());
     }
     let flag = interrupt::flag()?;
     let stop = Arc::clone(&flag);
-    let mut session = match (&arguments.resume, &arguments.config) {
-        (Some(run), _) => Session::resume(run, *tasks, arguments.verify, flag)?,
-        (None, configuration) => {
-            let configuration = configuration.as_ref().context("which configuration?")?;
-            Session::begin(arguments, *tasks, configuration, flag)?
-        }
+    let mut session = match &run.resume {
+        Some(earlier) => Session::resume(earlier, *tasks, *verify, flag)?,
+        None => Session::begin(run, *tasks, flag)?,
     };
-    complete(&mut session, Show { plain: arguments.plain, stop })
+    complete(&mut session, Show { plain: *plain, stop })
 }
 
 /// All that is left of a run, with what is said and written at its end.
@@ -180,9 +175,8 @@ fn finish(
 
 /// Steps in which no group had a completion that was better than another.
 fn idle_steps(folder: &RunFolder) -> anyhow::Result<usize> {
-    let is_idle = |line: &Map<String, Value>| {
-        line.get("frac_reward_zero_std").and_then(Value::as_f64) == Some(1.0)
-    };
+    let is_idle =
+        |line: &Line| line.get("frac_reward_zero_std").and_then(Value::as_f64) == Some(1.0);
     Ok(folder.read_metrics()?.iter().filter(|line| is_idle(line)).count())
 }
 
@@ -192,39 +186,13 @@ pub(crate) struct Show {
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-/// The files that have a line, or a row, of each step.
-struct StepFiles {
-    ledger: JsonLinesWriter,
-    metrics: JsonLinesWriter,
-    tensorboard: TensorBoard,
-}
-
-impl StepFiles {
-    /// After `done` steps: what was written of later ones before is written again.
-    fn open(folder: &RunFolder, done: u64, monitor: &mut Monitor) -> anyhow::Result<Self> {
-        let ledger = folder.ledger_from(done + 1)?;
-        let metrics = folder.metrics_from(done + 1)?;
-        folder.remove_completions_from(done + 1)?;
-        let lines = folder.read_metrics()?;
-        if lines.len() as u64 != done {
-            monitor.say(&format!(
-                "warning      metrics.jsonl has {} of the {done} steps before; the others were lost",
-                lines.len()
-            ));
-        }
-        monitor.begin_at(done, &lines);
-        Ok(Self { ledger, metrics, tensorboard: TensorBoard::rebuild(folder, &lines)? })
-    }
-}
-
 /// Writes metrics, completions and checkpoints, and moves the bar.
 struct Observer {
-    files: StepFiles,
-    events: JsonLinesWriter,
+    log: RunLog,
+    ledger: JsonLinesWriter,
     /// Names of the parts of the reward.
     parts: Vec<PartName>,
     monitor: Monitor,
-    folder: RunFolder,
     completions_every: u32,
     steps: u32,
     steps_done: u32,
@@ -233,7 +201,6 @@ struct Observer {
     writer: Writer,
     /// What the steps were, where they were done before.
     earlier: Earlier,
-    clock: CheckpointClock,
     /// Whether a step before had to be corrected for its sampler.
     was_corrected: bool,
 }
@@ -246,28 +213,41 @@ impl Observer {
         let guards = file.grpo().guards();
         let TrainSettings { save, train, .. } = &**file;
         let title = format!("grpo train  {}", folder.path().display());
-        let mut monitor = Monitor::new(&title, u64::from(train.steps), show.plain, show.stop);
-        Ok(Self {
-            files: StepFiles::open(folder, done, &mut monitor)?,
+        let monitor = Monitor::new(&title, u64::from(train.steps), show.plain, show.stop);
+        let ledger = folder.ledger_from(done + 1)?;
+        let (log, lines) = RunLog::open(folder, done, training.roll_backs(), save.checkpoints())?;
+        let mut observer = Self {
+            log,
+            ledger,
             can_roll_back: guards.iter().any(|guard| guard.action == GuardAction::RollBack),
             steps_done: training.steps(),
             parts: training.grpo().reward_names().parts,
-            events: folder.events_from(done + 1, training.roll_backs())?,
             monitor,
-            folder: folder.clone(),
             completions_every: save.completions_every,
             steps: train.steps,
             writer: writer.clone(),
             earlier: std::mem::take(earlier),
-            clock: CheckpointClock::new(save.checkpoints()),
             was_corrected: false,
-        })
+        };
+        observer.begin_at(done, &lines)?;
+        Ok(observer)
+    }
+
+    /// Completions of later steps, if there are any, are written again.
+    fn begin_at(&mut self, done: u64, lines: &[Line]) -> anyhow::Result<()> {
+        self.log.folder.remove_completions_from(done + 1)?;
+        if lines.len() as u64 != done {
+            self.monitor.say(&format!(
+                "warning      metrics.jsonl has {} of the {done} steps before; the others were lost",
+                lines.len()
+            ));
+        }
+        self.monitor.begin_at(done, lines);
+        Ok(())
     }
 
     fn event(&mut self, step: u32, what: EventKind) -> anyhow::Result<()> {
-        let event = Event { step: u64::from(step), at: config::now(), what };
-        self.events.append(&event)?;
-        Ok(self.events.sync()?)
+        self.log.event(step.into(), what)
     }
 
     /// Saves a run that ends where it was interrupted, and says how it is resumed. An evaluation that was interrupted belongs
@@ -277,13 +257,8 @@ impl Observer {
         if training.steps() == steps {
             self.checkpoint(training, false)?;
         }
-        self.event(steps, EventKind::Interrupted {})?;
-        say(format_args!(
-            "interrupted  after step {steps} of {}; `grpo train --resume {}` goes on",
-            self.steps,
-            self.folder.path().display()
-        ));
-        Ok(())
+        let resume = format!("train --resume {}", self.log.folder.path().display());
+        self.log.interrupted([steps.into(), self.steps.into()], &resume)
     }
 
     /// Goes back to the newest checkpoint of before step `since`, and on from there with these settings; whether there is
@@ -296,10 +271,10 @@ impl Observer {
         kl_coef: f64,
     ) -> anyhow::Result<bool> {
         let from_step = u64::from(training.steps());
-        let newest = self.folder.newest_checkpoint(Some(u64::from(since) - 1))?;
+        let newest = self.log.folder.newest_checkpoint(Some(u64::from(since) - 1))?;
         let Some((step, good)) = newest.whole else { return Ok(false) };
         let number = training.roll_backs() + 1;
-        let aside = self.folder.set_aside(step, number)?;
+        let aside = self.log.folder.set_aside(step, number)?;
         checkpoint::restore(training, &good)?;
         training.soften(number, learning_rate_factor, kl_coef);
         let kl_coef = training.kl_coef();
@@ -309,12 +284,14 @@ impl Observer {
         )?;
         // Until this is written, a killed run comes here again by itself. From then on it begins at this one, which has
         // gone back more often than the newer ones.
-        checkpoint::write(&self.folder, &self.writer, training)?;
-        self.folder.remove_checkpoints_after(step)?;
-        self.files = StepFiles::open(&self.folder, step, &mut self.monitor)?;
+        checkpoint::write(&self.log.folder, &self.writer, training)?;
+        self.log.folder.remove_checkpoints_after(step)?;
+        self.ledger = self.log.folder.ledger_from(step + 1)?;
+        let lines = self.log.go_back(step)?;
+        self.begin_at(step, &lines)?;
         self.steps_done = training.steps();
         self.earlier = Earlier::default();
-        self.monitor.event(&format!(
+        self.monitor.say(&format!(
             "rolled back  to step {step}; learning rates are multiplied by {learning_rate_factor}, the KL penalty by {kl_coef} from now on; what was undone is in {}",
             aside.display()
         ));
@@ -324,24 +301,21 @@ impl Observer {
     /// Says what guards saw.
     fn trips(&mut self, step: u32, trips: &[Trip]) -> anyhow::Result<()> {
         for trip in trips {
-            let (line, event) = guard_event(trip);
-            self.monitor.event(&line);
-            self.event(step, event)?;
+            let line = self.log.guard(step.into(), trip)?;
+            self.monitor.say(&line);
         }
         Ok(())
     }
 
     /// Writes the checkpoint of this moment, and removes those that are not kept.
     fn checkpoint(&mut self, training: &Training<Policy>, best: bool) -> anyhow::Result<()> {
-        // Steps that a checkpoint is after are on the disk before it.
-        for lines in [&self.files.ledger, &self.files.metrics, &self.events] {
-            lines.sync()?;
-        }
-        checkpoint::write(&self.folder, &self.writer, training)?;
         let of_best = training.state().numbers.progress.evaluations.best;
         let besides: Vec<u64> = of_best.iter().map(|(step, _)| u64::from(*step)).collect();
-        self.clock.written(&self.folder, &besides)?;
-        self.event(training.steps(), EventKind::Checkpoint { best })
+        self.ledger.sync()?;
+        let writer = &self.writer;
+        self.log.checkpoint(training.steps().into(), best, &besides, |run| {
+            checkpoint::write(run, writer, training)
+        })
     }
 
     fn is_checkpoint_due(&self, done: &StepDone<'_>) -> bool {
@@ -350,7 +324,7 @@ impl Observer {
             return false;
         }
         let is_end = step == self.steps || done.ending.is_some();
-        self.clock.is_due(step.into()) || is_end || done.is_best
+        self.log.is_checkpoint_due(step.into()) || is_end || done.is_best
     }
 
     /// Where the step was done before, whether it is what it was.
@@ -360,42 +334,47 @@ impl Observer {
             Err(fault) => self.monitor.say(&format!("warning      {fault}")),
         }
     }
-}
 
-impl TrainObserver<Policy> for Observer {
-    fn step(&mut self, done: &StepDone<'_>, training: &Training<Policy>) -> Result<(), TrainError> {
+    fn completed(
+        &mut self,
+        done: &StepDone<'_>,
+        training: &Training<Policy>,
+    ) -> anyhow::Result<()> {
         let StepDone { report, metrics, .. } = *done;
         self.compare(done);
         let step = report.step + 1;
         // In front of the others: what a step left has its proof.
-        self.files.ledger.append(&report.observed.ledger).map_err(observer_error)?;
+        self.ledger.append(&report.observed.ledger)?;
         if is_due(step, self.completions_every) {
             let records = records(report, &self.writer.spec.codec);
             let parts: Vec<&str> = self.parts.iter().map(AsRef::as_ref).collect();
-            self.folder
-                .write_completions(u64::from(step), &records, &parts)
-                .map_err(observer_error)?;
+            self.log.folder.write_completions(u64::from(step), &records, &parts)?;
         }
-        self.files.metrics.append(metrics).map_err(observer_error)?;
-        self.files.tensorboard.append(&line(metrics)).map_err(observer_error)?;
+        self.log.line(metrics)?;
         if report.learned.corrected == Some(true) && !self.was_corrected {
             self.was_corrected = true;
             self.monitor.say(&format!(
                 "step {step}: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps"
             ));
         }
-        self.trips(step, done.trips).map_err(observer_error)?;
+        self.trips(step, done.trips)?;
         if let Some(ReferenceChange { mix, weights }) =
             report.observed.ledger.reference_changed.clone()
         {
-            self.event(step, EventKind::Reference { mix, weights }).map_err(observer_error)?;
+            self.event(step, EventKind::Reference { mix, weights })?;
         }
         self.steps_done = step;
         if self.is_checkpoint_due(done) {
-            self.checkpoint(training, done.is_best).map_err(observer_error)?;
+            self.checkpoint(training, done.is_best)?;
         }
         self.monitor.step(report, metrics);
         Ok(())
+    }
+}
+
+impl TrainObserver<Policy> for Observer {
+    fn step(&mut self, done: &StepDone<'_>, training: &Training<Policy>) -> Result<(), TrainError> {
+        self.completed(done, training).map_err(observer_error)
     }
 
     fn failed(&mut self, trips: &[Trip]) -> Result<(), TrainError> {
@@ -404,14 +383,6 @@ impl TrainObserver<Policy> for Observer {
 
     fn records(&self, step: u32) -> bool {
         is_due(step + 1, self.completions_every)
-    }
-}
-
-/// As it stands in `metrics.jsonl`.
-fn line(metrics: &Metrics) -> Map<String, Value> {
-    match serde_json::to_value(metrics) {
-        Ok(Value::Object(line)) => line,
-        other => panic!("metrics are names and numbers: {other:?}"),
     }
 }
 

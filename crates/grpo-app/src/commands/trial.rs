@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Context;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::Table;
 use grpo_report::{Judged, Outcome, Stage, judge, stages};
 use grpo_run::{EventKind, RunFolder, Verdict};
 
 use crate::args::TrialArguments;
 use crate::commands::{audit, report, train};
 use crate::interrupt::{self, Interrupted};
-use crate::output::{say, sentence};
+use crate::output::{say, sentence, table};
 use crate::resume_check::{left_out, resume_check};
 use crate::session::Session;
 use crate::task::Tasks;
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &TrialArguments, tasks: &Tasks) -> anyhow::Result<(
     });
     verdict.criteria.push(audited(&trial.path, tasks));
     let of_sequence = criteria.max_kl_sequence.is_some();
-    say(format_args!("{}", table(&stages(&metrics, steps), of_sequence)));
+    say(format_args!("{}", table_of(&stages(&metrics, steps), of_sequence)));
     verdict.criteria.iter().for_each(report::criterion);
 
     let of = |outcome: Outcome| -> Vec<&Judged> {
@@ -149,33 +149,27 @@ fn names(judged: &[&Judged]) -> String {
 }
 
 /// A row a stage.
-fn table(stages: &[Stage], of_sequence: bool) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    let has_validity = stages.iter().any(|stage| stage.validity.is_some());
-    let mut header = vec!["steps", "reward", "KL"];
-    header.extend(of_sequence.then_some("KL of a sequence"));
-    header.extend(has_validity.then_some("valid"));
-    header.extend(["entropy", "length", "equal groups", "gradient"]);
-    table.set_header(header);
-    for stage in stages {
-        let mut row = vec![steps_of(stage), reward_of(stage), number(stage.kl, 5)];
-        row.extend(of_sequence.then(|| number(stage.kl_sequence, 4)));
-        row.extend(has_validity.then(|| number(stage.validity, 3)));
-        row.extend([
-            number(stage.entropy, 3),
-            number(stage.length, 1),
-            number(stage.zero_std, 3),
-            number(stage.grad_norm, 3),
-        ]);
-        table.add_row(row);
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+fn table_of(stages: &[Stage], of_sequence: bool) -> Table {
+    let has_validity = stages.iter().any(|stage| stage.mean(VALIDITY).is_some());
+    let columns = [
+        ("KL", "kl", 5, true),
+        ("KL of a sequence", "kl_sequence", 4, of_sequence),
+        ("valid", VALIDITY, 3, has_validity),
+        ("entropy", "entropy", 3, true),
+        ("length", "completions/mean_length", 1, true),
+        ("equal groups", "frac_reward_zero_std", 3, true),
+        ("gradient", "grad_norm", 3, true),
+    ];
+    let columns = || columns.iter().filter(|(.., is_shown)| *is_shown);
+    let header = ["steps", "reward"].into_iter().chain(columns().map(|(name, ..)| *name));
+    let row = |stage: &Stage| {
+        let means = columns().map(|(_, metric, digits, _)| number(stage.mean(metric), *digits));
+        [steps_of(stage), reward_of(stage)].into_iter().chain(means).collect::<Vec<String>>()
+    };
+    table(header.collect::<Vec<_>>(), stages.iter().map(row), 1..)
 }
+
+const VALIDITY: &str = "rewards/valid/mean";
 
 fn steps_of(stage: &Stage) -> String {
     let Stage { first, last, done, .. } = stage;
@@ -186,7 +180,7 @@ fn steps_of(stage: &Stage) -> String {
 }
 
 fn reward_of(stage: &Stage) -> String {
-    let mean = number(stage.reward, 4);
+    let mean = number(stage.mean("reward"), 4);
     stage.reward_error.map_or(mean.clone(), |error| format!("{mean} ± {error:.4}"))
 }
 

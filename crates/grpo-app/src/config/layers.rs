@@ -104,6 +104,20 @@ impl Origin {
         fault.at(place.trim_end_matches(": ").to_owned())
     }
 
+    /// Refuses a number outside of `range`, with the place of its key.
+    pub fn check(
+        &self,
+        key: &str,
+        value: f64,
+        range: std::ops::RangeInclusive<f64>,
+    ) -> anyhow::Result<()> {
+        if range.contains(&value) {
+            return Ok(());
+        }
+        let expected = format!("{} to {}", range.start(), range.end());
+        Err(self.locate(ConfigFault::out_of_range(key, value, &expected)).into())
+    }
+
     /// `file:line: ` of the topmost layer that gives `key`, or its table, or just the file.
     pub fn place(&self, key: &str) -> String {
         // `--set rewrad.qed=1` makes the unknown table `rewrad`; `--set loss.mismatch={ … }` holds

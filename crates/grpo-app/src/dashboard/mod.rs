@@ -70,11 +70,6 @@ impl Monitor {
         }
     }
 
-    /// Something happened besides the steps.
-    pub(crate) fn event(&mut self, sentence: &str) {
-        self.say(sentence);
-    }
-
     /// A line for whoever looks on; on the screen among the events, and below it once it is gone.
     pub(crate) fn say(&mut self, line: &str) {
         match &self.shown {

@@ -1,5 +1,6 @@
 //! Pipeline files: what they say, checked before anything runs.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
@@ -18,29 +19,30 @@ struct PipelineFile {
     summary: Vec<SummarySection>,
 }
 
+/// A stage, as the file says it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct StageSection {
-    name: String,
+pub(super) struct StageSection {
+    pub(super) name: String,
     /// A command of this program.
-    command: String,
+    pub(super) command: String,
     /// Its configuration file, whose `run` is the folder of the stage.
     #[serde(default)]
     config: Option<PathBuf>,
     #[serde(default)]
-    arguments: Vec<String>,
+    pub(super) arguments: Vec<String>,
     /// Files that the stage reads: if one is newer than its outputs, the stage runs again.
     #[serde(default)]
-    inputs: Vec<PathBuf>,
+    pub(super) inputs: Vec<PathBuf>,
     /// Files and folders that exist when the stage is finished.
     #[serde(default)]
-    outputs: Vec<PathBuf>,
+    pub(super) outputs: Vec<PathBuf>,
     /// A JSON file with the key `passed`, which must be true.
     #[serde(default)]
-    gate: Option<PathBuf>,
+    pub(super) gate: Option<PathBuf>,
     /// Metrics of the run that the table at the end shows.
     #[serde(default)]
-    metrics: Vec<String>,
+    pub(super) metrics: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -61,16 +63,19 @@ pub(super) struct Pipeline {
 
 /// A stage and what its command can do.
 pub(super) struct Stage {
-    pub(super) name: String,
-    pub(super) command: String,
+    section: StageSection,
     pub(super) config: Option<StageConfig>,
-    pub(super) arguments: Vec<String>,
-    pub(super) inputs: Vec<PathBuf>,
-    pub(super) outputs: Vec<PathBuf>,
-    pub(super) gate: Option<PathBuf>,
-    pub(super) metrics: Vec<String>,
     pub(super) is_last: bool,
-    pub(super) options: Options,
+    /// The options that its command has.
+    options: Vec<String>,
+}
+
+impl Deref for Stage {
+    type Target = StageSection;
+
+    fn deref(&self) -> &StageSection {
+        &self.section
+    }
 }
 
 /// The configuration of a stage, with the files that it extends.
@@ -78,16 +83,6 @@ pub(super) struct StageConfig {
     pub(super) path: PathBuf,
     pub(super) run: PathBuf,
     pub(super) keys: Table,
-}
-
-/// Which of the options that matter here a command has.
-#[derive(Clone, Copy)]
-pub(super) struct Options {
-    pub(super) set: bool,
-    pub(super) force: bool,
-    pub(super) plain: bool,
-    pub(super) check: bool,
-    pub(super) resume: bool,
 }
 
 /// Options that `grpo run` itself gives to commands.
@@ -130,9 +125,8 @@ impl Stage {
         key: &str,
         origin: &Origin,
     ) -> anyhow::Result<Self> {
-        let StageSection { name, command, config, arguments, inputs, outputs, gate, metrics } =
-            section;
         let place = |name: &str| origin.place(&format!("{key}.{name}"));
+        let StageSection { name, command, config, arguments, outputs, metrics, .. } = &section;
         let mut words = vec![command.clone()];
         words.extend(config.iter().map(|path| path.display().to_string()));
         words.extend(arguments.iter().cloned());
@@ -153,23 +147,17 @@ impl Stage {
             "{}metrics are those of a run, and stage `{name}` has no config; leave metrics out",
             place("metrics")
         );
-        let config = config.map(|path| {
-            StageConfig::read(path, &arguments)
+        let read = |path: &PathBuf| {
+            StageConfig::read(path.clone(), arguments)
                 .with_context(|| format!("{}stage `{name}`", place("config")))
-        });
-        let config = config.transpose()?;
-        Ok(Self {
-            name,
-            command,
-            config,
-            arguments,
-            inputs,
-            outputs,
-            gate,
-            metrics,
-            is_last,
-            options,
-        })
+        };
+        let config = config.as_ref().map(read).transpose()?;
+        Ok(Self { section, config, is_last, options })
+    }
+
+    /// Whether its command has an option.
+    pub(super) fn has(&self, option: &str) -> bool {
+        self.options.iter().any(|known| known == option)
     }
 
     /// Refuses what does not fit the stages before it.
@@ -248,13 +236,13 @@ fn is_own_option(word: &str) -> bool {
     OWN_OPTIONS.contains(&name)
 }
 
-/// Refuses words that this program would not understand.
+/// Refuses words that this program would not understand, and returns the options of their command.
 fn parse(
     commands: &clap::Command,
     words: &[String],
     key: &str,
     origin: &Origin,
-) -> anyhow::Result<Options> {
+) -> anyhow::Result<Vec<String>> {
     let place = |name: &str| origin.place(&format!("{key}.{name}"));
     let name = words[0].as_str();
     let command = commands.find_subcommand(name).filter(|_| name != "run");
@@ -270,14 +258,6 @@ fn parse(
             names.join(", ")
         );
     };
-    let has = |name: &str| command.get_arguments().any(|argument| argument.get_id() == name);
-    let options = Options {
-        set: has("set"),
-        force: has("force"),
-        plain: has("plain"),
-        check: has("check"),
-        resume: has("resume"),
-    };
     let parsed = commands
         .clone()
         .try_get_matches_from(std::iter::once("grpo").chain(words.iter().map(String::as_str)));
@@ -290,7 +270,7 @@ fn parse(
             words.join(" ")
         );
     }
-    Ok(options)
+    Ok(command.get_arguments().map(|argument| argument.get_id().to_string()).collect())
 }
 
 #[cfg(test)]

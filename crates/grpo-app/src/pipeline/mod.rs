@@ -16,11 +16,11 @@ use anyhow::Context;
 use clap::Args;
 
 use crate::interrupt::Interrupted;
-use crate::output::{say, say_aside};
+use crate::output::{say, say_aside, table};
 use file::{Pipeline, Stage};
 use plan::{Plan, Request};
 use process::{Program, StageFailed};
-use summary::{Outcome, Row};
+use summary::Outcome;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -84,7 +84,8 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
     for command in &pipeline.summary {
         program.run(command).context("the stages are finished, and the summary failed")?;
     }
-    say(format_args!("{}", summary::table(&rows)));
+    let header = ["stage", "", "time", "folder", "first and last value of each metric"];
+    say(format_args!("{}", table(header, rows, 0..0)));
     Ok(())
 }
 
@@ -94,7 +95,11 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
     code.map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-fn run_stages(program: &Program, pipeline: &Pipeline, plans: &[Plan]) -> anyhow::Result<Vec<Row>> {
+fn run_stages(
+    program: &Program,
+    pipeline: &Pipeline,
+    plans: &[Plan],
+) -> anyhow::Result<Vec<[String; 5]>> {
     let mut rows = Vec::new();
     for (stage, plan) in pipeline.stages.iter().zip(plans) {
         let start = Instant::now();
@@ -121,7 +126,7 @@ fn run_stages(program: &Program, pipeline: &Pipeline, plans: &[Plan]) -> anyhow:
                 }
             }
         };
-        rows.push(Row::new(stage, outcome)?);
+        rows.push(summary::row(stage, outcome)?);
     }
     Ok(rows)
 }
@@ -135,7 +140,7 @@ fn check_configuration(
     set: &[String],
 ) -> anyhow::Result<()> {
     let (Plan::Run(_), Some(config)) = (plan, &stage.config) else { return Ok(()) };
-    if !stage.options.check {
+    if !stage.has("check") {
         return Ok(());
     }
     let mut words = vec![stage.command.clone(), config.path.display().to_string()];

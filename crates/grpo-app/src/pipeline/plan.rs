@@ -53,7 +53,7 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Resul
     for stage in &pipeline.stages {
         let set: &[String] = if stage.is_last { request.set } else { &[] };
         ensure!(
-            set.is_empty() || stage.options.set,
+            set.is_empty() || stage.has("set"),
             "--set is for the last stage, `{}`, and `grpo {}` does not have it; leave it out",
             stage.name,
             stage.command
@@ -84,11 +84,11 @@ pub(super) fn plans(pipeline: &Pipeline, request: &Request<'_>) -> anyhow::Resul
             words.extend(stage.config.iter().map(|config| config.path.display().to_string()));
             words.extend(stage.arguments.iter().cloned());
             words.extend(set.iter().map(|pair| format!("--set={pair}")));
-            if progress != Progress::Missing && stage.options.force {
+            if progress != Progress::Missing && stage.has("force") {
                 words.push("--force".to_owned());
             }
         }
-        if request.plain && stage.options.plain {
+        if request.plain && stage.has("plain") {
             words.push("--plain".to_owned());
         }
         plans.push(if resumes { Plan::Resume(words) } else { Plan::Run(words) });
@@ -153,7 +153,7 @@ impl Stage {
         }
         Ok(match is_finished(&run)? {
             true if is_complete => Progress::Finished,
-            false if self.options.resume => Progress::Interrupted,
+            false if self.has("resume") => Progress::Interrupted,
             _ => Progress::Unusable,
         })
     }

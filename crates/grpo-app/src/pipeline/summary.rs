@@ -1,8 +1,7 @@
-//! The table of stages at the end.
+//! The rows of the table of stages at the end.
 
 use std::time::Duration;
 
-use comfy_table::{Table, presets};
 use grpo_run::RunFolder;
 use serde_json::Value;
 
@@ -15,31 +14,15 @@ pub(super) enum Outcome {
     Done(Duration),
 }
 
-/// A stage in the table.
-pub(super) struct Row([String; 5]);
-
-impl Row {
-    /// A stage that is finished.
-    pub(super) fn new(stage: &Stage, outcome: Outcome) -> anyhow::Result<Self> {
-        let (word, time) = match outcome {
-            Outcome::Reused => ("reused", String::new()),
-            Outcome::Resumed(time) => ("resumed", minutes(time)),
-            Outcome::Done(time) => ("done", minutes(time)),
-        };
-        let place = stage.place().display().to_string();
-        Ok(Self([stage.name.clone(), word.to_owned(), time, place, result(stage)?]))
-    }
-}
-
-/// The table itself.
-pub(super) fn table(rows: &[Row]) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
-    table.set_header(["stage", "", "time", "folder", "first and last value of each metric"]);
-    for Row(cells) in rows {
-        table.add_row(cells.clone());
-    }
-    table.to_string()
+/// The row of a stage that is finished.
+pub(super) fn row(stage: &Stage, outcome: Outcome) -> anyhow::Result<[String; 5]> {
+    let (word, time) = match outcome {
+        Outcome::Reused => ("reused", String::new()),
+        Outcome::Resumed(time) => ("resumed", minutes(time)),
+        Outcome::Done(time) => ("done", minutes(time)),
+    };
+    let place = stage.place().display().to_string();
+    Ok([stage.name.clone(), word.to_owned(), time, place, result(stage)?])
 }
 
 /// The first and the last value of each metric that the stage names.

@@ -7,7 +7,8 @@ use grpo_model::Policy;
 
 use super::trial::Lengths;
 use super::words::words;
-use crate::train_file::{SaveSection, TrainFile};
+use crate::train_file::TrainFile;
+use crate::train_settings::SaveSection;
 
 /// Predicted bytes of a run's folder.
 pub(super) struct Need {

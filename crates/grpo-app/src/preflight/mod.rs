@@ -3,49 +3,20 @@
 
 mod disk;
 mod memory;
+mod section;
 mod trial;
 mod words;
 
 use grpo_data::Codec;
 use grpo_model::{Policy, parameters};
 use grpo_train::Grpo;
-use serde::{Deserialize, Serialize};
 
-use crate::config::Origin;
+pub(crate) use self::section::PreflightSection;
 use crate::device;
 use crate::prompts::Prompts;
 use crate::train_file::TrainFile;
 use memory::MemoryPlan;
 use trial::Trial;
-
-/// The section `[preflight]`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct PreflightSection {
-    /// Completions of the trial batch, of a step's at most; 0 for no trial.
-    pub(crate) samples: u32,
-    /// The run begins even where its memory plan is above what is available.
-    pub(crate) ignore_memory: bool,
-}
-
-impl Default for PreflightSection {
-    fn default() -> Self {
-        Self { samples: 64, ignore_memory: false }
-    }
-}
-
-impl PreflightSection {
-    pub(crate) fn check(&self, origin: &Origin) -> anyhow::Result<()> {
-        const MOST: u32 = 1_000_000;
-        anyhow::ensure!(
-            self.samples <= MOST,
-            "{}preflight.samples = {} is out of range; expected 0 to {MOST}",
-            origin.place("preflight.samples"),
-            self.samples
-        );
-        Ok(())
-    }
-}
 
 /// What is to be expected of a training, in lines to be shown; one that cannot be is refused. Nothing of it is changed: the trial batch
 /// has random numbers of its own.

@@ -1,29 +1,26 @@
 //! What a supervised run writes step by step, and what it shows.
 
-use grpo_run::{Event, EventKind, JsonLinesWriter, TensorBoard};
+use std::path::Path;
+
+use grpo_run::EventKind;
 use grpo_train::{
     CompletedStep, Objective, SupervisedEnding, SupervisedObserver, SupervisedState,
     SupervisedStep, SupervisedTrainer, TrainError, Validation,
 };
-use serde::Serialize;
-use serde_json::Value;
 
-use super::{ModelFiles, SupervisedRun, save_folder};
-use crate::checkpoint::{self, CheckpointClock, CheckpointSection};
-use crate::config;
+use super::model_files::{ModelFiles, save_folder};
+use crate::checkpoint;
 use crate::interrupt::Interrupted;
 use crate::output::{Progress, say, sentence};
-use crate::run_files::{guard_event, observer_error};
+use crate::run_log::{RunLog, observer_error};
 
 /// Writes metrics, events, checkpoints and the best model, and moves the bar.
 pub(super) struct Observer<'a, F> {
-    run: &'a SupervisedRun,
+    log: RunLog,
     files: &'a mut F,
-    metrics: JsonLinesWriter,
-    tensorboard: TensorBoard,
-    events: JsonLinesWriter,
-    clock: CheckpointClock,
     progress: Progress,
+    /// The command that resumes the run, without the name of the program.
+    resume: String,
     /// The last step that is written down.
     written: u64,
     /// What the last validation found, in words.
@@ -31,41 +28,17 @@ pub(super) struct Observer<'a, F> {
 }
 
 impl<'a, F> Observer<'a, F> {
-    /// After `done` steps: what an earlier process wrote of later ones is taken out.
+    /// After `done` of `steps` steps.
     pub(super) fn new(
-        run: &'a SupervisedRun,
+        log: RunLog,
         files: &'a mut F,
-        save: &CheckpointSection,
         done: u64,
         steps: u64,
-    ) -> anyhow::Result<Self> {
-        let metrics = run.folder.metrics_from(done + 1)?;
+        resume: String,
+    ) -> Self {
         let progress = Progress::new(steps);
         progress.begin_at(done);
-        Ok(Self {
-            metrics,
-            tensorboard: TensorBoard::rebuild(&run.folder, &run.folder.read_metrics()?)?,
-            events: run.folder.events_from(done + 1, 0)?,
-            clock: CheckpointClock::new(save.clone()),
-            progress,
-            written: done,
-            last: String::new(),
-            run,
-            files,
-        })
-    }
-
-    pub(super) fn event(&mut self, step: u64, what: EventKind) -> anyhow::Result<()> {
-        Ok(self.events.append(&Event { step, at: config::now(), what })?)
-    }
-
-    /// Writes a line of numbers.
-    fn line(&mut self, record: &impl Serialize) -> anyhow::Result<()> {
-        let Value::Object(line) = serde_json::to_value(record)? else {
-            anyhow::bail!("a line of metrics.jsonl has names and numbers");
-        };
-        self.metrics.append(&line)?;
-        Ok(self.tensorboard.append(&line)?)
+        Self { log, files, progress, resume, written: done, last: String::new() }
     }
 
     /// Says and writes why the run ended.
@@ -91,21 +64,16 @@ impl<'a, F> Observer<'a, F> {
                 );
                 say(format_args!("stopped      {reason}"));
                 // Nothing is left to do: it is finished as well.
-                self.event(done, EventKind::Stopped { reason })?;
+                self.log.event(done, EventKind::Stopped { reason })?;
                 EventKind::Finished {}
             }
             SupervisedEnding::Interrupted => {
                 self.checkpoint(trainer, false)?;
-                self.event(done, EventKind::Interrupted {})?;
-                say(format_args!(
-                    "interrupted  after step {done} of {steps}; `grpo {} --resume {}` goes on",
-                    self.run.command,
-                    self.run.resume.display()
-                ));
+                self.log.interrupted([done, steps], &self.resume)?;
                 return Err(Interrupted.into());
             }
         };
-        self.event(done, what)
+        self.log.event(done, what)
     }
 
     /// What was learned before a failure is not lost; if saving fails too, the training's reason is the one to know.
@@ -118,12 +86,13 @@ impl<'a, F> Observer<'a, F> {
         F: ModelFiles<O>,
     {
         self.progress.finish();
-        let _lost = self.event(trainer.steps(), EventKind::Stopped { reason: sentence(&error) });
+        let _lost =
+            self.log.event(trainer.steps(), EventKind::Stopped { reason: sentence(&error) });
         // Of a step that is written down as well, and whole.
         if trainer.steps() == self.written && trainer.steps() > 0 {
             let _lost = self.checkpoint(trainer, false);
         }
-        error.context(format!("the training of {} ended early", self.run.path().display()))
+        error.context(format!("the training of {} ended early", self.log.folder.path().display()))
     }
 
     /// Writes the checkpoint of this moment, and removes those that are not kept.
@@ -135,15 +104,12 @@ impl<'a, F> Observer<'a, F> {
     where
         F: ModelFiles<O>,
     {
-        // Steps that a checkpoint is after are on the disk before it.
-        self.metrics.sync()?;
-        self.events.sync()?;
         let SupervisedState { progress, moments } = trainer.state();
-        let (folder, steps) = (&self.run.folder, trainer.steps());
-        let model = |folder: &std::path::Path| self.files.write(folder, trainer.model());
-        checkpoint::write_state(folder, steps, model, &progress, &moments, None)?;
-        self.clock.written(folder, &[])?;
-        self.event(steps, EventKind::Checkpoint { best })
+        let (files, steps) = (&*self.files, trainer.steps());
+        self.log.checkpoint(steps, best, &[], |run| {
+            let model = |folder: &Path| files.write(folder, trainer.model());
+            checkpoint::write_state(run, steps, model, &progress, &moments, None)
+        })
     }
 
     /// Writes and says what a validation found, and keeps the best model.
@@ -156,11 +122,13 @@ impl<'a, F> Observer<'a, F> {
     where
         F: ModelFiles<O>,
     {
-        self.line(validation)?;
+        self.log.line(validation)?;
         self.files.validated(&validation.measures)?;
         let mut saved = "";
         if let (true, Some(folder)) = (validation.best, self.files.folder()) {
-            save_folder(&self.run.target(folder), |folder| self.files.write(folder, model))?;
+            save_folder(&self.log.folder.path().join(folder), |folder| {
+                self.files.write(folder, model)
+            })?;
             saved = ", saved";
         }
         let words = self.files.words(&validation.measures);
@@ -176,7 +144,7 @@ impl<'a, F> Observer<'a, F> {
                 action: "warn".to_owned(),
                 message: message.clone(),
             };
-            self.event(validation.train_step, what)?;
+            self.log.event(validation.train_step, what)?;
         }
         self.last = format!("  {words}");
         Ok(())
@@ -191,7 +159,7 @@ impl<'a, F> Observer<'a, F> {
         F: ModelFiles<O>,
     {
         let SupervisedStep { train_step, step_train_loss, learning_rate, .. } = *done.step;
-        self.line(done.step)?;
+        self.log.line(done.step)?;
         let diversity = done.step.parts.get("diversity_score");
         let diversity = diversity.map(|score| format!("  D {score:.3}")).unwrap_or_default();
         let last = &self.last;
@@ -201,12 +169,11 @@ impl<'a, F> Observer<'a, F> {
             self.validated(validation, done.warnings, trainer.model())?;
         }
         for trip in done.trips {
-            let (line, event) = guard_event(trip);
+            let line = self.log.guard(train_step, trip)?;
             self.progress.say(&line);
-            self.event(train_step, event)?;
         }
         self.written = train_step;
-        if self.clock.is_due(train_step) || done.ending.is_some() {
+        if self.log.is_checkpoint_due(train_step) || done.ending.is_some() {
             self.checkpoint(trainer, done.validation.is_some_and(|validation| validation.best))?;
         }
         Ok(())

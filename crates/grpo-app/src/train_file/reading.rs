@@ -8,11 +8,12 @@ use grpo_report::command_of;
 use grpo_run::RunFolder;
 use toml::{Table, Value};
 
-use super::{TrainFile, TrainSettings};
+use super::TrainFile;
 use crate::config;
 use crate::prompts::PromptSection;
 use crate::run_files::config_of_run;
 use crate::task::Tasks;
+use crate::train_settings::TrainSettings;
 
 impl TrainFile {
     /// A configuration file, with what `--set` changes.
@@ -67,7 +68,7 @@ impl TrainFile {
         let reward =
             tasks.rewards().parse(reward).map_err(|fault| explain(fault.below("reward")))?;
         let data = section("data")?
-            .map(|data| PromptSection::parse(data, tasks))
+            .map(|data| PromptSection::parse(data, &tasks.data_formats()))
             .transpose()
             .map_err(|fault| explain(fault.below("data")))?;
         let mut source = None;

@@ -203,7 +203,7 @@ fn a_killed_run_of_an_infiller_ends_as_one_that_was_not() {
 }
 
 #[test]
-fn what_cannot_be_trained_is_refused_in_a_sentence() {
+fn settings_that_cannot_be_are_refused_in_a_sentence() {
     let place = place();
     let refuse = |more: &[&str], expected: &str| {
         place.refuse(&[&["train", "train.toml", "--run", "none"], more].concat(), expected);
@@ -252,6 +252,27 @@ fn what_cannot_be_trained_is_refused_in_a_sentence() {
         &["train", "other.toml", "--set", "reward.type=pattern", "--set", "reward.pattern=a"],
         "other.toml:11: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
     );
+    // A reward of blanks where there are none.
+    place.write(
+        "other.toml",
+        TRAIN
+            .replace("top_p = 0.95", "max_new_tokens = 4")
+            .split("[passages]")
+            .map(|part| part.split_once("[train]").map_or(part, |(_, below)| below))
+            .collect::<Vec<&str>>()
+            .join("[train]"),
+    );
+    refuse_other(
+        "other.toml:15: reward.type = \"infill\" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them",
+    );
+}
+
+#[test]
+fn judges_and_texts_that_do_not_fit_are_refused_in_a_sentence() {
+    let place = place();
+    let refuse = |more: &[&str], expected: &str| {
+        place.refuse(&[&["train", "train.toml", "--run", "none"], more].concat(), expected);
+    };
     // A judge that sees less than a passage, though the first passages may be short.
     place.write("judge.toml", JUDGE);
     // With sizes of its own, as one that begins as the infiller sees what that one sees.
@@ -279,19 +300,6 @@ fn what_cannot_be_trained_is_refused_in_a_sentence() {
     assert!(ended.stderr.starts_with(said), "{}", ended.stderr);
     let meant = ["--set", "reward.accept_failed_judge=true", "--set", "train.steps=1"];
     place.succeed(&[&["train", "train.toml", "--run", "weak"], &meant[..]].concat());
-    // A reward of blanks where there are none.
-    place.write(
-        "other.toml",
-        TRAIN
-            .replace("top_p = 0.95", "max_new_tokens = 4")
-            .split("[passages]")
-            .map(|part| part.split_once("[train]").map_or(part, |(_, below)| below))
-            .collect::<Vec<&str>>()
-            .join("[train]"),
-    );
-    refuse_other(
-        "other.toml:15: reward.type = \"infill\" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them",
-    );
     // Of a text whose characters the infiller has never seen.
     place.write("text.txt", text().replace("gab", "gäb"));
     refuse(

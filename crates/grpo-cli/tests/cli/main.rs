@@ -1,6 +1,8 @@
 //! The built program: what it does, and what it refuses.
 
 mod audit;
+mod audit_ledger;
+mod cleaning;
 mod completions;
 mod configuration;
 mod describe;
@@ -12,7 +14,9 @@ mod fill;
 mod folders;
 mod golden_models;
 mod guards;
+mod help;
 mod infill_parts;
+mod infill_refusals;
 mod infilling;
 mod judges;
 mod logprob;

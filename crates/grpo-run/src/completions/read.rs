@@ -1,7 +1,7 @@
 //! From a Parquet file to records. What other programs wrote again, in other types of the same meaning, is read too.
 
 use super::record::{CompletionRecord, RecordedOutcome};
-use super::table::{BONUS, FATES, IDS, PART, finish_name};
+use super::table::{BONUS, FATES, IDS, PART, finish_name, required_columns};
 use crate::RunError;
 use grpo_data::{Finish, caught};
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -23,7 +23,7 @@ fn rows(file: File, step: u64) -> Result<Vec<CompletionRecord>, String> {
     let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
     let schema = reader.metadata().file_metadata().schema_descr().root_schema_ptr();
     let names: Vec<&str> = schema.get_fields().iter().map(|field| field.name()).collect();
-    if let Some(missing) = COLUMNS.iter().find(|column| !names.contains(column)) {
+    if let Some(missing) = required_columns().find(|column| !names.contains(&&**column)) {
         return Err(format!("it has no column `{missing}`"));
     }
     let mut records = Vec::new();
@@ -38,30 +38,6 @@ fn rows(file: File, step: u64) -> Result<Vec<CompletionRecord>, String> {
     }
     Ok(records)
 }
-
-/// Those that every file has.
-const COLUMNS: [&str; 20] = [
-    "step",
-    "prompt",
-    "prompt_text",
-    "sample",
-    "text",
-    "reward",
-    "outcome",
-    "reason",
-    "advantage",
-    "actions",
-    "finish",
-    "policy_version",
-    IDS,
-    "sampling_logprobs",
-    "logprobs",
-    "ref_logprobs",
-    "entropies",
-    "gradients",
-    "surrogate_gradients",
-    FATES,
-];
 
 /// The values of a row by column.
 struct Cells<'a>(BTreeMap<&'a str, &'a Field>);

@@ -27,6 +27,11 @@ pub(super) fn file(records: &[CompletionRecord], parts: &[&str]) -> Vec<u8> {
     bytes
 }
 
+/// The names of the columns that every file has.
+pub(super) fn required_columns() -> impl Iterator<Item = String> {
+    columns(&[], &[]).into_iter().map(|(name, _)| name).filter(|name| name != BONUS)
+}
+
 /// As it stands in the file.
 pub(super) fn finish_name(finish: Finish) -> &'static str {
     match finish {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::Table;
 use grpo_model::Policy;
 use grpo_run::{JsonLinesWriter, RunFolder, VerifiedFolder, read_json_lines};
 use grpo_train::{NextTokenObjective, PretrainConfig, PretrainMeasures, Validation};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::checkpoint;
 use crate::models::Writer;
-use crate::output::{labelled, say};
+use crate::output::{labelled, say, table};
 use crate::supervised_run::{ModelFiles, SupervisedRun};
 
 /// The file of completions of validation prompts.
@@ -131,25 +131,18 @@ fn measures_table(validations: [&Map<String, Value>; 3]) -> Table {
         ("unique words of a reply", "eval_unique_words"),
         ("empty replies", "eval_empty"),
     ];
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY);
     let [first, best, last] =
         validations.map(|line| line.get("train_step").map_or(String::new(), Value::to_string));
-    table.set_header([
+    let header = [
         String::new(),
         format!("first (step {first})"),
         format!("kept (step {best})"),
         format!("last (step {last})"),
-    ]);
-    for (name, key) in measures {
-        let values: Option<Vec<f64>> =
-            validations.into_iter().map(|line| number(line, key)).collect();
-        let Some(values) = values else { continue };
-        let cells = values.iter().map(|value| format!("{value:.4}"));
-        table.add_row(std::iter::once(name.to_owned()).chain(cells));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+    ];
+    let rows = measures.into_iter().filter_map(|(name, key)| {
+        let value = |line| Some(format!("{:.4}", number(line, key)?));
+        let values = validations.into_iter().map(value).collect::<Option<Vec<String>>>()?;
+        Some(std::iter::once(name.to_owned()).chain(values))
+    });
+    table(header, rows, 1..)
 }

@@ -1,0 +1,122 @@
+//! The files that grow with the steps of a run, and when its next checkpoint is due: of GRPO and of supervised training.
+
+use std::time::{Duration, Instant};
+
+use grpo_run::{Event, EventKind, JsonLinesWriter, RunFolder, TensorBoard};
+use grpo_train::{TrainError, Trip};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::checkpoint::CheckpointSection;
+use crate::config;
+use crate::output::say;
+
+/// A line of `metrics.jsonl`.
+pub(crate) type Line = Map<String, Value>;
+
+/// Metrics, for TensorBoard too, and events of a run, and its checkpoints.
+pub(crate) struct RunLog {
+    pub(crate) folder: RunFolder,
+    metrics: JsonLinesWriter,
+    tensorboard: TensorBoard,
+    events: JsonLinesWriter,
+    section: CheckpointSection,
+    last_checkpoint: Instant,
+}
+
+impl RunLog {
+    /// Opens the files of a run after `done` steps, and returns the lines of these. What an earlier process wrote of later
+    /// steps is taken out.
+    pub(crate) fn open(
+        folder: &RunFolder,
+        done: u64,
+        roll_backs: u32,
+        section: CheckpointSection,
+    ) -> anyhow::Result<(Self, Vec<Line>)> {
+        let metrics = folder.metrics_from(done + 1)?;
+        let lines = folder.read_metrics()?;
+        let log = Self {
+            metrics,
+            tensorboard: TensorBoard::rebuild(folder, &lines)?,
+            events: folder.events_from(done + 1, roll_backs)?,
+            section,
+            last_checkpoint: Instant::now(),
+            folder: folder.clone(),
+        };
+        Ok((log, lines))
+    }
+
+    /// Opens the metrics again after the run went back to `done` steps.
+    pub(crate) fn go_back(&mut self, done: u64) -> anyhow::Result<Vec<Line>> {
+        self.metrics = self.folder.metrics_from(done + 1)?;
+        let lines = self.folder.read_metrics()?;
+        self.tensorboard = TensorBoard::rebuild(&self.folder, &lines)?;
+        Ok(lines)
+    }
+
+    /// Writes a line of metrics.
+    pub(crate) fn line(&mut self, record: &impl Serialize) -> anyhow::Result<()> {
+        let Value::Object(line) = serde_json::to_value(record)? else {
+            anyhow::bail!("a line of metrics.jsonl has names and numbers");
+        };
+        self.metrics.append(&line)?;
+        Ok(self.tensorboard.append(&line)?)
+    }
+
+    /// Writes an event, which outlasts a power cut.
+    pub(crate) fn event(&mut self, step: u64, what: EventKind) -> anyhow::Result<()> {
+        self.events.append(&Event { step, at: config::now(), what })?;
+        Ok(self.events.sync()?)
+    }
+
+    /// Writes what a guard saw, and returns it as a line to be shown.
+    pub(crate) fn guard(&mut self, step: u64, trip: &Trip) -> anyhow::Result<String> {
+        let Trip { watch, value, bound, steps, action, message, .. } = trip.clone();
+        let action = action.name().to_owned();
+        let line = format!("guard        {message}: {action}");
+        self.event(step, EventKind::Guard { watch, value, bound, steps, action, message })?;
+        Ok(line)
+    }
+
+    /// Writes and says that a run was interrupted after `step` of `steps` steps, and which command resumes it.
+    pub(crate) fn interrupted(
+        &mut self,
+        [step, steps]: [u64; 2],
+        resume: &str,
+    ) -> anyhow::Result<()> {
+        self.event(step, EventKind::Interrupted {})?;
+        say(format_args!("interrupted  after step {step} of {steps}; `grpo {resume}` goes on"));
+        Ok(())
+    }
+
+    /// Returns whether a checkpoint is due after `step` steps.
+    pub(crate) fn is_checkpoint_due(&self, step: u64) -> bool {
+        let CheckpointSection { every, every_minutes, .. } = self.section;
+        let limit = Duration::from_secs_f64(60.0 * every_minutes);
+        let is_time = every_minutes > 0.0 && self.last_checkpoint.elapsed() > limit;
+        is_time || (every > 0 && step.is_multiple_of(every.into()))
+    }
+
+    /// Lets `write` write the checkpoint after `step` steps, and removes older ones that are not kept, but those of
+    /// `besides`.
+    pub(crate) fn checkpoint<T>(
+        &mut self,
+        step: u64,
+        best: bool,
+        besides: &[u64],
+        write: impl FnOnce(&RunFolder) -> anyhow::Result<T>,
+    ) -> anyhow::Result<()> {
+        // Steps that a checkpoint is after are on the disk before it.
+        self.metrics.sync()?;
+        self.events.sync()?;
+        write(&self.folder)?;
+        self.last_checkpoint = Instant::now();
+        self.folder.keep_checkpoints(self.section.keep_last, besides)?;
+        self.event(step, EventKind::Checkpoint { best })
+    }
+}
+
+/// A failure to write, as the training passes it on.
+pub(crate) fn observer_error(error: impl Into<anyhow::Error>) -> TrainError {
+    TrainError::Observer(error.into().into_boxed_dyn_error())
+}

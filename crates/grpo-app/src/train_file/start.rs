@@ -1,0 +1,189 @@
+//! What a training with a configuration begins with: for `grpo train` itself, and for `grpo replay`, which goes back into a
+//! run.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use grpo_data::Prompt;
+use grpo_model::{Frozen, LanguageModel, Policy};
+use grpo_rewards::Reward;
+use grpo_train::{Combined, CombinedConfig, Parts, ReferenceFrom};
+
+use crate::device;
+use crate::generate::decoder;
+use crate::models::{Loaded, Trained, Writer, check_causal, read};
+use crate::output::say;
+use crate::prompts::{CombinedExamples, Prompts};
+use crate::task::Tasks;
+use crate::train_file::TrainFile;
+
+impl TrainFile {
+    /// Reads what a training with this begins with.
+    pub(crate) fn start(&self, tasks: &Tasks) -> anyhow::Result<Start> {
+        let loaded = self.load(tasks)?;
+        let of_reward = self.reward_files()?;
+        let (longest, reward) =
+            (self.sampling.max_new_tokens, self.reward.build(&device::device())?);
+        for warning in self.reward.spec().admit()? {
+            say(format_args!("{warning}"));
+        }
+        let prompts = match &self.source {
+            Some(source) => Prompts::from_source(&**source, &loaded, &*reward, self.seed)?,
+            None => Prompts::new(self.data.as_ref(), &loaded, longest, &*reward, self.seed)?,
+        };
+        let mut files = loaded.files.clone();
+        files.extend(of_reward);
+        files.extend(self.embedder_files()?);
+        let examples = self.examples(&loaded)?;
+        let of_examples = examples.iter().flat_map(|read| &read.files);
+        files.extend(of_examples.map(|file| ("examples", file.clone())));
+        files.extend(prompts.files.clone());
+        let mut reports = Vec::new();
+        reports.extend(prompts.report.clone().map(|report| ("prompts", report)));
+        reports.extend(examples.iter().map(|read| ("examples", read.report.clone())));
+        let of_evaluation = match (&self.eval.file, &self.data) {
+            (None, _) => prompts.of_evaluation(self.eval.prompts())?,
+            (Some(file), Some(data)) => {
+                let held_out = data.with_file(file);
+                let held_out =
+                    Prompts::new(Some(&held_out), &loaded, longest, &*reward, self.seed)?;
+                let read = held_out.files.iter().map(|(_, file)| ("evaluation", file.clone()));
+                files.extend(read);
+                reports.extend(held_out.report.clone().map(|report| ("held out", report)));
+                held_out.of_evaluation(self.eval.prompts())?
+            }
+            (Some(_), None) => anyhow::bail!(
+                "eval.file holds prompts, and a training without [data] has none; leave it out"
+            ),
+        };
+        Ok(Start {
+            kind: loaded.kind(),
+            writer: Writer { spec: loaded.spec.clone(), adapter: loaded.adapter.clone() },
+            parts: self.parts(loaded, &prompts, reward, examples)?,
+            prompts,
+            of_evaluation,
+            files,
+            reports,
+        })
+    }
+
+    /// Reads the model, and the adapter that is trained on it.
+    fn load(&self, tasks: &Tasks) -> anyhow::Result<Loaded> {
+        let adapter = self.adapter.as_deref();
+        let trained = Trained::of(adapter, self.lora.as_ref(), self.base_precision, self.seed)?;
+        let load = || {
+            match &self.source {
+                Some(source) => source.check_model(&self.model)?,
+                None => check_causal(&self.model)?,
+            }
+            read(
+                &self.model,
+                &tasks.codecs(),
+                trained,
+                self.base_precision,
+                &device::device().autodiff(),
+            )
+        };
+        load().with_context(|| format!("model = \"{}\"", self.model.display()))
+    }
+
+    /// The files of the embedders that diversity is measured with.
+    fn embedder_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+        let of_bonus = self.diversity_bonus.iter().filter_map(|bonus| bonus.embedder.as_ref());
+        let of_combined = self.combined.iter().filter_map(|combined| combined.embedder.as_ref());
+        let mut files = Vec::new();
+        for embedder in of_bonus.chain(of_combined) {
+            files.extend(embedder.files()?);
+        }
+        Ok(files)
+    }
+
+    /// The files of the models that the reward asks, which are what their manifests say.
+    fn reward_files(&self) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
+        let files = self.reward.spec().files()?;
+        for (_, file) in &files {
+            if let (Some(folder), true) = (file.parent(), file.ends_with("manifest.json")) {
+                grpo_run::verify(folder)?;
+            }
+        }
+        Ok(files)
+    }
+
+    fn parts(
+        &self,
+        loaded: Loaded,
+        prompts: &Prompts,
+        reward: Arc<dyn Reward>,
+        examples: Option<CombinedExamples>,
+    ) -> anyhow::Result<Parts<Policy>> {
+        let Loaded { spec, policy, .. } = loaded;
+        let bonus = self.diversity_bonus.as_ref().map(|bonus| bonus.build(&device::device()));
+        let bonus = bonus.transpose()?;
+        let reference = match (self.reference.from, &policy) {
+            (ReferenceFrom::Start, _) => Frozen::snapshot(&policy),
+            // Shares the base with the policy.
+            (ReferenceFrom::Base, Policy::Adapted(adapted)) => {
+                Frozen::snapshot(&Policy::Whole(adapted.base().clone()))
+            }
+            (ReferenceFrom::Base, Policy::Whole(_)) => anyhow::bail!(
+                "reference.from = \"base\" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`"
+            ),
+        };
+        let codec = spec.codec;
+        anyhow::ensure!(
+            self.sampling.stop.is_empty() || codec.is_text(),
+            "sampling.stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own beside its weights",
+            self.model.display()
+        );
+        Ok(Parts {
+            policy,
+            reference,
+            actions: self.actions(&codec),
+            reward,
+            bonus,
+            combined: self.combined(examples)?,
+            longest_prompt: prompts.longest(),
+            epoch: prompts.epoch(),
+            decode: decoder(&codec),
+        })
+    }
+
+    /// The examples of what is learned besides, where something is: read as those of supervised training are.
+    fn examples(&self, loaded: &Loaded) -> anyhow::Result<Option<CombinedExamples>> {
+        let Some(combined) = &self.combined else { return Ok(None) };
+        let (codec, context) = (&loaded.spec.codec, loaded.policy.context_length());
+        let data = self.data.as_ref().context(
+            "[combined] goes with prompts, and there are none; add [data], or leave it out",
+        )?;
+        let examples = data.examples(&combined.file, codec, context, self.seed);
+        examples
+            .map(Some)
+            .with_context(|| format!("combined.file = \"{}\"", combined.file.display()))
+    }
+
+    /// What is learned besides, where something is.
+    fn combined(&self, read: Option<CombinedExamples>) -> anyhow::Result<Option<Combined>> {
+        let both = self.combined.as_ref().zip(read);
+        let build = |(combined, read): (&CombinedConfig, CombinedExamples)| {
+            combined.build(read.examples, &device::device())
+        };
+        Ok(both.map(build).transpose()?)
+    }
+}
+
+/// What a training begins with.
+pub(crate) struct Start {
+    pub(crate) parts: Parts<Policy>,
+    pub(crate) prompts: Prompts,
+    /// Those of evaluations.
+    pub(crate) of_evaluation: Vec<Prompt>,
+    /// What writes the policy.
+    pub(crate) writer: Writer,
+    /// How what is trained is called.
+    pub(crate) kind: &'static str,
+    /// The files that were read, and what each is.
+    pub(crate) files: Vec<(&'static str, PathBuf)>,
+    /// What was read and left out of the files of prompts and examples, and what each is for.
+    pub(crate) reports: Vec<(&'static str, String)>,
+}

@@ -1,0 +1,129 @@
+//! `Rollout::sample`: groups of completions, all of full length, because nothing ends them.
+
+use std::time::Instant;
+
+use grpo_data::{CounterRng, Group, Prompt, Purpose};
+use grpo_logprob::SamplingSettings;
+use grpo_model::{Frozen, LanguageModel, Policy};
+use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
+
+use super::{Repetition, Work};
+use crate::models::Model;
+
+/// How much is sampled in a repetition.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Prompts.
+    pub prompts: usize,
+    /// Tokens of each prompt.
+    pub prompt_tokens: usize,
+    /// Completions of each prompt.
+    pub group: usize,
+    /// Tokens of each completion.
+    pub tokens: usize,
+}
+
+impl Shape {
+    /// Groups of 8 after the beginning mark.
+    pub const fn groups(prompts: usize, tokens: usize) -> Self {
+        Self { prompts, prompt_tokens: 1, group: 8, tokens }
+    }
+
+    /// Completions in all.
+    pub const fn completions(self) -> usize {
+        self.prompts * self.group
+    }
+
+    /// Operations of sampling: each prompt is read once, and the last token of a completion is drawn and not fed.
+    pub fn flops(self, model: Model) -> f64 {
+        let prefill = model.forward_flops(0, self.prompt_tokens, 1);
+        let last = self.prompt_tokens + self.tokens - 1;
+        let decode = model.forward_flops(self.prompt_tokens, last, self.tokens - 1);
+        self.prompts as f64 * (prefill + self.group as f64 * decode)
+    }
+
+    /// Prompts of random ids.
+    pub fn prompts(self, model: Model) -> Vec<Prompt> {
+        let rng = CounterRng::new(1, Purpose::Evaluation);
+        let id = |prompt: u32, place: usize| {
+            rng.below([place as u32, prompt, 0, 0], model.size.vocabulary() as u64) as u32
+        };
+        (0..self.prompts as u32)
+            .map(|i| Prompt::of_ids(i, (0..self.prompt_tokens).map(|t| id(i, t)).collect()))
+            .collect()
+    }
+}
+
+/// All completions at the same time.
+pub fn sampling(model: Model, shape: Shape) -> anyhow::Result<Work> {
+    let policy = model.build()?;
+    let rollout = rollout(&policy, shape, shape.completions())?;
+    let tokens = shape.completions() * shape.tokens;
+    Ok(timed_sampling(&policy, rollout, shape.prompts(model), tokens, shape.flops(model)))
+}
+
+/// Sampling of completions that have so many tokens and need so many operations.
+pub fn timed_sampling(
+    policy: &Policy,
+    rollout: Autoregressive,
+    prompts: Vec<Prompt>,
+    tokens: usize,
+    flops: f64,
+) -> Work {
+    let policy = Frozen::snapshot(policy);
+    let mut key = StepKey { seed: 1, purpose: Purpose::Sampling, step: 0, policy_version: 0 };
+    Box::new(move || {
+        let started = Instant::now();
+        let groups = rollout.sample(&policy, &prompts, key)?;
+        let repetition = Repetition::since(started, tokens as f64, Some(flops));
+        key.step += 1;
+        let drawn: usize = groups.iter().flat_map(Group::completions).map(|c| c.actions()).sum();
+        anyhow::ensure!(drawn == tokens, "{drawn} tokens drawn, not {tokens}");
+        Ok(repetition)
+    })
+}
+
+/// Nothing ends a completion but its full length.
+pub fn rollout(policy: &Policy, shape: Shape, batch_size: usize) -> anyhow::Result<Autoregressive> {
+    let plain = SamplingSettings { temperature: 1.0, ..Default::default() };
+    let settings = RolloutSettings {
+        group_size: shape.group,
+        max_new_tokens: shape.tokens,
+        end_ids: Vec::new(),
+        distribution: plain.checked(policy.vocabulary_size())?,
+        batch_size,
+    };
+    Ok(Autoregressive::new(settings, policy, shape.prompt_tokens)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::Size;
+
+    const MODEL: Model = Model { size: Size::Tiny, context: 64 };
+
+    #[test]
+    fn every_completion_has_full_length() {
+        let shape = Shape { prompts: 2, prompt_tokens: 3, group: 4, tokens: 9 };
+        let repetition = sampling(MODEL, shape).unwrap()().unwrap();
+        assert_eq!(repetition.work, 72.0);
+        assert_eq!(repetition.flops, Some(shape.flops(MODEL)));
+    }
+
+    #[test]
+    fn a_shared_prompt_is_counted_once() {
+        let shape = |group| Shape { prompts: 3, prompt_tokens: 20, group, tokens: 1 };
+        assert_eq!(shape(8).flops(MODEL), shape(1).flops(MODEL));
+        let alone = MODEL.forward_flops(0, 20, 1);
+        assert_eq!(shape(1).flops(MODEL), 3.0 * alone);
+    }
+
+    #[test]
+    fn prompts_differ() {
+        let shape = Shape { prompts: 2, prompt_tokens: 20, group: 1, tokens: 1 };
+        let prompts = shape.prompts(MODEL);
+        assert_ne!(prompts[0].ids, prompts[1].ids);
+        assert!(prompts.iter().flat_map(|p| &p.ids).all(|&id| id < 32));
+    }
+}

@@ -1,0 +1,143 @@
+//! `Grpo::step`: sampling, a reward that costs nothing, the reference, the loss, backward, AdamW.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+use grpo_model::{Frozen, Policy};
+use grpo_process::ResidentMemory;
+use grpo_rewards::PatternReward;
+use grpo_train::{Decode, Grpo, GrpoConfig, NextTokens, Parts};
+use regex::Regex;
+use serde_json::json;
+
+use super::{Repetition, Shape, Work};
+use crate::models::{Model, Size};
+
+/// `steps` whole steps a repetition.
+pub fn step(model: Model, shape: Shape, steps: u32) -> anyhow::Result<Work> {
+    let mut grpo = grpo(model, shape)?;
+    let prompts = shape.prompts(model);
+    let flops = f64::from(steps) * step_flops(model, shape);
+    let mut next = 0;
+    Ok(Box::new(move || {
+        let (mut rollout, mut reward, mut update) = (0.0, 0.0, 0.0);
+        let started = Instant::now();
+        for _ in 0..steps {
+            let times = grpo.step(&prompts, next)?.observed.times;
+            next += 1;
+            rollout += times.rollout.as_secs_f64();
+            reward += times.reward.as_secs_f64();
+            update += times.update.as_secs_f64();
+        }
+        let repetition = Repetition::since(started, f64::from(steps), Some(flops));
+        let details = json!({"rollout": rollout, "reward": reward, "update": update});
+        Ok(Repetition { details: Some(details), ..repetition })
+    }))
+}
+
+/// Resident memory over `steps` steps of a model so small that a leak of a few kilobytes a step is no small part of it: pairs of
+/// step and bytes, and the growth from a tenth of the steps on, when all buffers have been made once.
+pub fn resident(steps: u32) -> anyhow::Result<Work> {
+    /// Steps between two readings.
+    const EVERY: u32 = 10;
+    let model = Model { size: Size::Tiny, context: 32 };
+    let mut step = step(model, Shape::groups(2, 24), 1)?;
+    Ok(Box::new(move || {
+        let started = Instant::now();
+        let mut readings: Vec<(u32, u64)> = Vec::new();
+        for done in 1..=steps {
+            step()?;
+            if done % EVERY == 0 {
+                let memory = ResidentMemory::of_this_process();
+                readings.push((done, memory.context("the system does not tell the memory")?.now));
+            }
+        }
+        let settled = readings.iter().find(|(done, _)| *done >= steps / 10);
+        let (first, last) =
+            settled.zip(readings.last()).with_context(|| format!("{steps} steps are too few"))?;
+        let growth = last.1 as i64 - first.1 as i64;
+        let repetition = Repetition::since(started, f64::from(steps), None);
+        let details = json!({"resident_bytes": readings, "growth_bytes": growth});
+        Ok(Repetition { details: Some(details), ..repetition })
+    }))
+}
+
+fn grpo(model: Model, shape: Shape) -> anyhow::Result<Grpo<Policy>> {
+    let policy = model.build()?;
+    let parts = Parts {
+        reward: Arc::new(PatternReward { pattern: Regex::new("ab|ba")? }),
+        reference: Frozen::snapshot(&policy),
+        policy,
+        actions: Arc::new(NextTokens { end_ids: Vec::new() }),
+        bonus: None,
+        combined: None,
+        longest_prompt: shape.prompt_tokens,
+        epoch: None,
+        decode: decode(),
+    };
+    Ok(Grpo::new(parts, grpo_config(shape)?, 1)?)
+}
+
+/// A letter an id: what the reward's pattern looks at.
+fn decode() -> Decode {
+    Arc::new(|ids| ids.iter().map(|id| char::from(b'a' + (id % 26) as u8)).collect())
+}
+
+/// Sampling, log-probabilities under the reference, and training on them.
+fn step_flops(model: Model, shape: Shape) -> f64 {
+    let fed = shape.prompt_tokens + shape.tokens - 1;
+    let learned =
+        model.forward_flops(0, fed, shape.tokens) + model.training_flops(fed, shape.tokens);
+    shape.flops(model) + shape.completions() as f64 * learned
+}
+
+/// Groups with rewards of 0 and 1, KL on, micro-batches of 4,096 tokens. Read as a user's file is, so that
+/// a key that comes later has its default here.
+pub fn grpo_config(shape: Shape) -> anyhow::Result<GrpoConfig> {
+    Ok(serde_json::from_value(json!({
+        "train": {
+            "steps": 1_000_000_000, "prompts_per_step": shape.prompts, "group_size": shape.group,
+            "micro_batch_tokens": 4096,
+        },
+        "sampling": {"max_new_tokens": shape.tokens, "batch_size": shape.completions()},
+        "loss": {"preset": "grpo", "kl_coef": 0.04},
+        "optimizer": {"learning_rate": 1e-6, "betas": [0.9, 0.999], "weight_decay": 0.01},
+    }))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MODEL: Model = Model { size: Size::Tiny, context: 64 };
+    const SHAPE: Shape = Shape::groups(2, 24);
+
+    /// A reward that is the same for all would leave nothing to learn, and be no step.
+    #[test]
+    fn rewards_differ_within_a_step() {
+        let report = grpo(MODEL, SHAPE).unwrap().step(&SHAPE.prompts(MODEL), 0).unwrap();
+        let rewards: Vec<f64> = report.samples().map(|sample| sample.reward().unwrap()).collect();
+        assert!(rewards.contains(&0.0) && rewards.contains(&1.0), "{rewards:?}");
+        assert!(report.learned.grad_norm() > 0.0);
+    }
+
+    #[test]
+    fn work_is_counted_in_steps() {
+        let repetition = step(MODEL, SHAPE, 3).unwrap()().unwrap();
+        assert_eq!(repetition.work, 3.0);
+        let one = SHAPE.flops(MODEL) + 16.0 * 4.0 * MODEL.forward_flops(0, 24, 24);
+        assert_eq!(repetition.flops, Some(3.0 * one));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn memory_is_read_every_ten_steps() {
+        let details = resident(30).unwrap()().unwrap().details.unwrap();
+        let readings = details["resident_bytes"].as_array().unwrap();
+        let steps: Vec<u64> = readings.iter().map(|r| r[0].as_u64().unwrap()).collect();
+        assert_eq!(steps, [10, 20, 30]);
+        let bytes = |i: usize| readings[i][1].as_i64().unwrap();
+        assert_eq!(details["growth_bytes"].as_i64(), Some(bytes(2) - bytes(0)));
+    }
+}

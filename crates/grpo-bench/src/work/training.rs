@@ -1,0 +1,74 @@
+//! Supervised training: forward, cross-entropy, backward, clipping and AdamW, through its driver.
+
+use grpo_data::{Codec, CounterRng, Example, Examples, Purpose, SpecialIds};
+use grpo_train::{
+    CompletedStep, NextTokenObjective, Objective, PretrainConfig, SupervisedObserver,
+    SupervisedTrainer, TrainError,
+};
+use serde_json::json;
+
+use super::{Repetition, Work};
+use crate::models::Model;
+
+/// Batches of `rows` examples with `tokens` targets each, `steps` of them a repetition, behind one that is not counted: it
+/// makes the optimizer's moments.
+pub fn training(model: Model, rows: usize, tokens: usize, steps: usize) -> anyhow::Result<Work> {
+    let rng = CounterRng::new(2, Purpose::Evaluation);
+    let vocabulary = model.size.vocabulary() as u64;
+    let example = |row: usize| {
+        let ids = (0..=tokens).map(|t| rng.below([t as u32, row as u32, 0, 0], vocabulary));
+        Example::of_all(ids.map(|id| id as u32).collect())
+    };
+    let examples = Examples {
+        train: (0..(1 + steps) * rows).map(example).collect(),
+        validation: vec![Example::of_all(vec![0, 1])],
+    };
+    // Read as a user's file is, so that a key that comes later has its default here.
+    let config: PretrainConfig = serde_json::from_value(json!({
+        "epochs": 1, "batch_size": rows, "warmup_epochs": 0.0,
+        "optimizer": {"learning_rate": 1e-5, "betas": [0.9, 0.999], "weight_decay": 0.01},
+    }))?;
+    let policy = model.build()?;
+    let flops = (steps * rows) as f64 * model.training_flops(tokens, tokens);
+    Ok(Box::new(move || {
+        let mut times = Times::default();
+        let codec = Codec::of_ids(SpecialIds::default());
+        NextTokenObjective::trainer(policy.clone(), &codec, &examples, &config, 1)?
+            .run(&mut times)?;
+        let (seconds, work) = (times.0.iter().skip(1).sum(), (steps * rows * tokens) as f64);
+        Ok(Repetition { seconds, work, flops: Some(flops), details: None })
+    }))
+}
+
+/// Seconds of each step.
+#[derive(Default)]
+struct Times(Vec<f64>);
+
+impl<O: Objective> SupervisedObserver<O> for Times {
+    fn step(
+        &mut self,
+        done: &CompletedStep<'_, O::Measures>,
+        _: &SupervisedTrainer<O>,
+    ) -> Result<(), TrainError> {
+        self.0.push(done.step.step_time);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::models::Size;
+
+    #[test]
+    fn a_repetition_is_some_steps_behind_one_that_is_not_counted() {
+        let model = Model { size: Size::Tiny, context: 16 };
+        let mut training = training(model, 2, 4, 5).unwrap();
+        for _ in 0..2 {
+            let repetition = training().unwrap();
+            assert_eq!(repetition.work, (5 * 2 * 4) as f64);
+            assert_eq!(repetition.flops, Some(10.0 * model.training_flops(4, 4)));
+            assert!(repetition.seconds > 0.0);
+        }
+    }
+}
