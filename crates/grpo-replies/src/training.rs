@@ -255,7 +255,7 @@ impl Encoder<'_> {
 }
 
 fn at(pair: &PairRecord) -> impl FnOnce(DataError) -> DataError {
-    |error| error.at_line(&pair.file, pair.line)
+    move |error| error.at_line(&pair.file, pair.line)
 }
 
 fn place(pair: &PairRecord) -> String {

@@ -172,7 +172,7 @@ fn a_text_without_a_vector_fails_those_that_need_it_only() {
 #[test]
 fn parts_and_terms_are_those_that_outcomes_have() {
     let [_, _, others @ ..] = &WEIGHTS;
-    let without: [f64; 6] = [&[0.0, 0.45], others].concat().try_into().unwrap();
+    let without: [f64; 6] = [&[0.0, 0.45][..], others].concat().try_into().unwrap();
     for reward in [
         reward(),
         HeuristicReward::new(without, Some(hashed()), GenericWords::default()),
