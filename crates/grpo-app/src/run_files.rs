@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use grpo_report::command_of;
 use grpo_run::{
-    Checkpoint, DataFile, Existing, RunError, RunFolder, RunInfo, RunLock, VerifiedFolder,
+    Checkpoint, DataFile, Existing, Newest, RunError, RunFolder, RunInfo, RunLock, VerifiedFolder,
 };
 use serde::de::DeserializeOwned;
 
@@ -14,7 +14,7 @@ use crate::config;
 use crate::output::say;
 
 /// Makes the folder of a run. With `force`, one that exists steps aside.
-pub fn create_run(
+pub(crate) fn create_run(
     path: &Path,
     force: bool,
     config: &str,
@@ -29,7 +29,7 @@ pub fn create_run(
 }
 
 /// Refuses files that are no longer what a run was made from.
-pub fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
+pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
     for file in files {
         let DataFile { role, path, bytes, sha256 } = file;
         let now = DataFile::measure(role, path).with_context(|| {
@@ -50,7 +50,10 @@ pub fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
 }
 
 /// Refuses files that a run was not made from.
-pub fn unlisted(read: &[(&'static str, PathBuf)], of_run: &[DataFile]) -> anyhow::Result<()> {
+pub(crate) fn unlisted(
+    read: &[(&'static str, PathBuf)],
+    of_run: &[DataFile],
+) -> anyhow::Result<()> {
     let is_listed = |path: &Path| of_run.iter().any(|file| file.path == path);
     let other = read.iter().find(|(_, path)| !is_listed(path));
     let Some((_, path)) = other else { return Ok(()) };
@@ -111,16 +114,10 @@ pub(crate) fn reopen<T>(
 /// None of them is whole.
 pub(crate) fn last_whole(
     folder: &RunFolder,
-    mut checkpoints: Vec<Checkpoint>,
+    checkpoints: Vec<Checkpoint>,
     command: &str,
 ) -> anyhow::Result<Option<(u64, VerifiedFolder)>> {
-    let (mut whole, mut damaged) = (None, Vec::new());
-    while let (None, Some(found)) = (&whole, checkpoints.pop()) {
-        match found.verify() {
-            Ok(verified) => whole = Some((found.step, verified)),
-            Err(fault) => damaged.push(fault),
-        }
-    }
+    let Newest { whole, damaged } = Newest::of(checkpoints);
     for fault in &damaged {
         say(format_args!("checkpoint   {fault}"));
     }
