@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ConfigError;
-use crate::config::above_zero;
+use crate::error::{ConfigError, above_zero};
 
 /// Settings of an [`AdaptiveKl`]: the section `[kl_controller]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,15 +41,15 @@ impl KlController {
         above_zero("kl_controller.min", self.min)?;
         above_zero("kl_controller.max", self.max)?;
         if self.min > self.max {
-            let (name, value) = ("kl_controller.min", self.min);
-            return Err(ConfigError::Range { name, value, expected: "at most kl_controller.max" });
+            let (name, expected) = ("kl_controller.min", "at most kl_controller.max");
+            return Err(ConfigError::out_of_range(name, self.min, expected));
         }
         if !(self.min..=self.max).contains(&coef) {
-            return Err(ConfigError::Range {
-                name: "kl_coef",
-                value: coef,
-                expected: "between kl_controller.min and kl_controller.max, as it is where the controller begins",
-            });
+            return Err(ConfigError::out_of_range(
+                "kl_coef",
+                coef,
+                "between kl_controller.min and kl_controller.max, as it is where the controller begins",
+            ));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ConfigError;
+use crate::error::{ConfigError, at_least_zero};
 
 /// How rewards become advantages.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -93,22 +93,22 @@ impl AdvantageConfig {
     /// An epsilon that is negative or not finite; a clip that is not positive; a batch baseline divided by a
     /// group's deviation, or together with [`Aggregation::NormalizeThenSum`].
     pub fn checked(self) -> Result<Self, ConfigError> {
-        if !(0.0..=f64::MAX).contains(&self.epsilon) {
-            return Err(ConfigError::Range {
-                name: "epsilon",
-                value: self.epsilon,
-                expected: "0 or more, and finite",
-            });
-        }
+        at_least_zero("epsilon", self.epsilon)?;
         if let Some(clip) = self.clip.filter(|clip| clip.is_nan() || *clip <= 0.0) {
-            return Err(ConfigError::Range { name: "clip", value: clip, expected: "above 0" });
+            return Err(ConfigError::out_of_range("clip", clip, "above 0"));
         }
         if self.baseline == Baseline::Batch {
             if self.aggregation == Aggregation::NormalizeThenSum {
-                return Err(ConfigError::BatchBaselineOfParts);
+                return Err(ConfigError::new(
+                    "baseline",
+                    "aggregation = \"normalize_then_sum\" centres each reward function within its group, so it has no batch baseline; use baseline = \"group\" or \"leave_one_out\"",
+                ));
             }
             if self.scale == RewardScale::Group {
-                return Err(ConfigError::BatchBaselineOverGroup);
+                return Err(ConfigError::new(
+                    "baseline",
+                    "a batch baseline divided by the group's deviation: a group of equal rewards would be divided by epsilon alone; use scale = \"batch\" or \"none\"",
+                ));
             }
         }
         Ok(self)

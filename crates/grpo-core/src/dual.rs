@@ -123,6 +123,12 @@ impl Neg for Dual {
     }
 }
 
+/// Where `exp` is cut from above, so that what is made of it stays within numbers up to `largest`: one tenth of the
+/// exponents is left for what the result is multiplied by.
+pub(crate) fn largest_exponent(largest: f64) -> f64 {
+    0.9 * largest.ln()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

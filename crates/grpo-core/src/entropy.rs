@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::EntropyBonus;
+use crate::error::{ConfigError, at_least_zero};
 
 /// Which tokens of an optimizer batch the high-entropy mask keeps.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,12 +34,57 @@ impl HighEntropy {
         let first_kept = entropies.partition_point(|&entropy| entropy < quantile);
         Self { threshold: entropies[first_kept], tokens: entropies.len() - first_kept }
     }
-}
 
-impl HighEntropy {
     /// Whether the mask drops a token of this entropy.
     pub(crate) fn drops(&self, entropy: Option<f64>) -> bool {
         entropy.expect("a high-entropy mask has entropies") < self.threshold
+    }
+}
+
+/// `loss −= coef · mean entropy`, over the tokens that the high-entropy mask keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum EntropyBonus {
+    /// One coefficient.
+    Static {
+        /// It.
+        coef: f64,
+    },
+    /// A coefficient that rises while the entropy is at or below its target and falls above it, where it
+    /// counts for nothing (He et al. 2025, "Skywork Open Reasoner 1", §3.3).
+    Adaptive {
+        /// The coefficient before the first update.
+        initial: f64,
+        /// Mean entropy in nats, over the tokens that the high-entropy mask keeps.
+        target: f64,
+        /// The change of the coefficient after each update.
+        delta: f64,
+        /// Its smallest value.
+        min: f64,
+        /// Its largest value.
+        max: f64,
+    },
+}
+
+impl EntropyBonus {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        match *self {
+            Self::Static { coef } => at_least_zero("entropy_bonus.coef", coef),
+            Self::Adaptive { initial, target, delta, min, max } => {
+                at_least_zero("entropy_bonus.target", target)?;
+                at_least_zero("entropy_bonus.delta", delta)?;
+                at_least_zero("entropy_bonus.min", min)?;
+                at_least_zero("entropy_bonus.max", max)?;
+                if !(min..=max).contains(&initial) {
+                    return Err(ConfigError::out_of_range(
+                        "entropy_bonus.initial",
+                        initial,
+                        "between entropy_bonus.min and entropy_bonus.max",
+                    ));
+                }
+                Ok(())
+            }
+        }
     }
 }
 

@@ -2,10 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ConfigError;
-use crate::config::at_least_zero;
-use crate::dual::Dual;
-use crate::loss_inputs::largest_exponent;
+use crate::dual::{Dual, largest_exponent};
+use crate::error::{ConfigError, at_least_zero};
 
 /// The penalty for leaving the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,11 +59,21 @@ impl KlConfig {
         at_least_zero("kl_coef", self.coef)?;
         let in_reward = self.placement == KlPlacement::Reward;
         if self.bias_correction && (in_reward || self.estimator.is_exact()) {
-            return Err(ConfigError::NothingToCorrect { in_reward });
+            let problem = match in_reward {
+                true => "for a penalty in the reward, which is not differentiated",
+                false => "for the exact KL, which is not estimated from the sampled token",
+            };
+            return Err(ConfigError::new(
+                "kl_bias_correction",
+                format!("kl_bias_correction has no meaning {problem}; leave it out"),
+            ));
         }
         let uncorrected_loss = !in_reward && !self.bias_correction;
         if self.coef > 0.0 && self.estimator == KlEstimator::K1 && uncorrected_loss {
-            return Err(ConfigError::UncorrectedK1);
+            return Err(ConfigError::new(
+                "kl_estimator",
+                "kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero as a loss: it adds noise and holds nothing back; use k3, switch the correction on, or put the penalty into the reward",
+            ));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ mod advantage_config;
 mod config;
 mod dual;
 mod entropy;
+mod error;
 mod kl;
 mod loss;
 mod loss_inputs;
@@ -18,6 +19,7 @@ mod reduction;
 mod statistics;
 mod surrogate;
 mod terms;
+mod token_loss;
 
 pub use accumulate::accumulate;
 pub use adaptive_kl::{AdaptiveKl, KlController};
@@ -25,12 +27,13 @@ pub use advantage::{
     AdvantageError, Advantages, MeanAndStd, group_advantages, weighted_group_advantages,
 };
 pub use advantage_config::{AdvantageConfig, Aggregation, Baseline, Deviation, RewardScale};
-pub use config::{ConfigError, EntropyBonus, LossConfig, RatioLevel};
-pub use entropy::{EntropyController, HighEntropy};
+pub use config::LossConfig;
+pub use entropy::{EntropyBonus, EntropyController, HighEntropy};
+pub use error::ConfigError;
 pub use kl::{KlConfig, KlEstimator, KlPlacement, sequence_kl};
 pub use loss::{LossOutput, grpo_loss};
 pub use loss_inputs::LossInputs;
-pub use mismatch::{MismatchCorrection, MismatchMode};
+pub use mismatch::{MismatchCorrection, MismatchMode, RatioLevel};
 pub use outcome::TokenOutcome;
 pub use preset::Preset;
 pub use reduction::{BatchTotals, Reduction};

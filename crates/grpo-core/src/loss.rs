@@ -5,7 +5,7 @@ use burn::tensor::{Tensor, TensorData};
 use crate::dual::Dual;
 use crate::loss_inputs::HostInputs;
 use crate::surrogate::SurrogateLoss;
-use crate::terms::TokenLoss;
+use crate::token_loss::TokenLoss;
 use crate::{BatchTotals, LossConfig, LossInputs, LossTerms};
 
 /// A loss, and what it was made of.

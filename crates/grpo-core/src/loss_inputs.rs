@@ -2,7 +2,7 @@
 
 use burn::tensor::{DType, Tensor};
 
-use crate::dual::{Dual, Variable};
+use crate::dual::{Dual, Variable, largest_exponent};
 use crate::mismatch::tokens_per_quotient;
 use crate::terms::SamplingTerms;
 use crate::{BatchTotals, HighEntropy, KlConfig, MismatchCorrection, RatioLevel};
@@ -199,12 +199,6 @@ impl Sequence<'_> {
         let exact = self.exact_kl.map(|exact| Dual::variable(exact[t], Variable::ExactKl));
         Some(config.estimate(e, exact, ratio, self.largest_exponent))
     }
-}
-
-/// Where `exp` is cut from above, so that what is made of it stays within numbers up to `largest`: one tenth of the
-/// exponents is left for what the result is multiplied by.
-pub(crate) fn largest_exponent(largest: f64) -> f64 {
-    0.9 * largest.ln()
 }
 
 fn difference(a: &[f64], b: &[f64]) -> Vec<f64> {

@@ -1,8 +1,29 @@
-//! Corrections for a sampler whose probabilities are not the trainer's.
+//! Which tokens share a ratio of probabilities, and corrections for a sampler whose probabilities are not the trainer's.
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{ConfigError, RatioLevel, above_zero, at_least_zero};
+use crate::error::{ConfigError, above_zero, at_least_zero};
+
+/// What the ratio `π_θ / π_old` is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RatioLevel {
+    /// Each token has its own (GRPO).
+    #[default]
+    Token,
+    /// The geometric mean over a sequence's tokens, shared by them (GSPO; Zheng et al. 2025, equation 7).
+    Sequence,
+}
+
+impl RatioLevel {
+    /// Neighbouring tokens that share one ratio in a sequence of `length` tokens.
+    pub(crate) fn tokens_sharing(self, length: usize) -> usize {
+        match self {
+            Self::Token => 1,
+            Self::Sequence => length.max(1),
+        }
+    }
+}
 
 /// Multiplies the surrogate by `π_old / π_sampler`, kept within bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,7 +55,9 @@ impl MismatchCorrection {
         at_least_zero("mismatch.min", self.min)?;
         above_zero("mismatch.max", self.max)?;
         if self.min > self.max {
-            return Err(ConfigError::EmptyRange { min: self.min, max: self.max });
+            let Self { min, max, .. } = self;
+            let problem = format!("mismatch.min = {min} is above mismatch.max = {max}");
+            return Err(ConfigError::new("mismatch.min", problem));
         }
         Ok(())
     }

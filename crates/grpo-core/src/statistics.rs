@@ -143,6 +143,16 @@ impl TokenStatistics {
 
     /// Names, as TRL has them, and values of all that was measured. `docs/algorithm.md` defines each.
     pub fn metrics(&self) -> Vec<(&'static str, f64)> {
+        let all = self.all_metrics().into_iter();
+        all.filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+
+    /// The names of all that can be measured.
+    pub fn metric_names() -> impl Iterator<Item = &'static str> {
+        Self::default().all_metrics().into_iter().map(|(name, _)| name)
+    }
+
+    fn all_metrics(&self) -> [(&'static str, Option<f64>); 25] {
         let region = match (self.clipped_low.value(), self.clipped_high.value()) {
             (Some(low), Some(high)) => Some(low + high),
             _ => None,
@@ -153,7 +163,7 @@ impl TokenStatistics {
         let [_, largest_difference] = self.largest_sampling_difference.ends();
         let [mismatch_min, mismatch_max] = self.mismatch_range.ends();
         let [raw_min, raw_max] = self.raw_mismatch_range.ends();
-        let measured = [
+        [
             ("kl", self.kl()),
             ("kl_p99", self.kls.quantile(0.99)),
             ("kl_max", self.kls.quantile(1.0)),
@@ -179,8 +189,7 @@ impl TokenStatistics {
             ("sampling/importance_sampling_ratio/min", mismatch_min),
             ("sampling/importance_sampling_ratio/mean", self.mismatch.value()),
             ("sampling/importance_sampling_ratio/max", mismatch_max),
-        ];
-        measured.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+        ]
     }
 
     /// The metric of this name, where it was measured.

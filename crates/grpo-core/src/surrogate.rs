@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ConfigError;
-use crate::config::{above_zero, at_least_zero};
 use crate::dual::Dual;
+use crate::error::{ConfigError, above_zero, at_least_zero};
 use crate::loss_inputs::Sequence;
 use crate::terms::{Clipping, SamplingTerms};
 
@@ -55,8 +54,7 @@ impl Surrogate {
         match *self {
             Self::Clipped { epsilon_low, epsilon_high, delta } => {
                 if !(0.0..=1.0).contains(&epsilon_low) {
-                    let (name, value) = ("epsilon_low", epsilon_low);
-                    return Err(ConfigError::Range { name, value, expected: "0 to 1" });
+                    return Err(ConfigError::out_of_range("epsilon_low", epsilon_low, "0 to 1"));
                 }
                 at_least_zero("epsilon_high", epsilon_high)?;
                 delta.map_or(Ok(()), |delta| above_zero("delta", delta))

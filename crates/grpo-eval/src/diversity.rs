@@ -10,10 +10,11 @@ use crate::ngrams::{Bleu, Numbered};
 use crate::{EmbedError, Embedder, cosine};
 
 /// What differs between texts that are different.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DiversityMeasure {
     /// Their vectors: 1 − cosine, which an embedder is needed for.
+    #[default]
     Semantic,
     /// Their words and pairs of words: 1 − BLEU, to bigrams, without smoothing.
     Bleu,

@@ -132,6 +132,12 @@ fn map_chunks<const N: usize>(
     like(&inputs[0], out)
 }
 
+/// The tensor with its elements in order, and no other holder than the caller: a copy is made only of a tensor that
+/// somebody else holds or whose elements are not in order.
+fn dense(x: FlexTensor) -> FlexTensor {
+    x.to_contiguous()
+}
+
 fn like(shape_of: &FlexTensor, values: Vec<f32>) -> FlexTensor {
     FlexTensor::from_data(TensorData::new(values, shape_of.shape()))
 }

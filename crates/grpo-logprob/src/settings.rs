@@ -45,21 +45,38 @@ impl SamplingSettings {
     /// # Errors
     /// The first setting that is out of its range, or not a number.
     pub fn check(&self) -> Result<(), DistributionError> {
+        let refuse = |setting, problem: String| Err(DistributionError::new(setting, problem));
+        let temperature = self.temperature;
         // Beyond these, logits divided by it leave the range of f32.
-        if !(1e-3..=1e3).contains(&self.temperature) {
-            return Err(DistributionError::Temperature(self.temperature));
+        if !(1e-3..=1e3).contains(&temperature) {
+            let expected = "use 0.001 to 1000 (1 is the model's own distribution)";
+            let problem = format!("a temperature of {temperature} cannot be sampled; {expected}");
+            return refuse("temperature", problem);
         }
         if self.top_k == Some(0) {
-            return Err(DistributionError::TopKOfZero);
+            let problem = "top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all";
+            return refuse("top_k", problem.to_owned());
         }
         if let Some(top_p) = self.top_p.filter(|&p| !(p > 0.0 && p <= 1.0)) {
-            return Err(DistributionError::TopP(top_p));
+            let expected = "use a number above 0 and at most 1 (1 keeps all tokens)";
+            return refuse(
+                "top_p",
+                format!("top_p = {top_p} is no probability to reach; {expected}"),
+            );
         }
         if let Some(min_p) = self.min_p.filter(|p| !(0.0..1.0).contains(p)) {
-            return Err(DistributionError::MinP(min_p));
+            let expected = "use 0 or more and less than 1 (0 keeps all tokens)";
+            let problem =
+                format!("min_p = {min_p} is no part of the largest probability; {expected}");
+            return refuse("min_p", problem);
         }
         match self.repetition_penalty.filter(|penalty| !(0.01..=100.0).contains(penalty)) {
-            Some(penalty) => Err(DistributionError::RepetitionPenalty(penalty)),
+            Some(penalty) => {
+                let expected = "use 0.01 to 100 (1 changes nothing)";
+                let problem =
+                    format!("a repetition penalty of {penalty} cannot be sampled; {expected}");
+                refuse("repetition_penalty", problem)
+            }
             None => Ok(()),
         }
     }
@@ -75,10 +92,13 @@ impl SamplingSettings {
         forbidden.sort_unstable();
         forbidden.dedup();
         if let Some(&id) = forbidden.iter().find(|&&id| id as usize >= vocabulary) {
-            return Err(DistributionError::OutsideVocabulary { id, vocabulary });
+            let problem =
+                format!("the forbidden id {id} is outside the vocabulary of {vocabulary} tokens");
+            return Err(DistributionError::new("forbidden", problem));
         }
         if forbidden.len() == vocabulary {
-            return Err(DistributionError::AllForbidden);
+            let problem = "every token is forbidden, so none can be drawn";
+            return Err(DistributionError::new("forbidden", problem));
         }
         Ok(SamplingDistribution {
             temperature: self.temperature,

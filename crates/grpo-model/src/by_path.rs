@@ -101,7 +101,7 @@ impl<M: LanguageModel> Frozen<M> {
         let model = self.into_model().map(&mut mapper);
         match (mapper.fault, mapper.values.into_keys().next()) {
             (Some(fault), _) => Err(fault),
-            (None, Some(name)) => Err(ModelError::UnknownTensor { path: path.to_owned(), name }),
+            (None, Some(name)) => Err(ModelError::unknown_tensor(path, &name)),
             (None, None) => Ok(Self::of_model(model)),
         }
     }
@@ -118,14 +118,14 @@ struct Replace<'a> {
 impl ModuleMapper for Replace<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let name = self.paths.pop_front().expect("a mapper sees what a visitor sees");
-        let (file, expected) = (self.file.to_owned(), param.dims().iter().product::<usize>());
+        let expected = param.dims().iter().product::<usize>();
         let Some(values) = self.values.remove(&name) else {
-            self.fault.get_or_insert(ModelError::MissingTensor { path: file, name });
+            self.fault.get_or_insert(ModelError::missing_tensor(self.file, &name));
             return param;
         };
         if values.num_elements() != expected {
-            let (expected, found) = (vec![expected], values.shape().to_vec());
-            self.fault.get_or_insert(ModelError::Shape { path: file, name, expected, found });
+            let found = values.shape().to_vec();
+            self.fault.get_or_insert(ModelError::shape(self.file, &name, &found, &[expected]));
             return param;
         }
         param.map(|value| {

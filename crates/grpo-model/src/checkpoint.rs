@@ -57,9 +57,10 @@ impl Checkpoint {
             return Self::of_file(&single);
         }
         if !index.exists() {
-            return Err(ModelError::NoWeights { folder: folder.to_owned() });
+            let problem = " has neither model.safetensors nor model.safetensors.index.json; other formats are not read: let transformers write the model once with save_pretrained";
+            return Err(ModelError::file(folder, problem));
         }
-        let broken = |message: String| ModelError::Config { path: index.clone(), message };
+        let broken = |message: String| ModelError::in_file(&index, message);
         let text = std::fs::read_to_string(&index).map_err(read_error(&index))?;
         let list: Index = serde_json::from_str(&text).map_err(|error| broken(error.to_string()))?;
         let names: std::collections::BTreeSet<&String> = list.weight_map.values().collect();
@@ -121,10 +122,7 @@ impl Checkpoint {
     /// No such tensor, or one of numbers that we do not read or that are not finite.
     pub(crate) fn take(&mut self, name: &str) -> Result<Stored, ModelError> {
         let Some(place) = self.places.remove(name) else {
-            return Err(ModelError::MissingTensor {
-                path: self.path.clone(),
-                name: name.to_owned(),
-            });
+            return Err(ModelError::missing_tensor(&self.path, name));
         };
         self.files[place].read(name)
     }
@@ -137,7 +135,9 @@ struct Index {
 
 impl Opened {
     fn open(path: &Path) -> Result<Self, ModelError> {
-        let broken = |message: String| ModelError::Safetensors { path: path.to_owned(), message };
+        let broken = |message: String| {
+            ModelError::file(path, format!(" is not a whole safetensors file: {message}"))
+        };
         let mut file = File::open(path).map_err(read_error(path))?;
         let length = file.metadata().map_err(read_error(path))?.len();
         let mut size = [0; 8];
@@ -174,20 +174,20 @@ impl Opened {
             .seek(SeekFrom::Start(self.start + begin as u64))
             .and_then(|_| self.file.read_exact(&mut bytes))
             .map_err(read_error(&self.path))?;
-        let of = || (self.path.clone(), name.to_owned());
+        let refused = |holds: String| {
+            ModelError::in_file(&self.path, format!("tensor '{name}' holds {holds}"))
+        };
         let values: Vec<f32> = match info.dtype {
             Dtype::F32 => numbers(&bytes, |[a, b, c, d]| f32::from_le_bytes([a, b, c, d])),
             // The upper half of an f32.
             Dtype::BF16 => numbers(&bytes, |[a, b]| f32::from_le_bytes([0, 0, a, b])),
             Dtype::F16 => numbers(&bytes, |half: [u8; 2]| f16::from_le_bytes(half).to_f32()),
             other => {
-                let (path, name) = of();
-                return Err(ModelError::DType { path, name, found: format!("{other:?}") });
+                return Err(refused(format!("{other:?}; F32, BF16 and F16 are read")));
             }
         };
         if values.iter().any(|value| !value.is_finite()) {
-            let (path, name) = of();
-            return Err(ModelError::NotFinite { path, name });
+            return Err(refused("a number that is not finite".to_owned()));
         }
         Ok(Stored { shape: info.shape.clone(), values })
     }

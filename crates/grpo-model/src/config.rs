@@ -26,8 +26,7 @@ impl ModelConfig {
     pub fn from_json_file(path: &Path) -> Result<Self, ModelError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ModelError::Read { path: path.to_owned(), source })?;
-        Self::from_json(&text)
-            .map_err(|message| ModelError::Config { path: path.to_owned(), message })
+        Self::from_json(&text).map_err(|message| ModelError::in_file(path, message))
     }
 
     /// Reads the text of a `config.json`; the fault is a sentence.
@@ -48,16 +47,16 @@ impl ModelConfig {
     /// A MolGPT of these sizes.
     ///
     /// # Errors
-    /// [`ModelError::Sizes`] for a zero, heads that do not divide the width, or a slip of the keyboard.
+    /// [`ModelError::Unfit`] for a zero, heads that do not divide the width, or a slip of the keyboard.
     pub fn molgpt(sizes: &MolGptConfig) -> Result<Self, ModelError> {
         let json = serde_json::to_string(sizes).expect("numbers are JSON");
-        Self::from_json(&json).map_err(ModelError::Sizes)
+        Self::from_json(&json).map_err(ModelError::Unfit)
     }
 
     /// An infiller of these sizes.
     ///
     /// # Errors
-    /// [`ModelError::Sizes`] for a zero, heads that do not divide the width, or a slip of the keyboard.
+    /// [`ModelError::Unfit`] for a zero, heads that do not divide the width, or a slip of the keyboard.
     pub fn infiller(sizes: &InfillerConfig) -> Result<Self, ModelError> {
         Self::of_infiller(sizes, Family::Infiller)
     }
@@ -72,7 +71,7 @@ impl ModelConfig {
 
     fn of_infiller(sizes: &InfillerConfig, family: Family) -> Result<Self, ModelError> {
         let json = serde_json::to_string(&sizes.to_json(family)).expect("it is JSON");
-        Self::from_json(&json).map_err(ModelError::Sizes)
+        Self::from_json(&json).map_err(ModelError::Unfit)
     }
 
     /// The family.

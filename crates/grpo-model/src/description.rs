@@ -192,7 +192,7 @@ impl Description {
     /// Checks sizes once, so that nothing later has to.
     ///
     /// # Errors
-    /// [`ModelError::Sizes`] for a zero, heads that do not divide, an odd rotation, or a size that is a slip
+    /// [`ModelError::Unfit`] for a zero, heads that do not divide, an odd rotation, or a size that is a slip
     /// of the keyboard.
     pub fn checked(self) -> Result<Self, ModelError> {
         // Far above any model of today; the memory of what is larger could not be had.
@@ -209,17 +209,17 @@ impl Description {
         ];
         for (name, size, most) in sizes {
             if !(1..=most).contains(&size) {
-                return Err(ModelError::Sizes(format!("{name} is {size}; expected 1 to {most}")));
+                return Err(ModelError::Unfit(format!("{name} is {size}; expected 1 to {most}")));
             }
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
-            return Err(ModelError::Sizes(format!(
+            return Err(ModelError::Unfit(format!(
                 "{} heads cannot share {} key-value heads evenly",
                 self.heads, self.kv_heads
             )));
         }
         if matches!(self.positions, Positions::Rotary(_)) && !self.head_width.is_multiple_of(2) {
-            return Err(ModelError::Sizes(format!(
+            return Err(ModelError::Unfit(format!(
                 "rotary positions turn pairs, and the width of a head is {}",
                 self.head_width
             )));

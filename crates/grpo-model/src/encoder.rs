@@ -12,11 +12,13 @@ impl SentenceEncoder {
     /// Takes a model in which all tokens see each other; it is taken off the tape.
     ///
     /// # Errors
-    /// [`ModelError::NotAnEncoder`].
+    /// A causal model.
     pub fn new(model: Transformer) -> Result<Self, ModelError> {
         use burn::module::Module;
         if model.description().causal {
-            return Err(ModelError::NotAnEncoder);
+            let problem =
+                "a sentence encoder is a model like BERT, in which all tokens see each other";
+            return Err(ModelError::Unfit(problem.to_owned()));
         }
         let on_tape = crate::LanguageModel::device(&model).is_autodiff();
         Ok(Self(if on_tape { model.valid() } else { model }))

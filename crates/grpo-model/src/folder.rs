@@ -55,22 +55,22 @@ impl ModelSpec {
         let codec = codecs.read(folder)?;
         let family = config.family();
         if family.reads_characters() && codec.file() != CHARACTERS_FILE {
-            return Err(ModelFolderError::NoCharacters {
-                folder: folder.display().to_string(),
-                family: family.name(),
-            });
+            return Err(ModelFolderError::Unfit(format!(
+                "{} has no characters.json: ids of the family {} are characters, MASK, PAD and CLS, and that file lists them; take it from the text that the model is trained on, as `grpo pretrain` does",
+                folder.display(),
+                family.name()
+            )));
         }
         let expected = config.description().vocabulary;
         // Tables of text models are often a little larger than their vocabularies, for speed.
         let tokens = codec.token_count().unwrap_or(expected);
         let fits = tokens == expected || (!codec.is_own() && tokens < expected);
         if !fits {
-            return Err(ModelFolderError::VocabularySize {
-                folder: folder.display().to_string(),
-                file: codec.file(),
-                tokens,
-                expected,
-            });
+            return Err(ModelFolderError::Unfit(format!(
+                "{}: {} has {tokens} tokens, but config.json says vocab_size = {expected}; they are not of the same model",
+                folder.display(),
+                codec.file()
+            )));
         }
         let codec = codec.for_model(expected);
         Ok(Self { config, codec })
@@ -136,10 +136,11 @@ impl ModelFolder {
         // programs carry no hash.
         match (checkpoint.metadata(VOCABULARY_KEY), spec.codec.sha256()) {
             (Some(of_weights), Some(of_codec)) if of_weights != of_codec => {
-                return Err(ModelFolderError::OtherVocabulary {
-                    folder: folder.display().to_string(),
-                    file: spec.codec.file(),
-                });
+                return Err(ModelFolderError::Unfit(format!(
+                    "{}: model.safetensors was trained with another vocabulary than {}; take both from the same model",
+                    folder.display(),
+                    spec.codec.file()
+                )));
             }
             _ => {}
         }
@@ -183,48 +184,7 @@ pub enum ModelFolderError {
     /// Vocabulary, tokenizer or chat template.
     #[error(transparent)]
     Codec(#[from] DataError),
-    /// The weights were trained with other tokens.
-    #[error(
-        "{folder}: model.safetensors was trained with another vocabulary than {file}; take both from the same model"
-    )]
-    OtherVocabulary {
-        /// The folder.
-        folder: String,
-        /// The file of the tokens.
-        file: &'static str,
-    },
-    /// A model of characters, and no file that says which they are.
-    #[error(
-        "{folder} has no characters.json: ids of the family {family} are characters, MASK, PAD and CLS, and that file lists them; take it from the text that the model is trained on, as `grpo pretrain` does"
-    )]
-    NoCharacters {
-        /// The folder.
-        folder: String,
-        /// The family of its model.
-        family: &'static str,
-    },
-    /// A folder of another family in the place of a sequence scorer.
-    #[error(
-        "{folder} is no judge: its model is of the family {family}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
-    )]
-    NotAScorer {
-        /// The folder.
-        folder: String,
-        /// What it is instead.
-        family: &'static str,
-    },
-    /// Vocabulary and model are not of one another.
-    #[error(
-        "{folder}: {file} has {tokens} tokens, but config.json says vocab_size = {expected}; they are not of the same model"
-    )]
-    VocabularySize {
-        /// The folder.
-        folder: String,
-        /// The file of the tokens.
-        file: &'static str,
-        /// In the vocabulary.
-        tokens: usize,
-        /// In the configuration.
-        expected: usize,
-    },
+    /// Files of a folder that are not of one model, or of none that is needed; in one sentence.
+    #[error("{0}")]
+    Unfit(String),
 }

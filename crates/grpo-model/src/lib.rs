@@ -55,7 +55,6 @@ pub use families::{Family, InfillerConfig, MolGptConfig};
 pub use folder::{ModelFolder, ModelFolderError, ModelSpec};
 pub use language_model::{Forward, Frozen, LanguageModel};
 pub use lora::{Adapter, LoraConfig};
-pub use mixed::OtherParameters;
 pub use names::Names;
 pub use peft::{AdapterConfig, AdapterFolder, write_adapter};
 pub use perceptron::Perceptron;

@@ -38,9 +38,9 @@ impl LoraConfig {
     /// Checks ranges once.
     ///
     /// # Errors
-    /// [`ModelError::Lora`] with the key that is out of its range.
+    /// The key that is out of its range.
     pub fn check(&self) -> Result<(), ModelError> {
-        let refuse = |key: &'static str, message: String| Err(ModelError::Lora { key, message });
+        let refuse = |key, message: String| Err(ModelError::lora(key, message));
         if !(1..=65_536).contains(&self.rank) {
             return refuse("rank", format!("{} is out of range; expected 1 to 65536", self.rank));
         }

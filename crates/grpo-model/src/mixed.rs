@@ -5,19 +5,7 @@ use std::collections::VecDeque;
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
 
-use crate::{Frozen, LanguageModel, Parameter, parameters};
-
-/// Two models that have no parameters in common.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the reference cannot follow the policy: it has parameters of the shapes {reference}, and the policy {policy}; begin with a reference that is made of what is trained"
-)]
-pub struct OtherParameters {
-    /// Shapes of the frozen one's.
-    pub reference: String,
-    /// Shapes of the trained one's.
-    pub policy: String,
-}
+use crate::{Frozen, LanguageModel, ModelError, Parameter, parameters};
 
 impl<M: LanguageModel> Frozen<M> {
     /// `mix · policy + (1 − mix) · self`, parameter by parameter (TR-DPO; Gorbatovski et al. 2024, equation 7). With a
@@ -28,7 +16,7 @@ impl<M: LanguageModel> Frozen<M> {
     ///
     /// # Errors
     /// Other parameters than the policy's.
-    pub fn mixed(self, policy: &M, mix: f64) -> Result<Self, OtherParameters> {
+    pub fn mixed(self, policy: &M, mix: f64) -> Result<Self, ModelError> {
         if mix == 1.0 {
             return Ok(Self::snapshot(policy));
         }
@@ -36,11 +24,13 @@ impl<M: LanguageModel> Frozen<M> {
         let own = self.into_model().with_parameters_of(&policy);
         let (reference, trained) = (shapes(&own), shapes(&policy));
         if reference != trained {
-            let words = |shapes: &[Vec<usize>]| format!("{} tensors: {shapes:?}", shapes.len());
-            return Err(OtherParameters {
-                reference: shortened(&words(&reference)),
-                policy: shortened(&words(&trained)),
-            });
+            let words =
+                |shapes: &[Vec<usize>]| shortened(&format!("{} tensors: {shapes:?}", shapes.len()));
+            return Err(ModelError::Unfit(format!(
+                "the reference cannot follow the policy: it has parameters of the shapes {}, and the policy {}; begin with a reference that is made of what is trained",
+                words(&reference),
+                words(&trained)
+            )));
         }
         let policy = parameters(&policy).iter().map(Parameter::value).collect();
         Ok(Self::of_model(own.map(&mut Mixer { policy, mix })))

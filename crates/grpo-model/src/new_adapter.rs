@@ -23,10 +23,10 @@ impl Adapter {
         let layers = model.adaptable_layers();
         for target in &config.targets {
             if !layers.iter().any(|layer| layer.is_named(target)) {
-                return Err(ModelError::UnknownTarget {
-                    target: target.clone(),
-                    known: last_names(&layers),
-                });
+                let known = last_names(&layers).join(", ");
+                return Err(ModelError::Unfit(format!(
+                    "lora.targets: no linear layer is called '{target}'; there are: {known}"
+                )));
             }
         }
         let chosen = |layer: &&Adaptable| {
@@ -38,7 +38,7 @@ impl Adapter {
                 "{} is more than the rank that {} can have, which is {} × {}",
                 config.rank, layer.stored, layer.shape[0], layer.shape[1]
             );
-            return Err(ModelError::Lora { key: "rank", message });
+            return Err(ModelError::lora("rank", message));
         }
         let rng = CounterRng::new(seed, Purpose::Initialisation);
         let pairs = layers

@@ -60,10 +60,7 @@ impl Parameters {
             return Ok(None);
         };
         match checkpoint.names().find(|name| !(names.ignored)(name)) {
-            Some(name) => Err(ModelError::UnknownTensor {
-                path: checkpoint.path().to_owned(),
-                name: name.to_owned(),
-            }),
+            Some(name) => Err(ModelError::unknown_tensor(checkpoint.path(), name)),
             None => Ok(Some(read.finish())),
         }
     }
@@ -133,7 +130,11 @@ impl Parameters {
                     if adds_to_the_residual(path) { residual_deviation } else { deviation };
                 let numbers = shape.iter().product();
                 let values = first.values(rng, *tensors, *deviation, numbers);
-                values.ok_or_else(|| ModelError::Memory { name: path.to_owned(), numbers })?
+                values.ok_or_else(|| {
+                    ModelError::Unfit(format!(
+                        "tensor '{path}' of {numbers} numbers does not fit into memory"
+                    ))
+                })?
             }
             Source::Checkpoint { checkpoint, names, prefix, read } => {
                 let name = names.parameter(path);
@@ -144,12 +145,8 @@ impl Parameters {
                     expected.insert(0, 1);
                 }
                 if stored.shape != expected {
-                    return Err(ModelError::Shape {
-                        path: checkpoint.path().to_owned(),
-                        name: name.to_owned(),
-                        expected,
-                        found: stored.shape,
-                    });
+                    let file = checkpoint.path();
+                    return Err(ModelError::shape(file, name, &stored.shape, &expected));
                 }
                 read.add(path, &stored.shape, &stored.values);
                 stored.values

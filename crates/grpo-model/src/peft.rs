@@ -68,7 +68,7 @@ impl AdapterConfig {
     /// trained. `adapter` and `model` are for the message.
     ///
     /// # Errors
-    /// [`ModelError::OtherWeights`].
+    /// It was trained on other weights.
     pub fn on_base(
         mut self,
         base: &WeightsDigest,
@@ -79,13 +79,16 @@ impl AdapterConfig {
         match self.base.replace(found.clone()) {
             Some(expected) if expected != found => {
                 let trained_on = self.json.get("base_model_name_or_path").and_then(Value::as_str);
-                Err(ModelError::OtherWeights {
-                    adapter: adapter.to_owned(),
-                    trained_on: trained_on.unwrap_or("a base without a name").to_owned(),
-                    expected,
-                    base: model.to_owned(),
-                    found,
-                })
+                // The beginning of a digest tells models apart for people.
+                let short = |digest: &str| digest.get(..12).unwrap_or(digest).to_owned();
+                let problem = format!(
+                    " was trained on another base: on {} with the weights {}, and {} has the weights {}; give the model that it was trained on",
+                    trained_on.unwrap_or("a base without a name"),
+                    short(&expected),
+                    model.display(),
+                    short(&found)
+                );
+                Err(ModelError::file(adapter, problem))
             }
             _ => Ok(self),
         }
@@ -102,7 +105,7 @@ impl AdapterFolder {
         let path = folder.join(CONFIG_FILE);
         let text = std::fs::read_to_string(&path)
             .map_err(|source| ModelError::Read { path: path.clone(), source })?;
-        let broken = |message: String| ModelError::Config { path: path.clone(), message };
+        let broken = |message: String| ModelError::in_file(&path, message);
         let json: Map<String, Value> =
             serde_json::from_str(&text).map_err(|error| broken(error.to_string()))?;
         let scales = Scales::of(&json).map_err(broken)?;
@@ -159,11 +162,12 @@ fn adapter(
     if let Targets::Named { names, .. } = &scales.targets {
         // As in PEFT, one that fits is enough: lists are written for several families.
         if !layers.iter().any(|layer| scales.targets.allows(layer)) {
-            return Err(ModelError::OtherTargets {
-                path: weights.path().to_owned(),
-                targets: names.clone(),
-                known: last_names(&layers),
-            });
+            let problem = format!(
+                "its adapter_config.json targets {}, and the linear layers of this model are {}; was the adapter trained on another base?",
+                names.join(", "),
+                last_names(&layers).join(", ")
+            );
+            return Err(ModelError::in_file(weights.path(), problem));
         }
     }
     let mut pairs = Vec::new();
@@ -172,18 +176,16 @@ fn adapter(
         let has = |part: &str| weights.names().any(|found| found == name(part));
         if !has("A") && !has("B") {
             if scales.targets.needs(layer) {
-                return Err(ModelError::MissingTensor {
-                    path: weights.path().to_owned(),
-                    name: name("A"),
-                });
+                return Err(ModelError::missing_tensor(weights.path(), &name("A")));
             }
             continue;
         }
         if !scales.targets.allows(layer) {
-            return Err(ModelError::NoTarget {
-                path: weights.path().to_owned(),
-                layer: layer.stored.clone(),
-            });
+            let problem = format!(
+                "it has matrices for {}, which target_modules of adapter_config.json does not name; take both files from the same adapter",
+                layer.stored
+            );
+            return Err(ModelError::in_file(weights.path(), problem));
         }
         let (rank, alpha) = scales.of_layer(&layer.stored);
         let [input, output] = layer.shape;
@@ -191,12 +193,11 @@ fn adapter(
             let name = name(part);
             let stored = weights.take(&name)?;
             if stored.shape != shape {
-                return Err(ModelError::AdapterShape {
-                    path: weights.path().to_owned(),
-                    name,
-                    expected: shape.to_vec(),
-                    found: stored.shape,
-                });
+                let problem = format!(
+                    "tensor '{name}' has shape {:?}, but the model and adapter_config.json ask for {shape:?}; was the adapter trained on another base?",
+                    stored.shape
+                );
+                return Err(ModelError::in_file(weights.path(), problem));
             }
             let stored: Tensor<2> =
                 Tensor::from_data(TensorData::new(stored.values, shape), &device.clone().inner());
@@ -212,14 +213,14 @@ fn adapter(
         pairs.push((layer.number, pair));
     }
     if let Some(name) = weights.names().next() {
-        return Err(ModelError::OtherBase {
-            path: weights.path().to_owned(),
-            name: name.to_owned(),
-            known: last_names(&layers),
-        });
+        let problem = format!(
+            "'{name}' has no layer in this model, whose linear layers are {}; was the adapter trained on another base?",
+            last_names(&layers).join(", ")
+        );
+        return Err(ModelError::in_file(weights.path(), problem));
     }
     if pairs.is_empty() {
-        return Err(ModelError::EmptyAdapter { path: weights.path().to_owned() });
+        return Err(ModelError::file(weights.path(), " has no LoRA matrices"));
     }
     Ok(Adapter::of(pairs, layers.len()))
 }

@@ -54,9 +54,8 @@ impl Perceptron {
     ) -> Result<Self, ModelError> {
         let mut tensors = read_tensors(file)?;
         let mut take = |name: String, expected: Vec<usize>| {
-            let path = file.to_owned();
             let Some(data) = tensors.remove(&name) else {
-                return Err(ModelError::MissingTensor { path, name });
+                return Err(ModelError::missing_tensor(file, &name));
             };
             match data.shape().to_vec() {
                 found if found == expected => Ok(data),
@@ -64,7 +63,7 @@ impl Perceptron {
                     let message = format!(
                         "tensor '{name}' has shape {found:?}, and the sizes beside it ask for {expected:?}"
                     );
-                    Err(ModelError::Config { path, message })
+                    Err(ModelError::in_file(file, message))
                 }
             }
         };
@@ -76,7 +75,7 @@ impl Perceptron {
             layers.push(Linear::of(number, &path(number), weight, Tensor::from_data(bias, device)));
         }
         match tensors.into_keys().next() {
-            Some(name) => Err(ModelError::UnknownTensor { path: file.to_owned(), name }),
+            Some(name) => Err(ModelError::unknown_tensor(file, &name)),
             None => Ok(Self { layers }),
         }
     }

@@ -28,11 +28,14 @@ impl SequenceScorer {
     /// Takes a model of the family `sequence_scorer`.
     ///
     /// # Errors
-    /// [`ModelError::NotAScorer`].
+    /// A model without a head that scores sequences.
     pub fn new(model: Transformer) -> Result<Self, ModelError> {
         match model.has_score_head() {
             true => Ok(Self { model }),
-            false => Err(ModelError::NotAScorer),
+            false => Err(ModelError::Unfit(
+                "a judge is a model of the family sequence_scorer, which gives one number for a text"
+                    .to_owned(),
+            )),
         }
     }
 
@@ -55,7 +58,11 @@ impl SequenceScorer {
             ..of.clone()
         };
         if comparable(own) != comparable(other) {
-            return Err(ModelError::OtherTrunk { trunk: words(other), scorer: words(own) });
+            return Err(ModelError::Unfit(format!(
+                "the scorer cannot begin with the weights of this model: it has {}, and the scorer {}; only block_size may differ",
+                words(other),
+                words(own)
+            )));
         }
         let scorer = Self::new(Transformer::random(config, seed, device)?)?;
         let values = parameters(trunk)
@@ -70,7 +77,7 @@ impl SequenceScorer {
     /// Reads a model folder of the family `sequence_scorer`.
     ///
     /// # Errors
-    /// A file that is missing or wrong; [`ModelFolderError::NotAScorer`] for a folder of another family.
+    /// A file that is missing or wrong; a folder of another family.
     pub fn load(
         folder: &Path,
         codecs: &Codecs,
@@ -78,10 +85,11 @@ impl SequenceScorer {
     ) -> Result<(ModelSpec, Self), ModelFolderError> {
         let family = ModelSpec::family_of(folder)?;
         if family != Family::SequenceScorer {
-            return Err(ModelFolderError::NotAScorer {
-                folder: folder.display().to_string(),
-                family: family.name(),
-            });
+            return Err(ModelFolderError::Unfit(format!(
+                "{} is no judge: its model is of the family {}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+                folder.display(),
+                family.name()
+            )));
         }
         let ModelFolder { spec, model, .. } = ModelFolder::load(folder, codecs, device)?;
         Ok((spec, Self::new(model)?))

@@ -100,7 +100,7 @@ impl Transformer {
     /// biases and learned positions, 1 for the scales of the norms. Equal seeds give equal models.
     ///
     /// # Errors
-    /// [`ModelError::Memory`].
+    /// More memory than can be had.
     pub fn random(config: &ModelConfig, seed: u64, device: &Device) -> Result<Self, ModelError> {
         Self::new(config, &mut Parameters::random(seed, config.description(), device))
     }

@@ -31,8 +31,6 @@ pub struct Suite {
     pub missed_cases: usize,
     /// Cases with a number that is within tolerance only with what rounding the inputs does to it.
     pub rounded_cases: usize,
-    /// Cases with numbers that are not compared, because in the other program they are rounding alone.
-    pub uncompared_cases: usize,
     /// Largest |got − expected| of all numbers.
     pub worst_absolute: f64,
     /// Largest |got − expected| of a list of numbers, in units of the largest |expected| in that list; of 1
@@ -77,7 +75,6 @@ impl Suite {
             cases: 0,
             missed_cases: 0,
             rounded_cases: 0,
-            uncompared_cases: 0,
             worst_absolute: 0.0,
             worst_relative: 0.0,
             misses: Vec::new(),
@@ -159,11 +156,6 @@ pub(crate) struct Comparison<'a> {
 impl Comparison<'_> {
     pub(crate) fn number(&mut self, what: &str, got: f64, expected: f64, tolerance: Tolerance) {
         self.list(&|_| what.to_owned(), &[got], &[expected], tolerance);
-    }
-
-    /// Says that some numbers of the case are not compared.
-    pub(crate) fn left_out(&mut self) {
-        self.suite.uncompared_cases += 1;
     }
 
     /// `[b][t]`.

@@ -5,6 +5,7 @@ use grpo_data::TokenSet;
 use grpo_logprob::{Head, Scores, Targets, score, score_logits};
 
 use crate::generate::Draws;
+use crate::tensors::host;
 
 /// How the distribution that tokens are drawn from differs from the model's.
 #[derive(Clone, Copy, Debug, Default)]
@@ -201,8 +202,4 @@ pub fn scored(
         ];
     }
     Scored { logprobs: host(logprobs), entropies: host(entropies), gradients }
-}
-
-fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
 }

@@ -114,7 +114,7 @@ pub fn evaluate(
     let gradients = output.loss.backward();
     let of = |input: &Tensor<1>| unpacked(case, input, &gradients);
     Outcome {
-        loss: output.loss.into_data().iter::<f64>().next().expect("a loss is one number"),
+        loss: host(output.loss)[0],
         gradient: Gradient {
             logprobs: of(&logprobs),
             entropies: of(&entropies),
@@ -134,9 +134,14 @@ fn packed(case: &LossCase, rows: &Rows) -> Vec<f64> {
 fn unpacked(case: &LossCase, input: &Tensor<1>, gradients: &Gradients) -> Rows {
     let mut rows = vec![vec![0.0; case.width()]; case.rows()];
     let Some(gradient) = input.grad(gradients) else { return rows };
-    let mut values = gradient.into_data().iter::<f64>().collect::<Vec<f64>>().into_iter();
+    let mut values = host(gradient).into_iter();
     for (b, row) in rows.iter_mut().enumerate() {
         case.active(b).into_iter().zip(&mut values).for_each(|(t, value)| row[t] = value);
     }
     rows
+}
+
+/// The numbers of a tensor, in the order of rows.
+pub(crate) fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
+    tensor.into_data().iter::<f64>().collect()
 }

@@ -35,7 +35,7 @@ pub struct CombinedConfig {
     #[serde(default = "default_diversity")]
     pub diversity_weight: f64,
     /// What diversity is.
-    #[serde(default = "default_measure")]
+    #[serde(default)]
     pub measure: DiversityMeasure,
     /// What makes vectors of texts, for the measure `semantic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,9 +57,6 @@ fn default_grpo() -> f64 {
 }
 fn default_diversity() -> f64 {
     0.2
-}
-fn default_measure() -> DiversityMeasure {
-    DiversityMeasure::Semantic
 }
 fn default_batch_size() -> usize {
     16

@@ -25,7 +25,7 @@ pub struct DiversityBonusConfig {
     /// What a distance of 1 is worth.
     pub weight: f64,
     /// Which distance.
-    #[serde(default = "default_measure")]
+    #[serde(default)]
     pub measure: DiversityMeasure,
     /// What makes vectors of texts, for the measure `semantic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,10 +33,6 @@ pub struct DiversityBonusConfig {
 }
 
 const SECTION: &str = "diversity_bonus";
-
-fn default_measure() -> DiversityMeasure {
-    DiversityMeasure::Semantic
-}
 
 impl DiversityBonusConfig {
     /// The bonus; the model of an embedder is read, and lives on `device`.

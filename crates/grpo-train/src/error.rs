@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use burn::tensor::Tensor;
 use grpo_core::AdvantageError;
 use grpo_data::ConfigFault;
-use grpo_model::OtherParameters;
+use grpo_model::ModelError;
 use grpo_rollout::RolloutError;
 
 /// A training that ended with a reason.
@@ -108,7 +108,7 @@ pub enum TrainError {
     Logits(#[from] grpo_logprob::NotFinite),
     /// A reference that cannot follow the policy.
     #[error(transparent)]
-    Reference(#[from] OtherParameters),
+    Reference(#[from] ModelError),
     /// What the caller does with progress (writing a line, saving a checkpoint) failed.
     #[error(transparent)]
     Observer(Box<dyn std::error::Error + Send + Sync>),

@@ -11,6 +11,7 @@ mod config;
 mod diversity_bonus;
 mod diversity_measure;
 mod error;
+mod eval_config;
 mod evaluation;
 mod group_diversity;
 mod guard_config;
@@ -43,7 +44,8 @@ pub use combined::{Combined, CombinedConfig, CombinedTerms};
 pub use config::{GrpoConfig, SamplingConfig, ScheduleConfig, TrainConfig};
 pub use diversity_bonus::{DiversityBonus, DiversityBonusConfig};
 pub use error::{TrainError, distribution_fault, finite_loss, in_range};
-pub use evaluation::{EvalConfig, Evaluated, Evaluation, Evaluations, GroupDiversity};
+pub use eval_config::{EvalConfig, Evaluations};
+pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
 pub use grpo_rollout::{Actions, Decode, NextTokens};
 pub use guard_config::{Action, GuardAction, GuardConfig, default_guards};
 pub use guards::{Guards, GuardsState, Trip};
@@ -53,18 +55,20 @@ pub use metrics::Metrics;
 pub use optimizer::{Decayed, Optimizer, OptimizerConfig};
 pub use pretrain::{
     DiversityConfig, LimitAction, LossLimits, NextTokenObjective, PretrainConfig, PretrainMeasures,
-    PretrainProgress, SampleRow, SampledEvalConfig, SampledMeasures,
+    PretrainProgress, SampleRow, SampledEvalConfig, SampledMeasures, ScoreFunctionConfig,
 };
-pub use probe::{LearnTimes, Observed, PhaseMemory, PhaseTimes};
+pub use probe::{LearnTimes, Observed, Phases};
 pub use reference::{ReferenceFrom, ReferenceSettings};
 pub use sampler_check::{AboveTolerance, SamplerCheck};
 pub use schedule::WarmupCosine;
-pub use state::{SavedState, StateNumbers, TrainerState, TrainingProgress};
+pub use state::{SavedState, StateNumbers, TrainerState};
 pub use step::{Grpo, RewardNames, StepReport};
 pub use supervised::{
     CompletedStep, Cut, EarlyStopping, GradientSum, Objective, Review, ScheduleUnit, StepGradients,
     StepsConfig, StopCause, SupervisedEnding, SupervisedObserver, SupervisedPlan,
     SupervisedProgress, SupervisedState, SupervisedStep, SupervisedTrainer, Validation, by_tokens,
 };
-pub use train::{Ending, Parts, StepDone, TrainObserver, Training, unconditional_prompts};
+pub use train::{
+    Ending, Parts, StepDone, TrainObserver, Training, TrainingProgress, unconditional_prompts,
+};
 pub use transfer::TransferConfig;

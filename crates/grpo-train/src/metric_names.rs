@@ -1,7 +1,9 @@
 //! The metrics that a step may have. Those that measure time or memory are not among them: they are not a function of
 //! the seed, and nothing may be decided by them.
 
-/// Names; `*` stands for one or more characters.
+use grpo_core::TokenStatistics;
+
+/// Names besides those of [`TokenStatistics`]; `*` stands for one or more characters.
 const KNOWN: &[&str] = &[
     "reward",
     "reward_std",
@@ -18,34 +20,9 @@ const KNOWN: &[&str] = &[
     "rewards/failed",
     "diversity_bonus/mean",
     "diversity_bonus/std",
-    "kl",
-    "kl_p99",
-    "kl_max",
-    "kl_sequence",
     "kl_coef",
     "reference_age",
-    "entropy",
     "entropy_coef",
-    "ratio/min",
-    "ratio/max",
-    "ratio/p99",
-    "clip_ratio/low_mean",
-    "clip_ratio/low_min",
-    "clip_ratio/high_mean",
-    "clip_ratio/high_max",
-    "clip_ratio/region_mean",
-    "cispo_clip_ratio",
-    "vespo/phi_seq_mean",
-    "off_policy/dropped_ratio",
-    "sampling/entropy",
-    "sampling/sampling_logp_difference/mean",
-    "sampling/sampling_logp_difference/max",
-    "sampling/raw_importance_sampling_ratio/min",
-    "sampling/raw_importance_sampling_ratio/mean",
-    "sampling/raw_importance_sampling_ratio/max",
-    "sampling/importance_sampling_ratio/min",
-    "sampling/importance_sampling_ratio/mean",
-    "sampling/importance_sampling_ratio/max",
     "sampling/corrected",
     "loss",
     "policy_loss",
@@ -68,10 +45,14 @@ const KNOWN: &[&str] = &[
     "eval_*",
 ];
 
+fn known() -> impl Iterator<Item = &'static str> {
+    KNOWN.iter().copied().chain(TokenStatistics::metric_names())
+}
+
 /// Whether a step may have a metric of this name.
 pub(crate) fn is_known(name: &str) -> bool {
-    KNOWN.iter().any(|known| match known.split_once('*') {
-        None => *known == name,
+    known().any(|known| match known.split_once('*') {
+        None => known == name,
         Some((before, after)) => {
             let rest = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
             rest.is_some_and(|rest| !rest.is_empty())
@@ -99,7 +80,7 @@ pub(crate) fn nearest<'a>(name: &str, among: impl IntoIterator<Item = &'a str>) 
 
 /// The known name that is most like this one.
 pub(crate) fn nearest_known(name: &str) -> &'static str {
-    nearest(name, KNOWN.iter().copied()).expect("there are names")
+    nearest(name, known()).expect("there are names")
 }
 
 #[cfg(test)]

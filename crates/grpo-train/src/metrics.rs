@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use crate::diversity_bonus::BONUS;
 use crate::metric_names::is_of_machine;
 use crate::reward_shares::reward_shares;
-use crate::{Evaluated, GroupDiversity, LearnResult, PhaseTimes, RewardNames, StepReport};
+use crate::{Evaluated, GroupDiversity, LearnResult, Phases, RewardNames, StepReport};
 
 /// Names and values in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -220,7 +220,7 @@ impl Metrics {
 
     fn push_times(&mut self, report: &StepReport) {
         let observed = &report.observed;
-        let PhaseTimes { rollout, reward, update } = observed.times;
+        let Phases { rollout, reward, update } = observed.times;
         let all = (rollout + reward + update).as_secs_f64();
         self.push("step_time", all);
         self.push("time/rollout", rollout.as_secs_f64());
@@ -241,6 +241,13 @@ impl Metrics {
             self.push("memory/reward", after.reward as f64);
             self.push("memory/update", after.update as f64);
         }
+    }
+}
+
+impl Evaluated {
+    /// The metrics of a step's completions, with `eval_` in front.
+    pub fn metrics(&self) -> Metrics {
+        Metrics::of_evaluation(self)
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{EpochBatches, TrainError, TransferConfig, WarmupCosine};
 
 pub use self::config::{
     DiversityConfig, LimitAction, LossLimits, PretrainConfig, SampledEvalConfig,
+    ScoreFunctionConfig,
 };
 pub use self::samples::{SampleRow, SampledMeasures};
 

@@ -9,35 +9,24 @@ use grpo_run::LedgerStep;
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// Duration of each phase.
-    pub times: PhaseTimes,
+    pub times: Phases<Duration>,
     /// Memory of the process after the step, if the system tells.
     pub memory: Option<ResidentMemory>,
-    /// Memory of the process after each phase, if the system tells.
-    pub phase_memory: Option<PhaseMemory>,
+    /// Bytes of the process that are in RAM at the end of each phase, if the system tells.
+    pub phase_memory: Option<Phases<u64>>,
     /// Which weights sampled the completions, and which updates used them.
     pub ledger: LedgerStep,
 }
 
-/// Duration of each phase of a step.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PhaseTimes {
+/// Something of each phase of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Phases<T> {
     /// Sampling.
-    pub rollout: Duration,
+    pub rollout: T,
     /// Rewards.
-    pub reward: Duration,
-    /// Reference, advantages, loss, gradients, optimizer.
-    pub update: Duration,
-}
-
-/// Bytes of the process that are in RAM at the end of each phase of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PhaseMemory {
-    /// After sampling.
-    pub rollout: u64,
-    /// After the rewards.
-    pub reward: u64,
-    /// After the updates, and after the reference followed them.
-    pub update: u64,
+    pub reward: T,
+    /// Reference, advantages, loss, gradients, optimizer, and what follows for the reference.
+    pub update: T,
 }
 
 /// Duration of each part of the update phase. A device that computes on its own has its work counted where its result is
@@ -76,10 +65,9 @@ impl Probe {
     pub(crate) fn finish(mut self, ledger: LedgerStep) -> Observed {
         self.phase_done();
         let [rollout, reward, update] = <[_; 3]>::try_from(self.phases).expect("three phases");
-        let memory =
-            || Some(PhaseMemory { rollout: rollout.1?, reward: reward.1?, update: update.1? });
+        let memory = || Some(Phases { rollout: rollout.1?, reward: reward.1?, update: update.1? });
         Observed {
-            times: PhaseTimes { rollout: rollout.0, reward: reward.0, update: update.0 },
+            times: Phases { rollout: rollout.0, reward: reward.0, update: update.0 },
             memory: ResidentMemory::of_this_process(),
             phase_memory: memory(),
             ledger,

@@ -7,9 +7,9 @@ use burn::tensor::TensorData;
 use grpo_model::{LanguageModel, StoredTensors};
 use serde::{Deserialize, Serialize};
 
-use crate::evaluation::Evaluations;
 use crate::learner::LearnerState;
-use crate::{GuardsState, TrainError, Training};
+use crate::train::{Training, TrainingProgress};
+use crate::{GuardsState, TrainError};
 
 /// Everything that the next step depends on besides the configuration, the files that a run reads, and the weights of
 /// the policy.
@@ -31,40 +31,11 @@ pub struct StateNumbers {
     /// How far the training run is.
     #[serde(flatten)]
     pub progress: TrainingProgress,
+    /// What learning rates are multiplied by.
+    learning_rate_factor: f64,
     /// What the guards have counted.
     pub guards: GuardsState,
     pub(crate) learner: LearnerState,
-}
-
-/// What changes in a training run from step to step, besides its learner and its guards.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TrainingProgress {
-    /// Steps that are done.
-    pub steps: u32,
-    /// Tokens that were sampled in them.
-    pub num_tokens: u64,
-    /// What learning rates are multiplied by.
-    pub learning_rate_factor: f64,
-    /// How often the run went back.
-    pub roll_backs: u32,
-    /// What the evaluations so far said.
-    pub evaluations: Evaluations,
-    /// What a guard saw that ended the run.
-    pub stopped: Option<String>,
-}
-
-impl Default for TrainingProgress {
-    /// Before the first step.
-    fn default() -> Self {
-        Self {
-            steps: 0,
-            num_tokens: 0,
-            learning_rate_factor: 1.0,
-            roll_backs: 0,
-            evaluations: Evaluations::default(),
-            stopped: None,
-        }
-    }
 }
 
 /// A [`TrainerState`] as it was read.
@@ -82,14 +53,15 @@ impl<M: LanguageModel> Training<M> {
     pub fn state(&self) -> TrainerState {
         let (learner, moments, reference) = self.grpo.learner.remembered();
         let (progress, guards) = (self.progress.clone(), self.guards.state().clone());
-        let numbers = StateNumbers { progress, guards, learner };
+        let learning_rate_factor = self.learning_rate_factor();
+        let numbers = StateNumbers { progress, learning_rate_factor, guards, learner };
         TrainerState { numbers, moments, reference }
     }
 
     /// Goes on more carefully from here, after `roll_backs` of them: steps are shorter, and the reference holds tighter.
     pub fn soften(&mut self, roll_backs: u32, learning_rate_factor: f64, kl_coef: f64) {
         self.progress.roll_backs = roll_backs;
-        self.progress.learning_rate_factor = learning_rate_factor;
+        self.grpo.learning_rate_factor = learning_rate_factor;
         self.grpo.learner.set_kl_coef(kl_coef);
     }
 
@@ -103,6 +75,7 @@ impl<M: LanguageModel> Training<M> {
         let restored = self.grpo.learner.restore(policy, numbers.learner, moments, reference);
         restored.map_err(|fault| TrainError::OtherState { fault })?;
         self.version = self.grpo.learner.version();
+        self.grpo.learning_rate_factor = numbers.learning_rate_factor;
         self.progress = numbers.progress;
         Ok(())
     }

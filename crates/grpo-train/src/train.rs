@@ -8,11 +8,13 @@ use grpo_data::Prompt;
 use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Reward, RewardRunner};
 use grpo_rollout::Actions;
+use serde::{Deserialize, Serialize};
 
+use crate::eval_config::Evaluations;
 use crate::evaluation::{Evaluated, Evaluation};
 use crate::{
     Action, Combined, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics,
-    StepReport, TrainError, TrainingProgress, Trip,
+    StepReport, TrainError, Trip,
 };
 
 /// Who is told how a training goes.
@@ -96,6 +98,21 @@ pub struct Training<M> {
     pub(crate) guards: Guards,
     /// Optimizer steps that were done in the steps that are.
     pub(crate) version: u64,
+}
+
+/// What changes in a training run from step to step, besides its learner and its guards.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TrainingProgress {
+    /// Steps that are done.
+    pub steps: u32,
+    /// Tokens that were sampled in them.
+    pub num_tokens: u64,
+    /// How often the run went back.
+    pub roll_backs: u32,
+    /// What the evaluations so far said.
+    pub evaluations: Evaluations,
+    /// What a guard saw that ended the run.
+    pub stopped: Option<String>,
 }
 
 /// What a training is made of, besides its configuration.
@@ -276,7 +293,6 @@ impl<M: LanguageModel> Training<M> {
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Option<Ending>, TrainError> {
         self.grpo.set_recording(observer.records(self.progress.steps));
-        self.grpo.learning_rate_factor = self.progress.learning_rate_factor;
         let report = match self.grpo.step(prompts, self.progress.steps) {
             Ok(report) => report,
             Err(error) => return self.failed(error, observer).map(Some),
@@ -345,7 +361,7 @@ impl<M: LanguageModel> Training<M> {
 
     /// What learning rates are multiplied by.
     pub fn learning_rate_factor(&self) -> f64 {
-        self.progress.learning_rate_factor
+        self.grpo.learning_rate_factor
     }
 
     /// The coefficient of the KL penalty in the next step.

@@ -14,6 +14,7 @@ mod fill;
 mod folders;
 mod golden_models;
 mod guards;
+mod help;
 mod infill_parts;
 mod infill_refusals;
 mod infilling;

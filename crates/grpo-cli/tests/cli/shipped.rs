@@ -77,3 +77,37 @@ fn the_bundled_molecules_are_as_many_as_stated_and_valid() {
         rows.iter().filter_map(|row| row.split(',').next()).collect();
     assert_eq!(distinct.len(), rows.len());
 }
+
+/// In a folder with none of the files that they name, each is read to its end and then refused for the first of these.
+#[test]
+fn each_configuration_is_valid() {
+    let configs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../configs");
+    let files = |folder: &PathBuf| {
+        let entries = std::fs::read_dir(folder).unwrap();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        paths
+    };
+    let place = Place::new();
+    let mut read = 0;
+    for path in files(&configs).iter().flat_map(files) {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let command = match name {
+            "pipeline" => continue, // They have tests of their own.
+            "engagement" => "train-engagement",
+            _ if name.ends_with("judge") => "train-judge",
+            _ if name.contains("grpo") || name == "combined" => "train",
+            _ => "pretrain",
+        };
+        let ended = place.run(&[command, path.to_str().unwrap(), "--run", "run"]);
+        let is_missing = |words| ended.stderr.contains(words);
+        assert_eq!(ended.code, Some(1), "{name}: {}", ended.stderr);
+        assert!(
+            is_missing("there is no model folder") || is_missing("does not exist; check the path"),
+            "{name}: {}",
+            ended.stderr
+        );
+        read += 1;
+    }
+    assert!(read > 25, "{read} configurations");
+}

@@ -216,6 +216,11 @@ fn a_training_that_diverges_is_stopped() {
     refused(&place, &sets, &expected);
     // A penalty beyond f32 has no gradient while the policy is the reference, and none that is finite afterwards.
     refused(&place, &["--force", "--set", "loss.kl_coef=1e300"], &expected);
+    // In the first step: there is nothing to judge.
+    let sets = ["--force", "--set", "loss.entropy_bonus={type=\"static\",coef=1e300}"];
+    let expected = format!("the training of run-trial ended early: {message}");
+    let ended = refused(&place, &sets, &expected);
+    assert!(!ended.stdout.contains("equal groups"), "{}", ended.stdout);
 }
 
 /// An interrupted trial goes on, and is judged at its end as one that was never interrupted.

@@ -1,9 +1,9 @@
 //! What a configuration may hold, and the sentences about what it may not.
 
 use grpo_core::{
-    AdvantageConfig, Aggregation, Baseline, ConfigError, EntropyBonus, KlConfig, KlEstimator,
-    KlPlacement, LossConfig, MismatchCorrection, MismatchMode, Preset, RatioLevel, Reduction,
-    RewardScale, Surrogate,
+    AdvantageConfig, Aggregation, Baseline, EntropyBonus, KlConfig, KlEstimator, KlPlacement,
+    LossConfig, MismatchCorrection, MismatchMode, Preset, RatioLevel, Reduction, RewardScale,
+    Surrogate,
 };
 
 use crate::strategies::kl;
@@ -225,8 +225,9 @@ fn advantages_have_ranges() {
     assert_eq!(good.checked(), Ok(good));
     let batch = AdvantageConfig { baseline, scale: RewardScale::Batch, ..default };
     assert_eq!(batch.checked(), Ok(batch));
-    let error = grpo_core::group_advantages(&[], &AdvantageConfig { baseline, ..default });
-    assert_eq!(error.unwrap_err(), ConfigError::BatchBaselineOverGroup.into());
+    let refused = AdvantageConfig { baseline, ..default };
+    let error = grpo_core::group_advantages(&[], &refused);
+    assert_eq!(error.unwrap_err(), refused.checked().unwrap_err().into());
 }
 
 #[test]
@@ -284,16 +285,24 @@ fn a_preset_is_shown_as_a_configuration_names_it() {
 
 #[test]
 fn a_refusal_names_its_setting() {
-    let refused = [
-        (ConfigError::Range { name: "cap", value: 0.0, expected: "" }, "cap"),
-        (ConfigError::UncorrectedK1, "kl_estimator"),
-        (ConfigError::NothingToCorrect { in_reward: true }, "kl_bias_correction"),
-        (ConfigError::VespoWithSequenceCorrection, "mismatch.level"),
-        (ConfigError::BatchBaselineOverGroup, "baseline"),
-        (ConfigError::BatchBaselineOfParts, "baseline"),
-        (ConfigError::EmptyRange { min: 1.0, max: 0.0 }, "mismatch.min"),
-    ];
-    for (error, setting) in refused {
-        assert_eq!(error.setting(), setting);
+    let mismatch = |level, min| {
+        let mode = MismatchMode::Truncate;
+        Some(MismatchCorrection { level, mode, min, max: 2.0 })
+    };
+    let with_kl = |kl: KlConfig| LossConfig { kl, ..grpo() };
+    let of_sequences = mismatch(RatioLevel::Sequence, 0.0);
+    for (config, setting) in [
+        (with(Surrogate::Cispo { cap: 0.0 }), "cap"),
+        (with_kl(kl(0.1, KlEstimator::K1, false)), "kl_estimator"),
+        (with_kl(kl(0.1, KlEstimator::Exact, true)), "kl_bias_correction"),
+        (LossConfig { mismatch: of_sequences, ..Preset::Vespo.config() }, "mismatch.level"),
+        (LossConfig { mismatch: mismatch(RatioLevel::Token, 2.5), ..grpo() }, "mismatch.min"),
+    ] {
+        assert_eq!(config.checked().unwrap_err().setting(), setting);
+    }
+    let baseline = AdvantageConfig { baseline: Baseline::Batch, ..AdvantageConfig::default() };
+    let aggregation = Aggregation::NormalizeThenSum;
+    for config in [baseline, AdvantageConfig { aggregation, ..baseline }] {
+        assert_eq!(config.checked().unwrap_err().setting(), "baseline");
     }
 }

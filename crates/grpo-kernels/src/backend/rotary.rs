@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::ternary;
+use super::{dense, ternary};
 use crate::simd::CHUNK;
 use crate::tape::Operation;
 
@@ -42,8 +42,7 @@ fn turned(x: FlexTensor, tables: &[FlexTensor; 2], direction: f32) -> FlexTensor
     let [cos, sin] = tables.each_ref().map(|table| table.to_contiguous());
     let (columns, half) = (x.layout().shape()[1], cos.layout().shape()[1]);
     let rows = (CHUNK / columns).max(1);
-    // Not a second name for the same storage, which would then be copied.
-    let mut x = x.to_contiguous();
+    let mut x = dense(x);
     let tables = cos.storage::<f32>().par_chunks(rows * half);
     let tables = tables.zip(sin.storage::<f32>().par_chunks(rows * half));
     x.storage_mut::<f32>()

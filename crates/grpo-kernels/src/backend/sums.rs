@@ -6,7 +6,7 @@ use burn::tensor::{Tensor, TensorData};
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::{binary, sum_in_order};
+use super::{binary, dense, sum_in_order};
 use crate::simd::{CHUNK, ROWS};
 use crate::tape::Operation;
 
@@ -25,7 +25,7 @@ impl Operation<Flex, 2> for Add {
     type Saved = ();
 
     fn forward(&self, [x, y]: [FlexTensor; 2], _: [bool; 2]) -> (FlexTensor, ()) {
-        let (mut x, y) = (x.to_contiguous(), y.to_contiguous());
+        let (mut x, y) = (dense(x), y.to_contiguous());
         x.storage_mut::<f32>()
             .par_chunks_mut(CHUNK)
             .zip(y.storage::<f32>().par_chunks(CHUNK))
@@ -45,7 +45,7 @@ impl Operation<Flex, 2> for AddBias {
     type Saved = ();
 
     fn forward(&self, [x, bias]: [FlexTensor; 2], _: [bool; 2]) -> (FlexTensor, ()) {
-        let (mut x, bias) = (x.to_contiguous(), bias.to_contiguous());
+        let (mut x, bias) = (dense(x), bias.to_contiguous());
         let bias = bias.storage::<f32>();
         let columns = bias.len().max(1);
         let rows = (CHUNK / columns).max(1);
@@ -84,5 +84,24 @@ fn sum_of_rows(x: &FlexTensor) -> FlexTensor {
 fn add_to(x: &mut [f32], y: &[f32]) {
     for (x, y) in x.iter_mut().zip(y) {
         *x += y;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensor<const N: usize>(shape: [usize; N]) -> FlexTensor {
+        FlexTensor::from_data(TensorData::new(vec![1f32; shape.iter().product()], shape))
+    }
+
+    #[test]
+    fn a_term_that_nobody_else_holds_becomes_the_sum() {
+        let x = tensor([64, 8]);
+        let place = x.storage::<f32>().as_ptr();
+        let (x, ()) = AddBias.forward([x, tensor([8])], [true; 2]);
+        let (x, ()) = Add.forward([x, tensor([64, 8])], [true; 2]);
+        assert_eq!(x.storage::<f32>().as_ptr(), place);
+        assert!(x.storage::<f32>().iter().all(|&sum| sum == 3.0));
     }
 }

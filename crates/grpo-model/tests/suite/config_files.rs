@@ -60,181 +60,191 @@ fn quantised_checkpoints() {
     }
 }
 
-#[test]
-fn what_is_computed_otherwise() {
-    let rope = |json: Value| json!({"rope_scaling": json});
-    for (json, expected) in [
-        (
-            with(llama(), json!({"hidden_act": "gelu"})),
-            "hidden_act = \"gelu\" is not supported; there is silu",
-        ),
-        (
-            with(qwen2(), json!({"use_sliding_window": true})),
-            "use_sliding_window = true is not supported",
-        ),
-        (
-            with(qwen3(), json!({"layer_types": ["full_attention", "sliding_attention"]})),
-            "a layer of type \"sliding_attention\" is not supported; there is full_attention",
-        ),
-        (
-            with(llama(), rope(json!({"type": "dynamic", "factor": 2.0}))),
-            "rope_type = \"dynamic\" is not supported; there are default, linear, llama3 and yarn",
-        ),
-        (with(llama(), rope(json!({"type": "linear"}))), "the key 'factor' is missing"),
-        (
-            with(llama(), rope(json!({"type": "linear", "factor": 0}))),
-            "factor = 0; expected more than 0",
-        ),
-        (with(llama(), rope(json!(7))), "rope_scaling = 7; expected an object"),
-        (
-            with(
-                llama(),
-                rope(
-                    json!({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}),
-                ),
-            ),
-            "high_freq_factor = 4; expected more than low_freq_factor = 4",
-        ),
-        (
-            with(
-                llama(),
-                rope(
-                    json!({"rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 0}),
-                ),
-            ),
-            "original_max_position_embeddings = 0; expected 1 or more",
-        ),
-        (with(llama(), json!({"rope_theta": 1.0})), "rope_theta = 1; expected more than 1"),
-        (with(llama(), json!({"rope_theta": -3.0})), "rope_theta = -3; expected more than 0"),
-        (
-            with(gpt2(), json!({"activation_function": "relu"})),
-            "activation_function = \"relu\" is not supported; there are gelu_new, gelu_pytorch_tanh and gelu",
-        ),
-        (
-            with(gpt2(), json!({"scale_attn_weights": false})),
-            "scale_attn_weights = false is not supported",
-        ),
-        (
-            with(gpt2(), json!({"scale_attn_by_inverse_layer_idx": true})),
-            "scale_attn_by_inverse_layer_idx = true is not supported",
-        ),
-        (
-            with(gpt2(), json!({"add_cross_attention": true})),
-            "add_cross_attention = true is not supported",
-        ),
-        (with(bert(), json!({"is_decoder": true})), "is_decoder = true is not supported"),
-        (
-            with(bert(), json!({"add_cross_attention": true})),
-            "add_cross_attention = true is not supported",
-        ),
-        (
-            with(bert(), json!({"position_embedding_type": "relative_key"})),
-            "position_embedding_type = \"relative_key\" is not supported; there is absolute",
-        ),
-        (
-            with(infiller(), json!({"vocab_size": 3})),
-            "vocab_size = 3; expected at least 4: one character, and MASK, PAD and CLS",
-        ),
-        (
-            with(infiller(), json!({"n_head": 5})),
-            "n_embd = 24 cannot be split into n_head = 5 heads of equal width",
-        ),
-        (
-            with(infiller(), json!({"n_head": 8})),
-            "rotary positions turn pairs, and the width of a head is 3",
-        ),
-        (with(infiller(), json!({"n_layer": 0})), "n_layer is 0; it must be at least 1"),
-        (with(infiller(), json!({"block_size": 0})), "block_size is 0; it must be at least 1"),
-        (with(infiller(), json!({"rope_theta": 1.0})), "rope_theta = 1; expected more than 1"),
-        (
-            with(sequence_scorer(), json!({"critic": false})),
-            "a sequence_scorer has no critic; leave the key out",
-        ),
-        (
-            with(bert(), json!({"hidden_act": "relu"})),
-            "hidden_act = \"relu\" is not supported; there are gelu, gelu_new and gelu_pytorch_tanh",
-        ),
-    ] {
-        check_refused(json, expected);
+/// Each change of keys in a configuration that is fine, with the sentence that refuses it.
+#[track_caller]
+fn check_changes<const N: usize>(fine: &Value, changes: [(Value, &str); N]) {
+    for (change, expected) in changes {
+        check_refused(with(fine.clone(), change), expected);
     }
 }
 
 #[test]
+fn what_is_computed_otherwise() {
+    check_changes(
+        &gpt2(),
+        [
+            (
+                json!({"activation_function": "relu"}),
+                "activation_function = \"relu\" is not supported; there are gelu_new, gelu_pytorch_tanh and gelu",
+            ),
+            (json!({"scale_attn_weights": false}), "scale_attn_weights = false is not supported"),
+            (
+                json!({"scale_attn_by_inverse_layer_idx": true}),
+                "scale_attn_by_inverse_layer_idx = true is not supported",
+            ),
+            (json!({"add_cross_attention": true}), "add_cross_attention = true is not supported"),
+        ],
+    );
+    check_changes(
+        &bert(),
+        [
+            (json!({"is_decoder": true}), "is_decoder = true is not supported"),
+            (json!({"add_cross_attention": true}), "add_cross_attention = true is not supported"),
+            (
+                json!({"position_embedding_type": "relative_key"}),
+                "position_embedding_type = \"relative_key\" is not supported; there is absolute",
+            ),
+            (
+                json!({"hidden_act": "relu"}),
+                "hidden_act = \"relu\" is not supported; there are gelu, gelu_new and gelu_pytorch_tanh",
+            ),
+        ],
+    );
+    let gelu = json!({"hidden_act": "gelu"});
+    check_changes(&llama(), [(gelu, "hidden_act = \"gelu\" is not supported; there is silu")]);
+    let window = json!({"use_sliding_window": true});
+    check_changes(&qwen2(), [(window, "use_sliding_window = true is not supported")]);
+    let sliding = json!({"layer_types": ["full_attention", "sliding_attention"]});
+    let refusal = "a layer of type \"sliding_attention\" is not supported; there is full_attention";
+    check_changes(&qwen3(), [(sliding, refusal)]);
+}
+
+#[test]
+fn rotary_positions_that_cannot_be() {
+    let scaling = |json: Value| json!({"rope_scaling": json});
+    check_changes(
+        &llama(),
+        [
+            (
+                scaling(json!({"type": "dynamic", "factor": 2.0})),
+                "rope_type = \"dynamic\" is not supported; there are default, linear, llama3 and yarn",
+            ),
+            (scaling(json!({"type": "linear"})), "the key 'factor' is missing"),
+            (scaling(json!({"type": "linear", "factor": 0})), "factor = 0; expected more than 0"),
+            (scaling(json!(7)), "rope_scaling = 7; expected an object"),
+            (
+                scaling(
+                    json!({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4}),
+                ),
+                "high_freq_factor = 4; expected more than low_freq_factor = 4",
+            ),
+            (
+                scaling(
+                    json!({"rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 0}),
+                ),
+                "original_max_position_embeddings = 0; expected 1 or more",
+            ),
+            (json!({"rope_theta": 1.0}), "rope_theta = 1; expected more than 1"),
+            (json!({"rope_theta": -3.0}), "rope_theta = -3; expected more than 0"),
+        ],
+    );
+}
+
+#[test]
+fn models_that_fill_blanks() {
+    check_changes(
+        &infiller(),
+        [
+            (
+                json!({"vocab_size": 3}),
+                "vocab_size = 3; expected at least 4: one character, and MASK, PAD and CLS",
+            ),
+            (
+                json!({"n_head": 5}),
+                "n_embd = 24 cannot be split into n_head = 5 heads of equal width",
+            ),
+            (json!({"n_head": 8}), "rotary positions turn pairs, and the width of a head is 3"),
+            (json!({"n_layer": 0}), "n_layer is 0; it must be at least 1"),
+            (json!({"block_size": 0}), "block_size is 0; it must be at least 1"),
+            (json!({"rope_theta": 1.0}), "rope_theta = 1; expected more than 1"),
+        ],
+    );
+    let critic = json!({"critic": false});
+    let refusal = "a sequence_scorer has no critic; leave the key out";
+    check_changes(&sequence_scorer(), [(critic, refusal)]);
+}
+
+#[test]
 fn sizes_that_do_not_fit() {
-    for (json, expected) in [
-        (
-            with(llama(), json!({"hidden_size": 23})),
-            "hidden_size = 23 cannot be split into num_attention_heads = 4 heads",
-        ),
-        (
-            with(llama(), json!({"num_attention_heads": 0})),
-            "hidden_size = 24 cannot be split into num_attention_heads = 0 heads",
-        ),
-        (
-            with(llama(), json!({"num_key_value_heads": 3})),
-            "4 heads cannot share 3 key-value heads evenly",
-        ),
-        (
-            with(llama(), json!({"num_key_value_heads": 8})),
-            "4 heads cannot share 8 key-value heads evenly",
-        ),
-        (
-            with(llama(), json!({"num_key_value_heads": 0})),
-            "the number of key-value heads is 0; expected 1 to 4096",
-        ),
-        (
-            with(llama(), json!({"head_dim": 5})),
-            "rotary positions turn pairs, and the width of a head is 5",
-        ),
-        (with(llama(), json!({"vocab_size": 0})), "the vocabulary is 0; expected 1 to 4194304"),
-        (
-            with(llama(), json!({"num_hidden_layers": 1025})),
-            "the number of layers is 1025; expected 1 to 1024",
-        ),
-        (
-            with(llama(), json!({"intermediate_size": u64::MAX})),
-            "the width of the MLP is 18446744073709551615; expected 1 to 1048576",
-        ),
-        (
-            with(llama(), json!({"vocab_size": -1})),
-            "vocab_size = -1; expected a whole number of at least 0",
-        ),
-        (
-            with(llama(), json!({"vocab_size": 1.5})),
-            "vocab_size = 1.5; expected a whole number of at least 0",
-        ),
-        (
-            with(llama(), json!({"tie_word_embeddings": "yes"})),
-            "tie_word_embeddings = \"yes\"; expected true or false",
-        ),
-        (with(llama(), json!({"rms_norm_eps": 0.0})), "rms_norm_eps = 0; expected more than 0"),
-        (without(llama(), "vocab_size"), "the key 'vocab_size' is missing"),
-        (with(gpt2(), json!({"n_head": 5})), "n_embd = 24 cannot be split into n_head = 5 heads"),
-        (
-            with(gpt2(), json!({"n_embd": u64::MAX, "n_head": 1})),
-            "the width is 18446744073709551615; expected 1 to 65536",
-        ),
-        (without(gpt2(), "n_positions"), "the key 'n_ctx' is missing"),
-        (
-            with(bert(), json!({"num_attention_heads": 5})),
-            "hidden_size = 24 cannot be split into num_attention_heads = 5 heads",
-        ),
-        (
-            with(bert(), json!({"type_vocab_size": 0})),
-            "the number of token types is 0; expected 1 to 65536",
-        ),
-        (
-            with(molgpt(), json!({"n_head": 5})),
-            "n_embd = 24 cannot be split into n_head = 5 heads of equal width",
-        ),
-        (with(molgpt(), json!({"n_layer": 0})), "n_layer is 0; it must be at least 1"),
-        (
-            with(molgpt(), json!({"block_size": 1 << 21})),
-            "block_size = 2097152 is too large; at most 1048576",
-        ),
-    ] {
-        check_refused(json, expected);
-    }
+    check_changes(
+        &llama(),
+        [
+            (
+                json!({"hidden_size": 23}),
+                "hidden_size = 23 cannot be split into num_attention_heads = 4 heads",
+            ),
+            (
+                json!({"num_attention_heads": 0}),
+                "hidden_size = 24 cannot be split into num_attention_heads = 0 heads",
+            ),
+            (json!({"num_key_value_heads": 3}), "4 heads cannot share 3 key-value heads evenly"),
+            (json!({"num_key_value_heads": 8}), "4 heads cannot share 8 key-value heads evenly"),
+            (
+                json!({"num_key_value_heads": 0}),
+                "the number of key-value heads is 0; expected 1 to 4096",
+            ),
+            (json!({"head_dim": 5}), "rotary positions turn pairs, and the width of a head is 5"),
+            (json!({"vocab_size": 0}), "the vocabulary is 0; expected 1 to 4194304"),
+            (
+                json!({"num_hidden_layers": 1025}),
+                "the number of layers is 1025; expected 1 to 1024",
+            ),
+            (
+                json!({"intermediate_size": u64::MAX}),
+                "the width of the MLP is 18446744073709551615; expected 1 to 1048576",
+            ),
+            (json!({"rms_norm_eps": 0.0}), "rms_norm_eps = 0; expected more than 0"),
+        ],
+    );
+    let whole_number = "expected a whole number of at least 0";
+    check_changes(
+        &llama(),
+        [
+            (json!({"vocab_size": -1}), &format!("vocab_size = -1; {whole_number}")),
+            (json!({"vocab_size": 1.5}), &format!("vocab_size = 1.5; {whole_number}")),
+            (
+                json!({"tie_word_embeddings": "yes"}),
+                "tie_word_embeddings = \"yes\"; expected true or false",
+            ),
+        ],
+    );
+    check_refused(without(llama(), "vocab_size"), "the key 'vocab_size' is missing");
+}
+
+#[test]
+fn sizes_of_other_families_that_do_not_fit() {
+    check_changes(
+        &gpt2(),
+        [
+            (json!({"n_head": 5}), "n_embd = 24 cannot be split into n_head = 5 heads"),
+            (
+                json!({"n_embd": u64::MAX, "n_head": 1}),
+                "the width is 18446744073709551615; expected 1 to 65536",
+            ),
+        ],
+    );
+    check_refused(without(gpt2(), "n_positions"), "the key 'n_ctx' is missing");
+    check_changes(
+        &bert(),
+        [
+            (
+                json!({"num_attention_heads": 5}),
+                "hidden_size = 24 cannot be split into num_attention_heads = 5 heads",
+            ),
+            (json!({"type_vocab_size": 0}), "the number of token types is 0; expected 1 to 65536"),
+        ],
+    );
+    check_changes(
+        &molgpt(),
+        [
+            (
+                json!({"n_head": 5}),
+                "n_embd = 24 cannot be split into n_head = 5 heads of equal width",
+            ),
+            (json!({"n_layer": 0}), "n_layer is 0; it must be at least 1"),
+            (json!({"block_size": 1 << 21}), "block_size = 2097152 is too large; at most 1048576"),
+        ],
+    );
     let message =
         ModelConfig::from_json(&with(molgpt(), json!({"dropout": 0.1})).to_string()).unwrap_err();
     assert!(

@@ -14,6 +14,7 @@ mod layouts;
 mod molgpt;
 mod oracle;
 mod peft;
+mod peft_refusals;
 mod precision;
 mod sequence_scorer;
 mod support;

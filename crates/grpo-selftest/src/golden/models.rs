@@ -22,8 +22,7 @@ pub struct GoldenModel {
 impl GoldenModel {
     /// What is wrong under a key of the `expected.json`.
     pub(crate) fn fault(&self, key: &str, problem: String) -> SelftestError {
-        let file = self.path.join(FILE).display().to_string();
-        SelftestError::Model { file, key: key.to_owned(), problem }
+        SelftestError::key(&self.path.join(FILE).display().to_string(), key, &problem)
     }
 }
 
@@ -187,6 +186,26 @@ pub struct AdamW {
     pub weight_decay: f64,
 }
 
+impl AdamW {
+    /// The furthest that so many steps can move a weight, besides its decay.
+    ///
+    /// Step t moves it by `lr · m/√v` with `m = Σ aᵢgᵢ` and `v = Σ bᵢgᵢ²`, whose weights sum to 1 each. By Cauchy and
+    /// Schwarz `|m|/√v ≤ √(Σ aᵢ²/bᵢ)`, whatever the gradients are; for usual β this is barely more than 1.
+    pub(crate) fn reach(&self, steps: usize) -> f64 {
+        let weight = |beta: f64, age: i32, step: i32| {
+            (1.0 - beta) * beta.powi(age) / (1.0 - beta.powi(step))
+        };
+        let of_step = |step: i32| -> f64 {
+            let term = |age| {
+                let [a, b] = self.betas.map(|beta| weight(beta, age, step));
+                if a == 0.0 { 0.0 } else { a * a / b }
+            };
+            (0..step).map(term).sum::<f64>().sqrt()
+        };
+        self.lr * (1..=steps as i32).map(of_step).sum::<f64>()
+    }
+}
+
 /// Metrics of an optimizer step.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ExpectedStep {
@@ -207,10 +226,10 @@ pub fn read_models(folder: &Path) -> Result<Vec<GoldenModel>, SelftestError> {
     if folder.join(FILE).is_file() {
         return Ok(vec![read_model(folder.to_owned())?]);
     }
-    let unreadable = |source| SelftestError::Read { path: folder.to_owned(), source };
+    let unreadable = SelftestError::read(folder);
     let mut paths = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
-        let path = entry.map_err(unreadable)?.path();
+    for entry in std::fs::read_dir(folder).map_err(&unreadable)? {
+        let path = entry.map_err(&unreadable)?.path();
         if path.join(FILE).is_file() {
             paths.push(path);
         }
@@ -223,47 +242,45 @@ const FILE: &str = "expected.json";
 
 fn read_model(path: PathBuf) -> Result<GoldenModel, SelftestError> {
     let file = path.join(FILE);
-    let text = std::fs::read_to_string(&file)
-        .map_err(|source| SelftestError::Read { path: file.clone(), source })?;
+    let text = std::fs::read_to_string(&file).map_err(SelftestError::read(&file))?;
     let shown = file.display().to_string();
-    let whole: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|error| SelftestError::Json { file: shown.clone(), problem: error.to_string() })?;
+    let whole: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| SelftestError::json(&shown, &error))?;
     let has = |key: &str| whole.get(key).is_some();
     let of_sequences = |key: &str| whole["sequences"][0].get(key).is_some();
+    let sequences = whole["sequences"].clone();
     let expected = if has("steps") {
         Expected::Training(Box::new(checked(parse(whole, &shown)?, &shown)?))
     } else if has("base") {
         Expected::Adapter(parse(whole, &shown)?)
     } else if of_sequences("vector") {
-        Expected::Embedder(parse(whole["sequences"].clone(), &shown)?)
+        Expected::Embedder(parse(sequences, &shown)?)
     } else if of_sequences("logits") {
-        Expected::Infiller(parse(whole["sequences"].clone(), &shown)?)
+        Expected::Infiller(parse(sequences, &shown)?)
     } else if of_sequences("score") {
-        Expected::Scorer(parse(whole["sequences"].clone(), &shown)?)
+        Expected::Scorer(parse(sequences, &shown)?)
     } else if of_sequences("input_ids") {
-        Expected::Encoder(parse(whole["sequences"].clone(), &shown)?)
+        Expected::Encoder(parse(sequences, &shown)?)
     } else if of_sequences("completion") {
-        Expected::Policy(parse(whole["sequences"].clone(), &shown)?)
+        Expected::Policy(parse(sequences, &shown)?)
     } else {
-        return Err(SelftestError::UnknownModel { file: shown });
+        return Err(SelftestError::Golden(format!(
+            "`{shown}` has neither steps nor base nor sequences of a kind that is known"
+        )));
     };
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
     Ok(GoldenModel { name: name.unwrap_or_default(), path, expected })
 }
 
 fn parse<T: DeserializeOwned>(value: serde_json::Value, file: &str) -> Result<T, SelftestError> {
-    serde_path_to_error::deserialize(value).map_err(|error| SelftestError::Model {
-        file: file.to_owned(),
-        key: error.path().to_string(),
-        problem: error.inner().to_string(),
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        SelftestError::key(file, &error.path().to_string(), &error.inner().to_string())
     })
 }
 
 /// Refuses lists of other lengths than the completions.
 fn checked(training: ExpectedTraining, file: &str) -> Result<ExpectedTraining, SelftestError> {
-    let wrong = |key: &str, problem: String| {
-        Err(SelftestError::Model { file: file.to_owned(), key: key.to_owned(), problem })
-    };
+    let wrong = |key: &str, problem: String| Err(SelftestError::key(file, key, &problem));
     let n = training.completions.len();
     let lengths = [
         ("prompts", training.prompts.len()),

@@ -16,23 +16,22 @@ pub(super) fn cases<Raw: DeserializeOwned, Case>(
     file: &str,
     check: impl Fn(Raw, &Value) -> Result<Case, Problem>,
 ) -> Result<Vec<Case>, SelftestError> {
-    let whole: Value = serde_json::from_str(text).map_err(|error| SelftestError::Json {
-        file: file.to_owned(),
-        problem: error.to_string(),
-    })?;
+    let whole: Value =
+        serde_json::from_str(text).map_err(|error| SelftestError::json(file, &error))?;
     let found = match whole.get("cases") {
         Some(Value::Array(cases)) if !cases.is_empty() => Ok(cases),
         Some(Value::Array(_)) => Err("an empty list"),
         Some(_) => Err("something else"),
         None => Err("nothing"),
     };
-    let found = found.map_err(|found| SelftestError::Cases { file: file.to_owned(), found })?;
+    let found = found.map_err(|found| {
+        SelftestError::Golden(format!(
+            "`{file}` has {found} under the key `cases`; expected a list of at least one case"
+        ))
+    })?;
     let one = |(case, value): (usize, &Value)| {
-        let wrong = |key: String, problem: String| SelftestError::Case {
-            file: file.to_owned(),
-            case,
-            key,
-            problem,
+        let wrong = |key: String, problem: String| {
+            SelftestError::Golden(format!("`{file}`, case {case}, key `{key}`: {problem}"))
         };
         let raw: Raw = serde_path_to_error::deserialize(value)
             .map_err(|error| named(&error.path().to_string(), error.inner().to_string()))

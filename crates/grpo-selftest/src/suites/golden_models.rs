@@ -12,14 +12,14 @@ use grpo_model::{
 use crate::SelftestError;
 use crate::golden::{ExpectedAdapter, ExpectedSentence, ExpectedSequence, GoldenModel};
 use crate::report::{Suite, Tolerance};
-use crate::tensors::Precision;
+use crate::tensors::{Precision, host};
 
 /// Logits of two programs in f32.
 pub(super) const LOGITS: f64 = 2e-4;
 /// Log-probabilities and entropies of two programs in f32.
 pub(super) const SCORES: f64 = 1e-4;
 /// One program, with sequences computed together in other ways.
-const LAYOUTS: f64 = 1e-5;
+pub(super) const LAYOUTS: f64 = 1e-5;
 
 pub(super) fn policy(
     golden: &GoldenModel,
@@ -159,8 +159,7 @@ pub(super) fn encoder(
         check_ids(golden, &key, input_ids, 1, &model)?;
         check_length(golden, &key, input_ids.len(), &model)?;
     }
-    let unusable = |source| SelftestError::Folder { source: Box::new(source) };
-    let encoder = SentenceEncoder::new(model).map_err(|error| unusable(error.into()))?;
+    let encoder = SentenceEncoder::new(model)?;
     let sentences: Vec<&[u32]> = expected.iter().map(|s| s.input_ids.as_slice()).collect();
     let last = sentences.len() - 1;
     for label in ["alone", "packed together", "packed in reverse"] {
@@ -171,7 +170,7 @@ pub(super) fn encoder(
                 "packed together" => (sentences.iter().copied().collect(), row),
                 _ => (sentences.iter().rev().copied().collect(), last - row),
             };
-            let of_row = |vectors: Tensor<2>| host(vectors.narrow(0, row, 1).squeeze_dim(0));
+            let of_row = |vectors: Tensor<2>| host(vectors.narrow(0, row, 1));
             let bound = Tolerance::EXACT.plus(LOGITS);
             let (pooled, unit) = (encoder.mean_pooled(&batch), encoder.unit(&batch));
             case.list(
@@ -196,8 +195,7 @@ pub(super) fn adapter(
     let model = load(&base, device)?;
     check_ids(golden, "input_ids", &expected.input_ids, 1, &model)?;
     check_length(golden, "input_ids", expected.input_ids.len(), &model)?;
-    let folder = AdapterFolder::load(&golden.path, &model, device)
-        .map_err(|error| SelftestError::Folder { source: Box::new(error.into()) })?;
+    let folder = AdapterFolder::load(&golden.path, &model, device)?;
     let merged = model.merged(&folder.adapter);
     let adapted = Policy::Adapted(Adapted::new(&model, folder.adapter));
     let expected_logits = expected.logits.concat();
@@ -218,8 +216,7 @@ pub(super) fn start(name: &'static str, golden: &GoldenModel, by: &str) -> Suite
 }
 
 pub(super) fn load(folder: &Path, device: &Device) -> Result<Transformer, SelftestError> {
-    let loaded = ModelFolder::load_model(folder, device);
-    loaded.map_err(|source| SelftestError::Folder { source: Box::new(source.into()) })
+    Ok(ModelFolder::load_model(folder, device)?)
 }
 
 /// Refuses fewer than `least` ids, and those that the model has no row for.
@@ -286,9 +283,9 @@ fn scores_of(
 }
 
 /// After each token, one row behind the other.
-fn logits<M: LanguageModel>(model: &Frozen<M>, ids: &[u32]) -> Vec<f64> {
+pub(super) fn logits<M: LanguageModel>(model: &Frozen<M>, ids: &[u32]) -> Vec<f64> {
     let hidden = model.hidden(&TokenBatch::from_iter([ids]), None);
-    model.logits(hidden).into_data().iter::<f64>().collect()
+    host(model.logits(hidden))
 }
 
 /// The most probable continuation, with the cache that sampling uses.
@@ -301,15 +298,11 @@ fn greedy(model: &Frozen<Transformer>, prompt: &[u32], count: usize) -> Vec<u32>
         let tokens = TokenBatch::from_iter([next.as_slice()]);
         let hidden = model.extend(&tokens, None, &mut cache, &[slot]);
         let rows = hidden.dims()[0];
-        let logits = host(model.invariant_logits(hidden.narrow(0, rows - 1, 1)).squeeze_dim(0));
+        let logits = host(model.invariant_logits(hidden.narrow(0, rows - 1, 1)));
         let most = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let id = logits.iter().position(|&logit| logit == most).unwrap_or(0) as u32;
         continuation.push(id);
         next = vec![id];
     }
     continuation
-}
-
-fn host(tensor: Tensor<1>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
 }

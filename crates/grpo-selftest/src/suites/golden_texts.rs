@@ -1,12 +1,13 @@
 //! Infillers and judges against torch.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use grpo_model::{Dropout, LanguageModel, SequenceScorer, TokenBatch};
 
 use super::golden_models::{LOGITS, SCORES, check_ids, check_length, load, start};
 use crate::SelftestError;
 use crate::golden::{ExpectedBlanks, ExpectedScore, GoldenModel};
 use crate::report::{Suite, Tolerance};
+use crate::tensors::host;
 
 pub(super) fn infiller(
     golden: &GoldenModel,
@@ -46,8 +47,7 @@ pub(super) fn scorer(
     for (number, ExpectedScore { text, .. }) in expected.iter().enumerate() {
         check_ids(golden, &format!("sequences[{number}].text"), text, 0, &model)?;
     }
-    let unusable = |source| SelftestError::Folder { source: Box::new(source) };
-    let scorer = SequenceScorer::new(model).map_err(|error| unusable(error.into()))?;
+    let scorer = SequenceScorer::new(model)?;
     let texts: Vec<&[u32]> = expected.iter().map(|text| text.text.as_slice()).collect();
     let all = scorer.batch(&texts, scorer.cls_id());
     let together = host(scorer.forward(&all, &mut Dropout::off()));
@@ -60,8 +60,4 @@ pub(super) fn scorer(
         }
     }
     Ok(suite)
-}
-
-fn host<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {
-    tensor.into_data().iter::<f64>().collect()
 }

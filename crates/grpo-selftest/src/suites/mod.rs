@@ -135,21 +135,26 @@ fn load<Case>(
     let Some(path) = path else {
         return Ok((read(built_in, name)?, "TRL, built in".to_owned()));
     };
-    let text = std::fs::read_to_string(&path)
-        .map_err(|source| SelftestError::Read { path: path.clone(), source })?;
+    let text = std::fs::read_to_string(&path).map_err(SelftestError::read(&path))?;
     let shown = path.display().to_string();
     Ok((read(&text, &shown)?, format!("TRL, {shown}")))
 }
 
 fn checked(folder: &Path) -> Result<&Path, SelftestError> {
     if !folder.is_dir() {
-        return Err(SelftestError::NoFolder { path: folder.to_owned() });
+        return Err(SelftestError::Golden(format!(
+            "`{}` is no folder; give one that holds advantages.json, losses.json or model folders with an expected.json",
+            folder.display()
+        )));
     }
     let holds = |folder: &Path, names: &[&str]| names.iter().any(|name| folder.join(name).exists());
     let is_model = |entry: std::fs::DirEntry| holds(&entry.path(), &["expected.json"]);
     let models = std::fs::read_dir(folder).into_iter().flatten().flatten().any(is_model);
     if !models && !holds(folder, &["advantages.json", "losses.json", "expected.json"]) {
-        return Err(SelftestError::NothingGolden { path: folder.to_owned() });
+        return Err(SelftestError::Golden(format!(
+            "`{}` holds neither advantages.json nor losses.json nor a model folder with an expected.json",
+            folder.display()
+        )));
     }
     Ok(folder)
 }

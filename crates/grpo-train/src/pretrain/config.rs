@@ -87,29 +87,37 @@ pub enum LimitAction {
 
 /// What is sampled in an evaluation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct SampledEvalConfig {
     /// Prompts of validation examples that are continued; each distinct one once, evenly spread where there are more.
-    #[serde(default = "default_prompts")]
     pub prompts: usize,
     /// Completions of each.
-    #[serde(default = "default_eval_generations")]
     pub generations: usize,
     /// Rows of the table of completions: the first of each of the first prompts.
-    #[serde(default = "default_rows")]
     pub rows: usize,
     /// Logits are divided by this.
-    #[serde(default = "default_eval_temperature")]
     pub temperature: f32,
     /// Draws are from the fewest most probable tokens that have this probability together.
-    #[serde(default = "default_top_p")]
     pub top_p: f32,
     /// Longest completion, in tokens.
-    #[serde(default = "default_max_new_tokens")]
     pub max_new_tokens: usize,
     /// What semantic diversity is measured by; without it, it is not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub embedder: Option<EmbedderConfig>,
+}
+
+impl Default for SampledEvalConfig {
+    fn default() -> Self {
+        Self {
+            prompts: 50,
+            generations: 5,
+            rows: 5,
+            temperature: 0.7,
+            top_p: 0.9,
+            max_new_tokens: 100,
+            embedder: None,
+        }
+    }
 }
 
 /// The section `[pretrain.diversity]`: the loss is the cross-entropy − `weight` · D.
@@ -117,39 +125,44 @@ pub struct SampledEvalConfig {
 #[serde(tag = "term", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DiversityConfig {
     /// D is the expected diversity of completions that the model samples, and its gradient is estimated from them.
-    ScoreFunction {
-        /// λ; 0 measures the diversity and learns nothing of it.
-        weight: f64,
-        /// What diversity is.
-        #[serde(default = "default_measure")]
-        measure: DiversityMeasure,
-        /// What `semantic` compares texts by; only with it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        embedder: Option<EmbedderConfig>,
-        /// Completions of each prompt (N).
-        #[serde(default = "default_generations")]
-        generations: usize,
-        /// Prompts of a step.
-        #[serde(default = "default_max_examples")]
-        max_examples: usize,
-        /// Optimizer steps from one that has the term to the next, the first among them.
-        #[serde(default = "default_every")]
-        every: u64,
-        /// Logits are divided by this.
-        #[serde(default = "default_temperature")]
-        temperature: f32,
-        /// Draws are from the fewest most probable tokens that have this probability together.
-        #[serde(default = "default_top_p")]
-        top_p: f32,
-        /// Longest completion, in tokens.
-        #[serde(default = "default_max_new_tokens")]
-        max_new_tokens: usize,
-    },
+    ScoreFunction(ScoreFunctionConfig),
     /// D is the mean entropy of the next token over the tokens of the step that are learned, in nats.
     Entropy {
         /// λ.
         weight: f64,
     },
+}
+
+/// The term [`DiversityConfig::ScoreFunction`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScoreFunctionConfig {
+    /// λ; 0 measures the diversity and learns nothing of it.
+    pub weight: f64,
+    /// What diversity is.
+    #[serde(default)]
+    pub measure: DiversityMeasure,
+    /// What `semantic` compares texts by; only with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedder: Option<EmbedderConfig>,
+    /// Completions of each prompt (N).
+    #[serde(default = "default_generations")]
+    pub generations: usize,
+    /// Prompts of a step.
+    #[serde(default = "default_max_examples")]
+    pub max_examples: usize,
+    /// Optimizer steps from one that has the term to the next, the first among them.
+    #[serde(default = "default_every")]
+    pub every: u64,
+    /// Logits are divided by this.
+    #[serde(default = "default_temperature")]
+    pub temperature: f32,
+    /// Draws are from the fewest most probable tokens that have this probability together.
+    #[serde(default = "default_top_p")]
+    pub top_p: f32,
+    /// Longest completion, in tokens.
+    #[serde(default = "default_max_new_tokens")]
+    pub max_new_tokens: usize,
 }
 
 fn default_warmup() -> f64 {
@@ -158,26 +171,11 @@ fn default_warmup() -> f64 {
 fn default_floor() -> f64 {
     0.1
 }
-fn default_prompts() -> usize {
-    50
-}
-fn default_eval_generations() -> usize {
-    5
-}
-fn default_rows() -> usize {
-    5
-}
-fn default_eval_temperature() -> f32 {
-    0.7
-}
 fn default_top_p() -> f32 {
     0.9
 }
 fn default_max_new_tokens() -> usize {
     100
-}
-fn default_measure() -> DiversityMeasure {
-    DiversityMeasure::Semantic
 }
 fn default_generations() -> usize {
     3
@@ -226,7 +224,7 @@ impl PretrainConfig {
     /// What texts are compared by, each once.
     pub fn embedders(&self) -> Vec<&EmbedderConfig> {
         let of_diversity = self.diversity.as_ref().and_then(|diversity| match diversity {
-            DiversityConfig::ScoreFunction { embedder, .. } => embedder.as_ref(),
+            DiversityConfig::ScoreFunction(term) => term.embedder.as_ref(),
             DiversityConfig::Entropy { .. } => None,
         });
         let of_eval = self.eval.as_ref().and_then(|eval| eval.embedder.as_ref());
@@ -273,34 +271,22 @@ impl DiversityConfig {
     /// λ.
     pub fn weight(&self) -> f64 {
         match self {
-            Self::ScoreFunction { weight, .. } | Self::Entropy { weight } => *weight,
+            Self::ScoreFunction(term) => term.weight,
+            Self::Entropy { weight } => *weight,
         }
     }
 
     fn check(&self) -> Result<(), ConfigFault> {
         let key = |name: &str| format!("pretrain.diversity.{name}");
         in_range(&key("weight"), self.weight(), 0.0..=1e3)?;
-        let Self::ScoreFunction {
-            measure,
-            embedder,
-            generations,
-            max_examples,
-            every,
-            temperature,
-            top_p,
-            max_new_tokens,
-            ..
-        } = self
-        else {
-            return Ok(());
-        };
+        let Self::ScoreFunction(term) = self else { return Ok(()) };
         // One text alone is no more or less diverse than another.
-        in_range(&key("generations"), *generations as f64, 2.0..=1e4)?;
-        in_range(&key("max_examples"), *max_examples as f64, 1.0..=1e6)?;
-        in_range(&key("every"), *every as f64, 1.0..=1e9)?;
-        in_range(&key("max_new_tokens"), *max_new_tokens as f64, 1.0..=1e6)?;
-        check_sampling("pretrain.diversity", *temperature, *top_p)?;
-        diversity_measure::check("pretrain.diversity", *measure, embedder.as_ref())
+        in_range(&key("generations"), term.generations as f64, 2.0..=1e4)?;
+        in_range(&key("max_examples"), term.max_examples as f64, 1.0..=1e6)?;
+        in_range(&key("every"), term.every as f64, 1.0..=1e9)?;
+        in_range(&key("max_new_tokens"), term.max_new_tokens as f64, 1.0..=1e6)?;
+        check_sampling("pretrain.diversity", term.temperature, term.top_p)?;
+        diversity_measure::check("pretrain.diversity", term.measure, term.embedder.as_ref())
     }
 }
 

@@ -10,7 +10,7 @@ use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::{Autoregressive, Rollout, RolloutSettings, StepKey};
 
 use super::batch::CrossEntropy;
-use super::config::{DiversityConfig, PretrainConfig, sampling};
+use super::config::{DiversityConfig, PretrainConfig, ScoreFunctionConfig, sampling};
 use crate::TrainError;
 use crate::diversity_measure;
 use crate::error::{distribution_fault, length_fault};
@@ -34,38 +34,26 @@ impl DiversityTerm {
         train: &[Example],
         seed: u64,
     ) -> Result<Self, TrainError> {
-        let DiversityConfig::ScoreFunction {
-            weight,
-            measure,
-            embedder,
-            generations,
-            max_examples,
-            every,
-            temperature,
-            top_p,
-            max_new_tokens,
-        } = settings
-        else {
+        let DiversityConfig::ScoreFunction(term) = settings else {
             return Ok(Self::Entropy { weight: settings.weight() });
         };
         let rollout = RolloutSettings {
-            group_size: *generations,
-            max_new_tokens: *max_new_tokens,
+            group_size: term.generations,
+            max_new_tokens: term.max_new_tokens,
             end_ids: codec.end_ids().to_vec(),
-            distribution: sampling(*temperature, *top_p)
+            distribution: sampling(term.temperature, term.top_p)
                 .checked(model.vocabulary_size())
                 .map_err(|fault| distribution_fault(SECTION, &fault))?,
-            batch_size: generations * max_examples,
+            batch_size: term.generations * term.max_examples,
         };
         let longest = train.iter().map(|example| example.first_target).max().unwrap_or(1);
         let rollout = Autoregressive::new(rollout, model, longest)
             .map_err(|fault| length_fault(SECTION, &fault))?;
         let device = model.device().inner();
-        let diversity = diversity_measure::build(SECTION, *measure, embedder.as_ref(), &device)?;
+        let embedder = term.embedder.as_ref();
+        let diversity = diversity_measure::build(SECTION, term.measure, embedder, &device)?;
         Ok(Self::ScoreFunction(Box::new(ScoreFunction {
-            weight: *weight,
-            every: *every,
-            max_examples: *max_examples,
+            settings: term.clone(),
             diversity,
             rollout,
             codec: codec.clone(),
@@ -103,12 +91,12 @@ impl DiversityTerm {
         match (self, cross_entropy.entropy) {
             // Its gradient is there already, of the pass of the cross-entropy; it takes no sampling.
             (Self::Entropy { weight }, Some(entropy)) => Ok(numbers(entropy, *weight, 0.0)),
-            (Self::ScoreFunction(term), _) if step.is_multiple_of(term.every) => {
+            (Self::ScoreFunction(term), _) if step.is_multiple_of(term.settings.every) => {
                 let started = Instant::now();
                 let sampled = term.sample(model, batch, step)?;
                 let time = started.elapsed().as_secs_f64();
                 awake(|| term.add_gradients(model, &sampled, gradients))?;
-                let mut numbers = numbers(sampled.contributions.score, term.weight, time);
+                let mut numbers = numbers(sampled.contributions.score, term.settings.weight, time);
                 numbers.insert("generation_length", sampled.mean_length());
                 Ok(numbers)
             }
@@ -126,9 +114,7 @@ impl DiversityTerm {
 /// (Williams 1992, with the baseline of Kool et al. 2019: D without y_i does not depend on y_i, so what it multiplies has
 /// the mean 0). One draw of Y a prompt estimates it without bias.
 pub(super) struct ScoreFunction {
-    weight: f64,
-    every: u64,
-    max_examples: usize,
+    settings: ScoreFunctionConfig,
     diversity: Diversity,
     rollout: Autoregressive,
     codec: Codec,
@@ -191,7 +177,7 @@ impl ScoreFunction {
     fn places(&self, batch: usize, step: u64) -> Vec<usize> {
         let mut places: Vec<usize> = (0..batch).collect();
         let rng = CounterRng::new(self.seed, Purpose::Diversity);
-        let count = self.max_examples.min(batch);
+        let count = self.settings.max_examples.min(batch);
         for next in 0..count {
             // The first word keeps these numbers apart from those of tokens, which have their position there.
             let counter = [u32::MAX, next as u32, 0, step as u32];
@@ -210,7 +196,8 @@ impl ScoreFunction {
         gradients: &mut GradientSum,
     ) -> Result<(), TrainError> {
         let Sampled { groups, contributions } = sampled;
-        contributions.add_gradients(model, groups, self.weight, self.cut, gradients)
+        let weight = self.settings.weight;
+        contributions.add_gradients(model, groups, weight, self.cut, gradients)
     }
 }
 

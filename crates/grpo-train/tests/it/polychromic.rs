@@ -5,7 +5,7 @@ use grpo_eval::{DiversityMeasure, distinct, self_bleu};
 use grpo_model::{Adapted, Adapter, LanguageModel, LoraConfig, Policy, Transformer};
 use grpo_train::{
     DiversityConfig, GuardConfig, LimitAction, LossLimits, NextTokenObjective, PretrainConfig,
-    PretrainMeasures, SampledEvalConfig, StopCause, SupervisedEnding,
+    PretrainMeasures, SampledEvalConfig, ScoreFunctionConfig, StopCause, SupervisedEnding,
 };
 use serde_json::json;
 
@@ -57,7 +57,7 @@ fn config() -> PretrainConfig {
 }
 
 fn score_function(weight: f64) -> DiversityConfig {
-    DiversityConfig::ScoreFunction {
+    DiversityConfig::ScoreFunction(ScoreFunctionConfig {
         weight,
         measure: DiversityMeasure::Distinct,
         embedder: None,
@@ -67,7 +67,7 @@ fn score_function(weight: f64) -> DiversityConfig {
         temperature: 0.9,
         top_p: 0.9,
         max_new_tokens: 6,
-    }
+    })
 }
 
 fn run(config: &PretrainConfig) -> (Told<PretrainMeasures>, Vec<f32>, SupervisedEnding) {
@@ -184,8 +184,8 @@ fn prompts_too_long_to_sample_behind_are_refused_at_the_beginning() {
         refused.err().unwrap().to_string()
     };
     let mut long = score_function(0.1);
-    if let DiversityConfig::ScoreFunction { max_new_tokens, .. } = &mut long {
-        *max_new_tokens = context;
+    if let DiversityConfig::ScoreFunction(term) = &mut long {
+        term.max_new_tokens = context;
     }
     let expected = format!(
         "a prompt of 2 tokens and max_new_tokens = {context} do not fit into the model's context of {context} tokens; max_new_tokens may be at most {}",
@@ -218,8 +218,8 @@ fn an_interrupted_training_ends_as_one_that_was_not() {
         ..config()
     };
     let mut every_second = score_function(0.3);
-    if let DiversityConfig::ScoreFunction { every, .. } = &mut every_second {
-        *every = 2;
+    if let DiversityConfig::ScoreFunction(term) = &mut every_second {
+        term.every = 2;
     }
     let whole = model(VOCABULARY, 2.0);
     let lora = LoraConfig { rank: 2, alpha: 8.0, dropout: 0.4, targets: vec![], rslora: false };

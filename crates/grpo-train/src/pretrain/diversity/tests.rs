@@ -68,7 +68,7 @@ fn config(diversity: DiversityConfig) -> PretrainConfig {
 fn score_function(weight: f64, measure: DiversityMeasure, sampling: [f32; 2]) -> DiversityConfig {
     let [temperature, top_p] = sampling;
     let is_semantic = measure == DiversityMeasure::Semantic;
-    DiversityConfig::ScoreFunction {
+    DiversityConfig::ScoreFunction(ScoreFunctionConfig {
         weight,
         measure,
         embedder: is_semantic.then_some(EmbedderConfig::HashedNgrams { width: 64 }),
@@ -78,7 +78,7 @@ fn score_function(weight: f64, measure: DiversityMeasure, sampling: [f32; 2]) ->
         temperature,
         top_p,
         max_new_tokens: LONGEST,
-    }
+    })
 }
 
 fn examples() -> Vec<Example> {

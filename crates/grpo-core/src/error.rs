@@ -1,0 +1,39 @@
+//! Settings that cannot be what is meant.
+
+/// Settings that cannot be what is meant, in one sentence.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{problem}")]
+pub struct ConfigError {
+    setting: &'static str,
+    problem: String,
+}
+
+impl ConfigError {
+    pub(crate) fn new(setting: &'static str, problem: impl Into<String>) -> Self {
+        Self { setting, problem: problem.into() }
+    }
+
+    /// A number outside its range, which `expected` says in words.
+    pub(crate) fn out_of_range(setting: &'static str, value: f64, expected: &str) -> Self {
+        Self::new(setting, format!("{setting} = {value} is out of range; it must be {expected}"))
+    }
+
+    /// The key of its section that has to change, `mismatch.min` for one of a table in it.
+    pub fn setting(&self) -> &'static str {
+        self.setting
+    }
+}
+
+pub(crate) fn at_least_zero(name: &'static str, value: f64) -> Result<(), ConfigError> {
+    match (0.0..=f64::MAX).contains(&value) {
+        true => Ok(()),
+        false => Err(ConfigError::out_of_range(name, value, "0 or more, and finite")),
+    }
+}
+
+pub(crate) fn above_zero(name: &'static str, value: f64) -> Result<(), ConfigError> {
+    match value > 0.0 && value.is_finite() {
+        true => Ok(()),
+        false => Err(ConfigError::out_of_range(name, value, "above 0, and finite")),
+    }
+}

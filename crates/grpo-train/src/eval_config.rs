@@ -1,0 +1,122 @@
+//! When a training is evaluated, and when that ends it.
+
+use grpo_data::ConfigFault;
+use serde::{Deserialize, Serialize};
+
+use crate::error::in_range;
+
+/// The section `[eval]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvalConfig {
+    /// Steps from one evaluation to the next; 0 for none between the first and the last step.
+    pub every: u32,
+    /// The run ends after so many evaluations without a new best one; 0 for never.
+    pub patience: u32,
+    /// What a new best one must be better by.
+    pub min_gain: f64,
+    /// Completions of each prompt. With 2 or more, how different they are is measured too.
+    pub group_size: usize,
+}
+
+impl Default for EvalConfig {
+    fn default() -> Self {
+        Self { every: 0, patience: 0, min_gain: 0.0, group_size: 1 }
+    }
+}
+
+impl EvalConfig {
+    pub(crate) fn check(&self) -> Result<(), ConfigFault> {
+        in_range("eval.min_gain", self.min_gain, 0.0..=f64::MAX)?;
+        in_range("eval.group_size", self.group_size as f64, 1.0..=1e4)?;
+        if self.patience > 0 && self.every == 0 {
+            return Err(ConfigFault::new(
+                "",
+                "eval.patience counts evaluations, and eval.every = 0 makes none during the training",
+                "set eval.every to a number of steps",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether there is one after `done` of `steps` steps.
+    pub(crate) fn is_due(&self, done: u32, steps: u32) -> bool {
+        self.every > 0 && (done.is_multiple_of(self.every) || done == steps)
+    }
+}
+
+/// The evaluations of a run so far: all that early stopping depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evaluations {
+    /// Steps that were done at the best one, and its mean reward.
+    pub best: Option<(u32, f64)>,
+    /// Evaluations since then.
+    pub since_best: u32,
+}
+
+impl Evaluations {
+    /// Takes note of one; whether it is the best so far. One without a reward is not.
+    pub(crate) fn observe(&mut self, done: u32, reward: Option<f64>, config: &EvalConfig) -> bool {
+        let is_best = reward.is_some_and(|reward| {
+            self.best.is_none_or(|(_, best)| reward > best && reward >= best + config.min_gain)
+        });
+        match reward {
+            Some(reward) if is_best => *self = Self { best: Some((done, reward)), since_best: 0 },
+            _ => self.since_best += 1,
+        }
+        is_best
+    }
+
+    /// Whether there was no better one for too long.
+    pub(crate) fn are_enough(&self, config: &EvalConfig) -> bool {
+        config.patience > 0 && self.since_best >= config.patience
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_is_remembered_and_patience_ends() {
+        let config = EvalConfig { every: 5, patience: 2, min_gain: 0.1, group_size: 1 };
+        let mut seen = Evaluations::default();
+        let rewards = [Some(0.5), Some(0.55), None, Some(0.7), Some(0.75), Some(0.3)];
+        let expected = [
+            (true, Some((5, 0.5)), false),
+            (false, Some((5, 0.5)), false),
+            (false, Some((5, 0.5)), true),
+            (true, Some((20, 0.7)), false),
+            (false, Some((20, 0.7)), false),
+            (false, Some((20, 0.7)), true),
+        ];
+        for (i, (reward, (is_best, best, is_enough))) in
+            rewards.into_iter().zip(expected).enumerate()
+        {
+            let done = 5 * (i as u32 + 1);
+            assert_eq!(seen.observe(done, reward, &config), is_best, "after {done}");
+            assert_eq!((seen.best, seen.are_enough(&config)), (best, is_enough), "after {done}");
+        }
+        let endless = EvalConfig { patience: 0, ..config };
+        assert!(!seen.are_enough(&endless));
+    }
+
+    /// Equal rewards are no gain, and with no gain asked for the last evaluation does not push out an equal one.
+    #[test]
+    fn an_equal_one_is_not_better() {
+        let config = EvalConfig::default();
+        let mut seen = Evaluations::default();
+        assert!(seen.observe(1, Some(0.5), &config));
+        assert!(!seen.observe(2, Some(0.5), &config));
+        assert!(seen.observe(3, Some(0.5 + 1e-12), &config));
+    }
+
+    #[test]
+    fn evaluations_are_due_at_multiples_and_at_the_end() {
+        let config = EvalConfig { every: 4, ..EvalConfig::default() };
+        let due: Vec<u32> = (1..=10).filter(|&done| config.is_due(done, 10)).collect();
+        assert_eq!(due, [4, 8, 10]);
+        assert!(!EvalConfig::default().is_due(10, 10));
+    }
+}
