@@ -8,7 +8,6 @@ use grpo_report::command_of;
 use grpo_run::{
     Checkpoint, DataFile, Existing, Newest, RunError, RunFolder, RunInfo, RunLock, VerifiedFolder,
 };
-use serde::de::DeserializeOwned;
 
 use crate::config;
 use crate::output::say;
@@ -63,23 +62,21 @@ pub(crate) fn unlisted(
     )
 }
 
-/// The configuration of a run of `grpo COMMAND`.
+/// The keys of the configuration of a run of `grpo COMMAND`.
 ///
 /// # Errors
-/// It is a run of another command, or its file is not what the command wrote.
-pub(crate) fn config_of_run<T: DeserializeOwned>(
+/// It is a run of another command, or has no configuration.
+pub(crate) fn config_of_run(
     folder: &RunFolder,
     command: &str,
-) -> anyhow::Result<config::Loaded<T>> {
-    let run = folder.path().display();
-    let keys = config::load::<toml::Table>(&folder.config_path(), &[])?.value;
-    let other = command_of(&keys);
+) -> anyhow::Result<config::Loaded<toml::Table>> {
+    let keys = config::load::<toml::Table>(&folder.config_path(), &[])?;
+    let (run, other) = (folder.path().display(), command_of(&keys.value));
     anyhow::ensure!(
         other == command,
         "`{run}` is a run of `grpo {other}`, and this is for runs of `grpo {command}`"
     );
-    config::load(&folder.config_path(), &[])
-        .with_context(|| format!("`{run}` is no run of `grpo {command}`"))
+    Ok(keys)
 }
 
 /// A run that this process resumes.
