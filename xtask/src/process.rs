@@ -30,6 +30,10 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     eprintln!("$ {shown}");
     let status = command.status().with_context(|| format!("cannot start `{shown}`"))?;
+    succeeded(shown, status)
+}
+
+fn succeeded(shown: String, status: ExitStatus) -> Result<()> {
     if status.success() { Ok(()) } else { Err(Failed { shown, status }.into()) }
 }
 
@@ -49,8 +53,7 @@ pub(crate) fn run_reading(command: &mut Command, mut read: impl FnMut(&str)) -> 
         read(text.trim_end());
         line.clear();
     }
-    let status = child.wait()?;
-    if status.success() { Ok(()) } else { Err(Failed { shown, status }.into()) }
+    succeeded(shown, child.wait()?)
 }
 
 /// Runs it and gives what it printed to standard output.
@@ -60,8 +63,8 @@ pub(crate) fn output_of(command: &mut Command) -> Result<Vec<u8>> {
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| format!("cannot start `{shown}`"))?;
-    let status = output.status;
-    if status.success() { Ok(output.stdout) } else { Err(Failed { shown, status }.into()) }
+    succeeded(shown, output.status)?;
+    Ok(output.stdout)
 }
 
 /// Becomes that program: its signals and its exit status are ours. Comes back only where it cannot start.

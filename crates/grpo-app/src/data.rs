@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use grpo_data::{
     ChatOptions, Codec, ConfigFault, DataError, ExampleFile, Examples, Prompt, PromptFile,
+    deserialize_settings,
 };
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 /// A kind of file that a section `[data]` can name.
@@ -155,11 +158,33 @@ impl DataReader for Records {
     }
 }
 
+/// A section `[data]`: the keys of a command, and those of the format of its file.
+#[derive(Clone, Debug)]
+pub(crate) struct DataSection<K> {
+    pub(crate) keys: K,
+    pub(crate) reader: Arc<dyn DataReader>,
+}
+
+impl<K: Serialize + DeserializeOwned> DataSection<K> {
+    /// Reads the section, whose file may have one of these formats.
+    pub(crate) fn parse(section: Table, formats: &[DataFormat]) -> Result<Self, ConfigFault> {
+        let (reader, keys) = reader(section, formats)?;
+        Ok(Self { keys: deserialize_settings(keys)?, reader })
+    }
+
+    /// Returns the section with every default written out.
+    pub(crate) fn settings(&self) -> anyhow::Result<Table> {
+        let mut table = Table::try_from(&self.keys)?;
+        table.extend(self.reader.settings());
+        Ok(table)
+    }
+}
+
 /// Finds the format of a section `[data]` among those of tasks: its reader, and the keys that are left.
 ///
 /// # Errors
 /// A key of a format that it has not.
-pub(crate) fn reader(
+fn reader(
     mut data: Table,
     formats: &[DataFormat],
 ) -> Result<(Arc<dyn DataReader>, Table), ConfigFault> {

@@ -200,8 +200,7 @@ impl Explanation {
     }
 
     fn answer(&self, unrecorded: Unrecorded) -> Vec<String> {
-        let count = |fate: TokenOutcome| self.fates.get(fate.name()).copied().unwrap_or(0);
-        let moved = count(TokenOutcome::Moved);
+        let moved = self.count(TokenOutcome::Moved);
         let all: u64 = self.fates.values().sum();
         let metric = |name: &str| self.metrics.get(name).copied();
         let mut answer = Vec::new();
@@ -234,7 +233,7 @@ impl Explanation {
         } else {
             String::new()
         };
-        let rest = self.words_of_rest();
+        let rest = words_of_rest(&self.fates, None);
         let rest = if rest.is_empty() { rest } else { format!("; {rest}") };
         answer.push(format!("{moved} of {all} tokens{often} were moved by the rewards{rest}."));
         if self.constant_groups > 0 {
@@ -249,14 +248,15 @@ impl Explanation {
 
     /// Why no token was moved by the rewards.
     fn standstill(&self, all: u64) -> String {
-        let count = |fate: TokenOutcome| self.fates.get(fate.name()).copied().unwrap_or(0);
         if all == 0 {
             return "no completion of the step has a token".to_owned();
         }
-        if count(TokenOutcome::NotScored) == all {
+        if self.count(TokenOutcome::NotScored) == all {
             return "the reward abstained or failed for every completion".to_owned();
         }
-        if count(TokenOutcome::ZeroAdvantage) == all && self.constant_groups == self.group_count {
+        if self.count(TokenOutcome::ZeroAdvantage) == all
+            && self.constant_groups == self.group_count
+        {
             let mut constants = self.groups.iter().filter_map(|group| group.constant);
             let first = constants.next().unwrap_or(f64::NAN);
             return match constants.all(|other| other == first) {
@@ -264,17 +264,11 @@ impl Explanation {
                 false => format!("in all {} groups the rewards are equal", self.group_count),
             };
         }
-        format!("of {all} tokens, {}", self.words_of_rest())
+        format!("of {all} tokens, {}", words_of_rest(&self.fates, None))
     }
 
-    /// How many tokens were not moved, and why.
-    fn words_of_rest(&self) -> String {
-        let rest = TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved);
-        let words = rest.filter_map(|fate| {
-            let count = self.fates.get(fate.name())?;
-            Some(format!("{count} {}", words_of(fate)))
-        });
-        words.collect::<Vec<_>>().join(", ")
+    fn count(&self, fate: TokenOutcome) -> u64 {
+        self.fates.get(fate.name()).copied().unwrap_or(0)
     }
 
     fn completions(&self) -> impl Iterator<Item = &Explained> {
@@ -373,15 +367,7 @@ impl Explained {
 fn why(record: &CompletionRecord, constant: Option<f64>, push: f64, fates: &Fates) -> String {
     let all: u64 = fates.values().sum();
     let moved = fates.get(TokenOutcome::Moved.name()).copied().unwrap_or(0);
-    let rest = || {
-        let rest = TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved);
-        let words = rest.filter_map(|fate| {
-            let count = *fates.get(fate.name())?;
-            let count = if count == all { "all".to_owned() } else { count.to_string() };
-            Some(format!("{count} {}", words_of(fate)))
-        });
-        words.collect::<Vec<_>>().join(", ")
-    };
+    let rest = || words_of_rest(fates, Some(all));
     let mut why = match record.outcome {
         RecordedOutcome::Failed => {
             format!("the reward failed: {}", record.reason.as_deref().unwrap_or_default())
@@ -402,6 +388,17 @@ fn why(record: &CompletionRecord, constant: Option<f64>, push: f64, fates: &Fate
         why.push_str("; cut at the limit of tokens");
     }
     why
+}
+
+/// How many tokens were not moved, and why; `all` of them are not counted.
+fn words_of_rest(fates: &Fates, all: Option<u64>) -> String {
+    let rest = TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved);
+    let words = rest.filter_map(|fate| {
+        let count = *fates.get(fate.name())?;
+        let count = if Some(count) == all { "all".to_owned() } else { count.to_string() };
+        Some(format!("{count} {}", words_of(fate)))
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// What a fate means to a token, in a sentence for those who know no loss.

@@ -9,47 +9,19 @@ use grpo_train::{Evaluated, GroupDiversity};
 use crate::output::{labelled, table};
 use crate::task::{Measures, Tasks};
 
-/// What was seen.
-pub(crate) enum Seen {
-    /// There was nothing to draw.
-    Nothing,
-    /// What a task measures.
-    Measured(Measured),
-    Completions(Completions),
-}
-
-/// Rows of names and numbers.
-pub(crate) struct Measured {
-    samples: String,
-    rows: Vec<(&'static str, f64)>,
-}
-
-/// Completions of texts, prompt by prompt.
-pub(crate) struct Completions {
-    outcomes: Vec<Outcome>,
-    group_size: usize,
-    /// Of each prompt, where it has several completions.
-    diversity: Option<Vec<GroupDiversity>>,
-}
-
-impl Seen {
-    /// What an evaluation saw; `None` where there was none.
-    pub(crate) fn of(tasks: &Tasks, codec: &Codec, evaluated: Option<&Evaluated>) -> Self {
-        let Some(evaluated) = evaluated else { return Self::Nothing };
-        match tasks.iter().find_map(|task| task.measures(codec)) {
-            Some(Measures { samples, measure }) => {
-                let texts: Vec<String> = evaluated.samples().map(|s| s.text.clone()).collect();
-                Self::Measured(Measured {
-                    samples: format!("{} {samples}", texts.len()),
-                    rows: measure(&texts, &outcomes(evaluated)),
-                })
-            }
-            None => Self::Completions(Completions {
-                outcomes: outcomes(evaluated),
-                group_size: evaluated.groups.first().map_or(0, |group| group.samples.len()),
-                diversity: evaluated.diversity(),
-            }),
-        }
+/// The table before/after: what a task measures, or else the rewards and how different completions are.
+pub(crate) fn comparison(
+    tasks: &Tasks,
+    codec: &Codec,
+    before: Option<&Evaluated>,
+    after: Option<&Evaluated>,
+) -> String {
+    let Some((before, after)) = before.zip(after) else {
+        return "no comparison: eval.samples = 0".to_owned();
+    };
+    match tasks.iter().find_map(|task| task.measures(codec)) {
+        Some(measures) => of_measures(&measures, before, after),
+        None => of_completions(before, after),
     }
 }
 
@@ -58,27 +30,26 @@ fn outcomes(evaluated: &Evaluated) -> Vec<Outcome> {
     evaluated.samples().filter_map(|sample| sample.outcome.clone()).collect()
 }
 
-/// The table before/after.
-pub(crate) fn comparison(before: &Seen, after: &Seen) -> String {
-    match (before, after) {
-        (Seen::Measured(before), Seen::Measured(after)) => of_measures(before, after),
-        (Seen::Completions(before), Seen::Completions(after)) => of_completions(before, after),
-        _ => "no comparison: eval.samples = 0".to_owned(),
-    }
-}
-
-fn of_measures(before: &Measured, after: &Measured) -> String {
-    let rows = before.rows.iter().zip(&after.rows).map(|(&(name, old), &(_, new))| {
+fn of_measures(measures: &Measures, before: &Evaluated, after: &Evaluated) -> String {
+    let Measures { samples, measure } = measures;
+    let of = |evaluated: &Evaluated| {
+        let texts: Vec<String> = evaluated.samples().map(|s| s.text.clone()).collect();
+        measure(&texts, &outcomes(evaluated))
+    };
+    let rows = of(before).into_iter().zip(of(after)).map(|((name, old), (_, new))| {
         [name.to_owned(), format!("{old:.4}"), format!("{new:.4}"), format!("{:+.4}", new - old)]
     });
-    table([&before.samples, "before", "after", "change"], rows, 1..).to_string()
+    let samples = format!("{} {samples}", before.samples().count());
+    table([&samples, "before", "after", "change"], rows, 1..).to_string()
 }
 
 /// Prompts and random numbers are the same before and after, so that a change is a mean of paired differences.
-fn of_completions(before: &Completions, after: &Completions) -> String {
-    let change = RewardChange::of(&before.outcomes, &after.outcomes, after.group_size);
-    let groups = before.diversity.as_ref().zip(after.diversity.as_ref());
-    let [before, after] = [before, after].map(|seen| RewardSummary::of(&seen.outcomes));
+fn of_completions(before: &Evaluated, after: &Evaluated) -> String {
+    let group_size = after.groups.first().map_or(0, |group| group.samples.len());
+    let diversity = before.diversity().zip(after.diversity());
+    let [before, after] = [before, after].map(outcomes);
+    let change = RewardChange::of(&before, &after, group_size);
+    let [before, after] = [before, after].map(|outcomes| RewardSummary::of(&outcomes));
     let row = |name: String, before: f64, after: f64, change: Change| {
         let Change { mean, error } = change;
         [name, format!("{before:.4}"), format!("{after:.4}"), format!("{mean:+.4} ± {error:.4}")]
@@ -89,7 +60,7 @@ fn of_completions(before: &Completions, after: &Completions) -> String {
         rows.push(row(format!("mean {name}"), *value, after, change.parts[name]));
     }
     for (name, of) in DIVERSITY {
-        let Some((before, after)) = groups else { continue };
+        let Some((before, after)) = &diversity else { continue };
         let mean =
             |groups: &[GroupDiversity]| groups.iter().map(of).sum::<f64>() / groups.len() as f64;
         let change = Change::of_pairs(before.iter().map(of).zip(after.iter().map(of)));

@@ -4,29 +4,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use grpo_data::{
-    Codec, ConfigFault, EpochOrder, Example, Examples, OrderPosition, Prompt, deserialize_settings,
-};
+use grpo_data::{Codec, ConfigFault, EpochOrder, Example, Examples, OrderPosition, Prompt};
 use grpo_model::LanguageModel;
 use grpo_rewards::Reward;
 use grpo_train::{TrainError, unconditional_prompts};
 use serde::{Deserialize, Serialize};
-use toml::Table;
 
-use crate::data::{self, DataFormat, DataReader, ReadFrom, ReadPrompts, SharedKeys};
+use crate::data::{DataSection, ReadFrom, ReadPrompts, SharedKeys};
 use crate::models::Loaded;
 use crate::source::{Opened, PromptStream, Source};
 
 /// The section `[data]` of a GRPO run.
-#[derive(Clone, Debug)]
-pub struct PromptSection {
-    keys: PromptKeys,
-    reader: Arc<dyn DataReader>,
-}
+pub(crate) type PromptSection = DataSection<PromptKeys>;
 
+/// Its keys that files of all formats share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PromptKeys {
+pub(crate) struct PromptKeys {
     /// `.jsonl`, `.jsonl.gz` or `.parquet`, or what a task reads.
     file: PathBuf,
     /// Prompts of more tokens are left out; without it, those that leave no room for a completion.
@@ -37,20 +31,7 @@ struct PromptKeys {
     thinking: Option<bool>,
 }
 
-impl PromptSection {
-    /// Reads the section.
-    pub(crate) fn parse(section: Table, formats: &[DataFormat]) -> Result<Self, ConfigFault> {
-        let (reader, keys) = data::reader(section, formats)?;
-        Ok(Self { keys: deserialize_settings(keys)?, reader })
-    }
-
-    /// The section with every default written out.
-    pub(crate) fn settings(&self) -> anyhow::Result<Table> {
-        let mut table = Table::try_from(&self.keys)?;
-        table.extend(self.reader.settings());
-        Ok(table)
-    }
-
+impl DataSection<PromptKeys> {
     /// Looks at what can be wrong before anything is read.
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         let thinking = self.keys.thinking;

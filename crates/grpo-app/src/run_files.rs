@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use grpo_report::command_of;
 use grpo_run::{
-    Checkpoint, DataFile, Existing, RunError, RunFolder, RunInfo, RunLock, VerifiedFolder,
+    Checkpoint, DataFile, Existing, Newest, RunError, RunFolder, RunInfo, RunLock, VerifiedFolder,
 };
-use serde::de::DeserializeOwned;
 
 use crate::config;
 use crate::output::say;
 
 /// Makes the folder of a run. With `force`, one that exists steps aside.
-pub fn create_run(
+pub(crate) fn create_run(
     path: &Path,
     force: bool,
     config: &str,
@@ -29,7 +28,7 @@ pub fn create_run(
 }
 
 /// Refuses files that are no longer what a run was made from.
-pub fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
+pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
     for file in files {
         let DataFile { role, path, bytes, sha256 } = file;
         let now = DataFile::measure(role, path).with_context(|| {
@@ -50,7 +49,10 @@ pub fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
 }
 
 /// Refuses files that a run was not made from.
-pub fn unlisted(read: &[(&'static str, PathBuf)], of_run: &[DataFile]) -> anyhow::Result<()> {
+pub(crate) fn unlisted(
+    read: &[(&'static str, PathBuf)],
+    of_run: &[DataFile],
+) -> anyhow::Result<()> {
     let is_listed = |path: &Path| of_run.iter().any(|file| file.path == path);
     let other = read.iter().find(|(_, path)| !is_listed(path));
     let Some((_, path)) = other else { return Ok(()) };
@@ -60,23 +62,21 @@ pub fn unlisted(read: &[(&'static str, PathBuf)], of_run: &[DataFile]) -> anyhow
     )
 }
 
-/// The configuration of a run of `grpo COMMAND`.
+/// The keys of the configuration of a run of `grpo COMMAND`.
 ///
 /// # Errors
-/// It is a run of another command, or its file is not what the command wrote.
-pub(crate) fn config_of_run<T: DeserializeOwned>(
+/// It is a run of another command, or has no configuration.
+pub(crate) fn config_of_run(
     folder: &RunFolder,
     command: &str,
-) -> anyhow::Result<config::Loaded<T>> {
-    let run = folder.path().display();
-    let keys = config::load::<toml::Table>(&folder.config_path(), &[])?.value;
-    let other = command_of(&keys);
+) -> anyhow::Result<config::Loaded<toml::Table>> {
+    let keys = config::load::<toml::Table>(&folder.config_path(), &[])?;
+    let (run, other) = (folder.path().display(), command_of(&keys.value));
     anyhow::ensure!(
         other == command,
         "`{run}` is a run of `grpo {other}`, and this is for runs of `grpo {command}`"
     );
-    config::load(&folder.config_path(), &[])
-        .with_context(|| format!("`{run}` is no run of `grpo {command}`"))
+    Ok(keys)
 }
 
 /// A run that this process resumes.
@@ -111,16 +111,10 @@ pub(crate) fn reopen<T>(
 /// None of them is whole.
 pub(crate) fn last_whole(
     folder: &RunFolder,
-    mut checkpoints: Vec<Checkpoint>,
+    checkpoints: Vec<Checkpoint>,
     command: &str,
 ) -> anyhow::Result<Option<(u64, VerifiedFolder)>> {
-    let (mut whole, mut damaged) = (None, Vec::new());
-    while let (None, Some(found)) = (&whole, checkpoints.pop()) {
-        match found.verify() {
-            Ok(verified) => whole = Some((found.step, verified)),
-            Err(fault) => damaged.push(fault),
-        }
-    }
+    let Newest { whole, damaged } = Newest::of(checkpoints);
     for fault in &damaged {
         say(format_args!("checkpoint   {fault}"));
     }

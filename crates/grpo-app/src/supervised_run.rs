@@ -77,13 +77,14 @@ impl<F: DeserializeOwned> Request<F> {
 }
 
 fn resumable<F: DeserializeOwned>(folder: &RunFolder, command: &str) -> anyhow::Result<Loaded<F>> {
-    let loaded = config_of_run(folder, command)?;
+    let keys = config_of_run(folder, command)?;
+    let run = folder.path().display();
     // Since runs have checkpoints, their resolved configurations say when.
-    let keys = config::load::<toml::Table>(&folder.config_path(), &[])?.value;
+    let has_checkpoints = keys.value.contains_key("save");
+    let loaded = keys.parse().with_context(|| format!("`{run}` is no run of `grpo {command}`"))?;
     anyhow::ensure!(
-        keys.contains_key("save"),
-        "`{}` was written by an older version of this program, which saved no checkpoints of such runs; begin a new run with `grpo {command} {} --run` and another folder",
-        folder.path().display(),
+        has_checkpoints,
+        "`{run}` was written by an older version of this program, which saved no checkpoints of such runs; begin a new run with `grpo {command} {} --run` and another folder",
         folder.config_path().display()
     );
     Ok(loaded)

@@ -10,9 +10,7 @@ mod updates;
 
 use crate::EventKind;
 
-pub use evidence::{
-    Evidence, Period, Plan, ReferencePlan, ReferenceStart, ReferenceUpdate, StoredWeights,
-};
+pub use evidence::{Evidence, Period, Plan, ReferencePlan, ReferenceUpdate, StoredWeights};
 use finding::count;
 pub use finding::{Finding, Verdict, Violation};
 

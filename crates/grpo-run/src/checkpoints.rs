@@ -38,6 +38,20 @@ pub struct Newest {
     pub damaged: Vec<RunError>,
 }
 
+impl Newest {
+    /// Looks for the last of `checkpoints` that is whole.
+    pub fn of(mut checkpoints: Vec<Checkpoint>) -> Self {
+        let mut newest = Self { whole: None, damaged: Vec::new() };
+        while let (None, Some(found)) = (&newest.whole, checkpoints.pop()) {
+            match found.verify() {
+                Ok(verified) => newest.whole = Some((found.step, verified)),
+                Err(fault) => newest.damaged.push(fault),
+            }
+        }
+        newest
+    }
+}
+
 impl RunFolder {
     /// Writes the checkpoint of a step: `fill` puts files into an empty folder, which gets a
     /// manifest and takes its place in `checkpoints/` once all is on disk. A checkpoint of the
@@ -77,19 +91,9 @@ impl RunFolder {
     /// # Errors
     /// The folder of checkpoints cannot be read.
     pub fn newest_checkpoint(&self, last: Option<u64>) -> Result<Newest, RunError> {
-        let mut damaged = Vec::new();
-        for checkpoint in self.checkpoints()?.into_iter().rev() {
-            if last.is_some_and(|last| checkpoint.step > last) {
-                continue;
-            }
-            match checkpoint.verify() {
-                Ok(folder) => {
-                    return Ok(Newest { whole: Some((checkpoint.step, folder)), damaged });
-                }
-                Err(fault) => damaged.push(fault),
-            }
-        }
-        Ok(Newest { whole: None, damaged })
+        let mut checkpoints = self.checkpoints()?;
+        checkpoints.retain(|checkpoint| last.is_none_or(|last| checkpoint.step <= last));
+        Ok(Newest::of(checkpoints))
     }
 
     /// Removes all checkpoints but the newest `last` ones and those of the steps in `besides`.

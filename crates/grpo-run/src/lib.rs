@@ -37,8 +37,8 @@ mod tensorboard;
 
 pub use atomic::{Existing, atomic_write, write_folder_atomically};
 pub use audit::{
-    Evidence, Finding, Period, Plan, ReferencePlan, ReferenceStart, ReferenceUpdate, StoredWeights,
-    Verdict, Violation, audit,
+    Evidence, Finding, Period, Plan, ReferencePlan, ReferenceUpdate, StoredWeights, Verdict,
+    Violation, audit,
 };
 pub use checkpoints::{Checkpoint, Newest};
 pub use completions::{CompletionRecord, RecordedOutcome};

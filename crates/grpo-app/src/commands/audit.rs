@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::Context;
 use grpo_model::{Policy, weights_digest};
 use grpo_run::{
-    Evidence, Finding, LedgerCompletion, Period, Plan, ReferencePlan, ReferenceStart,
-    ReferenceUpdate, RunFolder, StoredWeights, Verdict, audit, verify,
+    Evidence, Finding, LedgerCompletion, Period, Plan, ReferencePlan, ReferenceUpdate, RunFolder,
+    StoredWeights, Verdict, audit, verify,
 };
 use grpo_train::{ReferenceFrom, ReferenceSettings};
 use serde::Serialize;
@@ -186,13 +186,10 @@ fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
 fn reference(settings: ReferenceSettings) -> ReferencePlan {
     let ReferenceSettings { from, every_steps, every_epochs, mix } = settings.resolved();
     let every = every_steps
-        .map(|steps| Period::Steps(u64::from(steps)))
-        .or(every_epochs.map(|epochs| Period::Epochs(u64::from(epochs))));
+        .map(|steps| Period::Steps(steps.into()))
+        .or(every_epochs.map(|epochs| Period::Epochs(epochs.into())));
     ReferencePlan {
-        from: match from {
-            ReferenceFrom::Start => ReferenceStart::Policy,
-            ReferenceFrom::Base => ReferenceStart::Base,
-        },
+        from_base: from == ReferenceFrom::Base,
         update: every.zip(mix).map(|(every, mix)| ReferenceUpdate { every, mix }),
     }
 }

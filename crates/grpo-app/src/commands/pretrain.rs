@@ -3,11 +3,10 @@
 mod files;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{ConfigFault, deserialize_settings};
+use grpo_data::ConfigFault;
 use grpo_model::{
     LanguageModel, LoraConfig, ModelConfig, ModelSpec, MolGptConfig, Policy, Transformer,
     WeightPrecision,
@@ -21,7 +20,7 @@ use self::files::{PolicyFiles, summary};
 use crate::args::RunArguments;
 use crate::checkpoint::CheckpointSection;
 use crate::config::Origin;
-use crate::data::{self, DataReader, ReadExamples, ReadFrom, SharedKeys};
+use crate::data::{DataSection, ReadExamples, ReadFrom, SharedKeys};
 use crate::device;
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::{say, say_checked};
@@ -47,7 +46,7 @@ struct PretrainFile {
     /// A new adapter to train, on `start` as it is.
     #[serde(default)]
     lora: Option<LoraConfig>,
-    /// See [`DataSection`].
+    /// See [`DataKeys`].
     data: Table,
     /// Sizes of a new model.
     #[serde(default)]
@@ -79,34 +78,13 @@ fn default_validation_fraction() -> f64 {
     0.02
 }
 
-/// The section `[data]`.
-struct DataSection {
-    keys: DataKeys,
-    reader: Arc<dyn DataReader>,
-}
-
-impl DataSection {
-    fn parse(section: Table, tasks: &Tasks) -> Result<Self, ConfigFault> {
-        let (reader, keys) = data::reader(section, &tasks.data_formats())?;
-        Ok(Self { keys: deserialize_settings(keys)?, reader })
-    }
-
-    /// With every default written out.
-    fn settings(&self) -> anyhow::Result<Table> {
-        let mut table = Table::try_from(&self.keys)?;
-        table.extend(self.reader.settings());
-        Ok(table)
-    }
-
+impl DataSection<DataKeys> {
     fn check(&self, has_start: bool) -> Result<(), ConfigFault> {
         let DataKeys { validation_fraction, max_tokens, thinking, .. } = self.keys;
         if !(0.0..1.0).contains(&validation_fraction) {
-            return Err(ConfigFault::from_sentence(
-                "data.validation_fraction",
-                format!(
-                    "data.validation_fraction = {validation_fraction} is out of range; expected 0 or more, and less than 1"
-                ),
-            ));
+            let expected = "0 or more, and less than 1";
+            let key = "data.validation_fraction";
+            return Err(ConfigFault::out_of_range(key, validation_fraction, expected));
         }
         let has_max_tokens = max_tokens.is_some();
         self.reader.check(&SharedKeys { thinking, has_max_tokens, has_start })
@@ -146,8 +124,9 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     let Request { mut file, origin, start } =
         Request::read(arguments, "pretrain", |file: &mut PretrainFile| &mut file.run)?;
     file.check(&origin)?;
-    let data = DataSection::parse(std::mem::take(&mut file.data), tasks)
-        .map_err(|fault| origin.misread(&fault.below("data")))?;
+    let data =
+        DataSection::<DataKeys>::parse(std::mem::take(&mut file.data), &tasks.data_formats())
+            .map_err(|fault| origin.misread(&fault.below("data")))?;
     data.check(file.start.is_some()).map_err(|fault| origin.locate(fault))?;
     file.data = data.settings()?;
     if let (true, Some(configuration)) = (arguments.check, &arguments.config) {
@@ -201,7 +180,7 @@ impl PretrainFile {
 /// The model that the training begins with.
 fn starting_point(
     file: &PretrainFile,
-    data: &DataSection,
+    data: &DataSection<DataKeys>,
     tasks: &Tasks,
     device: &Device,
 ) -> anyhow::Result<Loaded> {

@@ -65,24 +65,26 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
 /// Refuses what no step of the run has.
 fn check_place(arguments: &ReplayArguments, file: &TrainFile) -> anyhow::Result<()> {
     let (train, run) = (&file.train, arguments.run.display());
-    anyhow::ensure!(
-        (1..=train.steps).contains(&arguments.step),
-        "--step {} is out of range; {run} has the steps 1 to {}",
-        arguments.step,
-        train.steps
-    );
-    anyhow::ensure!(
-        arguments.prompt < train.prompts_per_step,
-        "--prompt {} is out of range; the steps of {run} have the prompts 0 to {}",
-        arguments.prompt,
-        train.prompts_per_step - 1
-    );
-    anyhow::ensure!(
-        (arguments.sample as usize) < train.group_size,
-        "--sample {} is out of range; the groups of {run} have the samples 0 to {}",
-        arguments.sample,
-        train.group_size - 1
-    );
+    let (step, prompt, sample) = (arguments.step, arguments.prompt, arguments.sample);
+    let last = u32::try_from(train.group_size - 1)?;
+    let places = [
+        ("step", step, 1..=train.steps, format!("{run} has the steps")),
+        (
+            "prompt",
+            prompt,
+            0..=train.prompts_per_step - 1,
+            format!("the steps of {run} have the prompts"),
+        ),
+        ("sample", sample, 0..=last, format!("the groups of {run} have the samples")),
+    ];
+    for (option, value, range, has) in places {
+        anyhow::ensure!(
+            range.contains(&value),
+            "--{option} {value} is out of range; {has} {} to {}",
+            range.start(),
+            range.end()
+        );
+    }
     anyhow::ensure!(
         arguments.batch_size != Some(0),
         "--batch-size 0 would sample nothing; use 1 or more"

@@ -13,7 +13,7 @@ use crate::args::TrainArguments;
 use crate::dashboard::Monitor;
 use crate::earlier::Earlier;
 use crate::interrupt::{Deferred, Interrupted};
-use crate::look::{Seen, comparison, examples};
+use crate::look::{comparison, examples};
 use crate::models::Writer;
 use crate::output::{say, say_checked, sentence};
 use crate::recorded::records;
@@ -151,11 +151,10 @@ fn finish(
         Err(TrainError::Interrupted) => return Err(Interrupted.into()),
         evaluated => evaluated?,
     };
-    let seen = |evaluated| Seen::of(&session.tasks, session.codec(), evaluated);
-    say(format_args!("{}", comparison(&seen(before.as_ref()), &seen(after.as_ref()))));
-    if let (Some(before), Some(after), true) = (before, &after, session.codec().is_text()) {
-        let examples =
-            examples(&session.tasks, session.codec(), training.evaluated_prompts(), before, after);
+    let (tasks, codec) = (&session.tasks, session.codec());
+    say(format_args!("{}", comparison(tasks, codec, before.as_ref(), after.as_ref())));
+    if let (Some(before), Some(after), true) = (before, &after, codec.is_text()) {
+        let examples = examples(tasks, codec, training.evaluated_prompts(), before, after);
         examples.iter().for_each(|line| say(format_args!("{line}")));
     }
     if let Some((step, reward)) = training.state().numbers.progress.evaluations.best {

@@ -1,5 +1,6 @@
 //! What a supervised run writes step by step, and what it shows.
 
+use std::marker::PhantomData;
 use std::path::Path;
 
 use grpo_run::EventKind;
@@ -15,7 +16,8 @@ use crate::output::{Progress, say, sentence};
 use crate::run_log::{RunLog, observer_error};
 
 /// Writes metrics, events, checkpoints and the best model, and moves the bar.
-pub(super) struct Observer<'a, F> {
+pub(super) struct Observer<'a, O, F> {
+    of: PhantomData<fn(O)>,
     log: RunLog,
     files: &'a mut F,
     progress: Progress,
@@ -27,7 +29,7 @@ pub(super) struct Observer<'a, F> {
     last: String,
 }
 
-impl<'a, F> Observer<'a, F> {
+impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
     /// After `done` of `steps` steps.
     pub(super) fn new(
         log: RunLog,
@@ -38,18 +40,15 @@ impl<'a, F> Observer<'a, F> {
     ) -> Self {
         let progress = Progress::new(steps);
         progress.begin_at(done);
-        Self { log, files, progress, resume, written: done, last: String::new() }
+        Self { of: PhantomData, log, files, progress, resume, written: done, last: String::new() }
     }
 
     /// Says and writes why the run ended.
-    pub(super) fn ended<O: Objective>(
+    pub(super) fn ended(
         &mut self,
         ending: &SupervisedEnding,
         trainer: &SupervisedTrainer<O>,
-    ) -> anyhow::Result<()>
-    where
-        F: ModelFiles<O>,
-    {
+    ) -> anyhow::Result<()> {
         self.progress.finish();
         let (done, steps) = (trainer.steps(), trainer.plan().steps);
         let what = match ending {
@@ -77,14 +76,11 @@ impl<'a, F> Observer<'a, F> {
     }
 
     /// What was learned before a failure is not lost; if saving fails too, the training's reason is the one to know.
-    pub(super) fn ended_early<O: Objective>(
+    pub(super) fn ended_early(
         &mut self,
         error: anyhow::Error,
         trainer: &SupervisedTrainer<O>,
-    ) -> anyhow::Error
-    where
-        F: ModelFiles<O>,
-    {
+    ) -> anyhow::Error {
         self.progress.finish();
         let _lost =
             self.log.event(trainer.steps(), EventKind::Stopped { reason: sentence(&error) });
@@ -96,14 +92,7 @@ impl<'a, F> Observer<'a, F> {
     }
 
     /// Writes the checkpoint of this moment, and removes those that are not kept.
-    fn checkpoint<O: Objective>(
-        &mut self,
-        trainer: &SupervisedTrainer<O>,
-        best: bool,
-    ) -> anyhow::Result<()>
-    where
-        F: ModelFiles<O>,
-    {
+    fn checkpoint(&mut self, trainer: &SupervisedTrainer<O>, best: bool) -> anyhow::Result<()> {
         let SupervisedState { progress, moments } = trainer.state();
         let (files, steps) = (&*self.files, trainer.steps());
         self.log.checkpoint(steps, best, &[], |run| {
@@ -113,15 +102,12 @@ impl<'a, F> Observer<'a, F> {
     }
 
     /// Writes and says what a validation found, and keeps the best model.
-    fn validated<O: Objective>(
+    fn validated(
         &mut self,
         validation: &Validation<O::Measures>,
         warnings: &[String],
         model: &O::Model,
-    ) -> anyhow::Result<()>
-    where
-        F: ModelFiles<O>,
-    {
+    ) -> anyhow::Result<()> {
         self.log.line(validation)?;
         self.files.validated(&validation.measures)?;
         let mut saved = "";
@@ -150,14 +136,11 @@ impl<'a, F> Observer<'a, F> {
         Ok(())
     }
 
-    fn completed<O: Objective>(
+    fn completed(
         &mut self,
         done: &CompletedStep<'_, O::Measures>,
         trainer: &SupervisedTrainer<O>,
-    ) -> anyhow::Result<()>
-    where
-        F: ModelFiles<O>,
-    {
+    ) -> anyhow::Result<()> {
         let SupervisedStep { train_step, step_train_loss, learning_rate, .. } = *done.step;
         self.log.line(done.step)?;
         let diversity = done.step.parts.get("diversity_score");
@@ -180,7 +163,7 @@ impl<'a, F> Observer<'a, F> {
     }
 }
 
-impl<O: Objective, F: ModelFiles<O>> SupervisedObserver<O> for Observer<'_, F> {
+impl<O: Objective, F: ModelFiles<O>> SupervisedObserver<O> for Observer<'_, O, F> {
     fn step(
         &mut self,
         done: &CompletedStep<'_, O::Measures>,

@@ -48,19 +48,10 @@ pub struct Plan {
 /// What the configuration says of the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReferencePlan {
-    /// What it is at the beginning.
-    pub from: ReferenceStart,
+    /// Whether it is the model that an adapter is trained on at the beginning, and not the policy.
+    pub from_base: bool,
     /// When it changes; `None`: never.
     pub update: Option<ReferenceUpdate>,
-}
-
-/// What the reference is at the beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReferenceStart {
-    /// The policy.
-    Policy,
-    /// The model that an adapter is trained on.
-    Base,
 }
 
 /// When the reference changes, and to what.

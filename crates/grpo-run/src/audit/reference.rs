@@ -1,6 +1,6 @@
 //! That the reference is the one that the configuration says.
 
-use super::evidence::{Before, Evidence, Period, ReferenceStart, ReferenceUpdate};
+use super::evidence::{Before, Evidence, Period, ReferenceUpdate};
 use super::finding::{Finding, Violation, count, short};
 use crate::{LedgerStep, ReferenceChange};
 
@@ -12,12 +12,12 @@ pub(super) fn reference(evidence: &Evidence) -> Finding {
     for line in &evidence.ledger {
         let mut violated =
             |what: String| violations.push(Violation { step: Some(line.step), what });
-        let expected = match (evidence.before(line), plan.from) {
+        let expected = match (evidence.before(line), plan.from_base) {
             (Before::Line(before), _) => Some((before.reference_after(), "the step before left")),
-            (Before::Start, ReferenceStart::Policy) => {
+            (Before::Start, false) => {
                 evidence.weights_after(0).map(|weights| (weights, "the policy began as"))
             }
-            (Before::Start, ReferenceStart::Base) => {
+            (Before::Start, true) => {
                 line.base.as_ref().map(|base| (base, "the base of the adapter is"))
             }
             (Before::Unknown, _) => None,

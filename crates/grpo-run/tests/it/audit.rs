@@ -3,12 +3,11 @@
 
 use grpo_run::{
     Event, EventKind, Evidence, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, Period,
-    Plan, ReferenceChange, ReferencePlan, ReferenceStart, ReferenceUpdate, StoredWeights, Verdict,
-    audit,
+    Plan, ReferenceChange, ReferencePlan, ReferenceUpdate, StoredWeights, Verdict, audit,
 };
 use std::collections::BTreeMap;
 
-const FIXED: ReferencePlan = ReferencePlan { from: ReferenceStart::Policy, update: None };
+const FIXED: ReferencePlan = ReferencePlan { from_base: false, update: None };
 
 fn every(every: Period, mix: f64) -> ReferencePlan {
     ReferencePlan { update: Some(ReferenceUpdate { every, mix }), ..FIXED }
@@ -176,7 +175,7 @@ fn references_that_change_otherwise() {
 
 #[test]
 fn the_reference_of_the_beginning() {
-    let mut run = evidence(2, ReferencePlan { from: ReferenceStart::Base, ..FIXED }, &[], 1.0);
+    let mut run = evidence(2, ReferencePlan { from_base: true, ..FIXED }, &[], 1.0);
     run.base = Some(StoredWeights::Hash("the base".into()));
     for line in &mut run.ledger {
         line.base = Some("the base".into());
@@ -194,7 +193,7 @@ fn the_reference_of_the_beginning() {
         &run,
         &["reference: step 1: the reference is the base…, and the policy began as weights afte…"],
     );
-    run.plan.reference.from = ReferenceStart::Base;
+    run.plan.reference.from_base = true;
     // Another base than in the first step, and than is there now.
     run.ledger[1].base = Some("another".into());
     run.base = Some(StoredWeights::Hash("a third".into()));
