@@ -5,9 +5,7 @@ use std::path::Path;
 use burn::tensor::{Device, TensorData};
 use grpo_core::Preset;
 use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
-use grpo_model::{
-    Frozen, Parameter, Policy, Positions, StoredTensors, Transformer, WeightPrecision, parameters,
-};
+use grpo_model::{Frozen, Parameter, Policy, Positions, StoredTensors, Transformer, parameters};
 use grpo_rewards::{Outcome, Scored};
 use grpo_train::{
     AdvantageSettings, Decayed, EvalConfig, GrpoConfig, LearnResult, Learner, LossSettings,
@@ -190,14 +188,8 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
         },
         sampling: SamplingConfig {
             temperature: settings.temperature as f32,
-            top_k: None,
-            top_p: None,
-            min_p: None,
-            repetition_penalty: None,
             max_new_tokens: longest,
-            stop: Vec::new(),
-            batch_size: 1,
-            weights: WeightPrecision::F32,
+            ..SamplingConfig::default()
         },
         advantage: AdvantageSettings {
             scale: Some(settings.scale_rewards),
