@@ -12,7 +12,7 @@ use grpo_train::{
     OptimizerConfig, ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
 };
 
-use super::golden_models::{LAYOUTS, check_ids, check_length, load, logits, start};
+use super::golden_models::{LOGITS, check_ids, check_length, load, logits, start};
 use crate::SelftestError;
 use crate::golden::{ExpectedTraining, GoldenModel};
 use crate::report::{Suite, Tolerance};
@@ -130,14 +130,15 @@ fn weights(
     }
 }
 
-/// Whether nothing depends on the biases of keys: rotary positions turn them by an angle that depends on the key.
+/// Whether keys have biases, and are compared with queries as they are: rotary positions would turn each bias by an angle
+/// that depends on the key.
 fn has_idle_key_biases(model: &Transformer) -> bool {
     let of = model.description();
     let are_compared_as_they_are = of.positions == Positions::Learned && !of.query_key_norm;
     of.joint_inputs && of.biases.attention_inputs && are_compared_as_they_are
 }
 
-/// With 1 added to each bias of a key, a model computes the same logits.
+/// With 1 added to each bias of a key, a model computes the same logits, but for rounding.
 fn key_biases(suite: &mut Suite, model: &Transformer, ids: &[u32]) {
     let mut case = suite.case("key biases without effect");
     let moved = |parameter: Parameter| {
@@ -153,7 +154,7 @@ fn key_biases(suite: &mut Suite, model: &Transformer, ids: &[u32]) {
     let values = parameters(model).into_iter().map(moved).collect();
     let other = frozen.clone().with_values(values, Path::new("after"));
     let other = other.expect("the values are of its own parameters");
-    let bound = Tolerance::of_largest_or_1(LAYOUTS);
+    let bound = Tolerance::of_largest_or_1(LOGITS);
     case.list(&|i| format!("logits[{i}]"), &logits(&other, ids), &logits(&frozen, ids), bound);
 }
 
