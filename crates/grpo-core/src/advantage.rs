@@ -207,13 +207,17 @@ fn check_rewards(rewards: &[Vec<Vec<Option<f64>>>], weights: &[f64]) -> Result<(
     if let Some((function, &weight)) =
         weights.iter().enumerate().find(|(_, weight)| beyond(**weight))
     {
-        return Err(AdvantageError::Weight { function, weight });
+        return Err(AdvantageError::Weights(format!(
+            "the weight of reward function {function} is {weight}; a weight must be finite and at most 1e100 in size"
+        )));
     }
     for (group, completions) in rewards.iter().enumerate() {
         for (sample, scores) in completions.iter().enumerate() {
             if scores.len() != weights.len() {
                 let (found, expected) = (scores.len(), weights.len());
-                return Err(AdvantageError::Functions { group, sample, found, expected });
+                return Err(AdvantageError::Weights(format!(
+                    "completion {sample} of group {group} has {found} rewards, but there are {expected} weights; give one reward ('abstained' where there is none) for each reward function"
+                )));
             }
             if let Some(&reward) = scores.iter().flatten().find(|reward| beyond(**reward)) {
                 return Err(AdvantageError::NotFinite { group, sample, reward });
@@ -239,30 +243,9 @@ pub enum AdvantageError {
         /// What it was.
         reward: f64,
     },
-    /// A weight that is NaN, infinite or absurd.
-    #[error(
-        "the weight of reward function {function} is {weight}; a weight must be finite and at most 1e100 in size"
-    )]
-    Weight {
-        /// Reward function, from 0.
-        function: usize,
-        /// What it was.
-        weight: f64,
-    },
-    /// Rewards and weights disagree.
-    #[error(
-        "completion {sample} of group {group} has {found} rewards, but there are {expected} weights; give one reward ('abstained' where there is none) for each reward function"
-    )]
-    Functions {
-        /// Group in the step, from 0.
-        group: usize,
-        /// Completion in the group, from 0.
-        sample: usize,
-        /// Its rewards.
-        found: usize,
-        /// Weights.
-        expected: usize,
-    },
+    /// Weights that are not finite, or are not as many as the rewards; in one sentence.
+    #[error("{0}")]
+    Weights(String),
     /// Settings out of range.
     #[error(transparent)]
     Config(#[from] crate::ConfigError),

@@ -65,9 +65,4 @@ impl LossConfig {
         }
         Ok(self)
     }
-
-    /// Whether the loss needs the entropies of tokens.
-    pub fn needs_entropies(&self) -> bool {
-        self.high_entropy_share.is_some() || self.entropy_bonus.is_some()
-    }
 }

@@ -108,17 +108,6 @@ impl Preset {
 impl fmt::Display for Preset {
     /// As a configuration names it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Grpo => "grpo",
-            Self::DrGrpo => "dr_grpo",
-            Self::Dapo => "dapo",
-            Self::Bnpo => "bnpo",
-            Self::Gspo => "gspo",
-            Self::Cispo => "cispo",
-            Self::Sapo => "sapo",
-            Self::Vespo => "vespo",
-            Self::Luspo => "luspo",
-            Self::Reinforce => "reinforce",
-        })
+        self.serialize(f)
     }
 }

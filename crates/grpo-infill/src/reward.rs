@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::{BLANK, Characters};
 use burn::tensor::Device;
 use grpo_data::{Codecs, ConfigFault};
-use grpo_model::{ModelFolderError, SequenceScorer};
+use grpo_model::{ModelError, SequenceScorer};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -152,7 +152,7 @@ impl Judge {
     ///
     /// # Errors
     /// A folder that holds no model of the family `sequence_scorer`.
-    pub fn load(folder: &Path, device: &Device) -> Result<Self, ModelFolderError> {
+    pub fn load(folder: &Path, device: &Device) -> Result<Self, ModelError> {
         let (spec, scorer) = SequenceScorer::load(folder, &codecs(), device)?;
         let characters =
             spec.codec.own::<Characters>().expect("a sequence scorer reads characters");

@@ -31,6 +31,9 @@ pub enum ModelError {
         /// The rest of the sentence that begins with it.
         problem: String,
     },
+    /// A vocabulary, tokenizer or chat template.
+    #[error(transparent)]
+    Codec(#[from] grpo_data::DataError),
     /// Settings that are out of range or do not fit together, or a model that is none of the kind that is needed; in one
     /// sentence.
     #[error("{0}")]
@@ -38,6 +41,11 @@ pub enum ModelError {
 }
 
 impl ModelError {
+    /// A [`Self::Write`] of this file.
+    pub(crate) fn write(path: &Path, error: &impl Display) -> Self {
+        Self::Write { path: path.to_owned(), message: error.to_string() }
+    }
+
     /// A [`Self::File`] in a sentence that begins with its path.
     pub(crate) fn file(path: &Path, problem: impl Into<String>) -> Self {
         Self::File { path: path.to_owned(), problem: problem.into() }

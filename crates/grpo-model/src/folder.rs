@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use grpo_data::{Codec, Codecs, DataError};
+use grpo_data::{Codec, Codecs};
 
 use crate::checkpoint::{Checkpoint, WEIGHTS_FILE};
 use crate::parameters::Parameters;
@@ -39,7 +39,7 @@ impl ModelSpec {
     ///
     /// # Errors
     /// A file that is missing or wrong; tokens that the model has no logits for.
-    pub fn load(folder: &Path, codecs: &Codecs) -> Result<Self, ModelFolderError> {
+    pub fn load(folder: &Path, codecs: &Codecs) -> Result<Self, ModelError> {
         Self::new(ModelConfig::from_json_file(&folder.join(CONFIG_FILE))?, folder, codecs)
     }
 
@@ -47,15 +47,11 @@ impl ModelSpec {
     ///
     /// # Errors
     /// A file that is missing or wrong; tokens that the model has no logits for.
-    pub fn new(
-        config: ModelConfig,
-        folder: &Path,
-        codecs: &Codecs,
-    ) -> Result<Self, ModelFolderError> {
+    pub fn new(config: ModelConfig, folder: &Path, codecs: &Codecs) -> Result<Self, ModelError> {
         let codec = codecs.read(folder)?;
         let family = config.family();
         if family.reads_characters() && codec.file() != CHARACTERS_FILE {
-            return Err(ModelFolderError::Unfit(format!(
+            return Err(ModelError::Unfit(format!(
                 "{} has no characters.json: ids of the family {} are characters, MASK, PAD and CLS, and that file lists them; take it from the text that the model is trained on, as `grpo pretrain` does",
                 folder.display(),
                 family.name()
@@ -66,7 +62,7 @@ impl ModelSpec {
         let tokens = codec.token_count().unwrap_or(expected);
         let fits = tokens == expected || (!codec.is_own() && tokens < expected);
         if !fits {
-            return Err(ModelFolderError::Unfit(format!(
+            return Err(ModelError::Unfit(format!(
                 "{}: {} has {tokens} tokens, but config.json says vocab_size = {expected}; they are not of the same model",
                 folder.display(),
                 codec.file()
@@ -93,7 +89,7 @@ impl ModelSpec {
         folder: &Path,
         model: &Transformer,
         stored_as: StoredAs,
-    ) -> Result<(), ModelFolderError> {
+    ) -> Result<(), ModelError> {
         let dtype = match stored_as {
             StoredAs::F32 => "float32",
             StoredAs::Bf16 => "bfloat16",
@@ -102,12 +98,10 @@ impl ModelSpec {
         files.extend(self.codec.files().iter().cloned());
         for (name, bytes) in files {
             let path = folder.join(name);
-            std::fs::write(&path, bytes)
-                .map_err(|error| ModelError::Write { path, message: error.to_string() })?;
+            std::fs::write(&path, bytes).map_err(|error| ModelError::write(&path, &error))?;
         }
         let note = self.codec.sha256().map(|hash| (VOCABULARY_KEY, hash));
-        StoredTensors::of(model).write(&folder.join(WEIGHTS_FILE), stored_as, note)?;
-        Ok(())
+        StoredTensors::of(model).write(&folder.join(WEIGHTS_FILE), stored_as, note)
     }
 }
 
@@ -116,7 +110,7 @@ impl ModelFolder {
     ///
     /// # Errors
     /// A file that is missing or wrong; a vocabulary of another size than the model's.
-    pub fn load(folder: &Path, codecs: &Codecs, device: &Device) -> Result<Self, ModelFolderError> {
+    pub fn load(folder: &Path, codecs: &Codecs, device: &Device) -> Result<Self, ModelError> {
         Self::load_in(folder, codecs, WeightPrecision::F32, device)
     }
 
@@ -129,14 +123,14 @@ impl ModelFolder {
         codecs: &Codecs,
         precision: WeightPrecision,
         device: &Device,
-    ) -> Result<Self, ModelFolderError> {
+    ) -> Result<Self, ModelError> {
         let spec = ModelSpec::load(folder, codecs)?;
         let checkpoint = Checkpoint::of_folder(folder)?;
         // Tokens in another order are another vocabulary, although it is of the same size. Weights of other
         // programs carry no hash.
         match (checkpoint.metadata(VOCABULARY_KEY), spec.codec.sha256()) {
             (Some(of_weights), Some(of_codec)) if of_weights != of_codec => {
-                return Err(ModelFolderError::Unfit(format!(
+                return Err(ModelError::Unfit(format!(
                     "{}: model.safetensors was trained with another vocabulary than {}; take both from the same model",
                     folder.display(),
                     spec.codec.file()
@@ -173,18 +167,3 @@ fn weights(
 
 /// Key of the vocabulary's hash in the metadata of the weights.
 const VOCABULARY_KEY: &str = "vocabulary_sha256";
-
-/// A model folder that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ModelFolderError {
-    /// Configuration or weights.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// Vocabulary, tokenizer or chat template.
-    #[error(transparent)]
-    Codec(#[from] DataError),
-    /// Files of a folder that are not of one model, or of none that is needed; in one sentence.
-    #[error("{0}")]
-    Unfit(String),
-}

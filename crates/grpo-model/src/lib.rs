@@ -52,7 +52,7 @@ pub use dropout::Dropout;
 pub use encoder::SentenceEncoder;
 pub use error::ModelError;
 pub use families::{Family, InfillerConfig, MolGptConfig};
-pub use folder::{ModelFolder, ModelFolderError, ModelSpec};
+pub use folder::{ModelFolder, ModelSpec};
 pub use language_model::{Forward, Frozen, LanguageModel};
 pub use lora::{Adapter, LoraConfig};
 pub use names::Names;

@@ -136,8 +136,7 @@ pub fn write_adapter(
 ) -> Result<(), ModelError> {
     let path = folder.join(CONFIG_FILE);
     let text = serde_json::to_string_pretty(&config.json).expect("it is JSON") + "\n";
-    std::fs::write(&path, text)
-        .map_err(|error| ModelError::Write { path, message: error.to_string() })?;
+    std::fs::write(&path, text).map_err(|error| ModelError::write(&path, &error))?;
     let tensors = adapter.pairs().iter().flat_map(|pair| {
         let name = format!("{PREFIX}{}", model.names().module(&pair.layer));
         // Stored `[out, in]`, as PyTorch's linear layers.

@@ -24,13 +24,9 @@ pub enum WeightPrecision {
 }
 
 impl fmt::Display for WeightPrecision {
+    /// As a configuration names it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-            Self::Q8 => "q8",
-            Self::Q4 => "q4",
-        })
+        self.serialize(f)
     }
 }
 

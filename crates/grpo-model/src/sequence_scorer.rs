@@ -10,8 +10,8 @@ use grpo_kernels::{gather_rows, indices};
 
 use crate::families::Family;
 use crate::{
-    Description, Dropout, LanguageModel, ModelConfig, ModelError, ModelFolder, ModelFolderError,
-    ModelSpec, Positions, TokenBatch, Transformer, parameters,
+    Description, Dropout, LanguageModel, ModelConfig, ModelError, ModelFolder, ModelSpec,
+    Positions, TokenBatch, Transformer, parameters,
 };
 
 /// A transformer that reads `[CLS] + text`, in which all tokens see each other, and gives `σ(A · w·h_CLS + B)`: 0 for a
@@ -82,10 +82,10 @@ impl SequenceScorer {
         folder: &Path,
         codecs: &Codecs,
         device: &Device,
-    ) -> Result<(ModelSpec, Self), ModelFolderError> {
+    ) -> Result<(ModelSpec, Self), ModelError> {
         let family = ModelSpec::family_of(folder)?;
         if family != Family::SequenceScorer {
-            return Err(ModelFolderError::Unfit(format!(
+            return Err(ModelError::Unfit(format!(
                 "{} is no judge: its model is of the family {}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
                 folder.display(),
                 family.name()

@@ -69,12 +69,6 @@ impl StoredTensors {
         self.0.iter().map(|(name, entry)| (name.clone(), data(entry))).collect()
     }
 
-    /// The bytes of a safetensors file, with a note (a key and its text) beside the tensors.
-    pub fn to_bytes(&self, stored_as: StoredAs, note: Option<(&str, String)>) -> Vec<u8> {
-        safetensors::serialize(self.views(stored_as), metadata(note))
-            .expect("names are unique and sizes agree")
-    }
-
     /// Writes a safetensors file, holding one tensor at a time.
     ///
     /// # Errors
@@ -85,15 +79,14 @@ impl StoredTensors {
         stored_as: StoredAs,
         note: Option<(&str, String)>,
     ) -> Result<(), ModelError> {
-        let failed = |message: String| ModelError::Write { path: path.to_owned(), message };
         // The crate writes a temporary file that only its owner may read, and gives it this name.
         let permissions = File::create(path)
             .and_then(|file| file.metadata())
-            .map_err(|error| failed(error.to_string()))?
+            .map_err(|error| ModelError::write(path, &error))?
             .permissions();
         safetensors::serialize_to_file(self.views(stored_as), metadata(note), path)
-            .map_err(|error| failed(error.to_string()))?;
-        std::fs::set_permissions(path, permissions).map_err(|error| failed(error.to_string()))
+            .map_err(|error| ModelError::write(path, &error))?;
+        std::fs::set_permissions(path, permissions).map_err(|error| ModelError::write(path, &error))
     }
 
     fn views(&self, stored_as: StoredAs) -> impl Iterator<Item = (&String, Lazy<'_>)> {

@@ -33,7 +33,13 @@ impl RolloutSettings {
         }
         // The last token is drawn, but never fed.
         if prompt.saturating_add(max_new_tokens - 1) > context {
-            return Err(RolloutError::TooLong { prompt, max_new_tokens, context });
+            let at_most = match prompt > context {
+                true => format!("a prompt may have at most {context}"),
+                false => format!("max_new_tokens may be at most {}", context + 1 - prompt),
+            };
+            return Err(RolloutError::Unfit(format!(
+                "a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; {at_most}"
+            )));
         }
         Ok(())
     }
@@ -75,7 +81,9 @@ impl Autoregressive {
         }
         let vocabulary = model.vocabulary_size();
         if let Some(&id) = settings.end_ids.iter().find(|&&id| id as usize >= vocabulary) {
-            return Err(RolloutError::EndId { id, vocabulary });
+            return Err(RolloutError::Unfit(format!(
+                "the end id {id} is outside the vocabulary of {vocabulary} tokens"
+            )));
         }
         let found = settings.distribution.vocabulary();
         if found != vocabulary {

@@ -25,14 +25,6 @@ pub enum RolloutError {
     /// The policy cannot be sampled any more.
     #[error(transparent)]
     Diverged(#[from] NotFinite),
-    /// An end mark that no model can give.
-    #[error("the end id {id} is outside the vocabulary of {vocabulary} tokens")]
-    EndId {
-        /// The id.
-        id: u32,
-        /// Tokens in the vocabulary.
-        vocabulary: usize,
-    },
     /// A prompt of another vocabulary.
     #[error("a prompt has the id {id}, and the vocabulary has {vocabulary} tokens")]
     PromptId {
@@ -51,28 +43,13 @@ pub enum RolloutError {
         /// Tokens in the model's vocabulary.
         vocabulary: usize,
     },
-    /// More tokens than the model can see.
-    #[error("a prompt of {prompt} tokens and max_new_tokens = {max_new_tokens} do not fit into the model's context of {context} tokens; {}", at_most(*prompt, *context))]
-    TooLong {
-        /// Tokens of the longest prompt.
-        prompt: usize,
-        /// The setting.
-        max_new_tokens: usize,
-        /// Tokens that the model can see.
-        context: usize,
-    },
+    /// An end id or a length that the model cannot have, in one sentence.
+    #[error("{0}")]
+    Unfit(String),
     /// Settings of the distribution that are out of range or do not fit the vocabulary.
     #[error(transparent)]
     Sampling(#[from] DistributionError),
     /// What another engine cannot sample.
     #[error(transparent)]
     Engine(Box<dyn std::error::Error + Send + Sync>),
-}
-
-/// What would fit.
-fn at_most(prompt: usize, context: usize) -> String {
-    if prompt > context {
-        return format!("a prompt may have at most {context}");
-    }
-    format!("max_new_tokens may be at most {}", context + 1 - prompt)
 }

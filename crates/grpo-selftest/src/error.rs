@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use grpo_model::{ModelError, ModelFolderError};
+use grpo_model::ModelError;
 
 /// A golden folder or file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +21,7 @@ pub enum SelftestError {
     Golden(String),
     /// A model folder that cannot be used.
     #[error(transparent)]
-    Folder(Box<ModelFolderError>),
+    Folder(#[from] ModelError),
     /// A folder of sentence-transformers that cannot be used.
     #[error(transparent)]
     Embedder(#[from] Box<grpo_data::ConfigFault>),
@@ -40,11 +40,5 @@ impl SelftestError {
     /// A key, with those around it, of which something else was expected.
     pub(crate) fn key(file: &str, key: &str, problem: &str) -> Self {
         Self::Golden(format!("`{file}`, key `{key}`: {problem}"))
-    }
-}
-
-impl From<ModelError> for SelftestError {
-    fn from(error: ModelError) -> Self {
-        Self::Folder(Box::new(error.into()))
     }
 }

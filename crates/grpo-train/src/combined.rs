@@ -38,7 +38,6 @@ pub struct CombinedConfig {
     #[serde(default)]
     pub measure: DiversityMeasure,
     /// What makes vectors of texts, for the measure `semantic`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedder: Option<EmbedderConfig>,
     /// Examples of an optimizer step.
     #[serde(default = "default_batch_size")]

@@ -1,13 +1,15 @@
 //! Settings of a GRPO run, read from TOML and checked once.
 
+use std::sync::Arc;
+
 use grpo_core::{AdvantageConfig, KlController};
 use grpo_data::ConfigFault;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
-use grpo_model::WeightPrecision;
-use grpo_rollout::StopStrings;
+use grpo_model::{LanguageModel, WeightPrecision};
+use grpo_rollout::{Actions, Decode, Rollout, RolloutRequest, StopStrings};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{distribution_fault, in_range};
+use crate::error::{TrainError, distribution_fault, in_range};
 use crate::guard_config::Guarded;
 use crate::{
     AboveTolerance, AdvantageSettings, CombinedConfig, DiversityBonusConfig, EvalConfig,
@@ -24,10 +26,8 @@ pub struct GrpoConfig {
     /// What tokens are drawn from.
     pub sampling: SamplingConfig,
     /// A bonus for completions that are unlike the others of their group.
-    #[serde(default)]
     pub diversity_bonus: Option<DiversityBonusConfig>,
     /// What is learned besides.
-    #[serde(default)]
     pub combined: Option<CombinedConfig>,
     /// How rewards become advantages.
     #[serde(default)]
@@ -36,13 +36,11 @@ pub struct GrpoConfig {
     #[serde(default)]
     pub loss: LossSettings,
     /// What makes the coefficient of the KL penalty follow the KL; without it, it stays what it is.
-    #[serde(default)]
     pub kl_controller: Option<KlController>,
     /// What holds the policy back, and when that changes.
     #[serde(default)]
     pub reference: ReferenceSettings,
     /// What is done where a metric leaves its range; without it [`default_guards`].
-    #[serde(default)]
     pub guards: Option<Vec<GuardConfig>>,
     /// What is done where the sampler is not the trainer.
     #[serde(default)]
@@ -107,48 +105,51 @@ fn default_max_failed() -> f64 {
 
 /// The section `[sampling]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct SamplingConfig {
     /// Logits are divided by this.
-    #[serde(default = "default_temperature")]
     pub temperature: f32,
     /// Draws are from the most probable tokens only; scoring then uses the same ones.
-    #[serde(default)]
     pub top_k: Option<usize>,
     /// Draws are from the fewest most probable tokens that have this probability together.
-    #[serde(default)]
     pub top_p: Option<f32>,
     /// Draws are from the tokens with at least this part of the largest probability.
-    #[serde(default)]
     pub min_p: Option<f32>,
     /// Above 1 it makes tokens rarer that a sequence has already.
-    #[serde(default)]
     pub repetition_penalty: Option<f32>,
     /// Longest completion, in tokens, its end mark among them; where masked positions are filled, the most that a text can have.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub max_new_tokens: usize,
     /// Strings that end a completion, besides the end mark. The token that completes one is its last, and stays part
     /// of it.
-    #[serde(default)]
     pub stop: Vec<String>,
     /// Completions that are sampled at the same time; decides speed and memory.
-    #[serde(default = "default_batch_size")]
     pub batch_size: usize,
     /// What the policy's matrices are rounded to while it samples. In anything but f32 it is another policy, so that
     /// the loss must be corrected.
-    #[serde(default)]
     pub weights: WeightPrecision,
+}
+
+impl Default for SamplingConfig {
+    /// The model's own distribution.
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_k: None,
+            top_p: None,
+            min_p: None,
+            repetition_penalty: None,
+            max_new_tokens: 0,
+            stop: Vec::new(),
+            batch_size: 256,
+            weights: WeightPrecision::F32,
+        }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
 fn is_zero(value: &usize) -> bool {
     *value == 0
-}
-fn default_temperature() -> f32 {
-    1.0
-}
-fn default_batch_size() -> usize {
-    256
 }
 
 impl SamplingConfig {
@@ -288,6 +289,32 @@ impl GrpoConfig {
     /// What [`AdvantageConfig::checked`] refuses.
     pub fn advantages(&self) -> Result<AdvantageConfig, ConfigFault> {
         self.advantage.resolve(self.loss.preset)
+    }
+
+    /// How the completions of a step are sampled.
+    ///
+    /// # Errors
+    /// Settings that do not fit the model.
+    pub fn sampler<M: LanguageModel>(
+        &self,
+        policy: &M,
+        actions: &dyn Actions<M>,
+        group_size: usize,
+        longest_prompt: usize,
+        decode: &Decode,
+    ) -> Result<Arc<dyn Rollout<M>>, TrainError> {
+        let SamplingConfig { max_new_tokens, batch_size, ref stop, .. } = self.sampling;
+        let sampling = &self.sampling.settings(&[]);
+        let request = RolloutRequest {
+            group_size,
+            longest_prompt,
+            sampling,
+            max_new_tokens,
+            batch_size,
+            stop,
+            decode,
+        };
+        Ok(actions.rollout(policy, &request)?)
     }
 
     /// The learning rate of `step`, from 0. The first step of a warm-up already moves.

@@ -28,7 +28,6 @@ pub struct DiversityBonusConfig {
     #[serde(default)]
     pub measure: DiversityMeasure,
     /// What makes vectors of texts, for the measure `semantic`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedder: Option<EmbedderConfig>,
 }
 

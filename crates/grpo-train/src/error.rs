@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use burn::tensor::Tensor;
 use grpo_core::AdvantageError;
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, Sample};
 use grpo_model::ModelError;
 use grpo_rollout::RolloutError;
 
@@ -26,36 +26,21 @@ pub enum TrainError {
     Advantage(#[from] AdvantageError),
     /// Too many rewards failed.
     #[error(
-        "the reward failed for {failed} of {all} completions of step {step}; the first reason: {reason}"
+        "the reward failed for {failed} of {all} completions of {of}; the first reason: {reason}"
     )]
     Reward {
-        /// Step, from 1.
-        step: u64,
         /// Completions that were not scored because of a failure.
         failed: usize,
-        /// Completions of the step.
+        /// All completions.
         all: usize,
+        /// The step or the evaluation that sampled them.
+        of: String,
         /// The first failure.
         reason: String,
     },
-    /// Too many rewards of an evaluation failed.
-    #[error(
-        "the reward failed for {failed} of the {all} completions of an evaluation; the first reason: {reason}"
-    )]
-    EvaluationReward {
-        /// Completions that were not scored because of a failure.
-        failed: usize,
-        /// Completions of the evaluation.
-        all: usize,
-        /// The first failure.
-        reason: String,
-    },
-    /// A state that is not of this training.
-    #[error("the state of the trainer does not fit: {fault}")]
-    OtherState {
-        /// What.
-        fault: String,
-    },
+    /// A saved state that is not of this training, in one sentence.
+    #[error("{0}")]
+    OtherState(String),
     /// The training was asked to end.
     #[error("the training was interrupted")]
     Interrupted,
@@ -86,16 +71,6 @@ pub enum TrainError {
         what: &'static str,
         /// NaN or infinite.
         value: f64,
-    },
-    /// What guards remember, of another run.
-    #[error(
-        "the checkpoint was saved by a run with {saved} guards, and this one has {guards}; put config.toml back as it was"
-    )]
-    GuardsState {
-        /// In the checkpoint.
-        saved: usize,
-        /// In the configuration.
-        guards: usize,
     },
     /// Texts that nothing can be learned from.
     #[error(transparent)]
@@ -159,6 +134,13 @@ pub fn distribution_fault(section: &str, fault: &grpo_logprob::DistributionError
     ConfigFault::from_sentence(key, format!("{section}: {fault}"))
 }
 
+impl TrainError {
+    /// What does not fit in the state of a trainer.
+    pub(crate) fn other_state(fault: String) -> Self {
+        Self::OtherState(format!("the state of the trainer does not fit: {fault}"))
+    }
+}
+
 impl From<RolloutError> for TrainError {
     fn from(error: RolloutError) -> Self {
         match error {
@@ -173,4 +155,22 @@ impl From<RolloutError> for TrainError {
 pub(crate) fn length_fault(section: &str, fault: &RolloutError) -> ConfigFault {
     let key = format!("{section}.max_new_tokens");
     ConfigFault::from_sentence(key, format!("{section}: {fault}"))
+}
+
+/// Refuses samples of which more than the fraction `most` have a reward that failed; `of` says whose they are.
+///
+/// # Errors
+/// [`TrainError::Reward`].
+pub(crate) fn refuse_failures<'a>(
+    samples: impl Iterator<Item = &'a Sample> + Clone,
+    most: f64,
+    of: impl Fn() -> String,
+) -> Result<(), TrainError> {
+    let mut failures = samples.clone().filter_map(Sample::failure);
+    let Some(reason) = failures.next() else { return Ok(()) };
+    let (failed, all) = (1 + failures.count(), samples.count());
+    if failed as f64 <= most * all as f64 {
+        return Ok(());
+    }
+    Err(TrainError::Reward { failed, all, of: of(), reason: reason.to_owned() })
 }

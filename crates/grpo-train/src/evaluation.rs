@@ -10,6 +10,7 @@ use grpo_model::{Frozen, LanguageModel};
 use grpo_rewards::{Reward, RewardRunner};
 use grpo_rollout::{Actions, Rollout, StepKey};
 
+use crate::error::refuse_failures;
 use crate::{Decode, GrpoConfig, TrainError};
 
 /// Prompts, and how they are completed and judged; equal policies give equal completions.
@@ -91,14 +92,7 @@ impl<M: LanguageModel> Evaluation<M> {
         let mut groups = self.sampler.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
         self.rewards.score_groups(&mut groups, &*self.decode);
         let evaluated = Evaluated { groups, time: started.elapsed() };
-        let failures: Vec<&str> = evaluated.samples().filter_map(Sample::failure).collect();
-        if failures.len() as f64 > self.max_failed * self.count() as f64 {
-            return Err(TrainError::EvaluationReward {
-                failed: failures.len(),
-                all: self.count(),
-                reason: failures[0].to_owned(),
-            });
-        }
+        refuse_failures(evaluated.samples(), self.max_failed, || "an evaluation".to_owned())?;
         Ok(evaluated)
     }
 }

@@ -15,10 +15,8 @@ pub struct GuardConfig {
     /// A metric, or `not_finite`: any metric that is NaN or infinite, and a step that failed because of such a number.
     pub watch: String,
     /// A larger value is out of the range.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above: Option<f64>,
     /// A smaller value is out of the range.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<f64>,
     /// So many steps in a row trip the guard.
     #[serde(default = "one")]
@@ -29,10 +27,8 @@ pub struct GuardConfig {
     /// What is done.
     pub action: GuardAction,
     /// With `roll_back`: what learning rates are multiplied by from then on; without it 0.5.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learning_rate_factor: Option<f64>,
     /// With `roll_back`: what the coefficient of the KL penalty is multiplied by; without it 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kl_coef_factor: Option<f64>,
 }
 

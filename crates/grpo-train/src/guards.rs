@@ -132,7 +132,9 @@ impl Guards {
     pub fn restore(&mut self, state: GuardsState) -> Result<(), TrainError> {
         let (saved, guards) = (state.streaks.len(), self.guards.len());
         if saved != guards {
-            return Err(TrainError::GuardsState { saved, guards });
+            return Err(TrainError::OtherState(format!(
+                "the checkpoint was saved by a run with {saved} guards, and this one has {guards}; put config.toml back as it was"
+            )));
         }
         self.state = state;
         self.state.first.resize(guards, 0);

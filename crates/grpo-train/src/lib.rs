@@ -3,7 +3,6 @@
 //! Start reading at [`Grpo::step`], which is the algorithm on one page. Nothing here prints, reads arguments
 //! or writes files: progress goes to an observer.
 
-mod actions;
 mod batches;
 mod collate;
 mod combined;
@@ -17,7 +16,6 @@ mod group_diversity;
 mod guard_config;
 mod guards;
 mod learner;
-mod ledger;
 mod loss_settings;
 mod metric_names;
 mod metrics;

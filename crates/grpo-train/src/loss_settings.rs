@@ -17,14 +17,12 @@ pub struct AdvantageSettings {
     /// See [`AdvantageConfig::baseline`].
     pub baseline: Baseline,
     /// What centred rewards are divided by; without it, what the loss preset says.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<RewardScale>,
     /// See [`AdvantageConfig::deviation`].
     pub deviation: Deviation,
     /// See [`AdvantageConfig::epsilon`].
     pub epsilon: f64,
     /// See [`AdvantageConfig::clip`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
 }
 
@@ -73,49 +71,34 @@ pub struct LossSettings {
     /// See [`Preset`].
     pub preset: Preset,
     /// Another surrogate than the preset's, with all its constants.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub surrogate: Option<Surrogate>,
     /// ε_low of a clipped surrogate.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub epsilon_low: Option<f64>,
     /// ε_high of a clipped surrogate.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub epsilon_high: Option<f64>,
     /// δ of a clipped surrogate.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub delta: Option<f64>,
     /// Largest ratio of a `cispo` surrogate.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<f64>,
     /// See [`LossConfig::ratio_level`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_level: Option<RatioLevel>,
     /// See [`LossConfig::reduction`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reduction: Option<Reduction>,
     /// β, the weight of the KL penalty.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kl_coef: Option<f64>,
     /// See [`KlConfig::estimator`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kl_estimator: Option<KlEstimator>,
     /// See [`KlConfig::placement`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kl_placement: Option<KlPlacement>,
     /// See [`KlConfig::bias_correction`]; on where it has a meaning.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kl_bias_correction: Option<bool>,
     /// See [`LossConfig::off_policy_threshold`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub off_policy_threshold: Option<f64>,
     /// See [`LossConfig::high_entropy_share`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub high_entropy_share: Option<f64>,
     /// See [`LossConfig::mismatch`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mismatch: Option<MismatchCorrection>,
     /// See [`LossConfig::entropy_bonus`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub entropy_bonus: Option<EntropyBonus>,
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use grpo_data::{Completion, Group};
 use grpo_process::ResidentMemory;
-use grpo_run::LedgerStep;
+use grpo_run::{LedgerCompletion, LedgerStep};
 
 /// What was observed of a step.
 #[derive(Clone, Debug)]
@@ -89,4 +90,20 @@ impl LearnTimes {
         self.forward += all.saturating_sub(backward);
         self.backward += backward;
     }
+}
+
+/// The entries of the completions of groups in the ledger, each made of the completion itself.
+pub(crate) fn entries(groups: &[Group]) -> Vec<LedgerCompletion> {
+    groups.iter().flat_map(Group::completions).map(entry).collect()
+}
+
+fn entry(completion: &Completion) -> LedgerCompletion {
+    let key = completion.key();
+    LedgerCompletion::of(
+        u64::from(key.step) + 1,
+        [key.prompt, key.sample],
+        completion.policy_version(),
+        completion.action_ids(),
+        completion.sampling_logprobs(),
+    )
 }

@@ -14,13 +14,10 @@ pub struct ReferenceSettings {
     /// What it is at the start.
     pub from: ReferenceFrom,
     /// It follows the policy after each so many steps (τ of TR-DPO).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub every_steps: Option<u32>,
     /// It follows the policy after each so many passes over the file of prompts: after the step that completes one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub every_epochs: Option<u32>,
     /// Part of the policy in what it becomes (α of TR-DPO; Gorbatovski et al. 2024); without it 1, the policy itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<f64>,
 }
 

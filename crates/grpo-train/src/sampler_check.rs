@@ -16,7 +16,6 @@ pub struct SamplerCheck {
     /// Largest `|log π_sampler − log π_trainer|` of a token, in nats.
     pub tolerance: f64,
     /// What is done above it; without it `correct` where the loss corrects every step anyway, else `stop`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub above: Option<AboveTolerance>,
 }
 

@@ -75,7 +75,7 @@ impl<M: LanguageModel> Training<M> {
         let SavedState { numbers, moments, reference } = saved;
         self.guards.restore(numbers.guards)?;
         let restored = self.grpo.learner.restore(policy, numbers.learner, moments, reference);
-        restored.map_err(|fault| TrainError::OtherState { fault })?;
+        restored.map_err(TrainError::other_state)?;
         self.version = self.grpo.learner.version();
         self.grpo.learning_rate_factor = numbers.learning_rate_factor;
         self.progress = numbers.progress;

@@ -11,9 +11,9 @@ use grpo_rollout::{Decode, Rollout, StepKey};
 use grpo_run::{LedgerRollout, LedgerStep, ReferenceChange};
 
 use crate::diversity_bonus::BONUS;
+use crate::error::refuse_failures;
 use crate::learner::{LearnResult, Learner};
-use crate::ledger::entries;
-use crate::probe::{LearnTimes, Observed, Probe, timed};
+use crate::probe::{LearnTimes, Observed, Probe, entries, timed};
 use crate::{DiversityBonus, GrpoConfig, TrainError};
 
 /// A policy in training, and what samples from it and judges it.
@@ -183,7 +183,9 @@ impl<M: LanguageModel> Grpo<M> {
     /// Rewards, and the bonus of each sample.
     fn score(&self, groups: &mut [Group], step: u32) -> Result<(), TrainError> {
         self.rewards.score_groups(groups, &*self.decode);
-        self.refuse_failures(groups, step)?;
+        let samples = groups.iter().flat_map(|group| &group.samples);
+        let most = self.config.train.max_failed_rewards;
+        refuse_failures(samples, most, || format!("step {}", u64::from(step) + 1))?;
         if let Some(bonus) = &self.bonus {
             bonus.add(groups)?;
         }
@@ -220,19 +222,6 @@ impl<M: LanguageModel> Grpo<M> {
 
     fn refuse_interrupt(&self) -> Result<(), TrainError> {
         if self.interrupt.load(Ordering::Relaxed) { Err(TrainError::Interrupted) } else { Ok(()) }
-    }
-
-    /// Ends the run if too many rewards failed.
-    fn refuse_failures(&self, groups: &[Group], step: u32) -> Result<(), TrainError> {
-        let samples = || groups.iter().flat_map(|group| &group.samples);
-        let mut failures = samples().filter_map(Sample::failure);
-        let Some(reason) = failures.next() else { return Ok(()) };
-        let (failed, all) = (1 + failures.count(), samples().count());
-        if failed as f64 <= self.config.train.max_failed_rewards * all as f64 {
-            return Ok(());
-        }
-        let (step, reason) = (u64::from(step) + 1, reason.to_owned());
-        Err(TrainError::Reward { step, failed, all, reason })
     }
 }
 

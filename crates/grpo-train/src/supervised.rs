@@ -9,15 +9,13 @@ mod gradients;
 mod objective;
 mod plan;
 mod state;
-mod steps_config;
 mod trainer;
 
 pub use early_stopping::EarlyStopping;
 pub use gradients::{Cut, GradientSum, by_tokens};
 pub use objective::{Objective, Review, StepGradients};
-pub use plan::{ScheduleUnit, SupervisedPlan};
+pub use plan::{ScheduleUnit, StepsConfig, SupervisedPlan};
 pub use state::{StopCause, SupervisedProgress, SupervisedState};
-pub use steps_config::StepsConfig;
 pub use trainer::{
     CompletedStep, SupervisedEnding, SupervisedObserver, SupervisedStep, SupervisedTrainer,
     Validation,

@@ -2,21 +2,11 @@
 
 use burn::tensor::{DType, Device};
 use grpo_core::{
-    BatchTotals, EntropyBonus, HighEntropy, KlEstimator, LossConfig, LossInputs, Preset, grpo_loss,
-    sequence_kl,
+    BatchTotals, HighEntropy, KlEstimator, LossConfig, LossInputs, Preset, grpo_loss, sequence_kl,
 };
 
 use crate::strategies::{corrections, penalties};
 use crate::support::{Batch, Run, on_policy, vector};
-
-#[test]
-fn what_needs_entropies_says_so() {
-    let plain = Preset::Grpo.config();
-    assert!(!plain.needs_entropies());
-    assert!(LossConfig { high_entropy_share: Some(0.2), ..plain }.needs_entropies());
-    let bonus = Some(EntropyBonus::Static { coef: 0.0 });
-    assert!(LossConfig { entropy_bonus: bonus, ..plain }.needs_entropies());
-}
 
 /// The loss of one token, of which `change` takes or gives something.
 fn one_token(config: &LossConfig, change: impl Fn(&mut LossInputs<'_>, &mut BatchTotals)) {

@@ -153,13 +153,10 @@ pub struct TrainingSettings {
     /// k
     pub num_generations: usize,
     /// ε_low, 0.2 where it is left out.
-    #[serde(default)]
     pub epsilon: Option<f64>,
     /// ε_high, as ε_low where it is left out.
-    #[serde(default)]
     pub epsilon_high: Option<f64>,
     /// δ, none where it is left out.
-    #[serde(default)]
     pub delta: Option<f64>,
     /// Of tokens where it is left out.
     #[serde(default)]

@@ -19,7 +19,7 @@ pub(super) const LOGITS: f64 = 2e-4;
 /// Log-probabilities and entropies of two programs in f32.
 pub(super) const SCORES: f64 = 1e-4;
 /// One program, with sequences computed together in other ways.
-pub(super) const LAYOUTS: f64 = 1e-5;
+const LAYOUTS: f64 = 1e-5;
 
 pub(super) fn policy(
     golden: &GoldenModel,

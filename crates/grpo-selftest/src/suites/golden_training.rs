@@ -5,16 +5,14 @@ use std::path::Path;
 use burn::tensor::{Device, TensorData};
 use grpo_core::Preset;
 use grpo_data::{Completion, CompletionParts, Finish, Group, Prompt, SampleKey, SampledUnder};
-use grpo_model::{
-    Frozen, Parameter, Policy, Positions, StoredTensors, Transformer, WeightPrecision, parameters,
-};
+use grpo_model::{Frozen, Parameter, Policy, Positions, StoredTensors, Transformer, parameters};
 use grpo_rewards::{Outcome, Scored};
 use grpo_train::{
     AdvantageSettings, Decayed, EvalConfig, GrpoConfig, LearnResult, Learner, LossSettings,
     OptimizerConfig, ReferenceSettings, SamplerCheck, SamplingConfig, ScheduleConfig, TrainConfig,
 };
 
-use super::golden_models::{LAYOUTS, check_ids, check_length, load, logits, start};
+use super::golden_models::{LOGITS, check_ids, check_length, load, logits, start};
 use crate::SelftestError;
 use crate::golden::{ExpectedTraining, GoldenModel};
 use crate::report::{Suite, Tolerance};
@@ -132,14 +130,15 @@ fn weights(
     }
 }
 
-/// Whether nothing depends on the biases of keys: rotary positions turn them by an angle that depends on the key.
+/// Whether keys have biases, and are compared with queries as they are: rotary positions would turn each bias by an angle
+/// that depends on the key.
 fn has_idle_key_biases(model: &Transformer) -> bool {
     let of = model.description();
     let are_compared_as_they_are = of.positions == Positions::Learned && !of.query_key_norm;
     of.joint_inputs && of.biases.attention_inputs && are_compared_as_they_are
 }
 
-/// With 1 added to each bias of a key, a model computes the same logits.
+/// With 1 added to each bias of a key, a model computes the same logits, but for rounding.
 fn key_biases(suite: &mut Suite, model: &Transformer, ids: &[u32]) {
     let mut case = suite.case("key biases without effect");
     let moved = |parameter: Parameter| {
@@ -155,7 +154,7 @@ fn key_biases(suite: &mut Suite, model: &Transformer, ids: &[u32]) {
     let values = parameters(model).into_iter().map(moved).collect();
     let other = frozen.clone().with_values(values, Path::new("after"));
     let other = other.expect("the values are of its own parameters");
-    let bound = Tolerance::of_largest_or_1(LAYOUTS);
+    let bound = Tolerance::of_largest_or_1(LOGITS);
     case.list(&|i| format!("logits[{i}]"), &logits(&other, ids), &logits(&frozen, ids), bound);
 }
 
@@ -190,14 +189,8 @@ fn config(golden: &GoldenModel, expected: &ExpectedTraining) -> Result<GrpoConfi
         },
         sampling: SamplingConfig {
             temperature: settings.temperature as f32,
-            top_k: None,
-            top_p: None,
-            min_p: None,
-            repetition_penalty: None,
             max_new_tokens: longest,
-            stop: Vec::new(),
-            batch_size: 1,
-            weights: WeightPrecision::F32,
+            ..SamplingConfig::default()
         },
         advantage: AdvantageSettings {
             scale: Some(settings.scale_rewards),

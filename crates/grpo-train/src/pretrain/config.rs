@@ -21,7 +21,6 @@ pub struct PretrainConfig {
     pub batch_size: usize,
     /// Tokens that are computed at the same time; decides memory, and the result only by the rounding of a sum and by
     /// the masks of dropout. All of the step's where it is left out; an example that has more is computed alone.
-    #[serde(default)]
     pub micro_batch_tokens: Option<usize>,
     /// What is in a block of the model is computed once more on the way back, instead of being kept: less memory, a
     /// third more time.
@@ -48,13 +47,10 @@ pub struct PretrainConfig {
     /// AdamW.
     pub optimizer: OptimizerConfig,
     /// What an evaluation may find, where there are limits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LossLimits>,
     /// What is sampled in an evaluation, where something is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval: Option<SampledEvalConfig>,
     /// The term of the loss that keeps completions different from one another, where there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub diversity: Option<DiversityConfig>,
 }
 
@@ -63,13 +59,10 @@ pub struct PretrainConfig {
 #[serde(deny_unknown_fields)]
 pub struct LossLimits {
     /// The validation loss may be so much above the training loss since the last evaluation: more is overfitting.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_gap: Option<f64>,
     /// The lowest validation loss: less is learned by heart, or was trained on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_valid_loss: Option<f64>,
     /// The highest validation loss.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_valid_loss: Option<f64>,
     /// What is done beyond a limit.
     pub action: LimitAction,
@@ -102,7 +95,6 @@ pub struct SampledEvalConfig {
     /// Longest completion, in tokens.
     pub max_new_tokens: usize,
     /// What semantic diversity is measured by; without it, it is not.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub embedder: Option<EmbedderConfig>,
 }
 
@@ -143,7 +135,6 @@ pub struct ScoreFunctionConfig {
     #[serde(default)]
     pub measure: DiversityMeasure,
     /// What `semantic` compares texts by; only with it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedder: Option<EmbedderConfig>,
     /// Completions of each prompt (N).
     #[serde(default = "default_generations")]

@@ -206,7 +206,7 @@ impl<O: Objective> SupervisedTrainer<O> {
         let (mut optimizer, trunk) = optimizer(&model, &self.objective, &self.plan);
         let steps = progress.optimizer_steps.clone();
         let restored = optimizer.restore(&model, Remembered { steps, means: moments });
-        restored.map_err(|fault| TrainError::OtherState { fault })?;
+        restored.map_err(TrainError::other_state)?;
         (self.optimizer, self.trunk) = (optimizer, trunk);
         (self.model, self.progress) = (Some(model), progress);
         Ok(())

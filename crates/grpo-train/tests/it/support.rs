@@ -6,8 +6,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Tensor};
 use grpo_data::Codec;
 use grpo_model::{
-    Frozen, LanguageModel, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs,
-    Transformer, WeightPrecision,
+    Frozen, LanguageModel, ModelConfig, ModelFolder, ModelSpec, MolGptConfig, StoredAs, Transformer,
 };
 use grpo_molecules::{LogpWindow, MoleculeReward, Vocabulary};
 use grpo_rewards::{PatternReward, Reward};
@@ -75,17 +74,7 @@ pub(crate) fn config() -> GrpoConfig {
             max_roll_backs: 3,
             max_failed_rewards: 0.1,
         },
-        sampling: SamplingConfig {
-            temperature: 1.0,
-            top_k: None,
-            top_p: None,
-            min_p: None,
-            repetition_penalty: None,
-            max_new_tokens: 12,
-            stop: Vec::new(),
-            batch_size: 256,
-            weights: WeightPrecision::F32,
-        },
+        sampling: SamplingConfig { max_new_tokens: 12, ..SamplingConfig::default() },
         diversity_bonus: None,
         combined: None,
         advantage: AdvantageSettings::default(),
