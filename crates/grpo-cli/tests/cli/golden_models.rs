@@ -286,7 +286,7 @@ fn optimizer_steps() {
     place.write("golden/train/expected.json", expected.to_string());
     let ended = place.run(&["selftest", "--golden", "golden"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
-    for words in ["TRL and torch, train", "(step 1): loss is ", "distance from where it should be"]
+    for words in ["TRL and torch, train", "(step 1): loss is ", "distance from its expected value"]
     {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
