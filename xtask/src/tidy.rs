@@ -2,7 +2,6 @@
 //!
 //! A rule is a function from the [`tree::Tree`] to its violations, in a file of its own under `rules`.
 
-mod debts;
 mod rules;
 #[cfg(test)]
 mod testing;
@@ -15,19 +14,18 @@ use anyhow::{Result, bail};
 
 use tree::Tree;
 
-/// Prints each violation on a line, except the listed debts.
+/// Prints each violation on a line.
 ///
 /// # Errors
 /// If there is one.
 pub(crate) fn tidy(root: &Path) -> Result<()> {
     let tree = Tree::read(root)?;
     let violations: Vec<_> = rules::ALL.iter().flat_map(|rule| rule(&tree)).collect();
-    let lines = debts::beyond(&violations);
-    lines.iter().for_each(|line| println!("{line}"));
-    match lines.len() {
+    violations.iter().for_each(|violation| println!("{violation}"));
+    match violations.len() {
         0 => {
             let (rules, files) = (rules::ALL.len(), tree.files().count());
-            println!("tidy: {rules} rules hold in {files} files, but for {} debts", debts::count());
+            println!("tidy: {rules} rules hold in {files} files");
             Ok(())
         }
         1 => bail!("1 violation"),

@@ -64,10 +64,7 @@ pub trait DataReader: fmt::Debug + Send + Sync {
 
     /// Whether reading failed because everything is longer than it may be.
     fn is_too_long(&self, error: &anyhow::Error) -> bool {
-        matches!(
-            error.downcast_ref(),
-            Some(DataError::NoRecords { report, .. }) if report.too_long_count > 0
-        )
+        matches!(error.downcast_ref(), Some(DataError::NoRecords { too_long: 1.., .. }))
     }
 
     /// Returns the codec of a new model for the examples of a file, if models are made for them.

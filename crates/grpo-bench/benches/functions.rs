@@ -20,7 +20,7 @@ use grpo_data::{
 use grpo_model::{Frozen, ModelConfig, SentenceEncoder, TokenBatch, Transformer};
 use grpo_molecules::{MoleculeReader, Molecules, ReadOptions};
 use grpo_replies::{Replies, read_pairs};
-use grpo_rewards::{RewardRegistry, RewardRunner, Sample};
+use grpo_rewards::{RewardInput, RewardRegistry, RewardRunner};
 use grpo_rollout::StopRule;
 use grpo_train::Learner;
 use rayon::prelude::*;
@@ -95,7 +95,7 @@ fn molecules() -> anyhow::Result<Work> {
 /// The bundled replies to their tweets, by the heuristic reward without a model.
 fn replies() -> anyhow::Result<Work> {
     let pairs = read_pairs(&data("replies/replies.jsonl"))?.pairs.into_iter();
-    let samples = pairs.map(|pair| Sample {
+    let samples = pairs.map(|pair| RewardInput {
         text: pair.reply,
         fields: [("tweet".to_owned(), Value::from(pair.tweet))].into_iter().collect(),
     });
@@ -103,7 +103,7 @@ fn replies() -> anyhow::Result<Work> {
 }
 
 /// Eight batches of 256 on the runner's thread, as training asks for them.
-fn rewards(samples: Vec<Sample>, reward: Value) -> anyhow::Result<Work> {
+fn rewards(samples: Vec<RewardInput>, reward: Value) -> anyhow::Result<Work> {
     const BATCH: usize = 256;
     const BATCHES: usize = 8;
     let kinds = Molecules.rewards().into_iter().chain(Replies.rewards());
@@ -115,7 +115,7 @@ fn rewards(samples: Vec<Sample>, reward: Value) -> anyhow::Result<Work> {
         let of_batch = |batch: usize| {
             samples.iter().cycle().skip(next + batch * BATCH).take(BATCH).cloned().collect()
         };
-        let batches: Vec<Vec<Sample>> = (0..BATCHES).map(of_batch).collect();
+        let batches: Vec<Vec<RewardInput>> = (0..BATCHES).map(of_batch).collect();
         next = (next + BATCH * BATCHES) % samples.len();
         let started = Instant::now();
         let outcomes: Vec<Outcome> =

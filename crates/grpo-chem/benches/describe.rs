@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use grpo_chem::{Chematic, Toolkit, describe, qed_and_sa};
+use grpo_chem::{Molecule, describe, qed_and_sa};
 
 const MOLECULES: &str = include_str!("../tests/fixtures/molecules.smi");
 
@@ -17,7 +17,7 @@ fn benchmark(criterion: &mut Criterion) {
             bencher.iter(|| molecules.iter().filter(|smiles| run(black_box(smiles))).count())
         });
     };
-    bench("parse", |smiles| Chematic.parse(smiles).is_ok());
+    bench("parse", |smiles| Molecule::parse(smiles).is_ok());
     bench("qed_and_sa", |smiles| qed_and_sa(smiles).is_ok());
     bench("describe", |smiles| describe(smiles).is_ok());
     group.finish();

@@ -6,26 +6,24 @@
 //!
 //! Three layers, each replaceable alone:
 //! - [`grammar`] refuses what the toolkit's parser would let through;
-//! - [`Toolkit`] is all that this crate asks of a chemistry library, [`Chematic`] its implementation;
+//! - [`Molecule`] is all that this crate asks of a chemistry library;
 //! - [`qed`] and [`sa_score`] are plain formulas over what a toolkit counts.
 
-mod chematic_toolkit;
 mod describe;
 mod dialect;
 mod draw;
 mod error;
 pub mod grammar;
 mod guard;
+mod molecule;
 mod patterns;
 mod qed;
 mod rings;
 mod sa;
 mod sa_table;
-mod toolkit;
 
-pub use chematic_toolkit::{Chematic, ChematicMolecule};
 pub use describe::{Description, Scores, describe, qed_and_sa};
 pub use error::InvalidSmiles;
+pub use molecule::Molecule;
 pub use qed::{Properties, qed};
 pub use sa::{Complexity, sa_score};
-pub use toolkit::Toolkit;

@@ -20,7 +20,7 @@ use grpo_data::{
     Codec, CodecKind, ConfigFault, DataError, Example, Examples, Prompt, SpecialIds, TextCodec,
     read_text, split_draw,
 };
-use grpo_rewards::{Outcome, PartName, Reward, RewardKind, RewardSpec, Sample, Scored};
+use grpo_rewards::{Outcome, PartName, Reward, RewardInput, RewardKind, RewardSpec, Scored};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -100,8 +100,8 @@ impl RewardSpec for VowelReward {
 }
 
 impl Reward for VowelReward {
-    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
-        let score = |sample: &Sample| {
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
+        let score = |sample: &RewardInput| {
             let long_enough = sample.text.chars().count() >= self.min_letters;
             let share = if long_enough { share_of_vowels(&sample.text) } else { 0.0 };
             Outcome::Scored(Scored::new(vec![(1.0, share)], vec![("vowels".into(), share)]))
@@ -136,7 +136,7 @@ impl Letters {
 
     fn read(path: &Path) -> Result<Self, DataError> {
         let letters: String = serde_json::from_str(&read_text(path)?)
-            .map_err(|source| DataError::ModelJson { path: path.to_owned(), source })?;
+            .map_err(|error| DataError::Invalid(format!("{}: {error}", path.display())))?;
         Ok(Self(letters.chars().collect()))
     }
 }

@@ -14,9 +14,9 @@ pub struct Advantages {
     /// The same of what was centred and scaled last: the rewards themselves, or `Σ_k w_k z_k` with
     /// [`Aggregation::NormalizeThenSum`].
     pub objective: MeanAndStd,
-    /// Whether a group's rewards are all equal, so that nothing can be learned from them; with
-    /// [`RewardScale::Batch`] and with [`Aggregation::NormalizeThenSum`] it is the batch's objective that is,
-    /// for all groups at once. Not so for fewer than two scored completions, which have no deviation.
+    /// Whether the objective of a group's completions is constant, so that nothing can be learned from comparing them,
+    /// in every mode: TRL looks at the whole batch where it scales by the batch. False for fewer than two scored
+    /// completions, which have no deviation.
     pub zero_std: Vec<bool>,
     /// Share of completions in groups with [`Self::zero_std`] (metric `frac_reward_zero_std`).
     pub zero_std_share: f64,
@@ -74,20 +74,13 @@ pub fn weighted_group_advantages(
     let totals = per_completion(rewards, |scores| weighted_sum(scores, weights));
     Ok(match config.aggregation {
         Aggregation::SumThenNormalize => {
-            let zero_std = match config.scale {
-                RewardScale::Batch => vec![is_constant(&scored(&totals)); totals.len()],
-                RewardScale::Group | RewardScale::None => {
-                    totals.iter().map(|group| is_constant(&group_scored(group))).collect()
-                }
-            };
             let groups = advantages(&totals, &config);
-            summary(groups, &totals, &totals, zero_std)
+            summary(groups, &totals, &totals)
         }
         Aggregation::NormalizeThenSum => {
             let objective = normalized_sum(rewards, weights, &config);
             let whole_batch =
                 AdvantageConfig { baseline: Baseline::Batch, scale: RewardScale::Batch, ..config };
-            let zero_std = vec![is_constant(&scored(&objective)); totals.len()];
             let mut groups = advantages(&objective, &whole_batch);
             // Each group adds up to 0, so the batch's mean is 0 but for rounding. Where nothing differs within
             // a group, that rounding is all there would be.
@@ -98,7 +91,7 @@ pub fn weighted_group_advantages(
                     advantages.fill(0.0);
                 }
             }
-            summary(groups, &totals, &objective, zero_std)
+            summary(groups, &totals, &objective)
         }
     })
 }
@@ -165,8 +158,9 @@ fn summary(
     groups: Vec<Vec<f64>>,
     totals: &[Vec<Option<f64>>],
     objective: &[Vec<Option<f64>>],
-    zero_std: Vec<bool>,
 ) -> Advantages {
+    let zero_std: Vec<bool> =
+        objective.iter().map(|group| is_constant(&group_scored(group))).collect();
     // A group counts once for each of its completions, as a mean over rows counts it.
     let rows: usize = totals.iter().map(Vec::len).sum();
     let flagged = totals.iter().zip(&zero_std).filter(|(_, flag)| **flag);

@@ -82,7 +82,10 @@ impl ChatTemplate {
         let source = without_generation_tags(&source);
         if let Err(error) = environment.add_template_owned(NAME, source) {
             let (line, reason) = line_and_reason(&error);
-            return Err(DataError::TemplateSyntax { path, line, reason });
+            return Err(DataError::Invalid(format!(
+                "line {line} of the chat template in `{}` does not parse: {reason}; correct the template",
+                path.display()
+            )));
         }
         Ok(Some(Self { environment, special_tokens, path }))
     }

@@ -82,8 +82,12 @@ impl Codecs {
         let mut found = self.0.iter().filter(|kind| folder.join(kind.file).exists());
         let Some(kind) = found.next() else { return Codec::from_tokenizer(folder) };
         if let Some(second) = found.next() {
-            let files = [kind.file, second.file];
-            return Err(DataError::TwoVocabularies { folder: folder.to_owned(), files });
+            return Err(DataError::Invalid(format!(
+                "`{}` has both {} and {}; keep the one that the model was trained with",
+                folder.display(),
+                kind.file,
+                second.file
+            )));
         }
         let codec = Codec::from_shared((kind.read)(&folder.join(kind.file))?);
         Ok(Codec { folder: folder.to_owned(), ..codec })
@@ -280,7 +284,10 @@ impl Codec {
                 tokenizer.encode(&chat.render(messages, options)?)?
             }
             (_, PromptSource::Messages(_)) => {
-                return Err(DataError::NoChatTemplate { folder: self.folder.clone() });
+                return Err(DataError::Invalid(format!(
+                    "`{}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text",
+                    self.folder.display()
+                )));
             }
         };
         if ids.is_empty() {
@@ -348,12 +355,17 @@ impl Codec {
     fn known(&self, ids: Vec<u32>) -> Result<Vec<u32>, DataError> {
         let Some(vocabulary) = self.vocabulary else { return Ok(ids) };
         match ids.iter().find(|id| **id as usize >= vocabulary) {
-            Some(&id) => Err(DataError::IdOutside { id, vocabulary }),
+            Some(id) => Err(DataError::Invalid(format!(
+                "the id {id} is outside the model's vocabulary of {vocabulary} tokens"
+            ))),
             None => Ok(ids),
         }
     }
 
     fn no_tokenizer(&self) -> DataError {
-        DataError::NoTokenizer { folder: self.folder.clone() }
+        DataError::Invalid(format!(
+            "`{}` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`",
+            self.folder.display()
+        ))
     }
 }

@@ -37,6 +37,14 @@ impl ConfigFault {
         Self::new(key, message, remedy)
     }
 
+    /// [`Self::from_sentence`] where no single key is at fault, as the `Err` of a check.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn refuse<T>(sentence: impl AsRef<str>) -> Result<T, Self> {
+        Err(Self::from_sentence("", sentence))
+    }
+
     /// The number `value` of `key`, which is outside of `expected`.
     pub fn out_of_range(key: impl Into<String>, value: f64, expected: &str) -> Self {
         let key = key.into();

@@ -1,24 +1,16 @@
 //! Everything that a user's data can get wrong, as one enum.
 
-mod prompt_fault;
-
-pub use prompt_fault::PromptFault;
-
-use crate::RecordReport;
 use serde_json::Value;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-/// A fault in the user's data. The message says what is wrong, where, and how to mend it.
+/// A fault in the user's data. The message says what is wrong, where, and how to fix it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// No tokenizer can be made of the texts.
-    #[error("no tokenizer: {reason}")]
-    TokenizerTraining {
-        /// Why.
-        reason: String,
-    },
+    /// Content, settings or a use of data that is refused, in a sentence.
+    #[error("{0}")]
+    Invalid(String),
     /// A fault in the data of a task.
     #[error(transparent)]
     Task(Box<dyn std::error::Error + Send + Sync>),
@@ -36,6 +28,9 @@ pub enum DataError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// Nothing to continue.
+    #[error("a prompt has no tokens; give it at least one")]
+    EmptyPrompt,
     /// What is wrong with one record of a file.
     #[error("{path}:{line}: {source}", path = path.display())]
     AtLine {
@@ -46,131 +41,13 @@ pub enum DataError {
         /// The fault.
         source: Box<DataError>,
     },
-    /// A record without what is to be learned.
-    #[error(
-        "there is nothing to learn: a record needs `text`, or a completion (`completion`, `completion_ids`, or an assistant's last message) of at least one token"
-    )]
-    NoCompletion,
     /// A file that nothing can be done with.
-    #[error("`{path}` has no record that can be used: {report}")]
+    #[error("{message}")]
     NoRecords {
-        /// The path as it was given.
-        path: PathBuf,
+        /// How many of its records were too long.
+        too_long: usize,
         /// What was read and left out.
-        report: RecordReport,
-    },
-    /// Text, and nothing to make ids of it.
-    #[error(
-        "`{folder}` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`"
-    )]
-    NoTokenizer {
-        /// The model folder.
-        folder: PathBuf,
-    },
-    /// Messages, and nothing to make a text of them.
-    #[error(
-        "`{folder}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text"
-    )]
-    NoChatTemplate {
-        /// The model folder.
-        folder: PathBuf,
-    },
-    /// Nothing to continue.
-    #[error("a prompt has no tokens; give it at least one")]
-    EmptyPrompt,
-    /// An id that the model has no logit for.
-    #[error("the id {id} is outside the model's vocabulary of {vocabulary} tokens")]
-    IdOutside {
-        /// The id.
-        id: u32,
-        /// Tokens of the model.
-        vocabulary: usize,
-    },
-    /// The name of the file does not tell its format.
-    #[error(
-        "cannot tell the format of `{path}` from its name; expected a name that ends in {expected}"
-    )]
-    UnknownFormat {
-        /// The path as it was given.
-        path: PathBuf,
-        /// The endings that are known.
-        expected: &'static str,
-    },
-    /// A file named `.gz` is not gzip, or is cut off or damaged.
-    #[error(
-        "`{path}` cannot be decompressed after line {line}: {source}; compress the file again, or drop `.gz` from its name if it is plain text"
-    )]
-    BadGzip {
-        /// The path as it was given.
-        path: PathBuf,
-        /// The last line that was read whole (0: none).
-        line: u64,
-        /// What the decompressor said.
-        source: std::io::Error,
-    },
-    /// A line holds bytes that are not UTF-8.
-    #[error(
-        "line {line} of `{path}` is not UTF-8 text; save the file as UTF-8 (a compressed file's name must end in `.gz`)"
-    )]
-    NotUtf8 {
-        /// The path as it was given.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: u64,
-    },
-    /// A `tokenizer.json` is none that can be used.
-    #[error(
-        "`{path}` is not a usable tokenizer: {reason}; expected the `tokenizer.json` of a Hugging Face model"
-    )]
-    BadTokenizer {
-        /// The path as it was given.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A tokenizer has no ids for a text.
-    #[error(
-        "the tokenizer `{path}` cannot encode `{text}`: {reason}; drop the text, or use a tokenizer with a token for what is unknown"
-    )]
-    NotEncoded {
-        /// The tokenizer's file.
-        path: PathBuf,
-        /// The text, shortened.
-        text: String,
-        /// What the tokenizer said.
-        reason: String,
-    },
-    /// A JSON file of a model is no JSON object.
-    #[error("`{path}` is not a JSON object: {source}; copy the file from the model again")]
-    ModelJson {
-        /// The file.
-        path: PathBuf,
-        /// What the JSON reader said, with its line and column.
-        source: serde_json::Error,
-    },
-    /// A key in a JSON file of a model holds what it cannot mean.
-    #[error("`{key}` in `{path}` is {found}; expected {expected}; correct it or take it out")]
-    ModelKey {
-        /// The file.
-        path: PathBuf,
-        /// The key.
-        key: String,
-        /// What can stand there.
-        expected: &'static str,
-        /// What stands there, in words.
-        found: String,
-    },
-    /// A chat template does not parse.
-    #[error(
-        "line {line} of the chat template in `{path}` does not parse: {reason}; correct the template"
-    )]
-    TemplateSyntax {
-        /// The file that holds the template.
-        path: PathBuf,
-        /// The line of the template, counted from 1.
-        line: u64,
-        /// What the template engine said.
-        reason: String,
+        message: String,
     },
     /// A chat template refuses messages, or fails on them.
     #[error(
@@ -184,46 +61,19 @@ pub enum DataError {
         /// What the template or its engine said.
         reason: String,
     },
-    /// A line or row of prompts says something else than a prompt.
-    #[error("{path}:{line}: {fault}", path = path.display())]
-    BadPrompt {
-        /// The path as it was given.
-        path: PathBuf,
-        /// The line or row, counted from 1.
-        line: u64,
-        /// What is wrong there.
-        fault: PromptFault,
-    },
-    /// A Parquet file is none, or is cut off or damaged.
-    #[error("`{path}` cannot be read as Parquet after row {row}: {reason}; write the file again")]
-    BadParquet {
-        /// The path as it was given.
-        path: PathBuf,
-        /// The last row that was read whole (0: none).
-        row: u64,
-        /// What the Parquet reader said.
-        reason: String,
-    },
-    /// Two vocabularies of our own in a model folder.
-    #[error(
-        "`{folder}` has both {} and {}; keep the one that the model was trained with", .files[0], .files[1]
-    )]
-    TwoVocabularies {
-        /// The model folder.
-        folder: PathBuf,
-        /// Their files.
-        files: [&'static str; 2],
-    },
-    /// A saved position lies outside the data that it is applied to.
-    #[error(
-        "the saved position {found} lies outside the {len} items of this data set; resume with the data that the run began with"
-    )]
-    OrderPosition {
-        /// The saved index.
-        found: u64,
-        /// Items of the data set.
-        len: u64,
-    },
+}
+
+impl DataError {
+    /// A setting or key, with the path to it, that holds something else than it should.
+    pub fn setting(key: impl fmt::Display, found: impl fmt::Display, expected: &str) -> Self {
+        Self::Invalid(format!("`{key}` is {found}; expected {expected}"))
+    }
+
+    /// The same fault as one of a line or row of a file, counted from 1.
+    #[must_use]
+    pub fn at_line(self, path: &Path, line: u64) -> Self {
+        Self::AtLine { path: path.to_owned(), line, source: Box::new(self) }
+    }
 }
 
 /// Names in a message: `a`, `b`, `c`.

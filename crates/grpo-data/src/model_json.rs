@@ -1,6 +1,6 @@
 //! The JSON files beside a model's weights.
 
-use crate::DataError;
+use crate::error::{DataError, described};
 use crate::origin::read_text_if_there;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,12 @@ impl ModelJson {
         let path = folder.join(name);
         let object = match read_text_if_there(&path)? {
             Some(text) => serde_json::from_str(text.strip_prefix('\u{feff}').unwrap_or(&text))
-                .map_err(|source| DataError::ModelJson { path: path.clone(), source })?,
+                .map_err(|error| {
+                    DataError::Invalid(format!(
+                        "`{}` is not a JSON object: {error}; copy the file from the model again",
+                        path.display()
+                    ))
+                })?,
             None => Map::new(),
         };
         Ok(Self { path, object })
@@ -38,8 +43,11 @@ impl ModelJson {
         }
     }
 
-    pub(crate) fn wrong(&self, key: &str, expected: &'static str, found: &Value) -> DataError {
-        let (path, key) = (self.path.clone(), key.to_owned());
-        DataError::ModelKey { path, key, expected, found: crate::error::described(found) }
+    pub(crate) fn wrong(&self, key: &str, expected: &str, found: &Value) -> DataError {
+        DataError::Invalid(format!(
+            "`{key}` in `{}` is {}; expected {expected}; correct it or take it out",
+            self.path.display(),
+            described(found)
+        ))
     }
 }

@@ -55,7 +55,10 @@ impl EpochOrder {
     pub fn resume(seed: u64, len: usize, position: OrderPosition) -> Result<Self, DataError> {
         let mut order = Self::new(seed, len);
         if position.index as usize >= len {
-            return Err(DataError::OrderPosition { found: position.index.into(), len: len as u64 });
+            return Err(DataError::Invalid(format!(
+                "the saved position {} lies outside the {len} items of this data set; resume with the data that the run began with",
+                position.index
+            )));
         }
         order.items = shuffled(&order.rng, position.epoch, len as u32);
         order.position = position;

@@ -1,6 +1,6 @@
 //! Where bytes come from, and what an error says of it.
 
-use crate::{DataError, PromptFault};
+use crate::DataError;
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -18,32 +18,62 @@ pub struct FileOrigin {
 }
 
 impl FileOrigin {
+    /// Returns the origin of a file, compressed where its name ends in `.gz`, and the last ending in front of that, in lower
+    /// case.
+    pub fn new(path: &Path) -> (Self, String) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let plain = name.strip_suffix(".gz").unwrap_or(&name);
+        let ending = plain.rsplit_once('.').map_or("", |(_, ending)| ending).to_owned();
+        (Self { path: path.into(), compressed: plain.len() < name.len() }, ending)
+    }
+
+    /// Returns the bytes of a source, decompressed where they are compressed.
+    pub fn decoded(&self, source: impl Read + Send + 'static) -> Bytes {
+        match self.compressed {
+            true => Box::new(MultiGzDecoder::new(BufReader::new(source))),
+            false => Box::new(source),
+        }
+    }
+
+    /// Returns the error where the name does not tell the format; `expected` lists the endings that do.
+    pub fn unknown_format(&self, expected: &str) -> DataError {
+        DataError::Invalid(format!(
+            "cannot tell the format of `{}` from its name; expected a name that ends in {expected}",
+            self.path.display()
+        ))
+    }
+
     /// Returns the text of a line.
     ///
     /// # Errors
     /// It is not UTF-8.
     pub fn text<'a>(&self, bytes: &'a [u8], line: u64) -> Result<&'a str, DataError> {
-        str::from_utf8(bytes).map_err(|_| DataError::NotUtf8 { path: self.path.clone(), line })
+        str::from_utf8(bytes).map_err(|_| not_utf8(&self.path, line))
     }
 
     /// Returns the error of a read after `line`, the last line that was read whole.
     pub fn io_error(&self, source: io::Error, line: u64) -> DataError {
-        let path = self.path.clone();
         // What the decompressor finds wrong has these kinds; the disk's faults have others.
         let damaged = matches!(
             source.kind(),
             io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
         );
         if self.compressed && damaged {
-            DataError::BadGzip { path, line, source }
+            DataError::Invalid(format!(
+                "`{}` cannot be decompressed after line {line}: {source}; compress the file again, or drop `.gz` from its name if it is plain text",
+                self.path.display()
+            ))
         } else {
-            DataError::Unreadable { path, source }
+            DataError::Unreadable { path: self.path.clone(), source }
         }
     }
+}
 
-    pub(crate) fn fault(&self, line: u64, fault: PromptFault) -> DataError {
-        DataError::BadPrompt { path: self.path.clone(), line, fault }
-    }
+fn not_utf8(path: &Path, line: u64) -> DataError {
+    DataError::Invalid(format!(
+        "line {line} of `{}` is not UTF-8 text; save the file as UTF-8 (a compressed file's name must end in `.gz`)",
+        path.display()
+    ))
 }
 
 /// Opens a file.
@@ -83,19 +113,13 @@ fn reading_error(path: &Path, source: io::Error) -> DataError {
 /// # Errors
 /// The file is missing, unreadable, damaged (gzip), or not UTF-8.
 pub fn read_text_file(path: &Path) -> Result<String, DataError> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    let origin = FileOrigin { path: path.into(), compressed: name.ends_with(".gz") };
-    let mut file = BufReader::new(open_file(path)?);
+    let (origin, _) = FileOrigin::new(path);
     let mut bytes = Vec::new();
-    let read = if origin.compressed {
-        MultiGzDecoder::new(file).read_to_end(&mut bytes)
-    } else {
-        file.read_to_end(&mut bytes)
-    };
+    let read = origin.decoded(open_file(path)?).read_to_end(&mut bytes);
     read.map_err(|error| origin.io_error(error, line_ends(&bytes)))?;
     String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        DataError::NotUtf8 { path: path.into(), line: line_ends(before) + 1 }
+        not_utf8(path, line_ends(before) + 1)
     })
 }
 

@@ -4,52 +4,16 @@ mod json_rows;
 mod keys;
 mod object_rows;
 mod parquet_rows;
+mod rows;
 
-use crate::origin::{Bytes, FileOrigin, open_file};
-use crate::{DataError, Message};
-use flate2::read::MultiGzDecoder;
-use json_rows::JsonRows;
-pub use object_rows::{LineFault, ObjectReader, ObjectRow};
-use parquet_rows::ParquetRows;
-use serde::Serialize;
-use serde_json::{Map, Value};
-use std::io::BufReader;
+pub use json_rows::LineFault;
+pub use keys::{CompletionSource, PromptRecord, PromptSource};
+pub use object_rows::{ObjectReader, ObjectRow};
+
+use crate::DataError;
+use crate::origin::FileOrigin;
+use rows::Rows;
 use std::path::Path;
-
-/// One example of a file.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PromptRecord {
-    /// The line of the file, or the row of a Parquet file, counted from 1.
-    pub line: u64,
-    /// What a completion follows.
-    pub prompt: PromptSource,
-    /// What follows the prompt, where the file says so.
-    pub completion: Option<CompletionSource>,
-    /// All other keys, untouched: what rewards may need, such as an answer.
-    pub fields: Map<String, Value>,
-}
-
-/// A prompt as a file gives it, before a tokenizer or a chat template has seen it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum PromptSource {
-    /// Text as it is.
-    Text(String),
-    /// A conversation, for the model's chat template; at least one message.
-    Messages(Vec<Message>),
-    /// Token ids.
-    Ids(Vec<u32>),
-}
-
-/// A completion as a file gives it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
-pub enum CompletionSource {
-    /// Text as it is; behind a conversation it is what the assistant says.
-    Text(String),
-    /// Token ids.
-    Ids(Vec<u32>),
-}
 
 /// The examples of a file, from top to bottom, read as they are asked for. After an error the
 /// iterator ends.
@@ -82,7 +46,7 @@ impl PromptReader {
     /// # Errors
     /// The file is missing or unreadable, its name has another ending, or it is no Parquet file.
     pub fn open(path: &Path) -> Result<Self, DataError> {
-        let (origin, rows) = open_rows(path)?;
+        let (origin, rows) = Rows::open(path)?;
         Ok(Self { origin, rows })
     }
 
@@ -93,8 +57,9 @@ impl PromptReader {
             Rows::Ended => None,
         };
         let Some((line, keys)) = row else { return Ok(None) };
-        let record = keys::record(line, keys).map_err(|fault| self.origin.fault(line, fault))?;
-        Ok(Some(record))
+        let record = keys::record(line, keys);
+        let at = |fault| DataError::Invalid(fault).at_line(&self.origin.path, line);
+        record.map(Some).map_err(at)
     }
 }
 
@@ -109,42 +74,3 @@ impl Iterator for PromptReader {
         record
     }
 }
-
-/// What is read of a file, by its name.
-fn open_rows(path: &Path) -> Result<(FileOrigin, Rows), DataError> {
-    let name = path.file_name().unwrap_or_default();
-    let name = name.to_string_lossy().to_ascii_lowercase();
-    let plain = name.strip_suffix(".gz").unwrap_or(&name);
-    let compressed = plain.len() < name.len();
-    let origin = FileOrigin { path: path.into(), compressed };
-    let rows = match plain.rsplit_once('.') {
-        Some((_, "jsonl" | "json")) => {
-            let file = open_file(path)?;
-            let source: Bytes = if compressed {
-                Box::new(MultiGzDecoder::new(BufReader::new(file)))
-            } else {
-                Box::new(file)
-            };
-            Rows::Json(JsonRows::new(source))
-        }
-        Some((_, "parquet")) if !compressed => {
-            Rows::Parquet(ParquetRows::new(open_file(path)?, &origin)?)
-        }
-        _ => {
-            return Err(DataError::UnknownFormat {
-                path: path.into(),
-                expected: "`.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`",
-            });
-        }
-    };
-    Ok((origin, rows))
-}
-
-enum Rows {
-    Json(JsonRows),
-    Parquet(ParquetRows),
-    Ended,
-}
-
-/// A line's or row's number and its keys.
-type Row = (u64, Map<String, Value>);

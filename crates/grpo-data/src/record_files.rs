@@ -1,6 +1,5 @@
 //! From a file of records to prompts to sample from, or to examples to train on.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
@@ -69,6 +68,12 @@ impl RecordReport {
         }
         false
     }
+
+    /// The error where nothing can be used.
+    fn nothing_left(&self, path: &Path) -> DataError {
+        let message = format!("`{}` has no record that can be used: {self}", path.display());
+        DataError::NoRecords { too_long: self.too_long_count as usize, message }
+    }
 }
 
 impl PromptFile {
@@ -86,8 +91,8 @@ impl PromptFile {
         let (mut prompts, mut lines) = (Vec::new(), Vec::new());
         for record in PromptReader::open(path)? {
             let record = record?;
-            let at = at_line(path, record.line);
-            let ids = codec.prompt(&record.prompt, options).map_err(at)?;
+            let ids = codec.prompt(&record.prompt, options);
+            let ids = ids.map_err(|error| error.at_line(path, record.line))?;
             if report.takes(record.line, ids.len()) {
                 let prompt = Prompt::of_ids(prompts.len() as u32, ids);
                 prompts.push(Prompt { fields: record.fields, ..prompt });
@@ -95,7 +100,7 @@ impl PromptFile {
             }
         }
         match prompts.is_empty() {
-            true => Err(DataError::NoRecords { path: path.to_owned(), report }),
+            true => Err(report.nothing_left(path)),
             false => Ok(Self { prompts, lines, report }),
         }
     }
@@ -121,25 +126,29 @@ impl ExampleFile {
         let mut all = Vec::new();
         for record in PromptReader::open(path)? {
             let record = record?;
-            let example = example(&record, codec, options).map_err(at_line(path, record.line))?;
+            let example = example(&record, codec, options);
+            let example = example.map_err(|error| error.at_line(path, record.line))?;
             if report.takes(record.line, example.ids.len()) {
                 all.push(example);
             }
         }
         let examples = split(all, validation_fraction, seed);
         match examples.train.is_empty() {
-            true => Err(DataError::NoRecords { path: path.to_owned(), report }),
+            true => Err(report.nothing_left(path)),
             false => Ok(Self { examples, report }),
         }
     }
 }
+
+const NO_COMPLETION: &str = "there is nothing to learn: a record needs `text`, or a completion (`completion`, `completion_ids`, or an assistant's last message) of at least one token";
 
 fn example(
     record: &PromptRecord,
     codec: &Codec,
     options: &ChatOptions,
 ) -> Result<Example, DataError> {
-    let completion = record.completion.as_ref().ok_or(DataError::NoCompletion)?;
+    let nothing = || DataError::Invalid(NO_COMPLETION.to_owned());
+    let completion = record.completion.as_ref().ok_or_else(nothing)?;
     let prompt = match codec.prompt(&record.prompt, options) {
         // A whole text without a mark that begins it: its first token is seen, and not learned.
         Err(DataError::EmptyPrompt) => Vec::new(),
@@ -150,7 +159,7 @@ fn example(
     let end = codec.learned_end()?.filter(|end| completion.last() != Some(end));
     let ids = [prompt, completion, end.into_iter().collect()].concat();
     if ids.len() <= first_target {
-        return Err(DataError::NoCompletion);
+        return Err(nothing());
     }
     Ok(Example { ids, first_target })
 }
@@ -161,17 +170,7 @@ fn split(all: Vec<Example>, fraction: f64, seed: u64) -> Examples {
         let bytes: Vec<u8> = example.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
         crate::split_draw(seed, &bytes)
     };
-    let lots: BTreeMap<[u32; 4], ()> = all.iter().map(|example| (lot(example), ())).collect();
-    let wanted = match lots.len() {
-        0 | 1 => 0,
-        _ if fraction == 0.0 => 0,
-        distinct => ((fraction * distinct as f64).round() as usize).clamp(1, distinct - 1),
-    };
-    let limit = lots.into_keys().nth(wanted).unwrap_or([0; 4]);
+    let limit = crate::split_limit(all.iter().map(lot), fraction);
     let (validation, train) = all.into_iter().partition(|example| lot(example) < limit);
     Examples { train, validation }
-}
-
-fn at_line(path: &Path, line: u64) -> impl FnOnce(DataError) -> DataError {
-    move |source| DataError::AtLine { path: path.to_owned(), line, source: Box::new(source) }
 }

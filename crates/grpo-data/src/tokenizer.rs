@@ -39,7 +39,12 @@ impl TextTokenizer {
     /// The file cannot be read, is no tokenizer, has no tokens, encodes at random (BPE dropout), or
     /// gives its added tokens ids that do not follow on its vocabulary.
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
-        let bad = |reason: String| DataError::BadTokenizer { path: path.into(), reason };
+        let bad = |reason: String| {
+            DataError::Invalid(format!(
+                "`{}` is not a usable tokenizer: {reason}; expected the `tokenizer.json` of a Hugging Face model",
+                path.display()
+            ))
+        };
         let text = read_text(path)?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         // Before the crate, which panics on malformed JSON.
@@ -109,12 +114,11 @@ impl TextTokenizer {
         let both = self.encode(&format!("{ANCHOR}{text}"))?;
         match both.strip_prefix(anchor.as_slice()) {
             Some(ids) => Ok(ids.to_vec()),
-            None => Err(DataError::NotEncoded {
-                path: self.path.clone(),
-                text: Shortened(text).to_string(),
-                reason: "its first characters become one token with a line end in front of them"
-                    .to_owned(),
-            }),
+            None => {
+                let reason =
+                    "its first characters become one token with a line end in front of them";
+                Err(self.not_encoded(text, reason))
+            }
         }
     }
 
@@ -161,12 +165,16 @@ impl TextTokenizer {
     fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>, DataError> {
         let encoding =
             caught(|| self.inner.encode_fast(text, special).map_err(|error| error.to_string()));
-        let encoding = encoding.flatten().map_err(|reason| DataError::NotEncoded {
-            path: self.path.clone(),
-            text: Shortened(text).to_string(),
-            reason,
-        })?;
+        let encoding = encoding.flatten().map_err(|reason| self.not_encoded(text, &reason))?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    fn not_encoded(&self, text: &str, reason: &str) -> DataError {
+        DataError::Invalid(format!(
+            "the tokenizer `{}` cannot encode `{}`: {reason}; drop the text, or use a tokenizer with a token for what is unknown",
+            self.path.display(),
+            Shortened(text)
+        ))
     }
 
     fn text(&self, ids: &[u32], skip_special: bool) -> String {

@@ -34,7 +34,7 @@ pub fn train_tokenizer<'a>(
     texts: impl Iterator<Item = &'a str> + Send,
     vocabulary: usize,
 ) -> Result<[(&'static str, String); 2], DataError> {
-    let bad = |reason: String| DataError::TokenizerTraining { reason };
+    let bad = |reason: String| DataError::Invalid(format!("no tokenizer: {reason}"));
     if vocabulary < SMALLEST_VOCABULARY {
         return Err(bad(format!(
             "a vocabulary of {vocabulary} is too small: the bytes and the special tokens alone are {SMALLEST_VOCABULARY}"

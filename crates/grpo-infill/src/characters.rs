@@ -1,10 +1,10 @@
 //! The vocabulary of an infiller and its judge: characters, and three ids that are none.
 
-use crate::InfillError;
 use grpo_data::{CodecKind, DataError, Shortened, TextCodec, read_text};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Characters {
     ///
     /// # Errors
     /// There are none, or [`BLANK`] is among them.
-    pub fn from_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, InfillError> {
+    pub fn from_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, DataError> {
         let (mut ascii, mut others) = ([false; 128], BTreeSet::new());
         for character in texts.into_iter().flat_map(str::chars) {
             match ascii.get_mut(character as usize) {
@@ -60,62 +60,58 @@ impl Characters {
         let ascii = (0..128u8).filter(|&byte| ascii[usize::from(byte)]).map(char::from);
         let characters: Vec<char> = ascii.chain(others).collect();
         if characters.is_empty() {
-            return Err(InfillError::NoCharacters);
+            let fault = "there is no character to make a vocabulary of; give a text that has some";
+            return Err(DataError::Invalid(fault.to_owned()));
         }
-        Self::new(characters).ok_or(InfillError::BlankInText)
+        Self::new(characters).ok_or_else(blank_in_text)
     }
 
     /// Reads `characters.json`.
     ///
     /// # Errors
     /// The file cannot be read, or [`Self::from_json`] refuses its text.
-    pub fn from_json_file(path: &Path) -> Result<Self, InfillError> {
+    pub fn from_json_file(path: &Path) -> Result<Self, DataError> {
         Self::from_json(&read_text(path)?, path)
     }
 
-    /// Reads what [`Self::to_json`] writes out of `text`; errors name `path` as its origin.
+    /// Reads what [`TextCodec::to_json`] writes out of `text`; errors name `path` as its origin.
     ///
     /// # Errors
     /// The text is something else, a character stands there twice, there is none, [`BLANK`] is among them, or the ids
     /// of MASK, PAD and CLS are not the three behind those of the characters.
-    pub fn from_json(text: &str, path: &Path) -> Result<Self, InfillError> {
-        let malformed = |source| InfillError::CharactersFormat { path: path.into(), source };
-        let file: CharactersFile = serde_json::from_str(text).map_err(malformed)?;
-        let wrong = |character| InfillError::CharactersEntry { path: path.into(), character };
+    pub fn from_json(text: &str, path: &Path) -> Result<Self, DataError> {
+        let place = path.display();
+        let malformed = |error: &dyn fmt::Display| {
+            DataError::Invalid(format!(
+                "`{place}` is not a vocabulary of characters: {error}; copy `characters.json` from the model again"
+            ))
+        };
+        let file: CharactersFile = serde_json::from_str(text).map_err(|error| malformed(&error))?;
+        let wrong = |character| {
+            DataError::Invalid(format!(
+                "`characters` in `{place}` must hold each character once and no {BLANK:?}, the mark of a blank; take one {character:?} out"
+            ))
+        };
         let characters: Vec<char> = file.characters.chars().collect();
         let mut seen = BTreeSet::new();
         if let Some(&twice) = characters.iter().find(|character| !seen.insert(**character)) {
             return Err(wrong(twice));
         }
         if characters.is_empty() {
-            return Err(malformed(serde::de::Error::custom("`characters` is empty")));
+            return Err(malformed(&"`characters` is empty"));
         }
         let characters = Self::new(characters).ok_or_else(|| wrong(BLANK))?;
-        let names = ["mask", "pad", "cls"];
-        for ((name, found), expected) in
-            names.into_iter().zip([file.mask, file.pad, file.cls]).zip(characters.specials())
-        {
+        let found = [("mask", file.mask), ("pad", file.pad), ("cls", file.cls)];
+        for ((name, found), expected) in found.into_iter().zip(characters.specials()) {
             if found != Some(expected) {
-                let (path, characters) = (path.into(), characters.base_len());
-                return Err(InfillError::SpecialId { path, name, found, expected, characters });
+                return Err(DataError::Invalid(format!(
+                    "`{name}` in `{place}` is {}; expected {expected}: behind the ids of the {} characters come those of MASK, PAD and CLS, which differ",
+                    found.map_or("missing".to_owned(), |id| id.to_string()),
+                    characters.base_len()
+                )));
             }
         }
         Ok(characters)
-    }
-
-    /// The text of `characters.json`; [`Self::from_json`] reads it back.
-    pub fn to_json(&self) -> String {
-        let [mask, pad, cls] = self.specials().map(Some);
-        let file = CharactersFile { characters: self.characters.iter().collect(), mask, pad, cls };
-        serde_json::to_string_pretty(&file).expect("strings and numbers are JSON")
-    }
-
-    /// A fingerprint in 64 hexadecimal digits; equal for the same characters in the same order.
-    pub fn sha256(&self) -> String {
-        let mut hash = Sha256::new();
-        hash.update("characters, then MASK, PAD, CLS\0");
-        hash.update(self.characters.iter().collect::<String>());
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Ids in all: characters, MASK, PAD and CLS. The size of a model's vocabulary.
@@ -169,45 +165,35 @@ impl Characters {
     ///
     /// # Errors
     /// The first character that has none.
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, InfillError> {
-        let mut ids = Vec::with_capacity(text.len());
-        for (at, character) in text.chars().enumerate() {
-            match self.id(character) {
-                Some(id) => ids.push(id),
-                None => return Err(self.unknown(character, at, text)),
-            }
-        }
-        Ok(ids)
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        self.ids(text, None)
     }
 
     /// The ids of `text`, where each `blank` is MASK, whether or not it is a character too.
     ///
     /// # Errors
     /// The first other character that has none.
-    pub fn encode_blanks(&self, text: &str, blank: char) -> Result<Vec<u32>, InfillError> {
+    pub fn encode_blanks(&self, text: &str, blank: char) -> Result<Vec<u32>, DataError> {
+        self.ids(text, Some(blank))
+    }
+
+    fn ids(&self, text: &str, blank: Option<char>) -> Result<Vec<u32>, DataError> {
         let mut ids = Vec::with_capacity(text.len());
         for (at, character) in text.chars().enumerate() {
             match self.id(character) {
-                _ if character == blank => ids.push(self.mask_id()),
+                _ if Some(character) == blank => ids.push(self.mask_id()),
                 Some(id) => ids.push(id),
-                None => return Err(self.unknown(character, at, text)),
+                None => {
+                    return Err(DataError::Invalid(format!(
+                        "{character:?} (character {} of {:?}) is not one of the {} characters of the model; replace it, or train a model on text that has it",
+                        at + 1,
+                        Shortened(text).to_string(),
+                        self.base_len()
+                    )));
+                }
             }
         }
         Ok(ids)
-    }
-
-    /// The text of `ids`: MASK gives [`BLANK`], PAD and CLS give nothing.
-    ///
-    /// # Panics
-    /// If an id is not below [`Self::len`].
-    pub fn decode(&self, ids: &[u32]) -> String {
-        let character = |&id: &u32| match self.characters.get(id as usize) {
-            Some(&character) => Some(character),
-            None if id == self.mask_id() => Some(BLANK),
-            None if id == self.pad_id() || id == self.cls_id() => None,
-            None => panic!("id {id} is outside a vocabulary of {} ids", self.len()),
-        };
-        ids.iter().filter_map(character).collect()
     }
 
     /// `None` where [`BLANK`] is among the characters. They are distinct.
@@ -221,15 +207,13 @@ impl Characters {
         }
         (!others.contains_key(&BLANK)).then_some(Self { characters, ascii, others })
     }
+}
 
-    fn unknown(&self, character: char, at: usize, text: &str) -> InfillError {
-        InfillError::UnknownCharacter {
-            character,
-            position: at + 1,
-            text: Shortened(text).to_string(),
-            known: self.base_len(),
-        }
-    }
+/// The error where the mark of a blank is a character of a text.
+pub(crate) fn blank_in_text() -> DataError {
+    DataError::Invalid(format!(
+        "the text has the character {BLANK:?}, which is the mark of a blank; replace it by another"
+    ))
 }
 
 /// A text of characters neither begins nor ends with a mark. [`BLANK`] is a place to fill.
@@ -239,26 +223,42 @@ impl TextCodec for Characters {
     }
 
     fn to_json(&self) -> String {
-        Self::to_json(self)
+        let [mask, pad, cls] = self.specials().map(Some);
+        let file = CharactersFile { characters: self.characters.iter().collect(), mask, pad, cls };
+        serde_json::to_string_pretty(&file).expect("strings and numbers are JSON")
     }
 
     fn token_count(&self) -> usize {
         self.len()
     }
 
+    /// A fingerprint in 64 hexadecimal digits; equal for the same characters in the same order.
     fn sha256(&self) -> String {
-        Self::sha256(self)
+        let mut hash = Sha256::new();
+        hash.update("characters, then MASK, PAD, CLS\0");
+        hash.update(self.characters.iter().collect::<String>());
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        Ok(self.encode_blanks(text, BLANK)?)
+        self.encode_blanks(text, BLANK)
     }
 
     fn encode_completion(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        Ok(self.encode(text)?)
+        self.encode(text)
     }
 
+    /// The text of `ids`: MASK gives [`BLANK`], PAD and CLS give nothing.
+    ///
+    /// # Panics
+    /// If an id is not below [`Self::len`].
     fn decode(&self, ids: &[u32]) -> String {
-        Self::decode(self, ids)
+        let character = |&id: &u32| match self.characters.get(id as usize) {
+            Some(&character) => Some(character),
+            None if id == self.mask_id() => Some(BLANK),
+            None if id == self.pad_id() || id == self.cls_id() => None,
+            None => panic!("id {id} is outside a vocabulary of {} ids", self.len()),
+        };
+        ids.iter().filter_map(character).collect()
     }
 }

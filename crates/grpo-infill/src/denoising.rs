@@ -16,7 +16,6 @@ use grpo_model::{Frozen, LanguageModel};
 use grpo_rollout::RolloutError;
 use rayon::prelude::*;
 
-use crate::InfillError;
 use crate::infilling::{blank_logits, blanks, check_distribution};
 pub use critic::Critic;
 pub use remask::{RemaskRule, RemaskSchedule};
@@ -121,10 +120,10 @@ impl Denoising {
     pub fn new<M: LanguageModel>(
         settings: DenoisingSettings,
         model: &M,
-    ) -> Result<Self, InfillError> {
+    ) -> Result<Self, RolloutError> {
         for (name, value) in [("samples", settings.samples), ("iterations", settings.iterations)] {
             if value == 0 {
-                return Err(RolloutError::Zero { name }.into());
+                return Err(RolloutError::Zero { name });
             }
         }
         settings.schedule.check(settings.iterations)?;
@@ -139,7 +138,7 @@ impl Denoising {
     /// alone, so that neither those beside it nor the number of threads matter.
     ///
     /// # Errors
-    /// [`InfillError::NoBlank`]; a text that is too long for the model or has an id that it lacks;
+    /// A text without a blank; a text that is too long for the model or has an id that it lacks;
     /// logits that are not finite.
     pub fn fill<M: LanguageModel>(
         &self,
@@ -149,7 +148,7 @@ impl Denoising {
         quality: Quality<'_>,
         seed: u64,
         purpose: Purpose,
-    ) -> Result<Vec<Vec<Filled>>, InfillError> {
+    ) -> Result<Vec<Vec<Filled>>, RolloutError> {
         // All are looked at before the first is filled.
         let of_text = |text: &Prompt| blanks(infiller, text, self.settings.mask_id);
         let blanks = texts.iter().map(of_text).collect::<Result<Vec<_>, _>>()?;
@@ -184,7 +183,12 @@ struct Row<'a> {
 const CHOICE: u32 = 1 << 31;
 
 impl<M: LanguageModel> Task<'_, M> {
-    fn text(&self, text: &Prompt, blanks: &[usize], seed: u64) -> Result<Vec<Filled>, InfillError> {
+    fn text(
+        &self,
+        text: &Prompt,
+        blanks: &[usize],
+        seed: u64,
+    ) -> Result<Vec<Filled>, RolloutError> {
         // What all samples see at first is the same.
         let logits = blank_logits(self.infiller, &text.ids, blanks);
         let samples: Vec<u32> = (0..self.settings.samples as u32).collect();
@@ -200,7 +204,7 @@ impl<M: LanguageModel> Task<'_, M> {
     }
 
     /// All iterations but the first.
-    fn refine(&self, mut row: Row<'_>) -> Result<Filled, InfillError> {
+    fn refine(&self, mut row: Row<'_>) -> Result<Filled, RolloutError> {
         let DenoisingSettings { iterations, schedule, rule, randomness, mask_id, .. } =
             self.settings;
         let mut done = 1;
@@ -241,7 +245,7 @@ impl<M: LanguageModel> Task<'_, M> {
     }
 
     /// Of each blank.
-    fn wrongness(&self, row: &Row<'_>) -> Result<Vec<f64>, InfillError> {
+    fn wrongness(&self, row: &Row<'_>) -> Result<Vec<f64>, RolloutError> {
         match self.trust {
             Trust::Probability => {
                 Ok(row.logprobs.iter().map(|&logprob| 1.0 - f64::from(logprob).exp()).collect())
@@ -263,7 +267,7 @@ impl<M: LanguageModel> Task<'_, M> {
         logits: Tensor<2>,
         places: &[usize],
         key: &SampleKey,
-    ) -> Result<Vec<(usize, Draw)>, InfillError> {
+    ) -> Result<Vec<(usize, Draw)>, RolloutError> {
         let uniforms: Vec<f64> =
             places.iter().map(|&place| key.uniform(self.purpose, place as u32)).collect();
         let seen = vec![[].as_slice(); places.len()]; // no penalty looks at it

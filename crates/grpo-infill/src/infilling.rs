@@ -12,8 +12,6 @@ use grpo_model::{Frozen, LanguageModel, TokenBatch};
 use grpo_rollout::{Actions, Rollout, RolloutError, RolloutRequest, StepKey, refuse_interrupt};
 use rayon::prelude::*;
 
-use crate::InfillError;
-
 /// How blanks are filled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InfillingSettings {
@@ -46,9 +44,9 @@ impl Infilling {
         settings: InfillingSettings,
         model: &M,
         longest_text: usize,
-    ) -> Result<Self, InfillError> {
+    ) -> Result<Self, RolloutError> {
         if settings.group_size == 0 {
-            return Err(RolloutError::Zero { name: "group_size" }.into());
+            return Err(RolloutError::Zero { name: "group_size" });
         }
         check_distribution(&settings.distribution, settings.mask_id, model)?;
         fits(longest_text, model.context_length())?;
@@ -62,7 +60,7 @@ impl Infilling {
         prompt: &Prompt,
         samples: &[u32],
         key: StepKey,
-    ) -> Result<Vec<Completion>, InfillError> {
+    ) -> Result<Vec<Completion>, RolloutError> {
         assert!(prompt.conditions.is_none(), "an infiller sees no conditions");
         let InfillingSettings { mask_id, distribution, .. } = &self.settings;
         let blanks = blanks(policy, prompt, *mask_id)?;
@@ -174,17 +172,20 @@ pub(crate) fn check_distribution<M: LanguageModel>(
     distribution: &SamplingDistribution,
     mask_id: u32,
     model: &M,
-) -> Result<(), InfillError> {
+) -> Result<(), RolloutError> {
     let (found, vocabulary) = (distribution.vocabulary(), model.vocabulary_size());
     if found != vocabulary {
-        return Err(RolloutError::Vocabulary { found, vocabulary }.into());
+        return Err(RolloutError::Vocabulary { found, vocabulary });
     }
     if distribution.repetition_penalty().is_some() {
-        return Err(InfillError::PenaltyOfBlanks);
+        let fault = "sampling.repetition_penalty is about what was sampled before, and blanks are filled all at once; leave it out";
+        return Err(refused(fault));
     }
     match distribution.forbidden().contains(&mask_id) {
         true => Ok(()),
-        false => Err(InfillError::MaskAllowed { id: mask_id }),
+        false => Err(refused(format!(
+            "the id {mask_id} stands in blanks and could be drawn; it must be forbidden"
+        ))),
     }
 }
 
@@ -193,24 +194,34 @@ pub(crate) fn blanks<M: LanguageModel>(
     model: &Frozen<M>,
     text: &Prompt,
     mask_id: u32,
-) -> Result<Vec<usize>, InfillError> {
+) -> Result<Vec<usize>, RolloutError> {
     let ids = &text.ids;
     fits(ids.len(), model.context_length())?;
     let vocabulary = model.vocabulary_size();
     if let Some(&id) = ids.iter().find(|&&id| id as usize >= vocabulary) {
-        return Err(RolloutError::PromptId { id, vocabulary }.into());
+        return Err(RolloutError::PromptId { id, vocabulary });
     }
     let blanks: Vec<usize> = (0..ids.len()).filter(|&place| ids[place] == mask_id).collect();
     match blanks.is_empty() {
-        true => Err(InfillError::NoBlank { prompt: text.index }),
+        true => Err(refused(format!(
+            "text {} has no blank, so there is nothing to fill; each text needs one at least",
+            text.index
+        ))),
         false => Ok(blanks),
     }
 }
 
-fn fits(text: usize, context: usize) -> Result<(), InfillError> {
+fn fits(text: usize, context: usize) -> Result<(), RolloutError> {
     match text {
-        0 => Err(RolloutError::EmptyPrompt.into()),
-        _ if text > context => Err(InfillError::LongText { text, context }),
+        0 => Err(RolloutError::EmptyPrompt),
+        _ if text > context => Err(refused(format!(
+            "a text of {text} characters does not fit into the model's context of {context}; cut it, or take a model with a longer one"
+        ))),
         _ => Ok(()),
     }
+}
+
+/// What only an engine that fills blanks refuses.
+pub(crate) fn refused(fault: impl Into<String>) -> RolloutError {
+    RolloutError::Engine(fault.into().into())
 }

@@ -1,11 +1,11 @@
 //! Training of a judge: a sequence scorer that says how much of a text an infiller has replaced.
 
+mod config;
 mod examples;
 mod scaling;
 mod target;
 mod validation;
 
-use grpo_data::ConfigFault;
 use grpo_data::statistics::mean;
 use std::collections::BTreeMap;
 
@@ -16,60 +16,18 @@ use grpo_kernels::awake;
 use grpo_model::{Dropout, LanguageModel, SequenceScorer};
 
 use self::examples::{JudgeExamples, Judged};
+use self::target::mean_squared_error;
 use self::validation::{Round, ValidationTexts};
 use grpo_train::{
-    GradientSum, Objective, StepGradients, StepsConfig, SupervisedTrainer, TrainError,
-    TransferConfig, by_tokens,
+    GradientSum, Objective, StepGradients, StepsConfig, SupervisedTrainer, TrainError, by_tokens,
+    finite_loss,
 };
-use grpo_train::{finite_loss, in_range};
 
-pub use self::examples::{FillSettings, JudgeData};
+pub use self::config::{FillSettings, JudgeConfig};
+pub use self::examples::JudgeData;
 pub use self::scaling::{CorrelationScaling, JudgeScaling, VarianceScaling};
 pub use self::target::corruption_target;
 pub use self::validation::{JudgeGate, JudgeMeasures, JudgeReport, JudgeValidationConfig};
-
-/// Settings of the training of a judge.
-#[derive(Clone, Debug, PartialEq)]
-pub struct JudgeConfig {
-    /// Steps, batches, AdamW.
-    pub steps: StepsConfig,
-    /// Part of the training texts that nothing is replaced in.
-    pub natural_share: f64,
-    /// How the infiller fills blanks.
-    pub fill: FillSettings,
-    /// What the loss is multiplied by.
-    pub scaling: JudgeScaling,
-    /// What becomes of the trunk that the judge begins with.
-    pub transfer: TransferConfig,
-    /// What a look at the validation half is made of.
-    pub validation: JudgeValidationConfig,
-    /// What the judge needs to be a reward.
-    pub gate: JudgeGate,
-}
-
-impl JudgeConfig {
-    /// Checks ranges and combinations once.
-    ///
-    /// # Errors
-    /// The first key that is out of its range, or that has no effect.
-    pub fn check(&self) -> Result<(), ConfigFault> {
-        self.steps.check("judge")?;
-        in_range("natural_share", self.natural_share, 0.0..=0.99)?;
-        self.fill.check()?;
-        self.scaling.check("scaling")?;
-        self.transfer.check("transfer", self.steps.steps)?;
-        self.validation.check("validation")?;
-        self.gate.check()
-    }
-
-    /// Checks them against what the judge is trained with.
-    ///
-    /// # Errors
-    /// A way to fill blanks that the vocabulary has not.
-    pub fn check_with(&self, data: &JudgeData) -> Result<(), TrainError> {
-        JudgeExamples::new(data, self, 0).map(drop)
-    }
-}
 
 /// How much of a text an infiller has replaced.
 pub struct JudgeObjective<'a> {
@@ -241,11 +199,6 @@ impl JudgeObjective<'_> {
 fn forward(judge: &SequenceScorer, texts: &[Judged], cls: u32, dropout: &mut Dropout) -> Tensor<1> {
     let texts: Vec<&[u32]> = texts.iter().map(|text| text.ids.as_slice()).collect();
     judge.forward(&judge.batch(&texts, cls), dropout)
-}
-
-fn mean_squared_error(outputs: &[f64], targets: &[f64]) -> f64 {
-    let squares = outputs.iter().zip(targets).map(|(output, target)| (output - target).powi(2));
-    squares.sum::<f64>() / outputs.len() as f64
 }
 
 /// The gradients of a loss that was multiplied by `factor` after all.

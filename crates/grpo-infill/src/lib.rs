@@ -3,7 +3,6 @@
 mod characters;
 mod commands;
 mod denoising;
-mod error;
 mod fill;
 mod infilling;
 mod judge;
@@ -20,7 +19,6 @@ pub use denoising::{
     Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
     Wrongness,
 };
-pub use error::InfillError;
 pub use infilling::{FillBlanks, Infilling, InfillingSettings};
 pub use judge::{
     CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,

@@ -7,13 +7,14 @@ mod modifiers;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::Characters;
-use crate::{MaskedStream, MaskedText, Masking};
+use crate::{Half, MaskedStream, MaskedText, Masking, MaskingPlan, Passages};
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_data::{ConfigFault, CounterRng, Purpose};
+use grpo_data::{ConfigFault, CounterRng, DataError, Purpose};
 use grpo_kernels::{awake, gather_rows};
 use grpo_logprob::score;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
@@ -147,6 +148,23 @@ pub struct MaskedData {
     pub train: MaskedStream,
     /// The half that is held out; its first batches are looked at, always the same ones.
     pub validation: MaskedStream,
+}
+
+impl MaskedData {
+    /// Streams of both halves of `passages`, where each stage of `plan` masks something.
+    ///
+    /// # Errors
+    /// A stage that masks nothing, or that these passages cannot have.
+    pub fn new(passages: &Arc<Passages>, plan: &MaskingPlan, seed: u64) -> Result<Self, DataError> {
+        let stream = |half, purpose| {
+            MaskedStream::new(passages.clone(), half, plan.clone(), seed, purpose)?.checked()
+        };
+        Ok(Self {
+            characters: passages.characters().clone(),
+            train: stream(Half::Train, Purpose::Masking)?,
+            validation: stream(Half::Validation, Purpose::Evaluation)?,
+        })
+    }
 }
 
 /// What was seen of the validation half.

@@ -1,8 +1,8 @@
 //! Batches of masked texts without end.
 
 use crate::masking::{Draws, mask};
-use crate::{Half, InfillError, MaskedText, Masking, MaskingPlan, PassageUnit, Passages};
-use grpo_data::{CounterRng, Purpose};
+use crate::{Half, MaskedText, Masking, MaskingPlan, PassageUnit, Passages};
+use grpo_data::{CounterRng, DataError, Purpose};
 use std::sync::Arc;
 
 /// Batches of masked texts, made as they are asked for.
@@ -35,13 +35,14 @@ impl MaskedStream {
         plan: MaskingPlan,
         seed: u64,
         purpose: Purpose,
-    ) -> Result<Self, InfillError> {
+    ) -> Result<Self, DataError> {
         let unit = passages.options().unit;
         let replaces = |stage: &Masking| matches!(stage, Masking::Line { .. });
         match plan.stages().iter().position(replaces) {
-            Some(stage) if unit != PassageUnit::Lines => {
-                Err(InfillError::LinesNeeded { stage, unit })
-            }
+            Some(stage) if unit != PassageUnit::Lines => Err(DataError::Invalid(format!(
+                "stage {stage} of the masking, `line`, replaces whole lines, and passages have none with `unit` = {:?}; use `unit` = \"lines\", or take the stage out",
+                unit.name()
+            ))),
             _ => Ok(Self { passages, half, plan, seed, purpose }),
         }
     }
@@ -56,12 +57,13 @@ impl MaskedStream {
         &self.plan
     }
 
-    /// Makes a text of each stage, so that a plan that masks nothing is found before a run begins.
+    /// The same stream, after a text of each stage was made: a plan that masks nothing is found before a run begins.
     ///
     /// # Errors
     /// As [`Self::batch`].
-    pub fn check(&self) -> Result<(), InfillError> {
-        self.batch(0, self.plan.stages().len()).map(drop)
+    pub fn checked(self) -> Result<Self, DataError> {
+        self.batch(0, self.plan.stages().len())?;
+        Ok(self)
     }
 
     /// Batch `index`, of `size` texts, each with a target.
@@ -71,7 +73,7 @@ impl MaskedStream {
     ///
     /// # Errors
     /// A stage's ratio is so small that it masks nothing, however often it is tried, or there are no other lines to put in.
-    pub fn batch(&self, index: u64, size: usize) -> Result<Vec<MaskedText>, InfillError> {
+    pub fn batch(&self, index: u64, size: usize) -> Result<Vec<MaskedText>, DataError> {
         let rng = CounterRng::new(self.seed, self.purpose);
         let counter = |i: usize, what: u32| {
             [index as u32, (index >> 32) as u32, i as u32, STREAM | what << 8 | self.half as u32]
@@ -93,7 +95,7 @@ impl MaskedStream {
         Ok(texts)
     }
 
-    fn text(&self, stage: usize, rng: CounterRng) -> Result<MaskedText, InfillError> {
+    fn text(&self, stage: usize, rng: CounterRng) -> Result<MaskedText, DataError> {
         let masking = &self.plan.stages()[stage];
         for attempt in 0..ATTEMPTS {
             let draws = Draws { rng, attempt };
@@ -103,9 +105,14 @@ impl MaskedStream {
                 return Ok(text);
             }
         }
-        Err(match masking {
-            Masking::Line { .. } => InfillError::LinesAlike { stage, attempts: ATTEMPTS },
-            _ => InfillError::NothingMasked { stage, masking: masking.name(), attempts: ATTEMPTS },
-        })
+        Err(DataError::Invalid(match masking {
+            Masking::Line { .. } => format!(
+                "stage {stage} of the masking, `line`, found no other line to put in in {ATTEMPTS} passages one after another: lines of this half are all alike; give a text with different lines, or take the stage out"
+            ),
+            _ => format!(
+                "stage {stage} of the masking, `{}`, masked nothing in {ATTEMPTS} passages one after another; give it a larger ratio",
+                masking.name()
+            ),
+        }))
     }
 }

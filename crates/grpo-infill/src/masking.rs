@@ -14,7 +14,7 @@ pub(crate) use part::part_of;
 pub(crate) use apply::mask;
 pub(crate) use draws::{Draw, Draws};
 
-use crate::InfillError;
+use grpo_data::DataError;
 use serde::{Deserialize, Serialize};
 
 /// One way to choose places of a passage, and to hide what stands there.
@@ -108,10 +108,9 @@ const MOST_SPANS: u32 = 10_000;
 
 impl Masking {
     /// Checks the numbers; `key` is where they stand, for the message.
-    pub(crate) fn check(&self, key: &str) -> Result<(), InfillError> {
+    pub(crate) fn check(&self, key: &str) -> Result<(), DataError> {
         let wrong = |name: &str, found: f64, expected| {
-            let (key, found) = (format!("{key}.{name}"), found.to_string());
-            Err(InfillError::Setting { key, found, expected })
+            Err(DataError::setting(format_args!("{key}.{name}"), found, expected))
         };
         let ratios = |min: f64, max: f64| {
             if !(0.0..=1.0).contains(&min) {

@@ -3,8 +3,8 @@
 mod lines;
 mod source;
 
-use crate::InfillError;
-use crate::{BLANK, Characters};
+use crate::characters::{BLANK, Characters, blank_in_text};
+use clap::ValueEnum;
 use grpo_data::{CounterRng, DataError};
 use lines::Kept;
 pub(crate) use lines::Lines;
@@ -14,17 +14,20 @@ use std::fmt;
 use std::path::Path;
 
 /// What of a text is one passage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum PassageUnit {
     /// From the beginning of a random line on, whole lines with their ends while they fit. A line that does not fit is
     /// cut and gets its end back. No passage begins with a line of fewer than two characters, blanks around it not counted.
     #[default]
+    #[value(help = "Whole lines, while they fit")]
     Lines,
     /// One line each, without its end, as in a file of molecules. A line that does not fit is left out, since half a
     /// molecule is no molecule; so are lines of fewer than two characters and lines that stood there before.
+    #[value(help = "One line, as in a file of molecules")]
     Line,
     /// Exactly `length` characters from anywhere.
+    #[value(help = "As many characters as fit, from anywhere")]
     Window,
 }
 
@@ -92,7 +95,7 @@ impl Passages {
         path: &Path,
         options: &PassageOptions,
         characters: Option<&Characters>,
-    ) -> Result<Self, InfillError> {
+    ) -> Result<Self, DataError> {
         Self::new(Source::read(path)?, path, options, characters)
     }
 
@@ -105,7 +108,7 @@ impl Passages {
         path: &Path,
         options: &PassageOptions,
         characters: Option<&Characters>,
-    ) -> Result<Self, InfillError> {
+    ) -> Result<Self, DataError> {
         Self::new(Source::from_text(text.to_owned()), path, options, characters)
     }
 
@@ -114,10 +117,11 @@ impl Passages {
         path: &Path,
         options: &PassageOptions,
         characters: Option<&Characters>,
-    ) -> Result<Self, InfillError> {
+    ) -> Result<Self, DataError> {
         options.check()?;
         if source.text.is_empty() {
-            return Err(InfillError::EmptyFile { path: path.into() });
+            let path = path.display();
+            return Err(DataError::Invalid(format!("`{path}` is empty; give a file with text")));
         }
         if options.unit == PassageUnit::Lines {
             source.end_last_line();
@@ -172,10 +176,9 @@ fn own_characters(
     source: &Source,
     kept: &[Kept<'_>],
     path: &Path,
-) -> Result<Characters, InfillError> {
+) -> Result<Characters, DataError> {
     if let Some(index) = source.text.lines().position(|line| line.contains(BLANK)) {
-        let (line, fault) = (source.number(index), Box::new(InfillError::BlankInText.into()));
-        return Err(DataError::AtLine { path: path.into(), line, source: fault }.into());
+        return Err(blank_in_text().at_line(path, source.number(index)));
     }
     if kept.is_empty() {
         // Too few lines: there is a better message for it than that there is no character.
@@ -196,22 +199,18 @@ impl PassageUnit {
 }
 
 impl PassageOptions {
-    fn check(&self) -> Result<(), InfillError> {
-        let wrong = |key: &str, found: String, expected| {
-            Err(InfillError::Setting { key: key.to_owned(), found, expected })
-        };
+    fn check(&self) -> Result<(), DataError> {
         let fraction = self.validation_fraction;
         if self.length < 2 {
-            return wrong("length", self.length.to_string(), "at least 2 characters");
+            return Err(DataError::setting("length", self.length, "at least 2 characters"));
         }
         if !(fraction > 0.0 && fraction < 1.0) {
-            return wrong("validation_fraction", fraction.to_string(), BETWEEN);
+            let expected = "a number between 0 and 1 (0.1 holds out the last tenth of the file)";
+            return Err(DataError::setting("validation_fraction", fraction, expected));
         }
         Ok(())
     }
 }
-
-const BETWEEN: &str = "a number between 0 and 1 (0.1 holds out the last tenth of the file)";
 
 impl fmt::Display for PassageReport {
     /// One sentence of counts; those that are 0 are left out.

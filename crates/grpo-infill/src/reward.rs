@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use grpo_rewards::{
-    Outcome, PartName, Restriction, Reward, RewardSpec, Sample, Scored, are_mean_weights,
-    check_folder, folder_files,
+    Outcome, PartName, Restriction, Reward, RewardInput, RewardSpec, Scored, check_folder,
+    check_mean_weights, folder_files,
 };
 
 use crate::sections::passed;
@@ -48,25 +48,15 @@ fn default_judge_weight() -> f64 {
 impl RewardSpec for InfillConfig {
     fn check(&self) -> Result<(), ConfigFault> {
         if self.second_judge.as_ref() == Some(&self.judge) {
-            return Err(ConfigFault::from_sentence(
-                "",
-                format!(
-                    "reward.judge and reward.second_judge are both {}; a second judge shows something only where it is another one",
-                    self.judge.display()
-                ),
+            return ConfigFault::refuse(format!(
+                "reward.judge and reward.second_judge are both {}; a second judge shows something only where it is another one",
+                self.judge.display()
             ));
         }
-        let weights = [self.judge_weight, self.recovery_weight];
-        match are_mean_weights(&weights) {
-            true => Ok(()),
-            false => Err(ConfigFault::from_sentence(
-                "",
-                format!(
-                    "reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {}",
-                    weights.iter().sum::<f64>()
-                ),
-            )),
-        }
+        check_mean_weights(&[
+            ("judge_weight", self.judge_weight),
+            ("recovery_weight", self.recovery_weight),
+        ])
     }
 
     fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
@@ -216,7 +206,7 @@ impl InfillReward {
         Self { judge, second_judge, judge_weight, recovery_weight }
     }
 
-    fn score_one(&self, sample: &Sample) -> Result<Scored, String> {
+    fn score_one(&self, sample: &RewardInput) -> Result<Scored, String> {
         let blanked = Blanked::of(&sample.fields)?;
         let filled: Vec<char> = sample.text.chars().collect();
         blanked.check_filled(&filled)?;
@@ -239,7 +229,7 @@ impl InfillReward {
 }
 
 impl Reward for InfillReward {
-    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         let outcome = |sample| match self.score_one(sample) {
             Ok(scored) => Outcome::Scored(scored),
             Err(reason) => Outcome::Failed { reason },

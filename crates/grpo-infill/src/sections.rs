@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::Characters;
 use crate::{
-    InfillError, JudgeGate, JudgeMeasures, JudgeObjective, JudgeReport, MaskedLmMeasures,
-    MaskedLmObjective, MaskedStream, PassageOptions, PassageUnit, Passages,
+    JudgeGate, JudgeMeasures, JudgeObjective, JudgeReport, MaskedLmMeasures, MaskedLmObjective,
+    PassageOptions, PassageUnit, Passages,
 };
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::Codecs;
+use grpo_data::{Codecs, DataError};
 use grpo_model::{
     Family, LanguageModel, ModelFolder, ModelSpec, SequenceScorer, StoredAs, Transformer,
 };
@@ -53,7 +53,7 @@ impl PassageSection {
     }
 
     /// As [`Self::read`], without a word.
-    pub(crate) fn load(&self, characters: Option<&Characters>) -> Result<Passages, InfillError> {
+    pub(crate) fn load(&self, characters: Option<&Characters>) -> Result<Passages, DataError> {
         let options = PassageOptions {
             length: self.length,
             unit: self.unit,
@@ -61,15 +61,6 @@ impl PassageSection {
         };
         Passages::read(&self.file, &options, characters)
     }
-}
-
-/// The stream, where each stage of its plan masks something.
-pub(crate) fn checked(
-    stream: Result<MaskedStream, InfillError>,
-) -> Result<MaskedStream, InfillError> {
-    let stream = stream?;
-    stream.check()?;
-    Ok(stream)
 }
 
 /// An infiller from a model folder.
@@ -109,8 +100,8 @@ impl LoadedInfiller {
     }
 }
 
-/// What `grpo train-judge` found of the judge in `folder`.
-pub(crate) fn judge_report(folder: &Path) -> anyhow::Result<JudgeReport> {
+/// Refuses a judge that did not pass the gate of its training.
+pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
     let path = folder.join(JUDGE_REPORT);
     let text = std::fs::read_to_string(&path).with_context(|| {
         format!(
@@ -118,13 +109,8 @@ pub(crate) fn judge_report(folder: &Path) -> anyhow::Result<JudgeReport> {
             path.display()
         )
     })?;
-    serde_json::from_str(&text)
-        .with_context(|| format!("{} is no report of a judge", path.display()))
-}
-
-/// Refuses a judge that did not pass the gate of its training.
-pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
-    let JudgeReport { passed, gate, validation, .. } = judge_report(folder)?;
+    let JudgeReport { passed, gate, validation, .. } = serde_json::from_str(&text)
+        .with_context(|| format!("{} is no report of a judge", path.display()))?;
     anyhow::ensure!(
         passed,
         "{}: the judge did not pass its gate: {}; train a better one",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::Characters;
 use crate::{FillBlanks, Half, MaskedStream, MaskedText, MaskingPlan};
 use anyhow::Context;
-use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, Purpose, deserialize_settings};
+use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, Purpose, TextCodec, deserialize_settings};
 use grpo_model::{LanguageModel, Policy};
 use grpo_rewards::{Reward, RewardKind};
 use grpo_train::{Actions, TrainError};
@@ -16,7 +16,7 @@ use toml::Table;
 
 use crate::commands::{fill, pretrain, train_judge};
 use crate::reward::InfillConfig;
-use crate::sections::{PassageSection, check_infiller, checked};
+use crate::sections::{PassageSection, check_infiller};
 use grpo_app::models::Loaded;
 use grpo_app::source::{Opened, PromptStream, Source, SourceKind};
 use grpo_app::task::{Pretraining, Task, TaskCommand};
@@ -145,13 +145,8 @@ impl Source for BlankSections {
         let report = format!("{}: {}", section.file.display(), passages.report());
         let stream = |half| {
             let passages = Arc::clone(&passages);
-            checked(MaskedStream::new(
-                passages,
-                half,
-                masking.clone(),
-                seed,
-                Purpose::MaskedPrompts,
-            ))
+            MaskedStream::new(passages, half, masking.clone(), seed, Purpose::MaskedPrompts)?
+                .checked()
         };
         let train = stream(Half::Train).context("masking")?;
         let held_out = stream(Half::Validation).context("masking")?;

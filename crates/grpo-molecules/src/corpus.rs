@@ -1,8 +1,7 @@
 //! From a file of molecules to token sequences to train on.
 
-use crate::{MoleculeError, Vocabulary};
-use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
-use grpo_data::{Example, Examples, split_draw};
+use crate::{MoleculeReader, MoleculeRecord, ReadOptions, Vocabulary};
+use grpo_data::{DataError, Example, Examples, split_draw, split_limit};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
@@ -129,7 +128,7 @@ impl Corpus {
         read: &ReadOptions,
         vocabulary: &Vocabulary,
         options: &CorpusOptions,
-    ) -> Result<Self, MoleculeError> {
+    ) -> Result<Self, DataError> {
         let mut reader = MoleculeReader::open(path, read)?;
         let mut sorter = Sorter::new(vocabulary, options);
         for record in &mut reader {
@@ -151,7 +150,7 @@ impl Corpus {
         records: impl IntoIterator<Item = MoleculeRecord>,
         vocabulary: &Vocabulary,
         options: &CorpusOptions,
-    ) -> Result<Self, MoleculeError> {
+    ) -> Result<Self, DataError> {
         let mut sorter = Sorter::new(vocabulary, options);
         for record in records {
             sorter.push(record);
@@ -268,7 +267,7 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    fn finish(mut self) -> Result<Corpus, MoleculeError> {
+    fn finish(mut self) -> Result<Corpus, DataError> {
         let has = |part| self.molecules.iter().any(|molecule| molecule.part == part);
         // MOSES validates on its `test` rows; where there are validation rows proper, as in
         // GuacaMol, `test` rows are for the very end and stay out.
@@ -281,14 +280,11 @@ impl<'a> Sorter<'a> {
             self.molecules.retain(|molecule| ours.contains(&molecule.part));
             self.report.held_out = (before - self.molecules.len()) as u64;
         }
-        let limit = self.validation_limit();
+        let draws = self.molecules.iter().map(|molecule| molecule.lot);
+        let limit = split_limit(draws, self.options.validation_fraction);
         let (mut train, mut held) = (Vec::new(), Vec::new());
         for molecule in self.molecules {
-            let hold = if by_column {
-                molecule.part == validation
-            } else {
-                limit.is_some_and(|limit| molecule.lot < limit)
-            };
+            let hold = if by_column { molecule.part == validation } else { molecule.lot < limit };
             if hold { &mut held } else { &mut train }.push(molecule.ids);
         }
         if by_column {
@@ -298,28 +294,13 @@ impl<'a> Sorter<'a> {
         self.report.validation = held.len() as u64;
         let least = self.options.min_molecules.max(1);
         if train.len() < least {
-            return Err(MoleculeError::CorpusTooSmall {
-                kept: self.report.train,
-                rows: self.report.rows,
-                expected: least as u64,
-                report: self.report.to_string(),
-            });
+            let CorpusReport { train, rows, .. } = self.report;
+            return Err(DataError::Invalid(format!(
+                "{train} usable training molecules are left of {rows} rows and at least {least} are needed ({}); give a larger file, or a vocabulary and a length limit that fit it",
+                self.report
+            )));
         }
         Ok(Corpus { train, validation: held, report: self.report })
-    }
-
-    /// The lot of the first molecule that is not held out, so that the wanted part of them all is
-    /// below it: the nearest whole number, and at least 1 of 2 or more if any are wanted.
-    fn validation_limit(&self) -> Option<[u32; 4]> {
-        let len = self.molecules.len();
-        if self.options.validation_fraction == 0.0 || len < 2 {
-            return None;
-        }
-        let wanted = (self.options.validation_fraction * len as f64).round() as usize;
-        let wanted = wanted.clamp(1, len - 1);
-        let mut lots: Vec<[u32; 4]> = self.molecules.iter().map(|one| one.lot).collect();
-        lots.sort_unstable();
-        Some(lots[wanted])
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{MoleculeReader, ReadOptions};
 use grpo_app::data::{DataFormat, DataReader, ReadExamples, ReadFrom, ReadPrompts, SharedKeys};
-use grpo_data::{Codec, ConfigFault, deserialize_settings};
+use grpo_data::{Codec, ConfigFault, DataError, deserialize_settings};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -122,7 +122,7 @@ impl DataReader for MoleculeKeys {
         }
         let reader = MoleculeReader::open(file, &self.options())?;
         let smiles: Vec<String> =
-            reader.map(|record| Ok(record?.smiles)).collect::<Result<_, crate::MoleculeError>>()?;
+            reader.map(|record| Ok(record?.smiles)).collect::<Result<_, DataError>>()?;
         // A row that is no SMILES gives no tokens; the corpus counts and reports it.
         let readable =
             smiles.iter().filter(|smiles| smiles_tokens(smiles).all(|token| token.is_ok()));

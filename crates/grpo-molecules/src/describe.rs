@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
 use anyhow::Context;
 use clap::Args;
-use grpo_chem::{Description, InvalidSmiles};
+use grpo_chem::Description;
+use grpo_data::DataError;
 use rayon::prelude::*;
 
 use grpo_app::output::FileInPlace;
@@ -74,7 +75,7 @@ fn describe_all(mut reader: MoleculeReader, output: impl Write) -> anyhow::Resul
     table.write_record(COLUMNS)?;
     loop {
         let block: Vec<MoleculeRecord> =
-            reader.by_ref().take(BLOCK).collect::<Result<_, crate::MoleculeError>>()?;
+            reader.by_ref().take(BLOCK).collect::<Result<_, DataError>>()?;
         if block.is_empty() {
             break;
         }
@@ -88,51 +89,22 @@ fn describe_all(mut reader: MoleculeReader, output: impl Write) -> anyhow::Resul
 }
 
 fn row(smiles: &str) -> [String; 15] {
-    match grpo_chem::describe(smiles) {
-        Ok(description) => valid_row(smiles, description),
-        Err(reason) => invalid_row(smiles, &reason),
-    }
-}
-
-fn valid_row(smiles: &str, description: Description) -> [String; 15] {
-    let Description {
-        canonical,
-        mw,
-        logp,
-        tpsa,
-        hba,
-        hbd,
-        rotatable,
-        aromatic_rings,
-        alerts,
-        qed,
-        sa,
-        scaffold,
-    } = description;
-    [
-        smiles.to_owned(),
-        "1".to_owned(),
-        canonical,
-        number(mw),
-        number(logp),
-        number(tpsa),
-        hba.to_string(),
-        hbd.to_string(),
-        rotatable.to_string(),
-        aromatic_rings.to_string(),
-        alerts.to_string(),
-        number(qed),
-        number(sa),
-        scaffold,
-        String::new(),
-    ]
-}
-
-fn invalid_row(smiles: &str, reason: &InvalidSmiles) -> [String; 15] {
     let mut row: [String; 15] = Default::default();
     row[0] = smiles.to_owned();
-    row[1] = "0".to_owned();
-    row[14] = reason.to_string();
+    match grpo_chem::describe(smiles) {
+        Ok(Description { canonical, properties: of, qed, sa, scaffold }) => {
+            let counts = [of.hba, of.hbd, of.rotatable, of.aromatic_rings, of.alerts];
+            let cells = ["1".to_owned(), canonical].into_iter();
+            let cells = cells.chain([of.mw, of.logp, of.tpsa].map(number));
+            let cells = cells.chain(counts.map(|count| count.to_string()));
+            let cells = cells.chain([number(qed), number(sa), scaffold]);
+            row[1..14].iter_mut().zip(cells).for_each(|(cell, value)| *cell = value);
+        }
+        Err(reason) => {
+            row[1] = "0".to_owned();
+            row[14] = reason.to_string();
+        }
+    }
     row
 }
 

@@ -10,7 +10,6 @@
 mod corpus;
 mod data;
 mod describe;
-mod error;
 mod reader;
 mod reward;
 mod sample;
@@ -20,10 +19,9 @@ mod task;
 mod vocabulary;
 
 pub use corpus::{Corpus, CorpusOptions, CorpusReport, DropReason, DroppedMolecule, SplitBy};
-pub use error::{MoleculeError, UnknownToken};
 pub use reader::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 pub use reward::{LogpWindow, MoleculeReward};
-pub use smiles_tokens::{SmilesTokens, smiles_tokens};
+pub use smiles_tokens::{SmilesTokens, UnknownToken, smiles_tokens};
 pub use summary::{MoleculeSummary, canonical_forms};
 pub use task::Molecules;
 pub use vocabulary::{BOUNDARY, Vocabulary};

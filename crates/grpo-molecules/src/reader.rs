@@ -2,29 +2,16 @@
 
 mod csv_rows;
 mod line_ends;
+mod record;
 mod smi_rows;
 
-use crate::MoleculeError;
 use csv_rows::CsvRows;
-use flate2::read::MultiGzDecoder;
 use grpo_data::{Bytes, DataError, FileOrigin, open_file};
 use line_ends::LineEnds;
+pub use record::MoleculeRecord;
 use smi_rows::SmiRows;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::Path;
-
-/// One molecule of a file. Nothing is checked about its SMILES but that it is not empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MoleculeRecord {
-    /// The line of the file that it stands on (or begins on), counted from 1.
-    pub line: u64,
-    /// The SMILES, without blanks around it.
-    pub smiles: String,
-    /// What follows the SMILES on the line of a `.smi` file, or a CSV file's column `name`.
-    pub name: Option<String>,
-    /// A CSV file's column `split` or `source`, such as `train`.
-    pub split: Option<String>,
-}
 
 /// What a file is, whether compressed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,21 +54,14 @@ impl MoleculeReader {
     /// # Errors
     /// The file is missing or unreadable, its name has another ending, or a CSV file has no column
     /// of SMILES.
-    pub fn open(path: &Path, options: &ReadOptions) -> Result<Self, MoleculeError> {
-        let name = path.file_name().unwrap_or_default();
-        let name = name.to_string_lossy().to_ascii_lowercase();
-        let plain = name.strip_suffix(".gz").unwrap_or(&name);
-        let format = match plain.rsplit_once('.') {
-            Some((_, "smi")) => MoleculeFormat::Smi,
-            Some((_, "csv")) => MoleculeFormat::Csv,
-            _ => {
-                let expected = "`.smi`, `.smi.gz`, `.csv` or `.csv.gz`";
-                return Err(DataError::UnknownFormat { path: path.into(), expected }.into());
-            }
+    pub fn open(path: &Path, options: &ReadOptions) -> Result<Self, DataError> {
+        let (origin, ending) = FileOrigin::new(path);
+        let format = match ending.as_str() {
+            "smi" => MoleculeFormat::Smi,
+            "csv" => MoleculeFormat::Csv,
+            _ => return Err(origin.unknown_format("`.smi`, `.smi.gz`, `.csv` or `.csv.gz`")),
         };
-        let file = open_file(path)?;
-        let compressed = plain.len() < name.len();
-        Self::from_reader(file, format, compressed, path, options)
+        Self::from_reader(open_file(path)?, format, origin.compressed, path, options)
     }
 
     /// Reads from any source of bytes; errors name `path` as its origin.
@@ -94,17 +74,14 @@ impl MoleculeReader {
         compressed: bool,
         path: &Path,
         options: &ReadOptions,
-    ) -> Result<Self, MoleculeError> {
+    ) -> Result<Self, DataError> {
         let origin = FileOrigin { path: path.into(), compressed };
-        let source: Bytes = if compressed {
-            Box::new(LineEnds::new(MultiGzDecoder::new(BufReader::new(source))))
-        } else {
-            Box::new(LineEnds::new(source))
-        };
+        let source: Bytes = Box::new(LineEnds::new(origin.decoded(source)));
         let (rows, header) = match format {
             MoleculeFormat::Smi => (Rows::Smi(SmiRows::new(source)), None),
             MoleculeFormat::Csv => {
-                let (rows, header) = CsvRows::new(source, options, &origin)?;
+                let (rows, header) =
+                    CsvRows::new(source, options.smiles_column.as_deref(), &origin)?;
                 (Rows::Csv(rows), Some(header))
             }
         };
@@ -123,7 +100,7 @@ impl MoleculeReader {
     }
 
     /// The next record that has a SMILES.
-    fn read(&mut self) -> Result<Option<MoleculeRecord>, MoleculeError> {
+    fn read(&mut self) -> Result<Option<MoleculeRecord>, DataError> {
         loop {
             let record = match &mut self.rows {
                 Rows::Smi(rows) => rows.next(&self.origin)?,
@@ -155,7 +132,7 @@ impl MoleculeReader {
 }
 
 impl Iterator for MoleculeReader {
-    type Item = Result<MoleculeRecord, MoleculeError>;
+    type Item = Result<MoleculeRecord, DataError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let record = self.read().transpose();
@@ -170,9 +147,4 @@ enum Rows {
     Smi(SmiRows),
     Csv(CsvRows),
     Ended,
-}
-
-fn filled(text: &str) -> Option<String> {
-    let text = text.trim();
-    (!text.is_empty()).then(|| text.to_owned())
 }

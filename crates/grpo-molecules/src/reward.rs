@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use grpo_chem::{Chematic, InvalidSmiles, Toolkit};
+use grpo_chem::{InvalidSmiles, Molecule};
 use grpo_data::ConfigFault;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use grpo_rewards::{Outcome, PartName, Reward, RewardSpec, Sample, Scored, are_mean_weights};
+use grpo_rewards::{
+    Outcome, PartName, Reward, RewardInput, RewardSpec, Scored, check_mean_weights,
+};
 
 /// Settings of a [`MoleculeReward`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -40,23 +42,11 @@ fn default_logp_half_width() -> f64 {
 
 impl RewardSpec for MoleculeConfig {
     fn check(&self) -> Result<(), ConfigFault> {
-        let weights = [self.qed, self.sa, self.logp];
-        if !are_mean_weights(&weights) {
-            return Err(ConfigFault::from_sentence(
-                "",
-                format!(
-                    "reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {}",
-                    weights.iter().sum::<f64>()
-                ),
-            ));
-        }
+        check_mean_weights(&[("qed", self.qed), ("sa", self.sa), ("logp", self.logp)])?;
         let (centre, half_width) = (self.logp_centre, self.logp_half_width);
         if !(half_width > 0.0 && half_width.is_finite() && centre.is_finite()) {
-            return Err(ConfigFault::from_sentence(
-                "",
-                format!(
-                    "reward.logp_half_width = {half_width} must be a finite number above 0, and reward.logp_centre a finite number"
-                ),
+            return ConfigFault::refuse(format!(
+                "reward.logp_half_width = {half_width} must be a finite number above 0, and reward.logp_centre a finite number"
             ));
         }
         Ok(())
@@ -103,10 +93,10 @@ impl LogpWindow {
 }
 
 impl Reward for MoleculeReward {
-    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         samples
             .par_iter()
-            .map(|Sample { text: smiles, .. }| match self.score_one(smiles) {
+            .map(|RewardInput { text: smiles, .. }| match self.score_one(smiles) {
                 Ok(scored) => Outcome::Scored(scored),
                 // A molecule, perhaps, that our chemistry cannot judge: not the policy's fault.
                 Err(
@@ -134,14 +124,13 @@ impl Reward for MoleculeReward {
 
 impl MoleculeReward {
     fn score_one(&self, smiles: &str) -> Result<Scored, InvalidSmiles> {
-        let molecule = Chematic.parse(smiles)?;
-        let properties = Chematic.properties(&molecule);
-        let (qed, sa) = (grpo_chem::qed(&properties), Chematic.sa(&molecule)?);
+        let molecule = Molecule::parse(smiles)?;
+        let (qed, sa, crippen) = (molecule.qed(), molecule.sa()?, molecule.properties().logp);
         let mut parts = vec![("valid".into(), 1.0), ("qed".into(), qed), ("sa".into(), sa)];
         if self.logp > 0.0 {
-            parts.push(("logp".into(), properties.logp));
+            parts.push(("logp".into(), crippen));
         }
-        let terms = self.terms(qed, (10.0 - sa) / 9.0, self.window.score(properties.logp));
+        let terms = self.terms(qed, (10.0 - sa) / 9.0, self.window.score(crippen));
         Ok(Scored::new(terms, parts))
     }
 
@@ -217,7 +206,7 @@ mod tests {
     fn a_batch_is_its_completions_one_by_one() {
         let batch = ["CCO", "C(", "c1ccccc1O", "CCO"];
         let alone = batch.map(|smiles| one(&QED_AND_SA, smiles));
-        assert_eq!(QED_AND_SA.score(&batch.map(Sample::from)), alone);
+        assert_eq!(QED_AND_SA.score(&batch.map(RewardInput::from)), alone);
     }
 
     fn build(section: serde_json::Value) -> Arc<dyn Reward> {

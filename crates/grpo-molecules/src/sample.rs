@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::{MoleculeReader, ReadOptions};
 use anyhow::Context;
 use clap::{ArgMatches, Args, FromArgMatches};
-use grpo_data::Codec;
-use grpo_rewards::{Reward, Sample};
+use grpo_data::{Codec, DataError};
+use grpo_rewards::{Reward, RewardInput};
 use grpo_train::unconditional_prompts;
 
 use crate::{LogpWindow, MoleculeReward, MoleculeSummary, Vocabulary, canonical_forms};
@@ -94,7 +94,7 @@ impl TaskSampling for MoleculeSampling {
 fn known_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
     let reader = MoleculeReader::open(path, &ReadOptions::default())?;
     let smiles: Vec<String> =
-        reader.map(|record| Ok(record?.smiles)).collect::<Result<_, crate::MoleculeError>>()?;
+        reader.map(|record| Ok(record?.smiles)).collect::<Result<_, DataError>>()?;
     Ok(canonical_forms(&smiles).into_iter().flatten().collect())
 }
 
@@ -103,7 +103,7 @@ fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) {
     // Only QED and SA are shown, so the weights do not matter.
     let window = LogpWindow { centre: 0.0, half_width: 1.0 };
     let reward = MoleculeReward { qed: 0.7, sa: 0.3, logp: 0.0, window };
-    let samples: Vec<Sample> = drawn.iter().map(|smiles| smiles.as_str().into()).collect();
+    let samples: Vec<RewardInput> = drawn.iter().map(|smiles| smiles.as_str().into()).collect();
     let outcomes = reward.score(&samples);
     let summary = MoleculeSummary::of(drawn, &outcomes, known);
     eprintln!("drawn        {:>8}", summary.samples);

@@ -7,7 +7,7 @@
 //! and a scanner of our own is several times as fast as the expression, which the tests keep as
 //! its oracle.
 
-use crate::UnknownToken;
+use grpo_data::{DataError, Shortened};
 
 /// The tokens of `smiles`, from left to right; after an error the iterator ends.
 ///
@@ -37,6 +37,24 @@ impl<'a> Iterator for SmilesTokens<'a> {
         };
         self.position += len;
         Some(Ok(&rest[..len]))
+    }
+}
+
+/// A part of a SMILES that is no token of the vocabulary, or no token at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{token}` (character {position} of `{}`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token", Shortened(.smiles))]
+pub struct UnknownToken {
+    /// The token, or the single character at which no token begins.
+    pub token: String,
+    /// Where it begins, in characters counted from 1.
+    pub position: usize,
+    /// The whole SMILES.
+    pub smiles: String,
+}
+
+impl From<UnknownToken> for DataError {
+    fn from(error: UnknownToken) -> Self {
+        Self::Invalid(error.to_string())
     }
 }
 

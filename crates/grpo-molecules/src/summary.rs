@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use grpo_chem::{Chematic, Toolkit};
+use grpo_chem::Molecule;
 use grpo_data::statistics::{mean, standard_error};
 use grpo_rewards::Outcome;
 use rayon::prelude::*;
@@ -46,7 +46,7 @@ impl MoleculeSummary {
         let distinct: BTreeSet<&String> = canonical.iter().collect();
         let scaffolds: BTreeSet<String> = distinct
             .par_iter()
-            .filter_map(|canonical| Chematic.scaffold(&Chematic.parse(canonical).ok()?).ok())
+            .filter_map(|canonical| Molecule::parse(canonical).ok()?.scaffold().ok())
             .collect();
         let novelty = known.map(|known| {
             let new = distinct.iter().filter(|canonical| !known.contains(**canonical)).count();
@@ -75,20 +75,15 @@ impl MoleculeSummary {
 
 /// The canonical form of each string, on all threads; `None` for what is no molecule.
 pub fn canonical_forms(smiles: &[String]) -> Vec<Option<String>> {
-    smiles
-        .par_iter()
-        .map(|smiles| {
-            let molecule = Chematic.parse(smiles).ok()?;
-            Some(Chematic.canonical_smiles(&molecule).to_owned())
-        })
-        .collect()
+    let canonical = |smiles: &String| Some(Molecule::parse(smiles).ok()?.into_canonical());
+    smiles.par_iter().map(canonical).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{LogpWindow, MoleculeReward};
-    use grpo_rewards::{Reward, Sample};
+    use grpo_rewards::{Reward, RewardInput};
 
     #[test]
     fn counted_by_hand() {
@@ -96,7 +91,7 @@ mod tests {
         let reward = MoleculeReward { qed: 0.5, sa: 0.5, logp: 0.0, window };
         let smiles: Vec<String> =
             ["CCO", "OCC", "c1ccccc1", "C(", "CCN"].iter().map(|s| (*s).to_owned()).collect();
-        let samples: Vec<Sample> = smiles.iter().map(|text| text.as_str().into()).collect();
+        let samples: Vec<RewardInput> = smiles.iter().map(|text| text.as_str().into()).collect();
         let outcomes = reward.score(&samples);
         let known = BTreeSet::from(["c1ccccc1".to_owned(), "CCCC".to_owned()]);
         let summary = MoleculeSummary::of(&smiles, &outcomes, Some(&known));

@@ -2,7 +2,7 @@
 
 use grpo_app::data::DataFormat;
 use grpo_app::task::{Measures, Task, TaskCommand, TaskSampling, TrialLimits};
-use grpo_chem::{Chematic, Toolkit};
+use grpo_chem::Molecule;
 use grpo_data::{Codec, CodecKind};
 use grpo_report::Drawing;
 use grpo_rewards::{Outcome, RewardKind};
@@ -45,10 +45,7 @@ impl Task for Molecules {
     }
 
     fn drawing(&self, reward_type: &str) -> Option<Drawing> {
-        (reward_type == "molecule").then_some(|smiles| {
-            let molecule = Chematic.parse(smiles).ok()?;
-            Chematic.draw(&molecule).ok()
-        })
+        (reward_type == "molecule").then_some(|smiles| Molecule::parse(smiles).ok()?.draw().ok())
     }
 
     fn trial_limits(&self, reward_type: &str) -> Option<TrialLimits> {

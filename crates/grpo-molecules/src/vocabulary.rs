@@ -1,7 +1,7 @@
 //! The token list of a molecule model, in MolGPT's file format.
 
 use crate::smiles_tokens::unknown_token;
-use crate::{MoleculeError, UnknownToken, smiles_tokens};
+use crate::{UnknownToken, smiles_tokens};
 use grpo_data::{CodecKind, DataError, SpecialIds, TextCodec, read_text};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +58,7 @@ impl Vocabulary {
     ///
     /// # Errors
     /// The file cannot be read, or [`Self::from_json`] refuses its text.
-    pub fn from_json_file(path: &Path) -> Result<Self, MoleculeError> {
+    pub fn from_json_file(path: &Path) -> Result<Self, DataError> {
         Self::from_json(&read_text(path)?, path)
     }
 
@@ -67,39 +67,40 @@ impl Vocabulary {
     /// # Errors
     /// The text is no such object, an entry is not one SMILES token, the indices are not
     /// `0..len` each once, or [`BOUNDARY`] is missing.
-    pub fn from_json(text: &str, path: &Path) -> Result<Self, MoleculeError> {
-        let entries: BTreeMap<String, u64> = serde_json::from_str(text)
-            .map_err(|source| MoleculeError::VocabularyFormat { path: path.into(), source })?;
+    pub fn from_json(text: &str, path: &Path) -> Result<Self, DataError> {
+        let fault = |fault: String| Err(DataError::Invalid(fault));
+        let place = path.display();
+        let entries: BTreeMap<String, u64> = match serde_json::from_str(text) {
+            Ok(entries) => entries,
+            Err(error) => {
+                return fault(format!(
+                    "`{place}` is not a vocabulary: {error}; expected a JSON object from token to index, such as {{\"<\": 0, \"C\": 1}}"
+                ));
+            }
+        };
         let len = entries.len();
         let mut tokens: Vec<Option<String>> = vec![None; len];
         for (token, index) in entries {
             if !is_one_token(&token) {
-                let path = path.into();
-                return Err(MoleculeError::VocabularyToken { path, token });
+                return fault(format!(
+                    "the vocabulary `{place}` has the entry `{token}`, which is not one SMILES token; make the vocabulary from tokens, not from characters"
+                ));
             }
             match usize::try_from(index).ok().and_then(|i| tokens.get_mut(i)) {
                 Some(place) if place.is_none() => *place = Some(token),
                 _ => {
-                    return Err(MoleculeError::VocabularyIndex {
-                        path: path.into(),
-                        token,
-                        found: index,
-                        len,
-                    });
+                    return fault(format!(
+                        "the vocabulary `{place}` gives token `{token}` the index {index}; the {len} tokens must have the indices 0 to {} each once",
+                        len - 1
+                    ));
                 }
             }
         }
         // As many entries as places and none twice: every place is taken.
-        Self::from_tokens(tokens.into_iter().flatten().collect())
-            .ok_or_else(|| MoleculeError::VocabularyBoundary { path: path.into() })
-    }
-
-    /// The JSON object from token to index, in the order of the indices; [`Self::from_json`]
-    /// reads it back.
-    pub fn to_json(&self) -> String {
-        let object: serde_json::Map<String, serde_json::Value> =
-            self.tokens.iter().zip(0u32..).map(|(token, id)| (token.clone(), id.into())).collect();
-        serde_json::to_string_pretty(&object).expect("strings and numbers are JSON")
+        match Self::from_tokens(tokens.into_iter().flatten().collect()) {
+            Some(vocabulary) => Ok(vocabulary),
+            None => fault(format!("the vocabulary `{place}` lacks the end mark `<`; add it")),
+        }
     }
 
     /// The ids of `smiles`, without marks at its ends.
@@ -115,15 +116,6 @@ impl Vocabulary {
             Ok(())
         })?;
         Ok(ids)
-    }
-
-    /// The text of `ids`; [`BOUNDARY`] gives nothing. It does not stop at an end mark: cutting a
-    /// sampled sequence there is the caller's business.
-    ///
-    /// # Panics
-    /// If an id is not below [`Self::len`].
-    pub fn decode(&self, ids: &[u32]) -> String {
-        ids.iter().filter(|&&id| id != self.boundary).map(|&id| self.token(id)).collect()
     }
 
     /// The token of an id.
@@ -157,18 +149,6 @@ impl Vocabulary {
         self.tokens.len()
     }
 
-    /// A fingerprint in 64 hexadecimal digits; equal for vocabularies with the same tokens in the
-    /// same order, however their files are laid out.
-    pub fn sha256(&self) -> String {
-        let mut hash = Sha256::new();
-        for token in &self.tokens {
-            // The length in front keeps ["a", "bc"] apart from ["ab", "c"].
-            hash.update((token.len() as u64).to_le_bytes());
-            hash.update(token);
-        }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
     /// `None` without [`BOUNDARY`]. The tokens are distinct.
     fn from_tokens(tokens: Vec<String>) -> Option<Self> {
         let ids: BTreeMap<String, u32> = tokens.iter().cloned().zip(0..).collect();
@@ -182,16 +162,28 @@ impl TextCodec for Vocabulary {
         VOCABULARY_FILE
     }
 
+    /// The JSON object from token to index, in the order of the indices; [`Self::from_json`]
+    /// reads it back.
     fn to_json(&self) -> String {
-        Self::to_json(self)
+        let object: serde_json::Map<String, serde_json::Value> =
+            self.tokens.iter().zip(0u32..).map(|(token, id)| (token.clone(), id.into())).collect();
+        serde_json::to_string_pretty(&object).expect("strings and numbers are JSON")
     }
 
     fn token_count(&self) -> usize {
         self.len()
     }
 
+    /// A fingerprint in 64 hexadecimal digits; equal for vocabularies with the same tokens in the
+    /// same order, however their files are laid out.
     fn sha256(&self) -> String {
-        Self::sha256(self)
+        let mut hash = Sha256::new();
+        for token in &self.tokens {
+            // The length in front keeps ["a", "bc"] apart from ["ab", "c"].
+            hash.update((token.len() as u64).to_le_bytes());
+            hash.update(token);
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn special(&self) -> SpecialIds {
@@ -215,14 +207,18 @@ impl TextCodec for Vocabulary {
     }
 
     fn encode_completion(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        let smiles = || text.to_owned();
-        Ok(self
-            .encode(text)
-            .map_err(|source| MoleculeError::NotInVocabulary { smiles: smiles(), source })?)
+        self.encode(text).map_err(|error| {
+            DataError::Invalid(format!("`{text}` is not in the model's vocabulary: {error}"))
+        })
     }
 
+    /// The text of `ids`; [`BOUNDARY`] gives nothing. It does not stop at an end mark: cutting a
+    /// sampled sequence there is the caller's business.
+    ///
+    /// # Panics
+    /// If an id is not below [`Self::len`].
     fn decode(&self, ids: &[u32]) -> String {
-        Self::decode(self, ids)
+        ids.iter().filter(|&&id| id != self.boundary).map(|&id| self.token(id)).collect()
     }
 }
 

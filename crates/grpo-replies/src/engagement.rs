@@ -29,8 +29,8 @@ use self::examples::Side;
 use self::preferences::{Preference, bradley_terry, bradley_terry_loss};
 use self::target::Targets;
 
-pub use self::examples::{EngagementData, EngagementReply};
-pub use self::target::engagement_score;
+pub use self::examples::EngagementData;
+pub use self::target::{EngagementReply, engagement_score};
 
 /// Settings of the training of an engagement model.
 #[derive(Clone, Debug, PartialEq)]

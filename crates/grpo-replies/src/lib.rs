@@ -3,7 +3,6 @@
 mod cleaning;
 mod commands;
 mod engagement;
-mod error;
 mod pair;
 mod phases;
 mod read;
@@ -22,16 +21,15 @@ pub use engagement::{
     EngagementConfig, EngagementData, EngagementHeadObjective, EngagementReply, EngagementTraining,
     engagement_score, measure_engagement,
 };
-pub use error::RepliesError;
 pub use pair::PairRecord;
 pub use phases::{
     MOST_DIFFERENCE, PhaseSplit, PhaseStatistics, PhaseSummary, QuartileShares, split_phases,
 };
-pub use read::{PairFault, PairFile, SkippedLine, read_pairs};
+pub use read::{PairFile, SkippedLine, read_pairs};
 pub use rewards::{
-    DEFAULT_GENERIC_WORDS, EngagementDescription, EngagementError, EngagementGate,
-    EngagementMeasures, EngagementModel, EngagementObjective, EngagementReport, GenericWords,
-    HeuristicReward, HeuristicWeights, LearnedReward, engagement_features, reward_kinds,
+    DEFAULT_GENERIC_WORDS, EngagementDescription, EngagementGate, EngagementMeasures,
+    EngagementModel, EngagementObjective, EngagementReport, GenericWords, HeuristicReward,
+    LearnedReward, engagement_features, reward_kinds,
 };
 pub use split::split_by_tweet;
 pub use summary::PairSummary;

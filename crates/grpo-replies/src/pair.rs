@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use grpo_data::described;
 use serde_json::{Map, Number, Value};
 
-use crate::PairFault;
-
 /// Who replied, where nobody says.
 const UNKNOWN: &str = "unknown";
 
@@ -80,7 +78,7 @@ impl PairRecord {
         file: PathBuf,
         line: u64,
         keys: Map<String, Value>,
-    ) -> Result<Self, PairFault> {
+    ) -> Result<Self, String> {
         let mut keys = Keys(keys);
         let record = Self {
             tweet_id: keys.needed("tweet_id", Keys::word)?,
@@ -105,7 +103,7 @@ impl PairRecord {
             [("tweet_id", &record.tweet_id), ("tweet", &record.tweet), ("reply", &record.reply)]
         {
             if text.trim().is_empty() {
-                return Err(PairFault::Empty { key });
+                return Err(format!("`{key}` is empty"));
             }
         }
         Ok(record)
@@ -146,13 +144,13 @@ impl Keys {
 
     fn needed(
         &mut self,
-        key: &'static str,
-        read: impl FnOnce(&mut Self, &'static str) -> Result<Option<String>, PairFault>,
-    ) -> Result<String, PairFault> {
-        read(self, key)?.ok_or(PairFault::Missing { key })
+        key: &str,
+        read: impl FnOnce(&mut Self, &str) -> Result<Option<String>, String>,
+    ) -> Result<String, String> {
+        read(self, key)?.ok_or_else(|| format!("there is no `{key}`"))
     }
 
-    fn text(&mut self, key: &'static str) -> Result<Option<String>, PairFault> {
+    fn text(&mut self, key: &str) -> Result<Option<String>, String> {
         match self.take(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -161,7 +159,7 @@ impl Keys {
     }
 
     /// An id, a name or a time: a text, or a whole number.
-    fn word(&mut self, key: &'static str) -> Result<Option<String>, PairFault> {
+    fn word(&mut self, key: &str) -> Result<Option<String>, String> {
         match self.take(key) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -173,13 +171,13 @@ impl Keys {
         }
     }
 
-    fn count(&mut self, key: &'static str) -> Result<Option<u64>, PairFault> {
+    fn count(&mut self, key: &str) -> Result<Option<u64>, String> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let count = value.as_number().and_then(whole);
         count.map(Some).ok_or_else(|| wrong(key, "a whole number of 0 or more", &value))
     }
 
-    fn seconds(&mut self, key: &'static str) -> Result<Option<f64>, PairFault> {
+    fn seconds(&mut self, key: &str) -> Result<Option<f64>, String> {
         let Some(value) = self.take(key) else { return Ok(None) };
         value.as_f64().map(Some).ok_or_else(|| wrong(key, "a number of seconds", &value))
     }
@@ -194,11 +192,11 @@ fn whole(number: &Number) -> Option<u64> {
     number.as_u64().or_else(|| number.as_f64().and_then(as_float))
 }
 
-fn wrong(key: &'static str, expected: &'static str, found: &Value) -> PairFault {
+fn wrong(key: &str, expected: &str, found: &Value) -> String {
     // So a column of a Parquet file is read that holds other bytes than text.
     let is_bytes = found.as_object().is_some_and(|object| {
         object.len() == 1 && object.get("bytes").is_some_and(Value::is_string)
     });
     let found = if is_bytes { "bytes that are not UTF-8".to_owned() } else { described(found) };
-    PairFault::WrongValue { key, expected, found }
+    format!("`{key}` is {found}; expected {expected}")
 }

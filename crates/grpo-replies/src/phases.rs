@@ -1,11 +1,11 @@
 //! Pairs for the supervised phase and for the GRPO phase, and what shows that they are alike.
 
 use grpo_data::statistics::{Spread, TestResult, chi_square, kolmogorov_smirnov};
-use grpo_data::{Quartiles, split_groups};
+use grpo_data::{DataError, Quartiles, split_groups};
 use serde::{Deserialize, Serialize};
 
-use crate::split::tweet_groups;
-use crate::{PairRecord, RepliesError};
+use crate::PairRecord;
+use crate::split::{split_error, tweet_groups};
 
 /// Which pairs are for which phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,18 +21,15 @@ pub struct PhaseSplit {
 ///
 /// # Errors
 /// A ratio outside 0 to 1, or fewer than two tweets.
-pub fn split_phases(
-    pairs: &[PairRecord],
-    ratio: f64,
-    seed: u64,
-) -> Result<PhaseSplit, RepliesError> {
+pub fn split_phases(pairs: &[PairRecord], ratio: f64, seed: u64) -> Result<PhaseSplit, DataError> {
     if !(ratio > 0.0 && ratio < 1.0) {
         let expected = "a number between 0 and 1: the fraction of the supervised phase";
-        return Err(RepliesError::setting("split-ratio", ratio, expected));
+        return Err(DataError::setting("split-ratio", ratio, expected));
     }
     let scores: Vec<f64> = pairs.iter().map(PairRecord::engagement).collect();
     let strata = Quartiles::new(&scores).strata_of(&scores);
-    let parts = split_groups(&tweet_groups(pairs), &strata, &[ratio, 1.0 - ratio], seed)?;
+    let parts = split_groups(&tweet_groups(pairs), &strata, &[ratio, 1.0 - ratio], seed);
+    let parts = parts.map_err(split_error)?;
     let [phase1, phase2] = parts.try_into().expect("a part for each phase");
     Ok(PhaseSplit { phase1, phase2 })
 }

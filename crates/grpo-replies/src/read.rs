@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use grpo_data::{DataError, LineFault, ObjectReader};
+use grpo_data::{DataError, ObjectReader};
 use serde::Serialize;
 
-use crate::{PairRecord, RepliesError};
+use crate::PairRecord;
 
 /// What a file, or all files of a folder, hold.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,9 +31,8 @@ pub struct SkippedLine {
     pub file: PathBuf,
     /// Its number, counted from 1.
     pub line: u64,
-    /// The fault.
-    #[serde(serialize_with = "as_text")]
-    pub reason: PairFault,
+    /// Why it is no pair, or cannot be used.
+    pub reason: String,
 }
 
 impl fmt::Display for SkippedLine {
@@ -43,59 +42,6 @@ impl fmt::Display for SkippedLine {
     }
 }
 
-fn as_text<S: serde::Serializer>(reason: &PairFault, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(reason)
-}
-
-/// Why a line is no pair.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PairFault {
-    /// The line is not an object.
-    #[error(transparent)]
-    Line(#[from] LineFault),
-    /// A key without which there is no pair.
-    #[error("there is no `{key}`")]
-    Missing {
-        /// The key.
-        key: &'static str,
-    },
-    /// A text of nothing but white space.
-    #[error("`{key}` is empty")]
-    Empty {
-        /// The key.
-        key: &'static str,
-    },
-    /// A key that holds something else than it should.
-    #[error("`{key}` is {found}; expected {expected}")]
-    WrongValue {
-        /// The key.
-        key: &'static str,
-        /// What can stand there.
-        expected: &'static str,
-        /// What stands there, in words.
-        found: String,
-    },
-    /// A token of the tokenizer that is a sign to the model, written out in a text: it would end a turn, or begin one.
-    #[error("`{key}` has the special token {token:?}")]
-    SpecialToken {
-        /// The key.
-        key: &'static str,
-        /// The token.
-        token: String,
-    },
-    /// One id for two tweets.
-    #[error("the tweet {tweet_id} has another text on line {line} of {file}", file = .file.display())]
-    OtherTweet {
-        /// The id.
-        tweet_id: String,
-        /// The file where it was first.
-        file: PathBuf,
-        /// The line where it was first.
-        line: u64,
-    },
-}
-
 /// Reads the pairs of a file (`.jsonl` or `.json` with one object a line, either with `.gz` behind it, or `.parquet`), or
 /// of all files of a folder whose names end in `.jsonl`, `.jsonl.gz` or `.parquet`. What is no pair is left out, and
 /// listed with the reason.
@@ -103,7 +49,7 @@ pub enum PairFault {
 /// # Errors
 /// A file that cannot be read, has another ending, or is damaged (gzip, Parquet); a folder without such files; a file
 /// without a single pair, also where others of the folder have some.
-pub fn read_pairs(path: &Path) -> Result<PairFile, RepliesError> {
+pub fn read_pairs(path: &Path) -> Result<PairFile, DataError> {
     let files = if path.is_dir() { files_of(path)? } else { vec![path.to_owned()] };
     let mut read = PairFile { path: path.to_owned(), ..PairFile::default() };
     let mut tweets = BTreeMap::new();
@@ -112,19 +58,20 @@ pub fn read_pairs(path: &Path) -> Result<PairFile, RepliesError> {
         read.read(file, &mut tweets)?;
         if read.pairs.len() == before.0 {
             let skipped = &read.skipped[before.1..];
-            let first = skipped.first().map(ToString::to_string);
-            return Err(RepliesError::NoPairs {
-                path: file.clone(),
-                skipped: skipped.len(),
-                first,
-            });
+            let first = skipped.first().map(|first| format!(", the first of them {first}"));
+            return Err(DataError::Invalid(format!(
+                "`{}` has no pair of a tweet and a reply: {} lines were left out{}; write one object a line with `tweet_id`, `tweet` and `reply`",
+                file.display(),
+                skipped.len(),
+                first.unwrap_or_default()
+            )));
         }
     }
     read.files = files;
     Ok(read)
 }
 
-fn files_of(folder: &Path) -> Result<Vec<PathBuf>, RepliesError> {
+fn files_of(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let failed = |source| DataError::Unreadable { path: folder.to_owned(), source };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
@@ -136,7 +83,10 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, RepliesError> {
         }
     }
     if files.is_empty() {
-        return Err(RepliesError::NoPairFiles { path: folder.to_owned() });
+        return Err(DataError::Invalid(format!(
+            "the folder `{}` has no file that ends in .jsonl, .jsonl.gz or .parquet",
+            folder.display()
+        )));
     }
     files.sort();
     Ok(files)
@@ -146,10 +96,10 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, RepliesError> {
 type Tweets = BTreeMap<String, usize>;
 
 impl PairFile {
-    fn read(&mut self, file: &Path, tweets: &mut Tweets) -> Result<(), RepliesError> {
+    fn read(&mut self, file: &Path, tweets: &mut Tweets) -> Result<(), DataError> {
         let mut rows = ObjectReader::open(file)?;
         while let Some(row) = rows.next_row()? {
-            let pair = row.object.map_err(PairFault::from).and_then(|(text, keys)| {
+            let pair = row.object.map_err(|fault| fault.to_string()).and_then(|(text, keys)| {
                 Ok((PairRecord::from_keys(file.to_owned(), row.line, keys)?, text))
             });
             self.take(file, row.line, pair, tweets);
@@ -161,7 +111,7 @@ impl PairFile {
         &mut self,
         file: &Path,
         line: u64,
-        pair: Result<(PairRecord, String), PairFault>,
+        pair: Result<(PairRecord, String), String>,
         tweets: &mut Tweets,
     ) {
         let mut first = |pair: &PairRecord| {
@@ -169,11 +119,12 @@ impl PairFile {
             self.pairs.get(first)
         };
         let pair = pair.and_then(|(pair, text)| match first(&pair) {
-            Some(first) if first.tweet.trim() != pair.tweet.trim() => Err(PairFault::OtherTweet {
-                tweet_id: pair.tweet_id,
-                file: first.file.clone(),
-                line: first.line,
-            }),
+            Some(first) if first.tweet.trim() != pair.tweet.trim() => Err(format!(
+                "the tweet {} has another text on line {} of {}",
+                pair.tweet_id,
+                first.line,
+                first.file.display()
+            )),
             _ => Ok((pair, text)),
         });
         match pair {

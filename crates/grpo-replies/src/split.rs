@@ -1,8 +1,8 @@
 //! Training, validation and test pairs, with no tweet in two of them.
 
-use grpo_data::{RecordSplit, SplitFractions, group_by_keys};
+use grpo_data::{DataError, RecordSplit, SplitError, SplitFractions, group_by_keys};
 
-use crate::{PairRecord, RepliesError};
+use crate::PairRecord;
 
 /// Splits pairs so that all replies to a tweet are in one part, and each part has its share of every quartile of likes
 /// (equal edges merged). It depends on the pairs, the fractions and `seed` alone.
@@ -13,9 +13,19 @@ pub fn split_by_tweet(
     pairs: &[PairRecord],
     fractions: &SplitFractions,
     seed: u64,
-) -> Result<RecordSplit, RepliesError> {
+) -> Result<RecordSplit, DataError> {
     let likes: Vec<f64> = pairs.iter().map(|pair| pair.reply_likes() as f64).collect();
-    Ok(RecordSplit::new(&tweet_groups(pairs), &likes, fractions, seed)?)
+    RecordSplit::new(&tweet_groups(pairs), &likes, fractions, seed).map_err(split_error)
+}
+
+/// The same fault in the words of tweets and replies.
+pub(crate) fn split_error(error: SplitError) -> DataError {
+    DataError::Invalid(match error {
+        SplitError::FewGroups { found, parts } => format!(
+            "{found} tweets with different texts cannot be split into {parts} parts, as all replies to a tweet stay together; give at least {parts} tweets"
+        ),
+        other => other.to_string(),
+    })
 }
 
 /// The tweet of each pair, as a number. A tweet that was collected twice has two ids and one text: still one tweet.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{RepliesError, ReplyExamples, ReplyPrompts, ReplyTemplate};
+use crate::{ReplyExamples, ReplyPrompts, ReplyTemplate};
 use clap::{ArgMatches, Args, FromArgMatches};
 use grpo_data::{ConfigFault, PromptSource, deserialize_settings};
 use grpo_rewards::RewardKind;
@@ -97,13 +97,6 @@ impl DataReader for ReplyKeys {
         check.map_err(|error| {
             ConfigFault::from_sentence("data.replies.instruction", error.to_string())
         })
-    }
-
-    fn is_too_long(&self, error: &anyhow::Error) -> bool {
-        matches!(
-            error.downcast_ref(),
-            Some(RepliesError::NoUsablePairs { too_long, .. }) if *too_long > 0
-        )
     }
 
     fn prompts(&self, from: &ReadFrom<'_>) -> anyhow::Result<ReadPrompts> {

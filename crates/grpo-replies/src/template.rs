@@ -3,7 +3,7 @@
 use grpo_data::{Message, PromptSource};
 use serde::{Deserialize, Serialize};
 
-use crate::RepliesError;
+use grpo_data::DataError;
 
 /// The prompt of a tweet: one turn of a user, with an instruction, the tweet, and a cue. The reply is the assistant's turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,14 +25,14 @@ impl ReplyTemplate {
     ///
     /// # Errors
     /// The instruction is empty, or `thinking` is on.
-    pub fn check(&self, thinking: Option<bool>) -> Result<(), RepliesError> {
+    pub fn check(&self, thinking: Option<bool>) -> Result<(), DataError> {
         if self.instruction.trim().is_empty() {
             let expected = "a sentence that says what to write";
-            return Err(RepliesError::setting("data.replies.instruction", "empty", expected));
+            return Err(DataError::setting("data.replies.instruction", "empty", expected));
         }
         if thinking == Some(true) {
             let expected = "false, or nothing, with data.replies: replies have no thoughts";
-            return Err(RepliesError::setting("data.thinking", "true", expected));
+            return Err(DataError::setting("data.thinking", "true", expected));
         }
         Ok(())
     }

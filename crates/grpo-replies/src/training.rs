@@ -10,8 +10,7 @@ use grpo_data::{
 use serde_json::{Map, Value};
 
 use crate::{
-    PairFault, PairFile, PairRecord, PairSummary, RepliesError, ReplyTemplate, SkippedLine,
-    read_pairs, split_by_tweet,
+    PairFile, PairRecord, PairSummary, ReplyTemplate, SkippedLine, read_pairs, split_by_tweet,
 };
 
 /// A prompt for each tweet of some pairs.
@@ -67,11 +66,11 @@ impl PairReport {
         key: &'static str,
         text: &str,
         codec: &Codec,
-    ) -> Result<bool, RepliesError> {
+    ) -> Result<bool, DataError> {
         let token = codec.special_token_in(text).map_err(at(pair))?;
         if let Some(token) = token {
-            let (file, line, token) = (pair.file.clone(), pair.line, token.to_owned());
-            let reason = PairFault::SpecialToken { key, token };
+            let (file, line) = (pair.file.clone(), pair.line);
+            let reason = format!("`{key}` has the special token {token:?}");
             self.special.push(SkippedLine { file, line, reason });
         }
         Ok(token.is_none())
@@ -86,9 +85,9 @@ impl PairReport {
     }
 
     /// The error where nothing can be used.
-    fn nothing_left(&self, path: &Path) -> RepliesError {
-        let (path, too_long) = (path.to_owned(), self.too_long.len());
-        RepliesError::NoUsablePairs { path, too_long, report: self.to_string() }
+    fn nothing_left(&self, path: &Path) -> DataError {
+        let message = format!("no pair of `{}` can be used: {self}", path.display());
+        DataError::NoRecords { too_long: self.too_long.len(), message }
     }
 
     /// What to say of it, line by line.
@@ -134,8 +133,9 @@ impl ReplyPrompts {
         template: &ReplyTemplate,
         thinking: bool,
         longest: usize,
-    ) -> Result<Self, RepliesError> {
+    ) -> Result<Self, DataError> {
         let file = read_pairs(path)?;
+        let encoder = Encoder { codec, template, thinking };
         let mut report = PairReport::new(&file, longest);
         let (mut prompts, mut places) = (Vec::new(), Vec::new());
         let mut used = Vec::new();
@@ -144,7 +144,7 @@ impl ReplyPrompts {
             if !report.takes_text(first, "tweet", &first.tweet, codec)? {
                 continue;
             }
-            let ids = prompt_ids(first, codec, template, thinking)?;
+            let ids = encoder.prompt(first).map_err(at(first))?;
             if report.takes(first, ids.len()) {
                 let prompt = Prompt::of_ids(prompts.len() as u32, ids);
                 prompts.push(Prompt { fields: fields(&replies), ..prompt });
@@ -175,8 +175,9 @@ impl ReplyExamples {
         longest: usize,
         validation_fraction: f64,
         seed: u64,
-    ) -> Result<Self, RepliesError> {
+    ) -> Result<Self, DataError> {
         let file = read_pairs(path)?;
+        let encoder = Encoder { codec, template, thinking };
         let mut report = PairReport::new(&file, longest);
         // A large corpus is not kept twice: the lines go, and each pair is moved.
         let PairFile { pairs: read, files, .. } = file;
@@ -187,7 +188,7 @@ impl ReplyExamples {
             {
                 continue;
             }
-            let example = example(&pair, codec, template, thinking)?;
+            let example = encoder.example(&pair).map_err(at(&pair))?;
             if report.takes(&pair, example.ids.len()) {
                 pairs.push(pair);
                 all.push(Some(example));
@@ -231,33 +232,30 @@ fn fields(replies: &[&PairRecord]) -> Map<String, Value> {
     fields.map(|(key, text)| (key.to_owned(), text.as_str().into())).into_iter().collect()
 }
 
-fn prompt_ids(
-    pair: &PairRecord,
-    codec: &Codec,
-    template: &ReplyTemplate,
+/// How pairs are put to a model.
+struct Encoder<'a> {
+    codec: &'a Codec,
+    template: &'a ReplyTemplate,
     thinking: bool,
-) -> Result<Vec<u32>, RepliesError> {
-    let options = ChatOptions::for_answer(Some(thinking));
-    Ok(codec.prompt(&template.prompt(&pair.tweet), &options).map_err(at(pair))?)
 }
 
-fn example(
-    pair: &PairRecord,
-    codec: &Codec,
-    template: &ReplyTemplate,
-    thinking: bool,
-) -> Result<Example, RepliesError> {
-    let prompt = prompt_ids(pair, codec, template, thinking)?;
-    let reply = CompletionSource::Text(pair.reply.clone());
-    let reply = codec.completion(&reply).map_err(at(pair))?;
-    let first_target = prompt.len();
-    let end = codec.learned_end().map_err(at(pair))?.filter(|end| reply.last() != Some(end));
-    Ok(Example { ids: [prompt, reply, end.into_iter().collect()].concat(), first_target })
+impl Encoder<'_> {
+    fn prompt(&self, pair: &PairRecord) -> Result<Vec<u32>, DataError> {
+        let options = ChatOptions::for_answer(Some(self.thinking));
+        self.codec.prompt(&self.template.prompt(&pair.tweet), &options)
+    }
+
+    fn example(&self, pair: &PairRecord) -> Result<Example, DataError> {
+        let prompt = self.prompt(pair)?;
+        let reply = self.codec.completion(&CompletionSource::Text(pair.reply.clone()))?;
+        let first_target = prompt.len();
+        let end = self.codec.learned_end()?.filter(|end| reply.last() != Some(end));
+        Ok(Example { ids: [prompt, reply, end.into_iter().collect()].concat(), first_target })
+    }
 }
 
 fn at(pair: &PairRecord) -> impl FnOnce(DataError) -> DataError {
-    let (path, line) = (pair.file.clone(), pair.line);
-    move |source| DataError::AtLine { path, line, source: Box::new(source) }
+    move |error| error.at_line(&pair.file, pair.line)
 }
 
 fn place(pair: &PairRecord) -> String {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 pub use self::config::{CompositeConfig, CompositePart};
 pub use self::transform::Transform;
-use crate::{Outcome, PartName, Reward, Sample, Scored};
+use crate::{Outcome, PartName, Reward, RewardInput, Scored};
 
 /// `Σ weight · transform(score)` over its parts.
 ///
@@ -46,7 +46,7 @@ impl CompositeReward {
 }
 
 impl Reward for CompositeReward {
-    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         let of_parts: Vec<Vec<Outcome>> =
             self.parts.iter().map(|part| part.reward.score(samples)).collect();
         // One that miscounts fails for all, as it does alone.

@@ -8,15 +8,17 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::composite::CompositeConfig;
-use crate::{AnswerReward, PatternReward, Reward, RewardKind, RewardSpec};
+use crate::{AnswerReward, PatternReward, Reward, RewardKind, RewardRegistry, RewardSpec};
 
-/// The kinds of rewards that need no task.
-pub(crate) fn kinds() -> Vec<RewardKind> {
-    vec![
-        RewardKind::from_settings::<AnswerConfig>("answer"),
-        RewardKind::from_settings::<PatternConfig>("pattern"),
-        RewardKind::composed::<CompositeConfig>("composite"),
-    ]
+impl Default for RewardRegistry {
+    /// The kinds for texts: `answer`, `pattern` and `composite`.
+    fn default() -> Self {
+        Self::empty().with([
+            RewardKind::from_settings::<AnswerConfig>("answer"),
+            RewardKind::from_settings::<PatternConfig>("pattern"),
+            RewardKind::composed::<CompositeConfig>("composite"),
+        ])
+    }
 }
 
 /// Settings of an [`AnswerReward`].

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use grpo_data::ConfigFault;
 use grpo_eval::{Embedder, HashedNgrams};
 use serde::{Deserialize, Serialize};
 
@@ -46,10 +47,11 @@ impl EmbedderConfig {
     ///
     /// # Errors
     /// A width of 0, or beyond a million.
-    pub fn check(&self) -> Result<(), EmbedderConfigError> {
+    pub fn check(&self) -> Result<(), ConfigFault> {
         match *self {
             Self::HashedNgrams { width } if !(1..=LARGEST_WIDTH).contains(&width) => {
-                Err(EmbedderConfigError::Width { width })
+                let fault = format!("embedder.width = {width} must be from 1 to {LARGEST_WIDTH}");
+                ConfigFault::refuse(fault)
             }
             Self::HashedNgrams { .. } | Self::SentenceTransformers { .. } => Ok(()),
         }
@@ -59,12 +61,12 @@ impl EmbedderConfig {
     ///
     /// # Errors
     /// As [`Self::check`], and a folder that is missing or holds no encoder that can be run.
-    pub fn build(&self, device: &Device) -> Result<Arc<dyn Embedder>, EmbedderConfigError> {
+    pub fn build(&self, device: &Device) -> Result<Arc<dyn Embedder>, ConfigFault> {
         self.check()?;
         Ok(match self {
             Self::HashedNgrams { width } => Arc::new(HashedNgrams::new(*width)),
             Self::SentenceTransformers { folder } => {
-                Arc::new(SentenceTransformers::load(folder, device)?)
+                Arc::new(SentenceTransformers::load(folder, device).map_err(of_folder)?)
             }
         })
     }
@@ -73,28 +75,17 @@ impl EmbedderConfig {
     ///
     /// # Errors
     /// A folder that is missing or cannot be read.
-    pub fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, EmbedderConfigError> {
+    pub fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         match self {
             Self::HashedNgrams { .. } => Ok(Vec::new()),
             Self::SentenceTransformers { folder } => {
-                let files = SentenceTransformers::files(folder)?.into_iter();
+                let files = SentenceTransformers::files(folder).map_err(of_folder)?.into_iter();
                 Ok(files.map(|path| ("embedder", path)).collect())
             }
         }
     }
 }
 
-/// An embedder that cannot be what is meant.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EmbedderConfigError {
-    /// No numbers, or too many.
-    #[error("embedder.width = {width} must be from 1 to {LARGEST_WIDTH}")]
-    Width {
-        /// What it was.
-        width: usize,
-    },
-    /// No encoder.
-    #[error("embedder.folder: {0}")]
-    Folder(#[from] FolderError),
+fn of_folder(error: FolderError) -> ConfigFault {
+    ConfigFault::from_sentence("", format!("embedder.folder: {error}"))
 }

@@ -11,9 +11,9 @@ use grpo_data::ConfigFault;
 pub fn check_folder(key: &str, folder: &Path, contents: &str) -> Result<(), ConfigFault> {
     match folder.is_dir() {
         true => Ok(()),
-        false => Err(ConfigFault::from_sentence(
-            "",
-            format!("reward.{key}: there is no folder {}; {contents}", folder.display()),
+        false => ConfigFault::refuse(format!(
+            "reward.{key}: there is no folder {}; {contents}",
+            folder.display()
         )),
     }
 }

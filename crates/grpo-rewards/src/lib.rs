@@ -12,14 +12,14 @@ mod sentence_transformers;
 mod text;
 
 pub use composite::{CompositeConfig, CompositePart, CompositeReward, Transform};
-pub use embedder::{EmbedderConfig, EmbedderConfigError};
+pub use embedder::EmbedderConfig;
 pub use fields::text_field;
 pub use folder::{check_folder, folder_files};
 pub use grpo_data::{Outcome, PartName, Scored};
-pub use outcome::{Reward, Sample};
+pub use outcome::{Reward, RewardInput};
 pub use registry::{
     FromRegistry, Restriction, RewardConfig, RewardKind, RewardRegistry, RewardSpec,
-    are_mean_weights, of_component,
+    check_mean_weights, of_component,
 };
 pub use runner::RewardRunner;
 pub use sentence_transformers::{FolderError, SentenceTransformers};

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 pub trait Reward: Send + Sync {
     /// Scores a batch: one outcome for each completion, in their order, the same whether a completion comes
     /// alone or among others.
-    fn score(&self, samples: &[Sample]) -> Vec<Outcome>;
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome>;
 
     /// The names of all parts that an outcome of it can have, in the order in which they are shown: the columns of the
     /// files that completions are written to.
@@ -29,14 +29,14 @@ pub trait Reward: Send + Sync {
 
 /// A completion as a reward sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sample {
+pub struct RewardInput {
     /// The completion.
     pub text: String,
     /// What else the record of its prompt says (a right answer, the post that is replied to).
     pub fields: Map<String, Value>,
 }
 
-impl From<&str> for Sample {
+impl From<&str> for RewardInput {
     /// Of a prompt that says nothing else.
     fn from(text: &str) -> Self {
         Self { text: text.to_owned(), fields: Map::new() }

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Serialize, Serializer};
 use toml::Table;
 
-use crate::{EmbedderConfigError, Reward};
+use crate::Reward;
 
 /// The settings of a reward.
 pub trait RewardSpec: fmt::Debug + Send + Sync {
@@ -113,14 +113,12 @@ fn parsed<T: RewardSpec + Serialize + 'static>(settings: T) -> Result<Parsed, Co
 #[derive(Clone, Debug)]
 pub struct RewardRegistry(Vec<RewardKind>);
 
-impl Default for RewardRegistry {
-    /// The kinds for texts: `answer`, `pattern` and `composite`.
-    fn default() -> Self {
-        Self(crate::config::kinds())
-    }
-}
-
 impl RewardRegistry {
+    /// No kinds.
+    pub(crate) fn empty() -> Self {
+        Self(Vec::new())
+    }
+
     /// Adds kinds.
     ///
     /// # Panics
@@ -150,7 +148,7 @@ impl RewardRegistry {
                 let message = format!("invalid type: {}, expected a string", other.type_str());
                 return Err(ConfigFault::from_sentence("type", message));
             }
-            None => return Err(ConfigFault::from_sentence("", "missing field `type`")),
+            None => return ConfigFault::refuse("missing field `type`"),
         };
         let Some(&RewardKind { type_name, parse }) = self.kind(&name) else {
             let mut known: Vec<&str> = self.0.iter().map(|kind| kind.type_name).collect();
@@ -220,15 +218,26 @@ pub fn of_component(fault: ConfigFault, name: &str) -> ConfigFault {
     ConfigFault::from_sentence("", format!("part '{name}' of the reward: {fault}"))
 }
 
-impl From<EmbedderConfigError> for ConfigFault {
-    fn from(error: EmbedderConfigError) -> Self {
-        Self::from_sentence("", error.to_string())
-    }
-}
-
 /// Whether weights are those of a mean: at least 0 each, and 1 together.
-pub fn are_mean_weights(weights: &[f64]) -> bool {
+pub(crate) fn are_mean_weights(weights: &[f64]) -> bool {
     let sum: f64 = weights.iter().sum();
     // So written that NaN is refused as well.
     weights.iter().all(|weight| *weight >= 0.0) && (sum - 1.0).abs() <= 1e-6
+}
+
+/// Refuses weights that are not those of a mean; they come with their keys.
+///
+/// # Errors
+/// A weight below 0, or another sum than 1.
+pub fn check_mean_weights(weights: &[(&str, f64)]) -> Result<(), ConfigFault> {
+    let (keys, weights): (Vec<String>, Vec<f64>) =
+        weights.iter().map(|(key, weight)| (format!("reward.{key}"), *weight)).unzip();
+    if are_mean_weights(&weights) {
+        return Ok(());
+    }
+    let (last, others) = keys.split_last().expect("there is a weight");
+    let (others, sum) = (others.join(", "), weights.iter().sum::<f64>());
+    ConfigFault::refuse(format!(
+        "{others} and {last} must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {sum}"
+    ))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use grpo_data::Group;
 
-use crate::{Outcome, PartName, Reward, Sample};
+use crate::{Outcome, PartName, Reward, RewardInput};
 
 /// Runs a reward so that it can neither stop nor hang the caller.
 #[derive(Clone)]
@@ -52,7 +52,7 @@ impl RewardRunner {
             for sample in samples {
                 sample.text = decode(&sample.completion.text_ids());
                 let fields = prompt.fields.clone();
-                inputs.push(Sample { text: sample.text.clone(), fields });
+                inputs.push(RewardInput { text: sample.text.clone(), fields });
             }
         }
         let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
@@ -63,7 +63,7 @@ impl RewardRunner {
 
     /// Scores a batch. A reward that panics, takes too long or gives another number of outcomes fails for
     /// the whole batch. A batch that hangs keeps its threads; while four of them hang, the next ones fail.
-    pub fn score(&self, samples: Vec<Sample>) -> Vec<Outcome> {
+    pub fn score(&self, samples: Vec<RewardInput>) -> Vec<Outcome> {
         let count = samples.len();
         let mut overdue = self.overdue.lock().unwrap_or_else(PoisonError::into_inner);
         overdue.retain(|thread| !thread.is_finished());
@@ -135,8 +135,8 @@ mod tests {
     use crate::Scored;
 
     struct Of<F>(F);
-    impl<F: Fn(&[Sample]) -> Vec<Outcome> + Send + Sync> Reward for Of<F> {
-        fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+    impl<F: Fn(&[RewardInput]) -> Vec<Outcome> + Send + Sync> Reward for Of<F> {
+        fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
             (self.0)(samples)
         }
 
@@ -146,13 +146,15 @@ mod tests {
     }
 
     /// With time enough for what does end, however busy the machine.
-    fn run(reward: impl Fn(&[Sample]) -> Vec<Outcome> + Send + Sync + 'static) -> Vec<Outcome> {
+    fn run(
+        reward: impl Fn(&[RewardInput]) -> Vec<Outcome> + Send + Sync + 'static,
+    ) -> Vec<Outcome> {
         run_within(Duration::from_secs(600), reward)
     }
 
     fn run_within(
         time_limit: Duration,
-        reward: impl Fn(&[Sample]) -> Vec<Outcome> + Send + Sync + 'static,
+        reward: impl Fn(&[RewardInput]) -> Vec<Outcome> + Send + Sync + 'static,
     ) -> Vec<Outcome> {
         let runner = RewardRunner::new(Arc::new(Of(reward)), time_limit);
         runner.score(vec!["a".into(), "bc".into()])
@@ -196,7 +198,7 @@ mod tests {
         let ended = Mutex::new(ended);
         let begun = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&begun);
-        let hangs = move |batch: &[Sample]| {
+        let hangs = move |batch: &[RewardInput]| {
             counted.fetch_add(1, Ordering::SeqCst);
             let _gone = ended.lock().unwrap().recv();
             vec![Outcome::Abstained; batch.len()]

@@ -3,7 +3,7 @@
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use crate::{Outcome, PartName, Reward, Sample, Scored};
+use crate::{Outcome, PartName, Reward, RewardInput, Scored};
 
 /// 1 where the completion gives the answer that the prompt's record has, 0 elsewhere.
 ///
@@ -19,7 +19,7 @@ pub struct AnswerReward {
 }
 
 impl Reward for AnswerReward {
-    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         samples.iter().map(|sample| self.score_one(sample)).collect()
     }
 
@@ -33,7 +33,7 @@ impl Reward for AnswerReward {
 }
 
 impl AnswerReward {
-    fn score_one(&self, sample: &Sample) -> Outcome {
+    fn score_one(&self, sample: &RewardInput) -> Outcome {
         let right = match self.right(&sample.fields) {
             Ok(right) => right,
             Err(reason) => return Outcome::Failed { reason },
@@ -78,8 +78,8 @@ pub struct PatternReward {
 }
 
 impl Reward for PatternReward {
-    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
-        let score = |sample: &Sample| verdict(self.pattern.is_match(&sample.text), Vec::new());
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
+        let score = |sample: &RewardInput| verdict(self.pattern.is_match(&sample.text), Vec::new());
         samples.iter().map(score).collect()
     }
 
@@ -98,8 +98,8 @@ fn verdict(correct: bool, mut parts: Vec<(PartName, f64)>) -> Outcome {
 mod tests {
     use super::*;
 
-    fn sample(text: &str, answer: impl Into<Value>) -> Sample {
-        Sample {
+    fn sample(text: &str, answer: impl Into<Value>) -> RewardInput {
+        RewardInput {
             text: text.to_owned(),
             fields: [("answer".to_owned(), answer.into())].into_iter().collect(),
         }

@@ -24,7 +24,7 @@ pub enum SelftestError {
     Folder(Box<ModelFolderError>),
     /// A folder of sentence-transformers that cannot be used.
     #[error(transparent)]
-    Embedder(#[from] Box<grpo_rewards::EmbedderConfigError>),
+    Embedder(#[from] Box<grpo_data::ConfigFault>),
 }
 
 impl SelftestError {

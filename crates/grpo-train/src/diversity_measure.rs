@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use grpo_data::ConfigFault;
 use grpo_eval::{Diversity, DiversityMeasure};
-use grpo_rewards::{EmbedderConfig, EmbedderConfigError};
+use grpo_rewards::EmbedderConfig;
 
 /// Refuses an embedder that nothing asks, and a measure that lacks one; `section` has the two keys.
 ///
@@ -53,6 +53,6 @@ fn no_embedder(section: &str) -> ConfigFault {
     )
 }
 
-fn of_embedder(section: &str, fault: &EmbedderConfigError) -> ConfigFault {
+fn of_embedder(section: &str, fault: &ConfigFault) -> ConfigFault {
     ConfigFault::from_sentence(format!("{section}.embedder"), format!("{section}.{fault}"))
 }

@@ -58,9 +58,11 @@ impl<M: LanguageModel> Training<M> {
         TrainerState { numbers, moments, reference }
     }
 
-    /// Goes on more carefully from here, after `roll_backs` of them: steps are shorter, and the reference holds tighter.
+    /// Continues more carefully after it went back to here for the `roll_backs`th time: with shorter steps, and held
+    /// closer to the reference.
     pub fn soften(&mut self, roll_backs: u32, learning_rate_factor: f64, kl_coef: f64) {
         self.progress.roll_backs = roll_backs;
+        self.progress.rolled_back_to = Some(self.progress.steps);
         self.grpo.learning_rate_factor = learning_rate_factor;
         self.grpo.learner.set_kl_coef(kl_coef);
     }

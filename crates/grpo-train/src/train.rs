@@ -77,7 +77,8 @@ pub enum Ending {
         /// What it saw.
         message: String,
     },
-    /// A guard wants it to go back to a checkpoint of before `since`, and on from there more carefully.
+    /// A guard wants it to go back to a policy before the one that sampled step `since`, and to continue from there
+    /// more carefully.
     RollBack {
         /// The first step that was not as it should be, from 1.
         since: u32,
@@ -109,6 +110,9 @@ pub struct TrainingProgress {
     pub num_tokens: u64,
     /// How often the run went back.
     pub roll_backs: u32,
+    /// The step that it went back to last.
+    #[serde(default)]
+    pub rolled_back_to: Option<u32>,
     /// What the evaluations so far said.
     pub evaluations: Evaluations,
     /// What a guard saw that ended the run.
@@ -357,6 +361,11 @@ impl<M: LanguageModel> Training<M> {
     /// How often it went back.
     pub fn roll_backs(&self) -> u32 {
         self.progress.roll_backs
+    }
+
+    /// The step that it went back to last.
+    pub fn rolled_back_to(&self) -> Option<u32> {
+        self.progress.rolled_back_to
     }
 
     /// What learning rates are multiplied by.

@@ -54,12 +54,8 @@ pub(crate) fn program(tasks: &Tasks) -> (clap::Command, Vec<TaskCommand>) {
     }
     program = program.mut_subcommand("sample", |sample| {
         // The doc comment of a task's options would take the place of what the command does.
-        let about = sample.get_about().cloned();
-        let sample = tasks.sampling().fold(sample, |sample, task| task.options(sample));
-        match about {
-            Some(about) => sample.about(about),
-            None => sample,
-        }
+        let about = sample.get_about().cloned().unwrap_or_default();
+        tasks.sampling().fold(sample, |sample, task| task.options(sample)).about(about)
     });
     let commands: Vec<TaskCommand> = tasks.iter().flat_map(|task| task.commands()).collect();
     for (index, TaskCommand { command, behind, .. }) in commands.iter().enumerate() {

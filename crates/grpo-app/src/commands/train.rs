@@ -86,7 +86,7 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
         let kl_coef = training.kl_coef() * kl_coef_factor;
         if !observer.roll_back(training, since, factor, kl_coef)? {
             let message = format!(
-                "{message}; no checkpoint of before step {since} is there to go back to: a larger save.keep_last or save.every would have kept one"
+                "{message}; no checkpoint of a policy before that of step {since} is left to go back to: lower the learning rate, or keep more checkpoints (save.keep_last, save.every)"
             );
             return Ok(Ending::Stopped { message });
         }
@@ -197,6 +197,8 @@ struct Observer {
     steps_done: u32,
     /// Whether a guard may want to go back.
     can_roll_back: bool,
+    /// Whether the policy changes between the updates of a step.
+    has_several_updates: bool,
     writer: Writer,
     /// What the steps were, where they were done before.
     earlier: Earlier,
@@ -219,6 +221,7 @@ impl Observer {
             log,
             ledger,
             can_roll_back: guards.iter().any(|guard| guard.action == GuardAction::RollBack),
+            has_several_updates: train.updates_per_rollout > 1,
             steps_done: training.steps(),
             parts: training.grpo().reward_names().parts,
             monitor,
@@ -260,8 +263,10 @@ impl Observer {
         self.log.interrupted([steps.into(), self.steps.into()], &resume)
     }
 
-    /// Goes back to the newest checkpoint of before step `since`, and on from there with these settings; whether there is
-    /// one.
+    /// Goes back to the newest checkpoint of a policy before the one that the metrics of step `since` describe, and
+    /// continues from there with these settings; whether there is one. Metrics describe the policy that sampled, which
+    /// is that of the step before, and those between the updates of the step. A run that went back to that checkpoint
+    /// last goes further back, to its beginning at most.
     fn roll_back(
         &mut self,
         training: &mut Training<Policy>,
@@ -270,8 +275,20 @@ impl Observer {
         kl_coef: f64,
     ) -> anyhow::Result<bool> {
         let from_step = u64::from(training.steps());
-        let newest = self.log.folder.newest_checkpoint(Some(u64::from(since) - 1))?;
-        let Some((step, good)) = newest.whole else { return Ok(false) };
+        let last = match u64::from(since).checked_sub(2) {
+            Some(last) => last,
+            None if self.has_several_updates => 0,
+            None => return Ok(false),
+        };
+        let mut newest = self.log.folder.newest_checkpoint(Some(last))?.whole;
+        let again = training.rolled_back_to().map(u64::from);
+        if let Some(step) = newest.as_ref().map(|(step, _)| *step)
+            && Some(step) == again
+            && step > 0
+        {
+            newest = self.log.folder.newest_checkpoint(Some(step - 1))?.whole;
+        }
+        let Some((step, good)) = newest else { return Ok(false) };
         let number = training.roll_backs() + 1;
         let aside = self.log.folder.set_aside(step, number)?;
         checkpoint::restore(training, &good)?;
@@ -309,7 +326,9 @@ impl Observer {
     /// Writes the checkpoint of this moment, and removes those that are not kept.
     fn checkpoint(&mut self, training: &Training<Policy>, best: bool) -> anyhow::Result<()> {
         let of_best = training.state().numbers.progress.evaluations.best;
-        let besides: Vec<u64> = of_best.iter().map(|(step, _)| u64::from(*step)).collect();
+        let best_step = of_best.iter().map(|(step, _)| u64::from(*step));
+        // The beginning is known to be good.
+        let besides: Vec<u64> = best_step.chain(self.can_roll_back.then_some(0)).collect();
         self.ledger.sync()?;
         let writer = &self.writer;
         self.log.checkpoint(training.steps().into(), best, &besides, |run| {

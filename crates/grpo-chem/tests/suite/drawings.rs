@@ -1,9 +1,9 @@
 //! Drawings, measured: bonds of one length, flat hexagons, lines that end before letters.
 
-use grpo_chem::{Chematic, Toolkit};
+use grpo_chem::Molecule;
 
 fn draw(smiles: &str) -> String {
-    Chematic.draw(&Chematic.parse(smiles).unwrap()).unwrap()
+    Molecule::parse(smiles).unwrap().draw().unwrap()
 }
 
 /// `x1, y1, x2, y2` of each line.
@@ -82,9 +82,9 @@ fn every_molecule_of_the_fixtures_is_drawn_inside_its_frame_and_the_same_twice()
     let text = include_str!("../fixtures/molecules.smi");
     let mut drawn = 0;
     for smiles in text.lines().filter_map(|line| line.split_whitespace().next()) {
-        let Ok(molecule) = Chematic.parse(smiles) else { continue };
-        let svg = Chematic.draw(&molecule).unwrap();
-        assert_eq!(Chematic.draw(&molecule).unwrap(), svg, "{smiles}");
+        let Ok(molecule) = Molecule::parse(smiles) else { continue };
+        let svg = molecule.draw().unwrap();
+        assert_eq!(molecule.draw().unwrap(), svg, "{smiles}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{smiles}: {svg}");
         let frame = svg.split("viewBox=\"").nth(1).unwrap().split('"').next().unwrap();
         let frame: Vec<f64> = frame.split(' ').map(|number| number.parse().unwrap()).collect();

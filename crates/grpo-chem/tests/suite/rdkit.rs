@@ -16,14 +16,14 @@ fn every_column_equals_rdkit() {
         let ours = describe(&row["input"]).unwrap();
         same(&row, "canonical", &ours.canonical);
         same(&row, "scaffold", &ours.scaffold);
-        same(&row, "hba", &ours.hba);
-        same(&row, "hbd", &ours.hbd);
-        same(&row, "rotatable", &ours.rotatable);
-        same(&row, "aromatic_rings", &ours.aromatic_rings);
-        same(&row, "alerts", &ours.alerts);
-        close(&row, "mw", ours.mw);
-        close(&row, "logp", ours.logp);
-        close(&row, "tpsa", ours.tpsa);
+        same(&row, "hba", &ours.properties.hba);
+        same(&row, "hbd", &ours.properties.hbd);
+        same(&row, "rotatable", &ours.properties.rotatable);
+        same(&row, "aromatic_rings", &ours.properties.aromatic_rings);
+        same(&row, "alerts", &ours.properties.alerts);
+        close(&row, "mw", ours.properties.mw);
+        close(&row, "logp", ours.properties.logp);
+        close(&row, "tpsa", ours.properties.tpsa);
         close(&row, "qed", ours.qed);
         close(&row, "sa", ours.sa);
     }

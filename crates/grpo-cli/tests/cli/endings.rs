@@ -54,6 +54,9 @@ fn a_run_that_went_back_recovers() {
         (&"kl".into(), &"roll_back".into())
     );
     assert!(guard < back && events[guard]["value"].as_f64().unwrap() > 0.5);
+    // The metrics of a step describe the policy of the step before, and the run goes back to before that.
+    let [tripped, to] = [guard, back].map(|event| events[event]["step"].as_u64().unwrap());
+    assert!(to == 0 || to + 2 <= tripped, "step {tripped} tripped, and the run went back to {to}");
     let undone = place.read("whole/rolled-back/1/metrics.jsonl");
     let undone: Value = serde_json::from_str(undone.lines().next().unwrap()).unwrap();
     assert_eq!(undone["step"].as_u64().unwrap(), events[back]["step"].as_u64().unwrap() + 1);
@@ -74,6 +77,29 @@ fn a_run_that_went_back_recovers() {
     fs::rename(place.path("checkpoints"), place.path("whole/checkpoints")).unwrap();
 
     kill_and_resume(&place, "train", kills().div_ceil(2), 6, whole, &expected);
+}
+
+/// A run whose guard trips again and again goes back further each time, and recovers once its steps are small enough.
+#[test]
+fn a_guard_that_trips_again_goes_further_back() {
+    let place = Place::new();
+    let careful = rolling_back(8).replace("factor = 0.0001", "factor = 0.2");
+    place.write("train.toml", careful.replace("steps = 8", "steps = 8\nmax_roll_backs = 20"));
+    let all = ["train", "train.toml", "--set", "save.every=1", "--set", "save.keep_last=100"];
+    let ended = place.succeed(&all);
+    let events = events(&place, "run");
+    let rolled_back = events.iter().filter(|event| event["event"] == "rolled_back");
+    let targets: Vec<u64> = rolled_back.map(|event| event["step"].as_u64().unwrap()).collect();
+    assert!(targets.len() >= 2, "{}", ended.stdout);
+    for pair in targets.windows(2) {
+        assert!(pair[0] != pair[1] || pair[1] == 0, "went back to {targets:?}");
+    }
+    let metrics = result(&place.path("run")).metrics;
+    assert_eq!(metrics.len(), 8);
+    for line in &metrics {
+        assert!(line["kl"].as_f64().unwrap() <= 0.5, "{line:?}");
+    }
+    place.succeed(&["audit", "run"]);
 }
 
 /// A guard that stops, and one that would go back once too often: the model is written, and the exit code says it.

@@ -16,10 +16,7 @@ fn a_constant_group_gets_exactly_zero_and_a_flag() {
         let rewards = vec![constant.clone(), vec![Some(0.1), Some(0.7)]];
         for config in settings() {
             let got = group_advantages(&rewards, &config).unwrap();
-            let whole = config.scale == RewardScale::Batch;
-            let zero_std = if whole { [false; 2] } else { [true, false] };
-            assert_eq!(got.zero_std, zero_std);
-            assert_eq!(got.zero_std_share, if whole { 0.0 } else { 0.8 }, "{config:?}");
+            assert_eq!((got.zero_std, got.zero_std_share), (vec![true, false], 0.8), "{config:?}");
             assert_ne!(got.groups[1][0], 0.0);
             if config.baseline != Baseline::Batch {
                 assert_eq!(got.groups[0], [0.0; 8], "{config:?}, offset {offset}");
@@ -142,7 +139,7 @@ fn several_functions_by_hand() {
 }
 
 #[test]
-fn constant_functions_of_gdpo_teach_nothing_and_flag_the_batch() {
+fn constant_functions_of_gdpo_teach_nothing_and_flag_their_group() {
     let parts =
         AdvantageConfig { aggregation: Aggregation::NormalizeThenSum, ..Default::default() };
     let rewards = vec![vec![vec![Some(0.95)]; 8], vec![vec![Some(7.0)]; 4]];
@@ -151,6 +148,10 @@ fn constant_functions_of_gdpo_teach_nothing_and_flag_the_batch() {
     assert_eq!((got.zero_std, got.zero_std_share), (vec![true; 2], 1.0));
     assert!(got.reward.std > 0.0);
     assert_eq!(got.objective, MeanAndStd { mean: 0.0, std: 0.0 });
+    // One group of two that differs leaves the flag of the other.
+    let two = |a: f64, b: f64| vec![vec![Some(a)], vec![Some(b)]];
+    let got = weighted_group_advantages(&[two(1.0, 1.0), two(0.0, 1.0)], &[1.0], &parts).unwrap();
+    assert_eq!((got.zero_std, got.zero_std_share), (vec![true, false], 0.5));
 }
 
 /// Nothing to compare with is neither an advantage nor a flag.

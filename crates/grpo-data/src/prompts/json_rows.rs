@@ -1,8 +1,6 @@
 //! The objects of a file of JSON lines.
 
-use super::Row;
 use crate::DataError;
-use crate::error::PromptFault;
 use crate::origin::{Bytes, FileOrigin};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
@@ -25,11 +23,20 @@ impl JsonRows {
     }
 
     /// The keys of the next line that is not empty.
-    pub(super) fn next(&mut self, origin: &FileOrigin) -> Result<Option<Row>, DataError> {
+    pub(super) fn next(
+        &mut self,
+        origin: &FileOrigin,
+    ) -> Result<Option<(u64, Map<String, Value>)>, DataError> {
         while let Some((line, bytes)) = self.next_line(origin)? {
             let text = origin.text(bytes, line)?.trim_ascii();
             if !text.is_empty() {
-                let keys = object(text).map_err(|fault| origin.fault(line, fault))?;
+                let keys = object(text).map_err(|fault| {
+                    let remedy = match fault {
+                        LineFault::DuplicateKey { .. } => "keep one of them",
+                        _ => "write one object a line, such as {\"prompt\": \"2 + 2 =\"}",
+                    };
+                    DataError::Invalid(format!("{fault}; {remedy}")).at_line(&origin.path, line)
+                })?;
                 return Ok(Some((line, keys)));
             }
         }
@@ -49,7 +56,8 @@ impl JsonRows {
         }
         self.line += 1;
         if self.bytes.len() > LONGEST {
-            return Err(origin.fault(self.line, PromptFault::TooLong { most: LONGEST }));
+            let fault = format!("the line is longer than {LONGEST} bytes; write one object a line");
+            return Err(DataError::Invalid(fault).at_line(&origin.path, self.line));
         }
         let bytes = self.bytes.as_slice();
         let marked = bytes.strip_prefix("\u{feff}".as_bytes()).filter(|_| self.line == 1);
@@ -57,12 +65,33 @@ impl JsonRows {
     }
 }
 
+/// Why a line is not an object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineFault {
+    /// Bytes of another encoding.
+    #[error("the line is not UTF-8 text")]
+    NotUtf8,
+    /// Broken JSON, or a value other than an object.
+    #[error("the line is not a JSON object: {reason}")]
+    NotAnObject {
+        /// What the JSON reader said.
+        reason: String,
+    },
+    /// A key that stands there twice.
+    #[error("the key `{key}` is there twice")]
+    DuplicateKey {
+        /// The key.
+        key: String,
+    },
+}
+
 /// The keys of a line that is an object.
-pub(super) fn object(text: &str) -> Result<Map<String, Value>, PromptFault> {
+pub(super) fn object(text: &str) -> Result<Map<String, Value>, LineFault> {
     let Keys { map, duplicate } = serde_json::from_str(text)
-        .map_err(|error| PromptFault::NotAnObject { reason: reason(&error) })?;
+        .map_err(|error| LineFault::NotAnObject { reason: reason(&error) })?;
     match duplicate {
-        Some(key) => Err(PromptFault::DuplicateKey { key }),
+        Some(key) => Err(LineFault::DuplicateKey { key }),
         None => Ok(map),
     }
 }

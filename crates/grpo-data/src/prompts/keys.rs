@@ -1,9 +1,44 @@
 //! What the keys of a line or row mean.
 
-use super::{CompletionSource, PromptRecord, PromptSource};
 use crate::Message;
-use crate::error::{Names, PromptFault, described};
+use crate::error::{Names, described};
+use serde::Serialize;
 use serde_json::{Map, Value};
+
+/// One example of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptRecord {
+    /// The line of the file, or the row of a Parquet file, counted from 1.
+    pub line: u64,
+    /// What a completion follows.
+    pub prompt: PromptSource,
+    /// What follows the prompt, where the file says so.
+    pub completion: Option<CompletionSource>,
+    /// All other keys, untouched: what rewards may need, such as an answer.
+    pub fields: Map<String, Value>,
+}
+
+/// A prompt as a file gives it, before a tokenizer or a chat template has seen it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum PromptSource {
+    /// Text as it is.
+    Text(String),
+    /// A conversation, for the model's chat template; at least one message.
+    Messages(Vec<Message>),
+    /// Token ids.
+    Ids(Vec<u32>),
+}
+
+/// A completion as a file gives it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum CompletionSource {
+    /// Text as it is; behind a conversation it is what the assistant says.
+    Text(String),
+    /// Token ids.
+    Ids(Vec<u32>),
+}
 
 const PROMPT_KEYS: [&str; 4] = ["prompt", "messages", "prompt_ids", "text"];
 
@@ -11,7 +46,7 @@ const PROMPT_KEYS: [&str; 4] = ["prompt", "messages", "prompt_ids", "text"];
 const COMPLETION_KEYS: [&str; 3] = ["completion", "completion_ids", "text"];
 
 /// Takes the prompt and the completion out of the keys; the others become the record's fields.
-pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRecord, PromptFault> {
+pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRecord, String> {
     for key in PROMPT_KEYS.into_iter().chain(COMPLETION_KEYS) {
         // Columns of Parquet files are there in every row; null says that this row has none.
         if keys.get(key).is_some_and(Value::is_null) {
@@ -19,10 +54,11 @@ pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRe
         }
     }
     let Some(prompt_key) = the_one(&keys, PROMPT_KEYS)? else {
-        return Err(PromptFault::NoPrompt {
-            expected: Names(PROMPT_KEYS.map(str::to_owned).to_vec()),
-            found: Names(keys.into_iter().map(|(key, _)| key).collect()),
-        });
+        return Err(format!(
+            "there is no prompt; give one of the keys {} (found {})",
+            Names(PROMPT_KEYS.map(str::to_owned).to_vec()),
+            Names(keys.into_iter().map(|(key, _)| key).collect())
+        ));
     };
     let completion_key = the_one(&keys, COMPLETION_KEYS)?;
     let mut take = |key: &str| keys.shift_remove(key).unwrap_or_default();
@@ -57,7 +93,7 @@ pub(super) fn record(line: u64, mut keys: Map<String, Value>) -> Result<PromptRe
 fn the_one<const N: usize>(
     keys: &Map<String, Value>,
     names: [&'static str; N],
-) -> Result<Option<&'static str>, PromptFault> {
+) -> Result<Option<&'static str>, String> {
     let is_there = |name: &&'static str| keys.contains_key(*name);
     let ids = ["prompt_ids", "completion_ids"]
         .into_iter()
@@ -69,12 +105,14 @@ fn the_one<const N: usize>(
     };
     let mut there = names.into_iter().filter(is_there).filter(|name| !is_text_of_ids(name));
     match (there.next(), there.next()) {
-        (Some(first), Some(second)) => Err(PromptFault::Both { first, second }),
+        (Some(first), Some(second)) => {
+            Err(format!("there are both `{first}` and `{second}`; keep one of them"))
+        }
         (one, _) => Ok(one),
     }
 }
 
-fn prompt(value: Value) -> Result<PromptSource, PromptFault> {
+fn prompt(value: Value) -> Result<PromptSource, String> {
     let key = "prompt";
     match &value {
         Value::Array(list) if list.first().is_some_and(Value::is_object) => {
@@ -90,7 +128,7 @@ fn prompt(value: Value) -> Result<PromptSource, PromptFault> {
     }
 }
 
-fn completion(value: Value) -> Result<CompletionSource, PromptFault> {
+fn completion(value: Value) -> Result<CompletionSource, String> {
     let key = "completion";
     match &value {
         Value::Array(list) if list.first().is_some_and(Value::is_object) => {
@@ -98,14 +136,10 @@ fn completion(value: Value) -> Result<CompletionSource, PromptFault> {
                 [answer] if answer.role == ASSISTANT => {
                     Ok(CompletionSource::Text(std::mem::take(&mut answer.content)))
                 }
-                all => Err(PromptFault::WrongValue {
-                    key: key.to_owned(),
-                    expected: "one message, with the role `assistant`",
-                    found: format!(
-                        "messages with the roles {}",
-                        Names(all.iter().map(|message| message.role.clone()).collect())
-                    ),
-                }),
+                all => Err(format!(
+                    "`{key}` is messages with the roles {}; expected one message, with the role `assistant`",
+                    Names(all.iter().map(|message| message.role.clone()).collect())
+                )),
             }
         }
         Value::Array(list) if list.first().is_some_and(Value::is_number) => {
@@ -121,26 +155,22 @@ fn completion(value: Value) -> Result<CompletionSource, PromptFault> {
 const ASSISTANT: &str = "assistant";
 
 /// Takes the last message off if it is the assistant's.
-fn last_answer(messages: &mut Vec<Message>) -> Result<Option<String>, PromptFault> {
+fn last_answer(messages: &mut Vec<Message>) -> Result<Option<String>, String> {
     let Some(answer) = messages.pop_if(|last| last.role == ASSISTANT) else { return Ok(None) };
     if messages.is_empty() {
-        return Err(PromptFault::WrongValue {
-            key: "messages".to_owned(),
-            expected: "a message in front of the assistant's, for a prompt",
-            found: "one message of the assistant's".to_owned(),
-        });
+        return Err("`messages` is one message of the assistant's; expected a message in front of the assistant's, for a prompt".to_owned());
     }
     Ok(Some(answer.content))
 }
 
-fn text(key: &str, value: Value, expected: &'static str) -> Result<String, PromptFault> {
+fn text(key: &str, value: Value, expected: &str) -> Result<String, String> {
     match value {
         Value::String(text) => Ok(text),
         other => Err(wrong(key, expected, &other)),
     }
 }
 
-fn ids(key: &str, value: Value) -> Result<Vec<u32>, PromptFault> {
+fn ids(key: &str, value: Value) -> Result<Vec<u32>, String> {
     let Value::Array(list) = &value else {
         return Err(wrong(key, "a list of token ids", &value));
     };
@@ -152,7 +182,7 @@ fn ids(key: &str, value: Value) -> Result<Vec<u32>, PromptFault> {
     list.iter().enumerate().map(id).collect()
 }
 
-fn messages(key: &str, value: Value) -> Result<Vec<Message>, PromptFault> {
+fn messages(key: &str, value: Value) -> Result<Vec<Message>, String> {
     match value {
         Value::Array(list) if !list.is_empty() => {
             let message = |(at, value)| message(&format!("{key}[{at}]"), value);
@@ -162,7 +192,7 @@ fn messages(key: &str, value: Value) -> Result<Vec<Message>, PromptFault> {
     }
 }
 
-fn message(key: &str, value: Value) -> Result<Message, PromptFault> {
+fn message(key: &str, value: Value) -> Result<Message, String> {
     let Value::Object(mut fields) = value else {
         return Err(wrong(key, "a message {role, content}", &value));
     };
@@ -181,6 +211,6 @@ fn message(key: &str, value: Value) -> Result<Message, PromptFault> {
     }
 }
 
-fn wrong(key: &str, expected: &'static str, found: &Value) -> PromptFault {
-    PromptFault::WrongValue { key: key.to_owned(), expected, found: described(found) }
+fn wrong(key: &str, expected: &str, found: &Value) -> String {
+    format!("`{key}` is {}; expected {expected}", described(found))
 }

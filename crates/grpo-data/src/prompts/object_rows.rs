@@ -1,9 +1,8 @@
 //! The objects of a file before their keys are read, for readers that skip what is not an object.
 
-use super::json_rows::object;
-use super::{Rows, open_rows};
+use super::json_rows::{LineFault, object};
+use super::rows::Rows;
 use crate::DataError;
-use crate::error::PromptFault;
 use crate::origin::FileOrigin;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -15,27 +14,6 @@ pub struct ObjectRow {
     pub line: u64,
     /// The line as it stands in the file, without its end, or the row as an object; and its keys.
     pub object: Result<(String, Map<String, Value>), LineFault>,
-}
-
-/// Why a line is not an object.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LineFault {
-    /// Bytes of another encoding.
-    #[error("the line is not UTF-8 text")]
-    NotUtf8,
-    /// Broken JSON, or a value other than an object.
-    #[error("the line is not a JSON object: {reason}")]
-    NotAnObject {
-        /// What the JSON reader said.
-        reason: String,
-    },
-    /// A key that stands there twice.
-    #[error("the key `{key}` is there twice")]
-    DuplicateKey {
-        /// The key.
-        key: String,
-    },
 }
 
 /// Reads the objects of a file, from top to bottom. Empty lines are skipped; a line that is not an object is an item too.
@@ -50,7 +28,7 @@ impl ObjectReader {
     /// # Errors
     /// The file is missing or unreadable, its name has another ending, or it is not a Parquet file.
     pub fn open(path: &Path) -> Result<Self, DataError> {
-        let (origin, rows) = open_rows(path)?;
+        let (origin, rows) = Rows::open(path)?;
         Ok(Self { origin, rows })
     }
 
@@ -82,10 +60,5 @@ fn object_of(bytes: &[u8]) -> Result<(String, Map<String, Value>), LineFault> {
     // All but the line end belongs to the line, trailing white space too.
     let text = text.strip_suffix('\n').unwrap_or(text);
     let text = text.strip_suffix('\r').unwrap_or(text);
-    let keys = object(text.trim_ascii()).map_err(|fault| match fault {
-        PromptFault::DuplicateKey { key } => LineFault::DuplicateKey { key },
-        PromptFault::NotAnObject { reason } => LineFault::NotAnObject { reason },
-        other => LineFault::NotAnObject { reason: other.to_string() },
-    })?;
-    Ok((text.to_owned(), keys))
+    Ok((text.to_owned(), object(text.trim_ascii())?))
 }

@@ -1,6 +1,5 @@
 //! The rows of a Parquet file, as JSON.
 
-use super::Row;
 use crate::DataError;
 use crate::caught::caught;
 use crate::origin::FileOrigin;
@@ -25,7 +24,10 @@ impl ParquetRows {
         Ok(Self { rows: rows.flatten().map_err(|reason| bad(origin, 0, reason))?, row: 0 })
     }
 
-    pub(super) fn next(&mut self, origin: &FileOrigin) -> Result<Option<Row>, DataError> {
+    pub(super) fn next(
+        &mut self,
+        origin: &FileOrigin,
+    ) -> Result<Option<(u64, Map<String, Value>)>, DataError> {
         let row = caught(|| match self.rows.next() {
             None => Ok(None),
             Some(Err(error)) => Err(error.to_string()),
@@ -40,7 +42,10 @@ impl ParquetRows {
 }
 
 fn bad(origin: &FileOrigin, row: u64, reason: String) -> DataError {
-    DataError::BadParquet { path: origin.path.clone(), row, reason }
+    DataError::Invalid(format!(
+        "`{}` cannot be read as Parquet after row {row}: {reason}; write the file again",
+        origin.path.display()
+    ))
 }
 
 fn object<'a>(columns: impl Iterator<Item = (&'a String, &'a Field)>) -> Map<String, Value> {

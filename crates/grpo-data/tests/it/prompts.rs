@@ -135,14 +135,18 @@ fn the_name_of_a_file_tells_its_format() {
     assert_eq!(error("none.parquet"), "`none.parquet` does not exist; check the path");
 }
 
+/// `line` between two good ones ends the file with `expect`.
+#[track_caller]
+fn check_fault(line: &str, expect: &str) {
+    let text = format!("{{\"prompt\": \"q\"}}\n{line}\n{{\"prompt\": \"q\"}}\n");
+    let found = results("p.jsonl", text.as_bytes());
+    assert_eq!(found.len(), 2, "{line}");
+    assert_eq!(found[1].clone().unwrap_err(), format!("p.jsonl:2: {expect}"));
+}
+
 #[test]
 fn wrong_lines_are_named_with_their_fault() {
-    let check = |line: &str, expect: &str| {
-        let text = format!("{{\"prompt\": \"q\"}}\n{line}\n{{\"prompt\": \"q\"}}\n");
-        let found = results("p.jsonl", text.as_bytes());
-        assert_eq!(found.len(), 2, "{line}");
-        assert_eq!(found[1].clone().unwrap_err(), format!("p.jsonl:2: {expect}"));
-    };
+    let check = check_fault;
     let hint = "write one object a line, such as {\"prompt\": \"2 + 2 =\"}";
     check(
         "[",
@@ -181,6 +185,11 @@ fn wrong_lines_are_named_with_their_fault() {
     );
     check(r#"{"prompt": "", "prompt": ""}"#, "the key `prompt` is there twice; keep one of them");
     check(r#"{"prompt": "", "x": 1, "x": 1}"#, "the key `x` is there twice; keep one of them");
+}
+
+#[test]
+fn wrong_values_are_named_with_their_key() {
+    let check = check_fault;
     let prompt = "expected a text, a list of token ids, or a list of messages {role, content} (an empty prompt is \"\" or `prompt_ids`: [])";
     check(r#"{"prompt": 3}"#, &format!("`prompt` is the value 3; {prompt}"));
     check(r#"{"prompt": []}"#, &format!("`prompt` is an empty list; {prompt}"));
@@ -206,6 +215,11 @@ fn wrong_lines_are_named_with_their_fault() {
         r#"{"prompt_ids": "1 2"}"#,
         "`prompt_ids` is the string \"1 2\"; expected a list of token ids",
     );
+}
+
+#[test]
+fn wrong_messages_are_named_with_their_place() {
+    let check = check_fault;
     let messages = "expected a list of messages {role, content}";
     check(r#"{"messages": "q"}"#, &format!("`messages` is the string \"q\"; {messages}"));
     check(r#"{"messages": []}"#, &format!("`messages` is an empty list; {messages}"));

@@ -11,18 +11,16 @@ use std::path::Path;
 
 use crate::Characters;
 use crate::Judge;
-use crate::{
-    Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskRule, RemaskSchedule, Trust,
-};
+use crate::{Critic, Denoising, DenoisingSettings, Filled, Quality, RemaskSchedule, Trust};
 use anyhow::Context;
-use grpo_data::{Prompt, Purpose};
+use grpo_data::{Prompt, Purpose, TextCodec};
 use grpo_logprob::SamplingSettings;
 use grpo_model::{Frozen, LanguageModel};
 use rayon::prelude::*;
 
 use crate::sections::LoadedInfiller;
 pub(crate) use arguments::FillArguments;
-use arguments::{Order, Rule};
+use arguments::Order;
 use grpo_app::device;
 use grpo_app::task::TaskCommand;
 use models::{critic, judge};
@@ -235,10 +233,7 @@ fn fill(
         settings.randomness = randomness;
     }
     if let Some(rule) = arguments.remask_rule {
-        settings.rule = match rule {
-            Rule::Ratio => RemaskRule::Ratio,
-            Rule::Threshold => RemaskRule::Threshold,
-        };
+        settings.rule = rule;
     }
     settings.iterations = arguments.iterations.max(1);
     if !ratios.is_empty() {

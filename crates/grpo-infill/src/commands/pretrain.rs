@@ -4,17 +4,17 @@ use std::path::PathBuf;
 
 use crate::Characters;
 use crate::{
-    CriticConfig, DEFAULT_EVAL_BATCHES, Half, MaskedData, MaskedLmConfig, MaskedLmObjective,
-    MaskedStream, MaskingPlan, ModifierConfig, Passages,
+    CriticConfig, DEFAULT_EVAL_BATCHES, MaskedData, MaskedLmConfig, MaskedLmObjective, MaskingPlan,
+    ModifierConfig, Passages,
 };
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Codec, Codecs, Purpose};
+use grpo_data::{Codec, Codecs};
 use grpo_model::{InfillerConfig, ModelConfig, ModelSpec, SequenceScorer, Transformer};
 use grpo_train::{GuardConfig, StepsConfig, TransferConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::sections::{InfillerFiles, LoadedInfiller, PassageSection, checked, passed};
+use crate::sections::{InfillerFiles, LoadedInfiller, PassageSection, passed};
 use grpo_app::args::RunArguments;
 use grpo_app::checkpoint::CheckpointSection;
 use grpo_app::config::Origin;
@@ -88,16 +88,8 @@ pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
     let device = device::device().autodiff();
     let Beginning { spec, model, passages, mut files } = Beginning::of(&file, &device)?;
     let judge = file.judge(&passages, &device)?;
-    let stream = |half, purpose| {
-        let passages = passages.clone();
-        checked(MaskedStream::new(passages, half, file.masking.clone(), file.seed, purpose))
-            .with_context(|| format!("{}masking", origin.place("masking.stages")))
-    };
-    let data = MaskedData {
-        characters: passages.characters().clone(),
-        train: stream(Half::Train, Purpose::Masking)?,
-        validation: stream(Half::Validation, Purpose::Evaluation)?,
-    };
+    let data = MaskedData::new(&passages, &file.masking, file.seed)
+        .with_context(|| format!("{}masking", origin.place("masking.stages")))?;
     let trainer = MaskedLmObjective::trainer(model, &data, judge.as_ref(), &settings, file.seed);
     let trainer = trainer.and_then(|trainer| trainer.with_guards(&file.guards));
     let mut trainer = trainer.map_err(|error| origin.explain(error))?;

@@ -15,9 +15,7 @@ use grpo_model::{Frozen, InfillerConfig, ModelConfig, ModelSpec, SequenceScorer,
 use grpo_train::{GuardConfig, StepsConfig, TransferConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::sections::{
-    InfillerFiles, JudgeFiles, LoadedInfiller, PassageSection, against, checked as stream_checked,
-};
+use crate::sections::{InfillerFiles, JudgeFiles, LoadedInfiller, PassageSection, against};
 use grpo_app::args::RunArguments;
 use grpo_app::checkpoint::CheckpointSection;
 use grpo_app::config::Origin;
@@ -106,10 +104,11 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let (spec, mut judge) = beginning(&file, &infiller, &device)?;
     let plan = file.masking.clone().for_judge();
     let train = MaskedStream::new(passages.clone(), Half::Train, plan, file.seed, Purpose::Masking);
-    let train = stream_checked(train)
+    let train = train
+        .and_then(MaskedStream::checked)
         .with_context(|| format!("{}masking", origin.place("masking.stages")))?;
     let data = JudgeData { passages, train, infiller: Frozen::snapshot(&infiller.model) };
-    settings.check_with(&data).map_err(|error| origin.explain(error))?;
+    data.check(&settings).map_err(|error| origin.explain(error))?;
     let own_trunk =
         file.masked_lm.map(|steps| OwnTrunk::of(&file, steps, &spec, &data.passages, &device));
     let own_trunk = own_trunk.transpose()?;
@@ -229,16 +228,7 @@ impl OwnTrunk {
         let stages = stages.filter(|stage| !matches!(stage, Masking::Line { .. })).cloned();
         let plan = MaskingPlan::new(stages.collect(), Corruption::None)
             .context("[masked_lm] fills blanks, and [masking] has only lines that are replaced")?;
-        let stream = |half, purpose| {
-            let passages = passages.clone();
-            stream_checked(MaskedStream::new(passages, half, plan.clone(), file.seed, purpose))
-                .context("masking")
-        };
-        let data = MaskedData {
-            characters: passages.characters().clone(),
-            train: stream(Half::Train, Purpose::Masking)?,
-            validation: stream(Half::Validation, Purpose::Evaluation)?,
-        };
+        let data = MaskedData::new(passages, &plan, file.seed).context("masking")?;
         Ok(Self { model, spec, data, config: MaskedLmConfig::plain(steps) })
     }
 

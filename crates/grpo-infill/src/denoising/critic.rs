@@ -1,10 +1,10 @@
 //! An infiller's second head, which says of each character of a filled text whether it is wrong.
 
+use crate::infilling::refused;
 use burn::module::Module;
 use burn::tensor::activation::sigmoid;
 use grpo_model::{Dropout, LanguageModel, TokenBatch, Transformer};
-
-use crate::InfillError;
+use grpo_rollout::RolloutError;
 
 /// A model with a critic, off the tape: the infiller itself, or another one (a remasking model).
 #[derive(Clone, Debug)]
@@ -14,10 +14,11 @@ impl Critic {
     /// Takes a copy of `model` off the tape.
     ///
     /// # Errors
-    /// [`InfillError::NoCritic`].
-    pub fn new(model: &Transformer) -> Result<Self, InfillError> {
+    /// The model has no critic.
+    pub fn new(model: &Transformer) -> Result<Self, RolloutError> {
         if !model.description().critic {
-            return Err(InfillError::NoCritic);
+            let fault = "the model has no critic (`critic` in its config.json), so it cannot say which characters are wrong";
+            return Err(refused(fault));
         }
         let is_on_tape = model.device().is_autodiff();
         Ok(Self(if is_on_tape { model.valid() } else { model.clone() }))

@@ -1,6 +1,9 @@
 //! Which blanks are blanked again.
 
-use crate::InfillError;
+use crate::infilling::refused;
+use crate::masking::part_of;
+use clap::ValueEnum;
+use grpo_rollout::RolloutError;
 
 /// Ratios of the times that blanks are blanked again: one fewer than there are iterations.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +21,7 @@ pub enum RemaskSchedule {
 
 impl RemaskSchedule {
     /// Whether it fits so many iterations.
-    pub(super) fn check(&self, iterations: usize) -> Result<(), InfillError> {
+    pub(super) fn check(&self, iterations: usize) -> Result<(), RolloutError> {
         match self {
             Self::Linear { from, to } => {
                 check_part("the first remasking ratio", *from)?;
@@ -26,7 +29,10 @@ impl RemaskSchedule {
             }
             Self::List(ratios) => {
                 if ratios.len() + 1 != iterations {
-                    return Err(InfillError::Schedule { ratios: ratios.len(), iterations });
+                    let found = ratios.len();
+                    return Err(refused(format!(
+                        "{found} remasking ratios are not one fewer than the {iterations} iterations"
+                    )));
                 }
                 ratios.iter().try_for_each(|&ratio| check_part("a remasking ratio", ratio))
             }
@@ -54,11 +60,13 @@ impl RemaskSchedule {
 }
 
 /// What a ratio means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RemaskRule {
     /// That part of the blanks, rounded down: the most wrong ones.
+    #[value(help = "The most wrong ones: that part of the blanks")]
     Ratio,
     /// Every blank whose wrongness is above 1 − ratio. Where there is none the text stays as it is for this time.
+    #[value(help = "All whose wrongness is above 1 − ratio")]
     Threshold,
 }
 
@@ -68,12 +76,10 @@ impl RemaskRule {
         let blanks = 0..wrongness.len();
         match self {
             Self::Ratio => {
-                // 29 hundredths of 100 are 28.999999999999996 in floating point, and not 28 blanks.
-                let count = (wrongness.len() as f64 * ratio + 1e-9) as usize;
                 let mut order: Vec<usize> = blanks.collect();
                 // Stable: of equal ones the first.
                 order.sort_by(|&a, &b| wrongness[b].total_cmp(&wrongness[a]));
-                order.truncate(count);
+                order.truncate(part_of(wrongness.len(), ratio));
                 order
             }
             Self::Threshold => blanks.filter(|&blank| wrongness[blank] > 1.0 - ratio).collect(),
@@ -82,10 +88,10 @@ impl RemaskRule {
 }
 
 /// Whether `value` is 0 to 1.
-pub(super) fn check_part(name: &'static str, value: f64) -> Result<(), InfillError> {
+pub(super) fn check_part(name: &str, value: f64) -> Result<(), RolloutError> {
     match (0.0..=1.0).contains(&value) {
         true => Ok(()),
-        false => Err(InfillError::NoPart { name, value }),
+        false => Err(refused(format!("{name} of {value} is out of range; expected 0 to 1"))),
     }
 }
 

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use crate::{MaskedStream, Passages};
 use burn::tensor::Tensor;
-use grpo_data::{ConfigFault, CounterRng, Purpose};
+use grpo_data::{CounterRng, Purpose};
 use grpo_kernels::{gather_rows, indices};
-use grpo_logprob::{SamplingDistribution, SamplingSettings};
+use grpo_logprob::SamplingDistribution;
 use grpo_model::{Frozen, TokenBatch, Transformer};
-use serde::{Deserialize, Serialize};
 
-use crate::JudgeConfig;
+use super::config::JudgeConfig;
 use crate::fill::{Blank, draw_blanks};
 use grpo_train::{TrainError, by_tokens, distribution_fault};
 
@@ -24,33 +23,13 @@ pub struct JudgeData {
     pub infiller: Frozen<Transformer>,
 }
 
-/// How the infiller fills the blanks that a judge learns from.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FillSettings {
-    /// Divides the logits.
-    pub temperature: f32,
-    /// The most probable characters that are drawn from.
-    pub top_k: usize,
-}
-
-impl Default for FillSettings {
-    fn default() -> Self {
-        Self { temperature: 1.0, top_k: 50 }
-    }
-}
-
-impl FillSettings {
-    pub(super) fn check(&self) -> Result<(), ConfigFault> {
-        self.settings().check().map_err(|fault| distribution_fault("fill", &fault))
-    }
-
-    fn settings(&self) -> SamplingSettings {
-        SamplingSettings {
-            temperature: self.temperature,
-            top_k: Some(self.top_k),
-            ..SamplingSettings::default()
-        }
+impl JudgeData {
+    /// Checks the settings of a training run on this data.
+    ///
+    /// # Errors
+    /// A way to fill blanks that the vocabulary has not.
+    pub fn check(&self, config: &JudgeConfig) -> Result<(), TrainError> {
+        JudgeExamples::new(self, config, 0).map(drop)
     }
 }
 
@@ -151,8 +130,11 @@ impl<'a> JudgeExamples<'a> {
 mod tests {
     use std::path::Path;
 
-    use crate::{Corruption, Half, Masking, MaskingPlan, PassageOptions, PassageUnit};
+    use crate::{
+        Corruption, FillSettings, Half, Masking, MaskingPlan, PassageOptions, PassageUnit,
+    };
     use burn::tensor::Device;
+    use grpo_logprob::SamplingSettings;
     use grpo_model::{InfillerConfig, ModelConfig};
 
     use super::*;

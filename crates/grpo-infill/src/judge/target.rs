@@ -12,6 +12,11 @@ pub fn corruption_target(ratio: f64) -> f64 {
     ratio.powi(4) - 2.0 * ratio.powi(3) + 2.0 * ratio
 }
 
+pub(super) fn mean_squared_error(outputs: &[f64], targets: &[f64]) -> f64 {
+    let squares = outputs.iter().zip(targets).map(|(output, target)| (output - target).powi(2));
+    squares.sum::<f64>() / outputs.len() as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use grpo_data::{ConfigFault, CounterRng, Purpose};
 use serde::{Deserialize, Serialize};
 
 use super::examples::{JudgeExamples, Judged};
-use super::{corruption_target, mean_squared_error};
+use super::target::{corruption_target, mean_squared_error};
 use grpo_data::statistics::{mean, pearson, percentile, spearman};
 use grpo_train::{TrainError, in_range};
 

@@ -1,7 +1,7 @@
 //! The stages of a masking, checked.
 
 use super::Masking;
-use crate::InfillError;
+use grpo_data::DataError;
 use serde::{Deserialize, Serialize};
 
 /// A list of stages that are mixed evenly, and what stands at the places that they choose.
@@ -53,13 +53,9 @@ impl MaskingPlan {
     ///
     /// # Errors
     /// There are none, or a number is outside its range.
-    pub fn new(stages: Vec<Masking>, corruption: Corruption) -> Result<Self, InfillError> {
+    pub fn new(stages: Vec<Masking>, corruption: Corruption) -> Result<Self, DataError> {
         if stages.is_empty() {
-            return Err(InfillError::Setting {
-                key: "stages".to_owned(),
-                found: "an empty list".to_owned(),
-                expected: "at least one stage",
-            });
+            return Err(DataError::setting("stages", "an empty list", "at least one stage"));
         }
         for (index, stage) in stages.iter().enumerate() {
             stage.check(&format!("stages[{index}]"))?;
@@ -99,17 +95,21 @@ impl MaskingPlan {
     ///
     /// # Errors
     /// It is not so; the message says why.
-    pub fn check_pure(&self) -> Result<(), InfillError> {
-        let not = |reason, mend| Err(InfillError::NotPure { reason, mend });
+    pub fn check_pure(&self) -> Result<(), DataError> {
+        let not = |reason: &str, remedy| {
+            Err(DataError::Invalid(format!(
+                "completions can only stand at blanks: {reason}, so that places that are not blank would be wrong or would count; {remedy}"
+            )))
+        };
         if self.corruption != Corruption::None {
-            return not("`corruption` is \"bert\"".to_owned(), "use `corruption` = \"none\"");
+            return not("`corruption` is \"bert\"", "use `corruption` = \"none\"");
         }
         for (index, stage) in self.stages.iter().enumerate() {
             match stage {
                 Masking::Random { .. } | Masking::Sticky { .. } | Masking::Span { .. } => {}
                 Masking::Line { .. } | Masking::Replacement { .. } => {
                     let reason = format!("`stages[{index}]` is `{}`", stage.name());
-                    return not(reason, "use the stages `random`, `sticky` and `span`");
+                    return not(&reason, "use the stages `random`, `sticky` and `span`");
                 }
             }
         }
@@ -159,18 +159,16 @@ impl MaskingPreset {
 }
 
 impl TryFrom<PlanKeys> for MaskingPlan {
-    type Error = InfillError;
+    type Error = DataError;
 
-    fn try_from(keys: PlanKeys) -> Result<Self, InfillError> {
+    fn try_from(keys: PlanKeys) -> Result<Self, DataError> {
         match (keys.preset, keys.stages) {
             (Some(preset), None) => Ok(Self::preset(preset, keys.corruption)),
             (None, Some(stages)) => Self::new(stages, keys.corruption),
-            (preset, _) => Err(InfillError::Setting {
-                key: "preset".to_owned(),
-                found: if preset.is_some() { "there beside `stages`" } else { "missing" }
-                    .to_owned(),
-                expected: "either `preset` or `stages`",
-            }),
+            (preset, _) => {
+                let found = if preset.is_some() { "there beside `stages`" } else { "missing" };
+                Err(DataError::setting("preset", found, "either `preset` or `stages`"))
+            }
         }
     }
 }

@@ -3,7 +3,6 @@
 use super::source::Source;
 use super::{PassageOptions, PassageReport, PassageUnit};
 use crate::Characters;
-use crate::InfillError;
 use grpo_data::DataError;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -61,15 +60,11 @@ impl Lines {
         kept: &[Kept<'_>],
         characters: &Characters,
         path: &Path,
-    ) -> Result<Self, InfillError> {
+    ) -> Result<Self, DataError> {
         let mut lines = Self { ids: Vec::new(), bounds: vec![0], beginnings: Vec::new() };
         for (index, line) in kept.iter().enumerate() {
-            let ids = characters.encode(line.text).map_err(|error| DataError::AtLine {
-                path: path.into(),
-                line: line.number,
-                source: Box::new(error.into()),
-            })?;
-            lines.ids.extend(ids);
+            let ids = characters.encode(line.text);
+            lines.ids.extend(ids.map_err(|error| error.at_line(path, line.number))?);
             lines.bounds.push(lines.ids.len());
             if line.begins {
                 lines.beginnings.push(index);
@@ -84,10 +79,15 @@ impl Lines {
         options: &PassageOptions,
         path: &Path,
         report: &PassageReport,
-    ) -> Result<(Self, Self), InfillError> {
+    ) -> Result<(Self, Self), DataError> {
         let part = |len: usize| ((1.0 - options.validation_fraction) * len as f64).round() as usize;
         let length = options.length;
-        let short = |part, found| InfillError::ShortText { path: path.into(), part, found, length };
+        let short = |part, found| {
+            DataError::Invalid(format!(
+                "the {part} text of `{}` has {found} characters, fewer than a passage of {length} (`length`); give a longer text or a smaller `length`",
+                path.display()
+            ))
+        };
         if options.unit == PassageUnit::Window {
             let rest = self.ids.split_off(part(self.ids.len()));
             for (ids, name) in [(&self.ids, "training"), (&rest, "validation")] {
@@ -99,8 +99,11 @@ impl Lines {
             return Ok((window(self.ids), window(rest)));
         }
         if self.beginnings.len() < 2 {
-            let (path, found) = (path.into(), self.beginnings.len());
-            return Err(InfillError::FewLines { path, found, length, report: report.to_string() });
+            return Err(DataError::Invalid(format!(
+                "`{}` has {} lines that a passage of at most {length} characters can begin with, and at least 2 are needed, one of them held out ({report}); give a file with more lines of 2 or more characters",
+                path.display(),
+                self.beginnings.len()
+            )));
         }
         if options.unit == PassageUnit::Lines && self.ids.len() < length {
             return Err(short("whole", self.ids.len()));

@@ -1,6 +1,6 @@
 //! The text of a file, whatever the file is.
 
-use grpo_data::{DataError, read_text_file};
+use grpo_data::{DataError, FileOrigin, read_text_file};
 use grpo_molecules::{MoleculeReader, ReadOptions};
 use std::path::Path;
 
@@ -13,9 +13,8 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn read(path: &Path) -> Result<Self, DataError> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-        let plain = name.strip_suffix(".gz").unwrap_or(&name);
-        if plain.ends_with(".smi") || plain.ends_with(".csv") {
+        let (_, ending) = FileOrigin::new(path);
+        if ending == "smi" || ending == "csv" {
             return Self::from_molecules(path);
         }
         Ok(Self::from_text(read_text_file(path)?))

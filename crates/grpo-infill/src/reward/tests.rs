@@ -45,8 +45,8 @@ fn fields(text: &str, blanked: &str) -> Map<String, Value> {
     [(TEXT, text), (BLANKED, blanked)].map(|(k, v)| (k.to_owned(), v.into())).into_iter().collect()
 }
 
-fn sample(text: &str, blanked: &str, filled: &str) -> Sample {
-    Sample { text: filled.to_owned(), fields: fields(text, blanked) }
+fn sample(text: &str, blanked: &str, filled: &str) -> RewardInput {
+    RewardInput { text: filled.to_owned(), fields: fields(text, blanked) }
 }
 
 fn part(outcome: &Outcome, name: &str) -> f64 {
@@ -100,7 +100,7 @@ fn the_number_of_threads_and_the_texts_beside_it_are_no_part_of_a_reward() {
     let folder = model_folder(config, Codec::from_text_codec(characters), 1);
     let reward = reward(&folder, [1.0, 0.0]);
     let texts = (0..9).map(|i| "abcca".repeat(40 - 3 * i));
-    let samples: Vec<Sample> =
+    let samples: Vec<RewardInput> =
         texts.map(|text| sample(&text, &text.replacen('b', "␣", 7), &text)).collect();
     let alone: Vec<Outcome> =
         samples.iter().flat_map(|sample| reward.score(std::slice::from_ref(sample))).collect();

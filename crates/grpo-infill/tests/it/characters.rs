@@ -1,4 +1,4 @@
-use grpo_data::{ChatOptions, Codec, CodecKind, Codecs, CompletionSource, PromptSource};
+use grpo_data::{ChatOptions, Codec, CodecKind, Codecs, CompletionSource, PromptSource, TextCodec};
 use grpo_infill::{BLANK, Characters};
 use proptest::prelude::*;
 use std::path::Path;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor};
 use grpo_core::{KlEstimator, Preset, Reduction, RewardScale};
-use grpo_data::{Codec, Completion, Group, Prompt, Sample};
+use grpo_data::{Codec, Completion, Group, Prompt, Sample, TextCodec};
 use grpo_infill::Characters;
 use grpo_infill::FillBlanks;
 use grpo_model::{

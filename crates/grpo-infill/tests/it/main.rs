@@ -8,6 +8,7 @@ mod judge;
 mod masked_lm;
 mod masked_stream;
 mod masking;
+mod masking_plan;
 mod models;
 mod neighbours;
 #[expect(dead_code, reason = "shared with the tests of grpo-train, which use all of it")]

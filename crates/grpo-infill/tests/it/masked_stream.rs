@@ -1,5 +1,5 @@
 use crate::texts::{passages, sticky, stream};
-use grpo_data::Purpose;
+use grpo_data::{Purpose, TextCodec};
 use grpo_infill::{
     Corruption, Half, MaskedStream, MaskedText, Masking, MaskingPlan, MaskingPreset, PassageUnit,
 };

@@ -1,6 +1,6 @@
 use crate::texts::{letters, options, read, write};
 use flate2::{Compression, write::GzEncoder};
-use grpo_data::{CounterRng, Purpose};
+use grpo_data::{CounterRng, Purpose, TextCodec};
 use grpo_infill::{BLANK, Characters};
 use grpo_infill::{Half, PassageOptions, PassageUnit, Passages};
 use proptest::prelude::*;

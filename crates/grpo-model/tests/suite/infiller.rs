@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::Codec;
+use grpo_data::{Codec, TextCodec};
 use grpo_infill::Characters;
 use grpo_model::{
     Adapter, Dropout, Forward, InfillerConfig, LanguageModel, LoraConfig, ModelConfig, ModelFolder,

@@ -1,8 +1,7 @@
 //! The rows of a CSV file.
 
-use super::{MoleculeRecord, ReadOptions, filled};
-use crate::MoleculeError;
-use grpo_data::{Bytes, FileOrigin, Names};
+use super::record::{MoleculeRecord, filled};
+use grpo_data::{Bytes, DataError, FileOrigin, Names};
 use std::io;
 
 /// Columns that hold SMILES where the caller names none; the first that there is counts.
@@ -22,9 +21,9 @@ impl CsvRows {
     /// Reads the header line, which is returned too, and finds the columns by it.
     pub(super) fn new(
         source: Bytes,
-        options: &ReadOptions,
+        smiles_column: Option<&str>,
         origin: &FileOrigin,
-    ) -> Result<(Self, String), MoleculeError> {
+    ) -> Result<(Self, String), DataError> {
         let mut csv = csv::ReaderBuilder::new()
             .has_headers(false)
             // Widths are checked here, where the line is known.
@@ -39,16 +38,17 @@ impl CsvRows {
             .map(|cell| origin.text(cell, line).map(|name| name.trim().to_owned()))
             .collect::<Result<Vec<String>, _>>()?;
         let find = |wanted: &str| names.iter().position(|name| name.eq_ignore_ascii_case(wanted));
-        let wanted = match &options.smiles_column {
+        let wanted = match smiles_column {
             Some(name) => vec![name.trim()],
             None => SMILES_COLUMNS.to_vec(),
         };
         let Some(smiles) = wanted.iter().find_map(|name| find(name)) else {
-            return Err(MoleculeError::MissingColumn {
-                path: origin.path.clone(),
-                expected: Names(wanted.into_iter().map(str::to_owned).collect()),
-                found: Names(names),
-            });
+            return Err(DataError::Invalid(format!(
+                "`{}` has no column {}; its columns are {}; rename one, or name the column that holds the SMILES",
+                origin.path.display(),
+                Names(wanted.into_iter().map(str::to_owned).collect()),
+                Names(names)
+            )));
         };
         let (name, split) = (find("name"), find("split").or_else(|| find("source")));
         let rows = Self { csv, row, width: names.len(), smiles, name, split };
@@ -59,7 +59,7 @@ impl CsvRows {
     pub(super) fn next(
         &mut self,
         origin: &FileOrigin,
-    ) -> Result<Option<MoleculeRecord>, MoleculeError> {
+    ) -> Result<Option<MoleculeRecord>, DataError> {
         let before = self.csv.position().line() - 1;
         let read = self.csv.read_byte_record(&mut self.row);
         if !read.map_err(|error| origin.io_error(reading_error(error), before))? {
@@ -67,12 +67,12 @@ impl CsvRows {
         }
         let line = line_of(&self.csv, &self.row);
         if self.row.len() != self.width {
-            return Err(MoleculeError::RowWidth {
-                path: origin.path.clone(),
-                line,
-                expected: self.width,
-                found: self.row.len(),
-            });
+            return Err(DataError::Invalid(format!(
+                "line {line} of `{}` has {} cells where the header has {}; put cells that contain commas in double quotes",
+                origin.path.display(),
+                self.row.len(),
+                self.width
+            )));
         }
         let cell = |column: usize| origin.text(&self.row[column], line);
         let optional = |column: Option<usize>| match column {

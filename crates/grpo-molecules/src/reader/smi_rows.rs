@@ -1,8 +1,7 @@
 //! The lines of a `.smi` file.
 
-use super::{MoleculeRecord, filled};
-use crate::MoleculeError;
-use grpo_data::{Bytes, FileOrigin};
+use super::record::{MoleculeRecord, filled};
+use grpo_data::{Bytes, DataError, FileOrigin};
 use std::io::{BufRead, BufReader};
 
 pub(super) struct SmiRows {
@@ -21,7 +20,7 @@ impl SmiRows {
     pub(super) fn next(
         &mut self,
         origin: &FileOrigin,
-    ) -> Result<Option<MoleculeRecord>, MoleculeError> {
+    ) -> Result<Option<MoleculeRecord>, DataError> {
         self.bytes.clear();
         let read = self.source.read_until(b'\n', &mut self.bytes);
         if read.map_err(|error| origin.io_error(error, self.line))? == 0 {

@@ -1,3 +1,4 @@
+use grpo_data::TextCodec;
 use grpo_molecules::{Corpus, CorpusOptions, DropReason, SplitBy, Vocabulary};
 use grpo_molecules::{MoleculeRecord, ReadOptions};
 use proptest::prelude::*;

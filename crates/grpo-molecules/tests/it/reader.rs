@@ -1,12 +1,13 @@
 use flate2::{Compression, write::GzEncoder};
-use grpo_molecules::{MoleculeError, MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
+use grpo_data::DataError;
+use grpo_molecules::{MoleculeFormat, MoleculeReader, MoleculeRecord, ReadOptions};
 use proptest::prelude::*;
 use std::io::{Cursor, Write};
 use std::path::Path;
 
 use MoleculeFormat::{Csv, Smi};
 
-fn reader(bytes: &[u8], format: MoleculeFormat, gz: bool) -> Result<MoleculeReader, MoleculeError> {
+fn reader(bytes: &[u8], format: MoleculeFormat, gz: bool) -> Result<MoleculeReader, DataError> {
     MoleculeReader::from_reader(
         Cursor::new(bytes.to_vec()),
         format,

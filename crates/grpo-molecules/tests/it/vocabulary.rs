@@ -1,3 +1,4 @@
+use grpo_data::TextCodec;
 use grpo_molecules::Vocabulary;
 use proptest::prelude::*;
 use std::path::Path;

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use grpo_eval::{Embedder, cosine};
 use serde::{Deserialize, Serialize};
 
-use super::{CleanedPairs, PairRecord, Reason, RejectedPair, place};
-use crate::RepliesError;
+use super::outcome::{CleanedPairs, Reason, RejectedPair, place};
+use crate::PairRecord;
+use grpo_data::DataError;
 
 /// How texts are cleaned, and what is a duplicate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,12 +28,12 @@ impl Default for CleaningRules {
 }
 
 impl CleaningRules {
-    pub(super) fn check(&self) -> Result<(), RepliesError> {
+    pub(super) fn check(&self) -> Result<(), DataError> {
         match self.max_cosine > 0.0 && self.max_cosine <= 1.0 {
             true => Ok(()),
             false => {
                 let expected = "above 0, at most 1";
-                Err(RepliesError::setting("cleaning.max_cosine", self.max_cosine, expected))
+                Err(DataError::setting("cleaning.max_cosine", self.max_cosine, expected))
             }
         }
     }
@@ -41,7 +42,7 @@ impl CleaningRules {
         &self,
         cleaned: &mut CleanedPairs,
         embedder: &dyn Embedder,
-    ) -> Result<(), RepliesError> {
+    ) -> Result<(), DataError> {
         let originals = std::mem::take(&mut cleaned.pairs);
         let mut pairs = originals.clone();
         if self.texts {
@@ -91,11 +92,13 @@ impl CleaningRules {
         pairs: &[PairRecord],
         order: &[usize],
         embedder: &dyn Embedder,
-    ) -> Result<Vec<(usize, usize, f64)>, RepliesError> {
+    ) -> Result<Vec<(usize, usize, f64)>, DataError> {
         let mut vectors = Vec::with_capacity(order.len());
         for batch in order.chunks(BATCH) {
             let texts: Vec<&str> = batch.iter().map(|at| pairs[*at].reply.as_str()).collect();
-            vectors.extend(embedder.embed(&texts).map_err(RepliesError::NoVector)?);
+            vectors.extend(
+                embedder.embed(&texts).map_err(|error| DataError::Invalid(error.to_string()))?,
+            );
         }
         let tails: Vec<f32> = vectors.iter().map(|vector| tail(vector)).collect();
         let (mut kept, mut near) = (Vec::<usize>::new(), Vec::new());

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::keys;
 use super::looks::{has_url, is_english};
-use super::{PairRecord, Reason, Unknown, check_range, keys};
-use crate::RepliesError;
+use super::outcome::{Reason, Unknown, check_range};
+use crate::PairRecord;
+use grpo_data::DataError;
 
 /// Which pairs are collected. Ranges hold both of their ends. What a record does not say is not held against it, and is
 /// counted.
@@ -60,7 +62,7 @@ impl Default for CollectionFilter {
 }
 
 impl CollectionFilter {
-    pub(super) fn check(&self) -> Result<(), RepliesError> {
+    pub(super) fn check(&self) -> Result<(), DataError> {
         check_range("filter.tweet_likes", self.tweet_likes)?;
         check_range("filter.tweet_retweets", self.tweet_retweets)?;
         check_range("filter.reply_likes", self.reply_likes)?;

@@ -4,7 +4,8 @@
 use grpo_data::described;
 use serde_json::Value;
 
-use super::{PairRecord, Reason};
+use super::outcome::Reason;
+use crate::PairRecord;
 
 /// What a key holds; null counts as missing.
 fn value<'a>(pair: &'a PairRecord, key: &str) -> Option<&'a Value> {

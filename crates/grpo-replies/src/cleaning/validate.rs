@@ -4,10 +4,12 @@ use grpo_eval::{is_all_capitals, words};
 use serde::{Deserialize, Serialize};
 
 use super::filter::length;
+use super::keys;
 use super::lists::{CRYPTO_WORDS, GENERIC_PHRASES, STOP_WORDS};
 use super::looks::{content_words, emoji, has_phrase, has_url, hashtags, is_english, longest_run};
-use super::{PairRecord, Reason, Unknown, check_range, keys};
-use crate::RepliesError;
+use super::outcome::{Reason, Unknown, check_range};
+use crate::PairRecord;
+use grpo_data::DataError;
 
 /// What a reply must be like.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,7 +71,7 @@ impl Default for ValidationRules {
 }
 
 impl ValidationRules {
-    pub(super) fn check(&self) -> Result<(), RepliesError> {
+    pub(super) fn check(&self) -> Result<(), DataError> {
         check_range("validation.characters", self.characters)?;
         for (key, found) in [
             ("validation.max_punctuation", self.max_punctuation),
@@ -77,13 +79,13 @@ impl ValidationRules {
             ("validation.max_toxicity", self.max_toxicity),
         ] {
             if !(0.0..=1.0).contains(&found) {
-                return Err(RepliesError::setting(key, found, "0 to 1"));
+                return Err(DataError::setting(key, found, "0 to 1"));
             }
         }
         if self.repeated_from < 2 {
             let expected = "2 or more: every character stands there once";
             let found = self.repeated_from;
-            return Err(RepliesError::setting("validation.repeated_from", found, expected));
+            return Err(DataError::setting("validation.repeated_from", found, expected));
         }
         Ok(())
     }

@@ -174,7 +174,7 @@ fn rejected(read: &PairFile, cleaned: &CleanedPairs) -> Vec<Value> {
             "step": "reading",
             "validation": {
                 "valid": false,
-                "reasons": [{ "rule": "unreadable", "found": line.reason.to_string() }],
+                "reasons": [{ "rule": "unreadable", "found": line.reason }],
             },
         });
         lines.insert((order(&line.file), line.line), object);

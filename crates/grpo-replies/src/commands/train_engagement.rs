@@ -110,15 +110,14 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let pairs = read.files.iter().map(|path| ("pairs", path.clone()));
     let files: Vec<_> = pairs.chain(file.embedder.files()?).collect();
     let run = start.folder(&file, &file.run, file.seed, &files)?;
-    let mut files = EngagementFiles {
-        description: EngagementDescription {
-            embedder: file.embedder.clone(),
-            embedder_identity: embedder.identity(),
-            width: embedder.width(),
-            hidden: file.hidden,
-            objective: file.objective,
-            report: None,
-        },
+    // Without a report until the end: a training run that ends early leaves no model that has passed.
+    let mut files = EngagementDescription {
+        embedder: file.embedder.clone(),
+        embedder_identity: embedder.identity(),
+        width: embedder.width(),
+        hidden: file.hidden,
+        objective: file.objective,
+        report: None,
     };
     let ending = run.train(&mut trainer, &mut files, &file.save)?;
     run.refuse_stopped(ending)?;
@@ -126,7 +125,7 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let test = measure_engagement(&head, &data, &settings)?;
     let passed = settings.gate.passes(&test);
     let report = EngagementReport { passed, gate: settings.gate, test, train_step };
-    files.description.report = Some(report);
+    files.report = Some(report);
     let target = run.target("model");
     save_folder(&target, |folder| files.write(folder, &head))?;
     verdict(&report, &target)
@@ -172,17 +171,11 @@ fn texts(pair: &PairRecord) -> (&str, &str) {
     (&pair.tweet, &pair.reply)
 }
 
-/// The files of an engagement model.
-struct EngagementFiles {
-    /// Without a report until the end: a training run that ends early leaves no model that has passed.
-    description: EngagementDescription,
-}
-
-impl<'a> ModelFiles<EngagementHeadObjective<'a>> for EngagementFiles {
+impl<'a> ModelFiles<EngagementHeadObjective<'a>> for EngagementDescription {
     const SECTION: &'static str = "training";
 
     fn write(&self, folder: &Path, head: &Perceptron) -> anyhow::Result<()> {
-        Ok(EngagementModel::write(folder, &self.description, head)?)
+        Ok(EngagementModel::write(folder, self, head)?)
     }
 
     fn read(&self, folder: &VerifiedFolder, like: &Perceptron) -> anyhow::Result<Perceptron> {

@@ -7,21 +7,8 @@ use crate::PairRecord;
 use grpo_data::RecordSplit;
 
 use super::preferences::{Preference, neighbours};
-use super::target::{Targets, engagement_score};
+use super::target::{EngagementReply, Targets};
 use grpo_data::ConfigFault;
-
-/// A reply to a tweet.
-#[derive(Clone, Debug, PartialEq)]
-pub struct EngagementReply {
-    /// The tweet's id.
-    pub tweet: String,
-    /// What the head reads of both.
-    pub features: Vec<f32>,
-    /// [`engagement_score`].
-    pub score: f64,
-    /// By what replies to one tweet are compared: `reply_likes + 2 · reply_retweets`.
-    pub preference: f64,
-}
 
 /// Replies to train on, and to tweets that are held out.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -44,13 +31,7 @@ impl EngagementData {
     /// Where there are not as many features as pairs.
     pub fn new(pairs: &[PairRecord], features: Vec<Vec<f32>>, split: &RecordSplit) -> Self {
         assert_eq!(pairs.len(), features.len(), "features of each pair");
-        let reply = |&place: &usize| EngagementReply {
-            tweet: pairs[place].tweet_id.clone(),
-            features: features[place].clone(),
-            score: engagement_score(&pairs[place]),
-            preference: pairs[place].reply_likes() as f64
-                + 2.0 * pairs[place].reply_retweets.unwrap_or(0) as f64,
-        };
+        let reply = |&place: &usize| EngagementReply::new(&pairs[place], features[place].clone());
         let side = |places: &[usize]| places.iter().map(reply).collect();
         Self {
             train: side(&split.train),

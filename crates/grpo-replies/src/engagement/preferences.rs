@@ -3,7 +3,7 @@
 use burn::tensor::activation::log_sigmoid;
 use burn::tensor::{Tensor, TensorData};
 
-use super::EngagementReply;
+use super::target::EngagementReply;
 
 /// Two replies to one tweet.
 #[derive(Clone, Debug, PartialEq)]

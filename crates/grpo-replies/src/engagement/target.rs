@@ -8,6 +8,30 @@ pub fn engagement_score(pair: &PairRecord) -> f64 {
     pair.engagement().min(1.0)
 }
 
+/// A reply to a tweet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngagementReply {
+    /// The tweet's id.
+    pub tweet: String,
+    /// What the head reads of both.
+    pub features: Vec<f32>,
+    /// [`engagement_score`].
+    pub score: f64,
+    /// By what replies to one tweet are compared: `reply_likes + 2 · reply_retweets`.
+    pub preference: f64,
+}
+
+impl EngagementReply {
+    pub(super) fn new(pair: &PairRecord, features: Vec<f32>) -> Self {
+        Self {
+            tweet: pair.tweet_id.clone(),
+            features,
+            score: engagement_score(pair),
+            preference: pair.reply_likes() as f64 + 2.0 * pair.reply_retweets.unwrap_or(0) as f64,
+        }
+    }
+}
+
 /// From scores to numbers in 0..1 that are not nearly all the same.
 pub(super) enum Targets {
     Log {

@@ -5,15 +5,17 @@ mod learned;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use grpo_data::{ConfigFault, DataError};
 use grpo_eval::{EmbedError, Embedder};
-use grpo_model::Perceptron;
+use grpo_model::{ModelError, Perceptron};
 
 use self::description::feature_count;
-use grpo_rewards::{EmbedderConfig, EmbedderConfigError};
+use grpo_rewards::EmbedderConfig;
 
 pub use self::description::{
     EngagementDescription, EngagementGate, EngagementMeasures, EngagementObjective,
@@ -22,8 +24,6 @@ pub use self::description::{
 pub(crate) use self::learned::LearnedConfig;
 pub use self::learned::LearnedReward;
 
-/// What is said of the model, in its folder.
-const DESCRIPTION: &str = "engagement.json";
 /// The weights of its head.
 const WEIGHTS: &str = "head.safetensors";
 
@@ -32,56 +32,6 @@ pub struct EngagementModel {
     description: EngagementDescription,
     head: Perceptron,
     embedder: Arc<dyn Embedder>,
-}
-
-/// An engagement model that cannot be used or stored.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EngagementError {
-    /// Nothing to read.
-    #[error(
-        "there is no folder {}; an engagement model's holds engagement.json and head.safetensors, as `grpo train-engagement` writes them",
-        .0.display()
-    )]
-    NoFolder(PathBuf),
-    /// A file that cannot be read or written.
-    #[error("{}: {message}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        message: String,
-    },
-    /// The weights.
-    #[error(transparent)]
-    Weights(#[from] grpo_model::ModelError),
-    /// What makes the vectors.
-    #[error(transparent)]
-    Embedder(#[from] EmbedderConfigError),
-    /// Vectors of another embedder mean something else.
-    #[error(
-        "{}: the model was trained on vectors of {expected}, and the embedder makes those of {found}; name the embedder that it was trained with, or train it again",
-        folder.display()
-    )]
-    OtherEmbedder {
-        /// The model's folder.
-        folder: PathBuf,
-        /// Whose vectors it was trained on.
-        expected: String,
-        /// Whose it would get.
-        found: String,
-    },
-    /// A training that ended early, or found too little.
-    #[error(
-        "{}: the engagement model did not pass its gate: {found}; train it on more replies, or set accept_failed_gate = true to take it all the same",
-        folder.display()
-    )]
-    Gate {
-        /// The model's folder.
-        folder: PathBuf,
-        /// What was found, and what is needed.
-        found: String,
-    },
 }
 
 impl EngagementModel {
@@ -110,20 +60,21 @@ impl EngagementModel {
         folder: &Path,
         embedder: Option<&EmbedderConfig>,
         device: &Device,
-    ) -> Result<Self, EngagementError> {
-        let description = EngagementDescription::load(folder)?;
+    ) -> Result<Self, ConfigFault> {
+        let description = EngagementDescription::load(folder).map_err(of_model)?;
         let embedder = embedder.unwrap_or(&description.embedder).build(device)?;
         let found = embedder.identity();
         if found != description.embedder_identity || embedder.width() != description.width {
-            return Err(EngagementError::OtherEmbedder {
-                folder: folder.to_owned(),
-                expected: description.embedder_identity,
-                found,
-            });
+            return Err(of_model(format!(
+                "{}: the model was trained on vectors of {}, and the embedder makes those of {found}; name the embedder that it was trained with, or train it again",
+                folder.display(),
+                description.embedder_identity
+            )));
         }
         let features = feature_count(description.width);
         let path = folder.join(WEIGHTS);
-        let head = Perceptron::load(&path, features, description.hidden, device)?;
+        let head = Perceptron::load(&path, features, description.hidden, device);
+        let head = head.map_err(of_model)?;
         Ok(Self { description, head, embedder })
     }
 
@@ -131,9 +82,9 @@ impl EngagementModel {
     ///
     /// # Errors
     /// A file that is missing or damaged.
-    pub fn load_head(folder: &Path, like: &Perceptron) -> Result<Perceptron, EngagementError> {
+    pub fn load_head(folder: &Path, like: &Perceptron) -> Result<Perceptron, ModelError> {
         let (features, hidden, device) = (like.features(), like.hidden(), like.device());
-        Ok(Perceptron::load(&folder.join(WEIGHTS), features, hidden, &device)?)
+        Perceptron::load(&folder.join(WEIGHTS), features, hidden, &device)
     }
 
     /// Writes the two files into `folder`.
@@ -144,14 +95,10 @@ impl EngagementModel {
         folder: &Path,
         description: &EngagementDescription,
         head: &Perceptron,
-    ) -> Result<(), EngagementError> {
-        let json = serde_json::to_string_pretty(description).expect("it is JSON") + "\n";
-        let path = folder.join(DESCRIPTION);
-        std::fs::write(&path, json).map_err(|error| EngagementError::File {
-            path,
-            message: format!("it cannot be written: {error}"),
-        })?;
-        Ok(head.write(&folder.join(WEIGHTS))?)
+    ) -> Result<(), DataError> {
+        description.write_to(folder)?;
+        let written = head.write(&folder.join(WEIGHTS));
+        written.map_err(|error| DataError::Invalid(error.to_string()))
     }
 
     /// What is said of it.
@@ -162,14 +109,17 @@ impl EngagementModel {
     /// Refuses a model that did not pass the gate of its training; `folder` is for the message.
     ///
     /// # Errors
-    /// [`EngagementError::Gate`].
-    pub fn check_gate(&self, folder: &Path) -> Result<(), EngagementError> {
+    /// Its training ended early, or found too little.
+    pub fn check_gate(&self, folder: &Path) -> Result<(), ConfigFault> {
         let found = match &self.description.report {
             Some(report) if report.passed => return Ok(()),
             Some(report) => report.gate.against(&report.test),
             None => "its training did not come to an end".to_owned(),
         };
-        Err(EngagementError::Gate { folder: folder.to_owned(), found })
+        Err(of_model(format!(
+            "{}: the engagement model did not pass its gate: {found}; train it on more replies, or set accept_failed_gate = true to take it all the same",
+            folder.display()
+        )))
     }
 
     /// What it says of each (tweet, reply), 0..1; each pair is computed alone, so that the others do not matter.
@@ -181,6 +131,11 @@ impl EngagementModel {
         let features = engagement_features(&*self.embedder, pairs)?;
         Ok(features.par_iter().map(|features| self.head.predict(features)).collect())
     }
+}
+
+/// A fault of the model, as one of the reward that it is.
+fn of_model(fault: impl Display) -> ConfigFault {
+    ConfigFault::from_sentence("", format!("reward.model: {fault}"))
 }
 
 impl std::fmt::Debug for EngagementModel {

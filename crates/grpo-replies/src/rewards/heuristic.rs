@@ -15,7 +15,7 @@ use vader_parity::SentimentIntensityAnalyzer;
 
 pub(crate) use self::config::HeuristicConfig;
 pub use self::generic_words::{DEFAULT_GENERIC_WORDS, GenericWords};
-use grpo_rewards::{Outcome, PartName, Reward, Sample, Scored, text_field};
+use grpo_rewards::{Outcome, PartName, Reward, RewardInput, Scored, text_field};
 
 /// `Σ weight · component` of a reply (the completion) to a tweet (the field `tweet` of its prompt's record), with six
 /// components, each 0 to 1:
@@ -35,39 +35,15 @@ use grpo_rewards::{Outcome, PartName, Reward, Sample, Scored, text_field};
 /// Constant components keep rewards in a narrow band around 0.7: a group's standard deviation is small, and dividing by it
 /// makes much of little; `advantage.scale = "none"` does not divide.
 pub struct HeuristicReward {
-    weights: HeuristicWeights,
+    /// At least 0 each, and 1 together.
+    weights: [f64; 6],
     /// None has weights without relevance.
     embedder: Option<Arc<dyn Embedder>>,
     generic_words: GenericWords,
     sentiment: SentimentIntensityAnalyzer,
 }
 
-/// The weights of the components, at least 0 each, and 1 together.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct HeuristicWeights {
-    /// Of relevance.
-    pub relevance: f64,
-    /// Of length.
-    pub length: f64,
-    /// Of sentiment.
-    pub sentiment: f64,
-    /// Of lexical diversity.
-    pub diversity: f64,
-    /// Of punctuation.
-    pub punctuation: f64,
-    /// Of engagement.
-    pub engagement: f64,
-}
-
-impl HeuristicWeights {
-    /// In the order of [`COMPONENTS`].
-    pub(crate) fn each(self) -> [f64; 6] {
-        let Self { relevance, length, sentiment, diversity, punctuation, engagement } = self;
-        [relevance, length, sentiment, diversity, punctuation, engagement]
-    }
-}
-
-/// Their names, in the order of [`HeuristicWeights`].
+/// The names of the components, in the order of weights and values.
 const COMPONENTS: [&str; 6] =
     ["relevance", "length", "sentiment", "diversity", "punctuation", "engagement"];
 
@@ -88,7 +64,7 @@ impl fmt::Debug for HeuristicReward {
 impl HeuristicReward {
     /// The weights are checked; without relevance among them no embedder is needed.
     pub(crate) fn new(
-        weights: HeuristicWeights,
+        weights: [f64; 6],
         embedder: Option<Arc<dyn Embedder>>,
         generic_words: GenericWords,
     ) -> Self {
@@ -152,7 +128,7 @@ impl HeuristicReward {
     }
 
     fn scored(&self, components: [Option<f64>; 6]) -> Outcome {
-        let weighted = self.weights.each().into_iter().zip(components);
+        let weighted = self.weights.into_iter().zip(components);
         let terms = weighted.filter(|(weight, _)| *weight > 0.0);
         let terms = terms.filter_map(|(weight, value)| Some((weight, value?))).collect();
         let named = COMPONENTS.into_iter().zip(components);
@@ -162,8 +138,8 @@ impl HeuristicReward {
 }
 
 impl Reward for HeuristicReward {
-    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
-        let tweet = |sample: &Sample| text_field(&sample.fields, TWEET).map(str::to_owned);
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
+        let tweet = |sample: &RewardInput| text_field(&sample.fields, TWEET).map(str::to_owned);
         let pairs: Vec<(Result<String, String>, &str)> =
             samples.iter().map(|sample| (tweet(sample), sample.text.trim())).collect();
         let measured = pairs.iter().filter(|(_, reply)| components::settled(reply).is_none());
@@ -211,7 +187,7 @@ impl Reward for HeuristicReward {
     }
 
     fn term_names(&self) -> Vec<PartName> {
-        let weighted = self.weights.each().into_iter().zip(COMPONENTS);
+        let weighted = self.weights.into_iter().zip(COMPONENTS);
         weighted.filter(|(weight, _)| *weight > 0.0).map(|(_, name)| name.into()).collect()
     }
 

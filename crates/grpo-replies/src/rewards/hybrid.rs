@@ -10,7 +10,7 @@ use toml::Table;
 
 use grpo_rewards::{
     CompositeConfig, CompositePart, FromRegistry, Reward, RewardConfig, RewardRegistry, RewardSpec,
-    Transform, are_mean_weights,
+    Transform, check_mean_weights,
 };
 
 /// A learned and a heuristic reward, `Σ weight · reward`. See [`grpo_rewards::CompositeReward`].
@@ -71,23 +71,14 @@ impl HybridConfig {
 
 impl RewardSpec for HybridConfig {
     fn check(&self) -> Result<(), ConfigFault> {
-        let weights = [self.learned_weight, self.heuristic_weight];
-        if !are_mean_weights(&weights) {
-            return Err(ConfigFault::from_sentence(
-                "",
-                format!(
-                    "reward.learned_weight and reward.heuristic_weight must each be at least 0 and sum to 1; they sum to {}",
-                    weights.iter().sum::<f64>()
-                ),
-            ));
-        }
+        check_mean_weights(&[
+            ("learned_weight", self.learned_weight),
+            ("heuristic_weight", self.heuristic_weight),
+        ])?;
         for (key, reward) in [("learned", &self.learned), ("heuristic", &self.heuristic)] {
             if reward.type_name() != key {
-                return Err(ConfigFault::from_sentence(
-                    "",
-                    format!(
-                        "reward.{key} must have type = \"{key}\"; other rewards are added up by type = \"composite\""
-                    ),
+                return ConfigFault::refuse(format!(
+                    "reward.{key} must have type = \"{key}\"; other rewards are added up by type = \"composite\""
                 ));
             }
         }

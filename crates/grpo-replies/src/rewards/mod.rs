@@ -5,10 +5,10 @@ mod heuristic;
 mod hybrid;
 
 pub use engagement::{
-    EngagementDescription, EngagementError, EngagementGate, EngagementMeasures, EngagementModel,
+    EngagementDescription, EngagementGate, EngagementMeasures, EngagementModel,
     EngagementObjective, EngagementReport, LearnedReward, engagement_features,
 };
-pub use heuristic::{DEFAULT_GENERIC_WORDS, GenericWords, HeuristicReward, HeuristicWeights};
+pub use heuristic::{DEFAULT_GENERIC_WORDS, GenericWords, HeuristicReward};
 
 use grpo_rewards::RewardKind;
 

@@ -4,6 +4,7 @@ mod cleaning;
 mod engagement;
 mod grpo;
 mod pairs;
+mod phases;
 #[expect(dead_code, reason = "shared with the tests of grpo-train, which use all of it")]
 #[path = "../../../grpo-train/tests/it/support.rs"]
 mod support;

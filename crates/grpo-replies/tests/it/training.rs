@@ -1,8 +1,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use grpo_data::DataError;
 use grpo_data::{Codec, Codecs};
-use grpo_replies::{RepliesError, ReplyExamples, ReplyPrompts, ReplyTemplate};
+use grpo_replies::{ReplyExamples, ReplyPrompts, ReplyTemplate};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -33,12 +34,12 @@ impl Place {
         Codecs::default().read(self.0.path()).unwrap()
     }
 
-    fn examples(&self, longest: usize, fraction: f64) -> Result<ReplyExamples, RepliesError> {
+    fn examples(&self, longest: usize, fraction: f64) -> Result<ReplyExamples, DataError> {
         let template = ReplyTemplate::default();
         ReplyExamples::read(&self.pairs(), &self.codec(), &template, false, longest, fraction, 1)
     }
 
-    fn prompts(&self, longest: usize) -> Result<ReplyPrompts, RepliesError> {
+    fn prompts(&self, longest: usize) -> Result<ReplyPrompts, DataError> {
         ReplyPrompts::read(&self.pairs(), &self.codec(), &ReplyTemplate::default(), false, longest)
     }
 }
@@ -151,9 +152,9 @@ fn what_is_too_long_is_left_out_and_named_and_never_cut() {
     );
 
     let error = place.examples(5, 0.5).unwrap_err();
-    assert!(matches!(&error, RepliesError::NoUsablePairs { .. }), "{error}");
+    assert!(matches!(&error, DataError::NoRecords { .. }), "{error}");
     assert!(error.to_string().contains("4 left out with more than 5 tokens"), "{error}");
-    assert!(matches!(place.prompts(5), Err(RepliesError::NoUsablePairs { too_long: 4, .. })));
+    assert!(matches!(place.prompts(5), Err(DataError::NoRecords { too_long: 4, .. })));
 }
 
 #[test]
@@ -216,7 +217,7 @@ fn special_tokens_of_texts_are_no_signs_to_the_model() {
     assert_eq!(read.report.lines()[0], expected);
 
     let error = Place::new(&records[..2]).examples(10_000, 0.5).unwrap_err();
-    assert!(matches!(&error, RepliesError::NoUsablePairs { too_long: 0, .. }), "{error}");
+    assert!(matches!(&error, DataError::NoRecords { too_long: 0, .. }), "{error}");
     assert!(error.to_string().contains("2 left out with special tokens"), "{error}");
 }
 

@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::{CompositeReward, Part, Transform};
-use crate::{
-    FromRegistry, Reward, RewardConfig, RewardRegistry, RewardSpec, are_mean_weights, of_component,
-};
+use crate::registry::are_mean_weights;
+use crate::{FromRegistry, Reward, RewardConfig, RewardRegistry, RewardSpec, of_component};
 
 /// Settings of a [`CompositeReward`].
 #[derive(Clone, Debug, Serialize)]
@@ -78,13 +77,15 @@ impl RewardSpec for CompositeConfig {
     /// Names are usable and differ, weights are a mean's or can be made one's, and each part is right by itself.
     fn check(&self) -> Result<(), ConfigFault> {
         if self.parts.is_empty() {
-            return fault("reward.parts is empty; a composite reward adds up at least one");
+            return ConfigFault::refuse(
+                "reward.parts is empty; a composite reward adds up at least one",
+            );
         }
         let mut names = BTreeSet::new();
         for part in &self.parts {
             check_name(&part.name)?;
             if !names.insert(&part.name) {
-                return fault(format!(
+                return ConfigFault::refuse(format!(
                     "reward.parts has the name '{}' twice; metrics could not tell them apart",
                     part.name
                 ));
@@ -106,7 +107,7 @@ impl RewardSpec for CompositeConfig {
             sum.is_finite() && sum > 0.0 && weights.iter().all(|weight| *weight >= 0.0);
         match are_mean_weights(&weights) || (self.normalize && can_be_mean) {
             true => Ok(()),
-            false => fault(format!(
+            false => ConfigFault::refuse(format!(
                 "the weights of reward.parts must each be at least 0 and sum to 1, or reward.normalize must be true and one of them above 0; they sum to {sum}"
             )),
         }
@@ -153,18 +154,14 @@ impl CompositeConfig {
 fn check_name(name: &str) -> Result<(), ConfigFault> {
     let is_usable = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if name.is_empty() || !name.chars().all(is_usable) {
-        return fault(format!(
+        return ConfigFault::refuse(format!(
             "reward.parts has the name '{name}'; a name is of small letters, digits and `_`, as metrics are named by it"
         ));
     }
     match TAKEN.into_iter().find(|(taken, _)| *taken == name) {
-        Some((_, whose)) => fault(format!(
+        Some((_, whose)) => ConfigFault::refuse(format!(
             "reward.parts has the name '{name}', under which metrics have {whose}; give the part another name"
         )),
         None => Ok(()),
     }
-}
-
-fn fault<T>(message: impl AsRef<str>) -> Result<T, ConfigFault> {
-    Err(ConfigFault::from_sentence("", message))
 }

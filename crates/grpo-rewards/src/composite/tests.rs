@@ -24,7 +24,7 @@ fn fault(settings: serde_json::Value) -> String {
 struct Fixed(Vec<Outcome>);
 
 impl Reward for Fixed {
-    fn score(&self, _samples: &[Sample]) -> Vec<Outcome> {
+    fn score(&self, _samples: &[RewardInput]) -> Vec<Outcome> {
         self.0.clone()
     }
 

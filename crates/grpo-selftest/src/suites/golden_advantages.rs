@@ -1,10 +1,10 @@
 //! Advantages against TRL's.
 
-use grpo_core::{Aggregation, RewardScale, weighted_group_advantages};
+use grpo_core::{Advantages, Aggregation, RewardScale, weighted_group_advantages};
 
 use crate::golden::GoldenAdvantages;
 use crate::oracle;
-use crate::report::{Suite, Tolerance, largest};
+use crate::report::{Comparison, Suite, Tolerance, largest};
 use crate::tensors::Precision;
 
 pub(super) fn suite(cases: &[GoldenAdvantages], source: &str) -> Suite {
@@ -46,23 +46,35 @@ fn check(suite: &mut Suite, golden: &GoldenAdvantages) {
     } else {
         case.list(&place("advantages"), &got.groups.concat(), expected, bound);
     }
-    let of_rows = |flags: &[bool]| flags.iter().map(|&f| f64::from(u8::from(f))).collect();
-    let flags: Vec<bool> = got
-        .zero_std
-        .iter()
-        .zip(&golden.rewards)
-        .flat_map(|(&flag, group)| vec![flag; group.len()])
-        .collect();
-    let (flags, expected_flags): (Vec<f64>, Vec<f64>) =
-        (of_rows(&flags), of_rows(&golden.is_std_zero));
-    case.list(&place("is_std_zero"), &flags, &expected_flags, Tolerance::EXACT);
-    let share = expected_flags.iter().sum::<f64>() / expected_flags.len() as f64;
-    let rounding_of_1 = Tolerance::of_largest_or_1(f64::EPSILON);
-    case.number("frac_reward_zero_std", got.zero_std_share, share, rounding_of_1);
+    check_constant_groups(&mut case, golden, &got);
     let of_objective = if is_gdpo(golden) { of_scaled } else { of_rewards(golden) };
     let bound = Tolerance::of_largest_or_1(1e-9).plus(of_objective);
     case.number("reward_mean", got.objective.mean, golden.reward_mean, bound);
     case.number("reward_std", got.objective.std, golden.reward_std, bound);
+}
+
+/// TRL flags the whole batch where it divides by the batch's deviation, and so hides that single groups are constant:
+/// those are then taken from the rewards, and TRL's flag implies all of them.
+fn check_constant_groups(case: &mut Comparison<'_>, golden: &GoldenAdvantages, got: &Advantages) {
+    let is_of_batch = golden.config.scale == RewardScale::Batch || is_gdpo(golden);
+    let is_constant = |group: &Vec<Vec<Option<f64>>>| {
+        let columns = columns(golden, group);
+        columns.iter().all(|column| column.len() >= 2 && column.iter().all(|r| *r == column[0]))
+    };
+    let rows = |flag: bool, group: &Vec<Vec<Option<f64>>>| vec![f64::from(flag); group.len()];
+    let groups = golden.rewards.iter().zip(&got.zero_std);
+    let flags: Vec<f64> = groups.flat_map(|(group, &flag)| rows(flag, group)).collect();
+    let expected: Vec<f64> = match is_of_batch {
+        true => golden.rewards.iter().flat_map(|group| rows(is_constant(group), group)).collect(),
+        false => golden.is_std_zero.iter().map(|&flag| f64::from(flag)).collect(),
+    };
+    case.list(&|i| format!("is_std_zero[{i}]"), &flags, &expected, Tolerance::EXACT);
+    if is_of_batch && golden.is_std_zero.iter().all(|&flag| flag) {
+        case.number("is_std_zero of the batch", got.zero_std_share, 1.0, Tolerance::EXACT);
+    }
+    let share = expected.iter().sum::<f64>() / expected.len() as f64;
+    let rounding_of_1 = Tolerance::of_largest_or_1(f64::EPSILON);
+    case.number("frac_reward_zero_std", got.zero_std_share, share, rounding_of_1);
 }
 
 /// What rounding of rewards makes of advantages: `16 · 2⁻⁵² · max|R| / (std + ε)`, with the smallest

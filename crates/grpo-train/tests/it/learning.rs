@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use grpo_data::Prompt;
+use grpo_data::{Prompt, TextCodec};
 use grpo_model::Transformer;
 use grpo_train::{
     Ending, Grpo, Metrics, StepDone, TrainError, TrainObserver, Training, unconditional_prompts,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::module::Module;
 use grpo_model::Frozen;
-use grpo_rewards::{Outcome, PartName, Reward, Sample, Scored};
+use grpo_rewards::{Outcome, PartName, Reward, RewardInput, Scored};
 use grpo_train::{
     Grpo, GrpoConfig, LossSettings, NextTokens, Parts, TrainConfig, unconditional_prompts,
 };
@@ -18,9 +18,9 @@ mod example;
 struct Qed;
 
 impl Reward for Qed {
-    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         let scored =
-            |sample: &Sample| Scored::new(vec![(1.0, example::reward(&sample.text))], vec![]);
+            |sample: &RewardInput| Scored::new(vec![(1.0, example::reward(&sample.text))], vec![]);
         samples.iter().map(|sample| Outcome::Scored(scored(sample))).collect()
     }
 

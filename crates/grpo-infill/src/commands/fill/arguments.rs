@@ -1,6 +1,6 @@
 //! Arguments of `grpo fill`.
 
-use crate::PassageUnit;
+use crate::{PassageUnit, RemaskRule};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -30,7 +30,7 @@ pub(crate) struct FillArguments {
     pub(crate) held_out: Option<PathBuf>,
     /// What a passage of --held-out is [default: lines]
     #[arg(long, value_name = "UNIT")]
-    pub(crate) unit: Option<Unit>,
+    pub(crate) unit: Option<PassageUnit>,
     /// The most characters of a passage of --held-out, `data.length` of the training [default: all that the model can see]
     #[arg(long, value_name = "N")]
     pub(crate) length: Option<usize>,
@@ -74,7 +74,7 @@ pub(crate) struct FillArguments {
     /// Which characters are filled again: the worst, so many as the ratio says, or all whose wrongness is above 1 − ratio
     /// [default: ratio]
     #[arg(long, value_name = "RULE")]
-    pub(crate) remask_rule: Option<Rule>,
+    pub(crate) remask_rule: Option<RemaskRule>,
     /// The ratio after each iteration but the last, with commas [default: 0.95 to 0.05 in equal steps]
     #[arg(long, value_name = "RATIOS", value_delimiter = ',')]
     pub(crate) remask_ratios: Vec<f64>,
@@ -90,34 +90,6 @@ pub(crate) struct FillArguments {
     /// Write JSON lines, one a completion
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// See [`PassageUnit`].
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Unit {
-    /// Whole lines, while they fit
-    Lines,
-    /// One line, as in a file of molecules
-    Line,
-    /// As many characters as fit, from anywhere
-    Window,
-}
-
-impl From<Unit> for PassageUnit {
-    fn from(unit: Unit) -> Self {
-        match unit {
-            Unit::Lines => Self::Lines,
-            Unit::Line => Self::Line,
-            Unit::Window => Self::Window,
-        }
-    }
-}
-
-/// See [`crate::RemaskRule`].
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Rule {
-    Ratio,
-    Threshold,
 }
 
 /// See [`crate::Quality`].

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::Characters;
+use grpo_data::TextCodec;
 use grpo_eval::Change;
 
 use super::output::{Completion, recovered};

@@ -4,6 +4,7 @@ use crate::Filled;
 use std::io::{self, Write};
 
 use crate::Characters;
+use grpo_data::TextCodec;
 use serde::Serialize;
 
 use super::texts::Text;

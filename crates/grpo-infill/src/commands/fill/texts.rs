@@ -8,7 +8,7 @@ use anyhow::Context;
 use grpo_data::{CounterRng, Purpose};
 use serde::Deserialize;
 
-use super::arguments::{FillArguments, Unit};
+use super::arguments::FillArguments;
 
 /// A text to fill.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ fn held_out(
     );
     let options = PassageOptions {
         length,
-        unit: arguments.unit.unwrap_or(Unit::Lines).into(),
+        unit: arguments.unit.unwrap_or_default(),
         validation_fraction: arguments.validation_fraction.unwrap_or(HELD_OUT),
     };
     let passages = Passages::read(path, &options, Some(blanks.characters))?;

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use grpo_data::DataError;
 use grpo_eval::{EmbedError, Embedder};
 use serde::{Deserialize, Serialize};
 
-use super::{DESCRIPTION, EngagementError};
 use grpo_rewards::EmbedderConfig;
+
+/// What is said of the model, in its folder.
+pub(super) const DESCRIPTION: &str = "engagement.json";
 
 /// Everything but the weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -118,12 +121,15 @@ impl EngagementDescription {
     ///
     /// # Errors
     /// No such folder, or a file in it that is no description.
-    pub fn load(folder: &Path) -> Result<Self, EngagementError> {
+    pub fn load(folder: &Path) -> Result<Self, DataError> {
         if !folder.is_dir() {
-            return Err(EngagementError::NoFolder(folder.to_owned()));
+            return Err(DataError::Invalid(format!(
+                "there is no folder {}; an engagement model's holds engagement.json and head.safetensors, as `grpo train-engagement` writes them",
+                folder.display()
+            )));
         }
         let path = folder.join(DESCRIPTION);
-        let fault = |message: String| EngagementError::File { path: path.clone(), message };
+        let fault = |message: String| fault(&path, message);
         let text = std::fs::read_to_string(&path).map_err(|error| {
             fault(format!(
                 "it cannot be read: {error}; `grpo train-engagement` writes it beside the weights"
@@ -135,6 +141,17 @@ impl EngagementDescription {
             Ok(()) => Ok(description),
             Err(reason) => Err(fault(reason)),
         }
+    }
+
+    /// Writes the description into `folder`.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn write_to(&self, folder: &Path) -> Result<(), DataError> {
+        let path = folder.join(DESCRIPTION);
+        let json = serde_json::to_string_pretty(self).expect("it is JSON") + "\n";
+        std::fs::write(&path, json)
+            .map_err(|error| fault(&path, format!("it cannot be written: {error}")))
     }
 
     /// Numbers of a vector, or of a hidden layer, at most.
@@ -160,6 +177,10 @@ impl EngagementDescription {
             )),
         }
     }
+}
+
+fn fault(path: &Path, message: String) -> DataError {
+    DataError::Invalid(format!("{}: {message}", path.display()))
 }
 
 /// Weights of a layer at most: 1 GiB.

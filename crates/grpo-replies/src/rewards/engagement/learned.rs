@@ -8,9 +8,10 @@ use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{EngagementDescription, EngagementError, EngagementModel};
+use super::{EngagementDescription, EngagementModel, of_model};
 use grpo_rewards::{
-    EmbedderConfig, Outcome, PartName, Reward, RewardSpec, Sample, Scored, folder_files, text_field,
+    EmbedderConfig, Outcome, PartName, Reward, RewardInput, RewardSpec, Scored, folder_files,
+    text_field,
 };
 
 /// Settings of a [`LearnedReward`].
@@ -30,7 +31,7 @@ pub(crate) struct LearnedConfig {
 
 impl RewardSpec for LearnedConfig {
     fn check(&self) -> Result<(), ConfigFault> {
-        Ok(self.embedder.iter().try_for_each(EmbedderConfig::check)?)
+        self.embedder.iter().try_for_each(EmbedderConfig::check)
     }
 
     fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {
@@ -43,19 +44,10 @@ impl RewardSpec for LearnedConfig {
 
     fn files(&self) -> Result<Vec<(&'static str, PathBuf)>, ConfigFault> {
         // Which embedder it is, stands in the model's folder.
-        let named = EngagementDescription::load(&self.model)?.embedder;
+        let named = EngagementDescription::load(&self.model).map_err(of_model)?.embedder;
         let mut files = self.embedder.as_ref().unwrap_or(&named).files()?;
         files.extend(folder_files("engagement_model", &self.model)?);
         Ok(files)
-    }
-}
-
-impl From<EngagementError> for ConfigFault {
-    fn from(error: EngagementError) -> Self {
-        match error {
-            EngagementError::Embedder(error) => error.into(),
-            error => Self::from_sentence("", format!("reward.model: {error}")),
-        }
     }
 }
 
@@ -80,7 +72,7 @@ impl LearnedReward {
 }
 
 impl Reward for LearnedReward {
-    fn score(&self, samples: &[Sample]) -> Vec<Outcome> {
+    fn score(&self, samples: &[RewardInput]) -> Vec<Outcome> {
         // Each place gets its pair, or is settled already.
         let pairs: Vec<Result<(&str, &str), Outcome>> = samples
             .iter()

@@ -6,9 +6,10 @@ use grpo_model::Perceptron;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::description::DESCRIPTION;
 use super::*;
 use crate::rewards::parsed;
-use grpo_rewards::{Outcome, Reward, RewardConfig, Sample};
+use grpo_rewards::{Outcome, Reward, RewardConfig, RewardInput};
 
 const WIDTH: usize = 32;
 
@@ -64,9 +65,9 @@ fn refusal(config: &RewardConfig, folder: &Path) -> String {
     error.to_string().replace(&folder.display().to_string(), "FOLDER")
 }
 
-fn sample(tweet: &str, reply: &str) -> Sample {
+fn sample(tweet: &str, reply: &str) -> RewardInput {
     let Value::Object(fields) = json!({ "tweet": tweet }) else { unreachable!() };
-    Sample { text: reply.to_owned(), fields }
+    RewardInput { text: reply.to_owned(), fields }
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn an_empty_reply_is_worth_nothing_and_one_without_a_tweet_fails() {
     let samples = [
         sample("a tweet", ""),
         good.clone(),
-        Sample::from("a reply"),
+        RewardInput::from("a reply"),
         sample("a tweet", " \n"),
         other,
     ];

@@ -7,62 +7,53 @@ use burn::tensor::Device;
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
-use super::{GenericWords, HeuristicReward, HeuristicWeights};
-use grpo_rewards::{EmbedderConfig, Reward, RewardSpec, are_mean_weights};
+use super::{COMPONENTS, GenericWords, HeuristicReward};
+use grpo_rewards::{EmbedderConfig, Reward, RewardSpec, check_mean_weights};
 
 /// Six measures of a reply to the tweet that the prompt's record has. See [`HeuristicReward`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct HeuristicConfig {
     /// Weight of the nearness of the vectors of tweet and reply.
-    #[serde(default = "default_relevance")]
     relevance: f64,
     /// Weight of a good length.
-    #[serde(default = "default_length")]
     length: f64,
     /// Weight of the nearness of polarities.
-    #[serde(default = "default_sentiment")]
     sentiment: f64,
     /// Weight of the fraction of the words that differ.
-    #[serde(default = "default_diversity")]
     diversity: f64,
     /// Weight of as many marks as usual.
-    #[serde(default = "default_punctuation")]
     punctuation: f64,
     /// Weight of saying something.
-    #[serde(default = "default_engagement")]
     engagement: f64,
     /// What makes the vectors; needed unless `relevance` is 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     embedder: Option<EmbedderConfig>,
     /// Words that say nothing in a short reply, instead of [`DEFAULT_GENERIC_WORDS`](super::DEFAULT_GENERIC_WORDS).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     generic_words: Option<Vec<String>>,
 }
 
-fn default_relevance() -> f64 {
-    0.30
-}
-fn default_length() -> f64 {
-    0.15
-}
-fn default_sentiment() -> f64 {
-    0.15
-}
-fn default_diversity() -> f64 {
-    0.10
-}
-fn default_punctuation() -> f64 {
-    0.10
-}
-fn default_engagement() -> f64 {
-    0.20
+impl Default for HeuristicConfig {
+    fn default() -> Self {
+        Self {
+            relevance: 0.30,
+            length: 0.15,
+            sentiment: 0.15,
+            diversity: 0.10,
+            punctuation: 0.10,
+            engagement: 0.20,
+            embedder: None,
+            generic_words: None,
+        }
+    }
 }
 
 impl HeuristicConfig {
-    fn weights(&self) -> HeuristicWeights {
+    /// In the order of [`COMPONENTS`].
+    fn weights(&self) -> [f64; 6] {
         let &Self { relevance, length, sentiment, diversity, punctuation, engagement, .. } = self;
-        HeuristicWeights { relevance, length, sentiment, diversity, punctuation, engagement }
+        [relevance, length, sentiment, diversity, punctuation, engagement]
     }
 
     fn generic_words(&self) -> Result<GenericWords, ConfigFault> {
@@ -78,24 +69,15 @@ impl HeuristicConfig {
 impl RewardSpec for HeuristicConfig {
     /// The weights are a mean's, and there is an embedder where relevance has weight.
     fn check(&self) -> Result<(), ConfigFault> {
-        let weights = self.weights().each();
-        if !are_mean_weights(&weights) {
-            return Err(ConfigFault::from_sentence(
-                "",
-                format!(
-                    "reward.relevance, reward.length, reward.sentiment, reward.diversity, reward.punctuation and reward.engagement must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to {}",
-                    weights.iter().sum::<f64>()
-                ),
-            ));
-        }
+        let weights = COMPONENTS.into_iter().zip(self.weights());
+        check_mean_weights(&weights.collect::<Vec<_>>())?;
         if self.embedder.is_none() && self.relevance > 0.0 {
-            return Err(ConfigFault::from_sentence(
-                "",
+            return ConfigFault::refuse(
                 "a heuristic reward with relevance compares vectors of texts: set reward.embedder, for example { type = \"sentence_transformers\", folder = \"all-MiniLM-L6-v2\" } or { type = \"hashed_ngrams\" }, or reward.relevance = 0 with other weights that sum to 1",
-            ));
+            );
         }
         self.generic_words()?;
-        Ok(self.embedder.iter().try_for_each(EmbedderConfig::check)?)
+        self.embedder.iter().try_for_each(EmbedderConfig::check)
     }
 
     fn build(&self, device: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {

@@ -4,14 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::rewards::parsed;
 
-const WEIGHTS: HeuristicWeights = HeuristicWeights {
-    relevance: 0.30,
-    length: 0.15,
-    sentiment: 0.15,
-    diversity: 0.10,
-    punctuation: 0.10,
-    engagement: 0.20,
-};
+const WEIGHTS: [f64; 6] = [0.30, 0.15, 0.15, 0.10, 0.10, 0.20];
 
 const TWEET: &str = "AI in hospitals should help doctors find diseases earlier, not replace the talk with a patient.";
 
@@ -34,8 +27,8 @@ fn reward() -> HeuristicReward {
     HeuristicReward::new(WEIGHTS, Some(hashed()), GenericWords::default())
 }
 
-fn sample(tweet: &str, reply: &str) -> Sample {
-    Sample {
+fn sample(tweet: &str, reply: &str) -> RewardInput {
+    RewardInput {
         text: reply.to_owned(),
         fields: [("tweet".to_owned(), Value::from(tweet))].into_iter().collect(),
     }
@@ -178,7 +171,8 @@ fn a_text_without_a_vector_fails_those_that_need_it_only() {
 
 #[test]
 fn parts_and_terms_are_those_that_outcomes_have() {
-    let without = HeuristicWeights { relevance: 0.0, length: 0.45, ..WEIGHTS };
+    let [_, _, others @ ..] = &WEIGHTS;
+    let without: [f64; 6] = [&[0.0, 0.45][..], others].concat().try_into().unwrap();
     for reward in [
         reward(),
         HeuristicReward::new(without, Some(hashed()), GenericWords::default()),
@@ -254,12 +248,12 @@ proptest! {
         pairs in prop::collection::vec(("[a-z ]{0,20}", prop_oneof!["[a-zA-Z .,!?🎉]{0,60}", "[a-z ]{480,520}"]), 1..8),
     ) {
         let reward = reward();
-        let samples: Vec<Sample> = pairs.iter().map(|(tweet, reply)| sample(tweet, reply)).collect();
+        let samples: Vec<RewardInput> = pairs.iter().map(|(tweet, reply)| sample(tweet, reply)).collect();
         let outcomes = reward.score(&samples);
         for (outcome, alone) in outcomes.iter().zip(&samples) {
             prop_assert_eq!(outcome, &reward.score(std::slice::from_ref(alone))[0]);
             let Outcome::Scored(scored) = outcome else { panic!("{outcome:?}") };
-            let sum: f64 = WEIGHTS.each().iter().zip(&scored.parts).map(|(weight, (_, value))| weight * value).sum();
+            let sum: f64 = WEIGHTS.iter().zip(&scored.parts).map(|(weight, (_, value))| weight * value).sum();
             prop_assert!((scored.total - sum).abs() < 1e-12);
             prop_assert!((0.0..=1.0 + 1e-12).contains(&scored.total), "{:?}", scored);
         }

@@ -1,4 +1,4 @@
-//! The `chematic` library behind the [`Toolkit`] trait.
+//! Molecules, by the pure-Rust toolkit `chematic`, pinned and measured against RDKit.
 //!
 //! Only its entry points that follow RDKit are used; its own `parse` does not sanitise, its own canonical form and
 //! `sa_score` are other definitions under the same names.
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use chematic::chem::{
     hbd_count, logp_crippen, rdkit_molecular_weight, rdkit_tpsa, rotatable_bond_count,
 };
-use chematic::core::{BondOrder, DerivedSlot, Molecule};
+use chematic::core::{BondOrder, DerivedSlot, Molecule as Graph};
 use chematic::fp::{RdkitMorganConfig, rdkit_morgan_fingerprint};
 use chematic::perception::rdkit_sssr_order::rdkit_symmetrized_sssr;
 use chematic::perception::{
@@ -25,70 +25,80 @@ use crate::error::InvalidSmiles;
 use crate::grammar;
 use crate::guard::guarded;
 use crate::patterns::{count_acceptors, count_alerts};
-use crate::qed::Properties;
+use crate::qed::{Properties, qed};
 use crate::rings::{count_aromatic_rings, count_rings};
-use crate::sa::Complexity;
-use crate::toolkit::Toolkit;
+use crate::sa::{Complexity, sa_score};
 
-/// The pure-Rust toolkit `chematic`, pinned and measured against RDKit.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Chematic;
-
-/// A sanitised molecule of [`Chematic`].
-pub struct ChematicMolecule {
+/// A sanitised molecule: grammar, valences and aromaticity have been checked.
+pub struct Molecule {
     smiles: String,
     /// As it was written: stereo and scaffold are perceived from here.
-    graph: Molecule,
+    graph: Graph,
     /// As RDKit holds it: the descriptors count here.
-    model: Molecule,
+    model: Graph,
     canonical: String,
     /// Counted while parsing, so that a toolkit that fails at it refuses the molecule there.
     properties: Properties,
 }
 
-impl ChematicMolecule {
+impl Molecule {
+    /// Reads a SMILES (surrounding blanks are ignored) and sanitises it.
+    ///
+    /// # Errors
+    /// The reason why RDKit would refuse the string, or why this crate does (length, a feature without support, a panic
+    /// of the toolkit).
+    pub fn parse(smiles: &str) -> Result<Self, InvalidSmiles> {
+        guarded(|| parse(smiles))?
+    }
+
+    /// The canonical isomeric SMILES, as RDKit's `MolToSmiles` writes it.
+    pub fn canonical_smiles(&self) -> &str {
+        &self.canonical
+    }
+
     /// The canonical isomeric SMILES, without a copy.
     pub fn into_canonical(self) -> String {
         self.canonical
     }
-}
 
-impl Chematic {
+    /// The eight properties behind QED, as `rdkit.Chem.QED.properties` counts them.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// Quantitative estimate of drug-likeness, 0 to 1.
+    pub fn qed(&self) -> f64 {
+        qed(&self.properties)
+    }
+
+    /// Synthetic accessibility, 1 (easy) to 10 (hard).
+    ///
+    /// # Errors
+    /// [`InvalidSmiles::Unsupported`] where the toolkit cannot count fragments or stereocentres (never seen on organic
+    /// molecules): a score from half of the terms would be silently wrong. [`InvalidSmiles::ToolkitPanic`].
+    pub fn sa(&self) -> Result<f64, InvalidSmiles> {
+        Ok(sa_score(&guarded(|| complexity(self))??))
+    }
+
+    /// The Bemis–Murcko scaffold without stereo, as RDKit's `MurckoScaffoldSmiles`; empty where there is no ring.
+    ///
+    /// # Errors
+    /// [`InvalidSmiles::ToolkitPanic`].
+    pub fn scaffold(&self) -> Result<String, InvalidSmiles> {
+        guarded(|| scaffold(self))
+    }
+
     /// The molecule as a skeletal formula: one `<svg>` element in the colours of the page around it, to be put into HTML as
     /// it is. All of its text is element symbols and numbers. Stereo is not drawn.
     ///
     /// # Errors
     /// [`InvalidSmiles::ToolkitPanic`].
-    pub fn draw(&self, molecule: &ChematicMolecule) -> Result<String, InvalidSmiles> {
-        guarded(|| draw(&molecule.model, &smallest_rings(&molecule.model)))
+    pub fn draw(&self) -> Result<String, InvalidSmiles> {
+        guarded(|| draw(&self.model, &smallest_rings(&self.model)))
     }
 }
 
-impl Toolkit for Chematic {
-    type Molecule = ChematicMolecule;
-
-    fn parse(&self, smiles: &str) -> Result<ChematicMolecule, InvalidSmiles> {
-        guarded(|| parse(smiles))?
-    }
-
-    fn canonical_smiles<'m>(&self, molecule: &'m ChematicMolecule) -> &'m str {
-        &molecule.canonical
-    }
-
-    fn properties(&self, molecule: &ChematicMolecule) -> Properties {
-        molecule.properties
-    }
-
-    fn complexity(&self, molecule: &ChematicMolecule) -> Result<Complexity, InvalidSmiles> {
-        guarded(|| complexity(molecule))?
-    }
-
-    fn scaffold(&self, molecule: &ChematicMolecule) -> Result<String, InvalidSmiles> {
-        guarded(|| scaffold(molecule))
-    }
-}
-
-fn parse(smiles: &str) -> Result<ChematicMolecule, InvalidSmiles> {
+fn parse(smiles: &str) -> Result<Molecule, InvalidSmiles> {
     let smiles = without_name(smiles)?;
     let dialect = grammar::check(smiles)?;
     let smiles = rewrite(smiles, &dialect).unwrap_or_else(|| smiles.to_owned());
@@ -98,10 +108,10 @@ fn parse(smiles: &str) -> Result<ChematicMolecule, InvalidSmiles> {
     let canonical = rdkit_canonical_smiles(&graph).map_err(from_sanitizer)?;
     let model = sanitized(&graph);
     let properties = properties(&model);
-    Ok(ChematicMolecule { smiles, graph, model, canonical, properties })
+    Ok(Molecule { smiles, graph, model, canonical, properties })
 }
 
-fn properties(model: &Molecule) -> Properties {
+fn properties(model: &Graph) -> Properties {
     with_rdkit_parity_view(model, |view| {
         let view = view.unwrap_or(model);
         Properties {
@@ -117,7 +127,7 @@ fn properties(model: &Molecule) -> Properties {
     })
 }
 
-fn complexity(molecule: &ChematicMolecule) -> Result<Complexity, InvalidSmiles> {
+fn complexity(molecule: &Molecule) -> Result<Complexity, InvalidSmiles> {
     let model = &molecule.model;
     let stereocenters = rdkit_chiral_centers(&molecule.graph, true).map_err(from_sanitizer)?;
     let rings = count_rings(&smallest_rings(model));
@@ -136,7 +146,7 @@ fn complexity(molecule: &ChematicMolecule) -> Result<Complexity, InvalidSmiles> 
     })
 }
 
-fn scaffold(molecule: &ChematicMolecule) -> String {
+fn scaffold(molecule: &Molecule) -> String {
     // RDKit writes the scaffold with `isomericSmiles=False`. Taking stereo and isotopes from the molecule first
     // gives the same, because they do not decide which atoms belong to the scaffold.
     let scaffold = match without_stereo(&molecule.smiles) {
@@ -159,13 +169,13 @@ fn without_name(line: &str) -> Result<&str, InvalidSmiles> {
 }
 
 /// The molecule as RDKit holds it after `MolFromSmiles`, ready for every descriptor.
-fn sanitized(graph: &Molecule) -> Molecule {
+fn sanitized(graph: &Graph) -> Graph {
     // `None` is left for a lone hydrogen, which sanitising does not change.
     let model = rdkit_parsed_molecule(graph).unwrap_or_else(|| graph.clone());
     // The model carries RDKit's aromaticity. Without this entry in its cache the descriptors would perceive it anew
     // with a second, less exact engine (seen on =[Se] beside a ring, and on metals in porphyrins).
     if !rdkit_parity_view_is_identity(&model) {
-        let view: Result<Molecule, AromaticityError> = Ok(model.clone());
+        let view: Result<Graph, AromaticityError> = Ok(model.clone());
         model.seed_derived(DerivedSlot::RdkitParityAromatic, Arc::new(view));
     }
     model
@@ -194,7 +204,7 @@ fn from_sanitizer(error: RdkitSmilesError) -> InvalidSmiles {
 }
 
 /// RDKit's symmetrised smallest set of smallest rings of a sanitised molecule.
-fn smallest_rings(model: &Molecule) -> Vec<Vec<usize>> {
+fn smallest_rings(model: &Graph) -> Vec<Vec<usize>> {
     let bonds: Vec<(usize, usize, bool)> = model
         .bonds()
         .map(|(_, bond)| {

@@ -1,0 +1,31 @@
+//! The rows of a file, whatever its format.
+
+use super::json_rows::JsonRows;
+use super::parquet_rows::ParquetRows;
+use crate::DataError;
+use crate::origin::{FileOrigin, open_file};
+use std::path::Path;
+
+pub(super) enum Rows {
+    Json(JsonRows),
+    Parquet(ParquetRows),
+    Ended,
+}
+
+impl Rows {
+    /// Opens a file in the format that its name says.
+    pub(super) fn open(path: &Path) -> Result<(FileOrigin, Self), DataError> {
+        let (origin, ending) = FileOrigin::new(path);
+        let rows = match ending.as_str() {
+            "jsonl" | "json" => Self::Json(JsonRows::new(origin.decoded(open_file(path)?))),
+            "parquet" if !origin.compressed => {
+                Self::Parquet(ParquetRows::new(open_file(path)?, &origin)?)
+            }
+            _ => {
+                let expected = "`.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`";
+                return Err(origin.unknown_format(expected));
+            }
+        };
+        Ok((origin, rows))
+    }
+}
