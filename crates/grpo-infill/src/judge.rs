@@ -2,6 +2,7 @@
 
 mod config;
 mod examples;
+mod report;
 mod scaling;
 mod target;
 mod validation;
@@ -25,9 +26,9 @@ use grpo_train::{
 
 pub use self::config::{FillSettings, JudgeConfig};
 pub use self::examples::JudgeData;
+pub use self::report::{JudgeGate, JudgeMeasures, JudgeReport, JudgeValidationConfig};
 pub use self::scaling::{CorrelationScaling, JudgeScaling, VarianceScaling};
 pub use self::target::corruption_target;
-pub use self::validation::{JudgeGate, JudgeMeasures, JudgeReport, JudgeValidationConfig};
 
 /// How much of a text an infiller has replaced.
 pub struct JudgeObjective<'a> {

@@ -27,10 +27,9 @@ pub use judge::{
 };
 pub use masked_lm::{
     CriticConfig, CriticScope, DEFAULT_EVAL_BATCHES, EntropyWeighting, JudgeWeighting,
-    MaskRatioWeighting, MaskedData, MaskedLmConfig, MaskedLmMeasures, MaskedLmObjective,
-    ModifierConfig,
+    MaskRatioWeighting, MaskedLmConfig, MaskedLmMeasures, MaskedLmObjective, ModifierConfig,
 };
-pub use masked_stream::MaskedStream;
+pub use masked_stream::{MaskedData, MaskedStream};
 pub use masking::{Corruption, MaskedText, Masking, MaskingPlan, MaskingPreset};
 pub use passages::{Half, PassageOptions, PassageReport, PassageUnit, Passages};
 pub use reward::{InfillReward, Judge};

@@ -7,14 +7,12 @@ mod modifiers;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use crate::Characters;
-use crate::{Half, MaskedStream, MaskedText, Masking, MaskingPlan, Passages};
+use crate::{MaskedData, MaskedText, Masking};
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Tensor, TensorData};
-use grpo_data::{ConfigFault, CounterRng, DataError, Purpose};
+use grpo_data::{ConfigFault, CounterRng, Purpose};
 use grpo_kernels::{awake, gather_rows};
 use grpo_logprob::score;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
@@ -139,33 +137,6 @@ impl MaskedLmConfig {
 
 /// Batches of a look at the validation half, where nothing else is said.
 pub const DEFAULT_EVAL_BATCHES: u64 = 10;
-
-/// What an infiller is trained on.
-pub struct MaskedData {
-    /// The vocabulary.
-    pub characters: Characters,
-    /// The training half.
-    pub train: MaskedStream,
-    /// The half that is held out; its first batches are looked at, always the same ones.
-    pub validation: MaskedStream,
-}
-
-impl MaskedData {
-    /// Streams of both halves of `passages`, where each stage of `plan` masks something.
-    ///
-    /// # Errors
-    /// A stage that masks nothing, or that these passages cannot have.
-    pub fn new(passages: &Arc<Passages>, plan: &MaskingPlan, seed: u64) -> Result<Self, DataError> {
-        let stream = |half, purpose| {
-            MaskedStream::new(passages.clone(), half, plan.clone(), seed, purpose)?.checked()
-        };
-        Ok(Self {
-            characters: passages.characters().clone(),
-            train: stream(Half::Train, Purpose::Masking)?,
-            validation: stream(Half::Validation, Purpose::Evaluation)?,
-        })
-    }
-}
 
 /// What was seen of the validation half.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

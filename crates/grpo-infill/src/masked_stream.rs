@@ -1,7 +1,7 @@
 //! Batches of masked texts without end.
 
 use crate::masking::{Draws, mask};
-use crate::{Half, MaskedText, Masking, MaskingPlan, PassageUnit, Passages};
+use crate::{Characters, Half, MaskedText, Masking, MaskingPlan, PassageUnit, Passages};
 use grpo_data::{CounterRng, DataError, Purpose};
 use std::sync::Arc;
 
@@ -114,5 +114,32 @@ impl MaskedStream {
                 masking.name()
             ),
         }))
+    }
+}
+
+/// What an infiller is trained on.
+pub struct MaskedData {
+    /// The vocabulary.
+    pub characters: Characters,
+    /// The training half.
+    pub train: MaskedStream,
+    /// The half that is held out; its first batches are looked at, always the same ones.
+    pub validation: MaskedStream,
+}
+
+impl MaskedData {
+    /// Streams of both halves of `passages`, where each stage of `plan` masks something.
+    ///
+    /// # Errors
+    /// A stage that masks nothing, or that these passages cannot have.
+    pub fn new(passages: &Arc<Passages>, plan: &MaskingPlan, seed: u64) -> Result<Self, DataError> {
+        let stream = |half, purpose| {
+            MaskedStream::new(passages.clone(), half, plan.clone(), seed, purpose)?.checked()
+        };
+        Ok(Self {
+            characters: passages.characters().clone(),
+            train: stream(Half::Train, Purpose::Masking)?,
+            validation: stream(Half::Validation, Purpose::Evaluation)?,
+        })
     }
 }

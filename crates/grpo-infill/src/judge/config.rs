@@ -5,8 +5,8 @@ use grpo_logprob::SamplingSettings;
 use grpo_train::{StepsConfig, TransferConfig, distribution_fault, in_range};
 use serde::{Deserialize, Serialize};
 
+use super::report::{JudgeGate, JudgeValidationConfig};
 use super::scaling::JudgeScaling;
-use super::validation::{JudgeGate, JudgeValidationConfig};
 
 /// Settings of the training of a judge.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! The loss and its gradients against plain f64 loops and difference quotients.
 
-use crate::{Half, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages};
+use crate::{Half, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Lines as ids, and where passages begin among them.
 
+use super::options::{PassageOptions, PassageReport, PassageUnit};
 use super::source::Source;
-use super::{PassageOptions, PassageReport, PassageUnit};
 use crate::Characters;
 use grpo_data::DataError;
 use std::collections::BTreeSet;
