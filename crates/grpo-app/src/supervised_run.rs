@@ -39,6 +39,7 @@ pub struct Request<F> {
 pub struct Start {
     command: &'static str,
     force: bool,
+    interrupt: Arc<AtomicBool>,
     /// An earlier run to resume.
     resumed: Option<(RunFolder, RunLock, RunInfo)>,
 }
@@ -60,19 +61,21 @@ impl<F: DeserializeOwned> Request<F> {
         run: fn(&mut F) -> &mut PathBuf,
     ) -> anyhow::Result<Self> {
         let force = arguments.force;
+        // From here on a signal is answered by a line, while models and data are loaded too.
+        let interrupt = interrupt::flag()?;
         if let Some(earlier) = &arguments.resume {
             let Reopened { folder, lock, info, config } =
                 reopen(earlier, |folder| resumable(folder, command))?;
             let Loaded { value: file, origin } = config;
             let resumed = Some((folder, lock, info));
-            return Ok(Self { file, origin, start: Start { command, force, resumed } });
+            return Ok(Self { file, origin, start: Start { command, force, interrupt, resumed } });
         }
         let Loaded { value: mut file, origin } =
             config::load::<F>(arguments.configuration()?, &arguments.set)?;
         if let Some(folder) = &arguments.run {
             run(&mut file).clone_from(folder);
         }
-        Ok(Self { file, origin, start: Start { command, force, resumed: None } })
+        Ok(Self { file, origin, start: Start { command, force, interrupt, resumed: None } })
     }
 }
 
@@ -99,7 +102,7 @@ impl Start {
         seed: u64,
         files: &[(&'static str, PathBuf)],
     ) -> anyhow::Result<SupervisedRun> {
-        let Self { command, force, resumed } = self;
+        let Self { command, force, interrupt, resumed } = self;
         let is_resumed = resumed.is_some();
         let (folder, lock, from) = match resumed {
             Some((folder, lock, info)) => {
@@ -116,7 +119,6 @@ impl Start {
             }
         };
         let (resume, lock) = (folder.path().to_owned(), Some(lock));
-        let interrupt = interrupt::flag()?;
         Ok(SupervisedRun { folder, command, from, is_resumed, resume, interrupt, _lock: lock })
     }
 }

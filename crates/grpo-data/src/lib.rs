@@ -44,9 +44,7 @@ pub use origin::{Bytes, FileOrigin, open_file, read_text, read_text_file};
 pub use prompts::{
     CompletionSource, LineFault, ObjectReader, ObjectRow, PromptReader, PromptRecord, PromptSource,
 };
-pub use record::{
-    Completion, CompletionParts, Conditions, Finish, Prompt, SampleKey, SampledUnder,
-};
+pub use record::{Completion, CompletionParts, Finish, Prompt, SampleKey, SampledUnder};
 pub use record_files::{ExampleFile, PromptFile, RecordReport};
 pub use rng::{CounterRng, Purpose};
 pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace};

@@ -4,7 +4,6 @@ mod backend_cfgs;
 mod bundled_data;
 mod crate_graph;
 mod every_test;
-
 mod links;
 mod manifests;
 mod module_circles;
