@@ -74,7 +74,7 @@ pub(crate) fn read_state<N: DeserializeOwned>(
 
 /// The error of a checkpoint that does not fit.
 pub(crate) fn unusable(checkpoint: &VerifiedFolder) -> String {
-    format!("`{}` cannot be gone on from", checkpoint.path().display())
+    format!("`{}` cannot be resumed from", checkpoint.path().display())
 }
 
 /// Writes the checkpoint of this moment.

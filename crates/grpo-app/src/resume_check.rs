@@ -47,7 +47,7 @@ pub(crate) fn resume_check(
         None => folder.newest_checkpoint(Some(last.saturating_sub(1)))?.whole,
     };
     let Some((from, checkpoint)) = from else {
-        let sentence = "there is no whole checkpoint of before the last step to go on from; set save.every, or save.keep_last higher";
+        let sentence = "there is no intact checkpoint from before the last step to resume from; set save.every, or a higher save.keep_last";
         return Ok(judged(Outcome::Failed, sentence.to_owned()));
     };
     let steps = format!("steps {} to {last}", from + 1);

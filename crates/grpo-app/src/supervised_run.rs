@@ -84,7 +84,8 @@ fn resumable<F: DeserializeOwned>(folder: &RunFolder, command: &str) -> anyhow::
     let run = folder.path().display();
     // Since runs have checkpoints, their resolved configurations say when.
     let has_checkpoints = keys.value.contains_key("save");
-    let loaded = keys.parse().with_context(|| format!("`{run}` is no run of `grpo {command}`"))?;
+    let loaded =
+        keys.parse().with_context(|| format!("`{run}` is not a run of `grpo {command}`"))?;
     anyhow::ensure!(
         has_checkpoints,
         "`{run}` was written by an older version of this program, which saved no checkpoints of such runs; begin a new run with `grpo {command} {} --run` and another folder",

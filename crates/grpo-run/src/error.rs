@@ -65,7 +65,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// A JSON file of ours does not hold what it should.
-    #[error("`{path}` is damaged: {source}; restore it from a copy, or start the run anew")]
+    #[error("`{path}` is damaged: {source}; restore it from a copy, or start the run again")]
     BadJson {
         /// The file.
         path: PathBuf,
@@ -85,7 +85,7 @@ pub enum RunError {
         source: serde_json::Error,
     },
     /// A file of completions does not hold what it should.
-    #[error("`{path}` is damaged: {reason}; restore it from a copy, or train anew")]
+    #[error("`{path}` is damaged: {reason}; restore it from a copy, or train again")]
     BadCompletions {
         /// The file.
         path: PathBuf,

@@ -88,7 +88,7 @@ fn evidence(folder: &RunFolder, file: &TrainFile, tasks: &Tasks) -> anyhow::Resu
     let path = folder.ledger_path();
     let ledger = folder.read_ledger()?.with_context(|| {
         format!(
-            "there is no `{}`: an older version of this program made the run, and kept no ledger; train anew to have one",
+            "there is no `{}`: an older version of this program made the run, and kept no ledger; train again to have one",
             path.display()
         )
     })?;

@@ -362,7 +362,7 @@ fn runs_without_a_ledger_are_refused() {
     fs::remove_file(run.place.path(LEDGER)).unwrap();
     run.place.refuse(
         &audit,
-        "there is no `run/ledger.jsonl`: an older version of this program made the run, and kept no ledger; train anew to have one",
+        "there is no `run/ledger.jsonl`: an older version of this program made the run, and kept no ledger; train again to have one",
     );
     run.place.refuse(
         &["audit", "nowhere"],
