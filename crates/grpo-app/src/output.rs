@@ -181,11 +181,7 @@ impl FileInPlace {
     /// As [`Self::create_beside`], for a file that another option of the command line says; `other` is what to give
     /// instead, such as `--rejected another file`.
     pub fn create_for(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
-        anyhow::ensure!(
-            !inputs.iter().any(|input| is_same_place(input, path)),
-            "{} is the input; give {other}",
-            path.display()
-        );
+        refuse_input(other, path, inputs)?;
         Self::create(path)
     }
 
@@ -229,6 +225,16 @@ impl FileInPlace {
         })();
         finished.with_context(|| format!("cannot write {}", self.path.display()))
     }
+}
+
+/// Refuses to write to `path` if it is one of the `inputs`; `other` is what to give instead.
+pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !inputs.iter().any(|input| is_same_place(input, path)),
+        "{} is the input; give {other}",
+        path.display()
+    );
+    Ok(())
 }
 
 /// Whether a path is a device or pipe, such as `/dev/stdout`.

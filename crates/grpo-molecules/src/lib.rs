@@ -5,7 +5,6 @@
 //!   two together and reports what it left out.
 //! - [`MoleculeReward`] scores SMILES by QED, ease of synthesis and logP; [`MoleculeSummary`] measures a set of them.
 
-
 mod corpus;
 mod data;
 mod describe;
