@@ -22,6 +22,12 @@ pub enum RunError {
         /// The folder.
         path: PathBuf,
     },
+    /// Another process writes into a folder.
+    #[error("another process writes into `{path}`; wait for its end, or name another folder")]
+    FolderLocked {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The configuration of a run was changed after it began.
     #[error(
         "`{path}` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"

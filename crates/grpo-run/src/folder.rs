@@ -17,10 +17,26 @@ pub struct RunFolder {
     path: PathBuf,
 }
 
-/// A run's folder in the hands of this process; the system takes it back where the process ends, however it does.
+/// A folder, such as that of a run, in the hands of this process; the system takes it back where the process ends, however it
+/// does.
 #[derive(Debug)]
 pub struct RunLock {
     _file: fs::File,
+}
+
+/// Keeps other processes that ask for the lock from writing into the folder `path` while the result lives. It stands in the file
+/// `.lock`, which stays.
+///
+/// # Errors
+/// Another process has it; the file cannot be made or locked.
+pub fn lock_folder(path: &Path) -> Result<RunLock, RunError> {
+    let lock = path.join(".lock");
+    let file = fs::File::create(&lock).map_err(RunError::write(&lock))?;
+    match file.try_lock() {
+        Ok(()) => Ok(RunLock { _file: file }),
+        Err(fs::TryLockError::WouldBlock) => Err(RunError::FolderLocked { path: path.to_owned() }),
+        Err(fs::TryLockError::Error(error)) => Err(RunError::write(&lock)(error)),
+    }
 }
 
 impl RunFolder {
@@ -96,15 +112,10 @@ impl RunFolder {
     /// # Errors
     /// Another process has it, or there is no room for the file that is locked.
     pub fn lock(&self) -> Result<RunLock, RunError> {
-        let path = self.path.join(".lock");
-        let file = fs::File::create(&path).map_err(RunError::write(&path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(RunLock { _file: file }),
-            Err(fs::TryLockError::WouldBlock) => {
-                Err(RunError::RunLocked { path: self.path.clone() })
-            }
-            Err(fs::TryLockError::Error(error)) => Err(RunError::write(&path)(error)),
-        }
+        lock_folder(&self.path).map_err(|error| match error {
+            RunError::FolderLocked { path } => RunError::RunLocked { path },
+            error => error,
+        })
     }
 
     /// Renames what is in the folder under this name, by adding the first free number; nothing is deleted.

@@ -22,6 +22,7 @@ mod judges;
 mod logprob;
 mod models;
 mod molecules;
+mod outputs;
 mod pairs;
 mod pipelines;
 mod polychromic;
