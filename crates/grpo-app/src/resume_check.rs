@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use grpo_data::regular_file;
 use grpo_report::{Judged, Outcome};
 use grpo_run::RunFolder;
 use grpo_train::Metrics;
@@ -144,7 +145,7 @@ fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<St
     if status.success() {
         return Ok(None);
     }
-    let words = fs::read_to_string(&words).unwrap_or_default();
+    let words = regular_file::read_to_string(&words).unwrap_or_default();
     let said = words.lines().rev().find_map(|line| line.strip_prefix("error: "));
     // Which folder it was is not the reader's concern.
     let said = said
@@ -177,7 +178,7 @@ fn difference(
     }
     let manifest = |run: &RunFolder| {
         let path = run.path().join(kind).join("manifest.json");
-        fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+        regular_file::read_data(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     let same = manifest(run)? == manifest(again)?;
     Ok((!same).then(|| format!("the files in `{kind}` at the end are other ones")))

@@ -6,6 +6,7 @@ use crate::{
     Event, EventKind, Existing, JsonLinesWriter, LedgerStep, RunError, RunInfo,
     write_folder_atomically,
 };
+use grpo_data::regular_file;
 use serde_json::{Map, Value};
 use std::fs;
 use std::io::ErrorKind;
@@ -153,7 +154,7 @@ impl RunFolder {
     /// It cannot be read.
     pub fn read_config(&self) -> Result<String, RunError> {
         let path = self.config_path();
-        fs::read_to_string(&path).map_err(RunError::read(&path))
+        regular_file::read_to_string(&path).map_err(RunError::read(&path))
     }
 
     /// Reads `run.json`.
@@ -162,7 +163,7 @@ impl RunFolder {
     /// It cannot be read or is damaged.
     pub fn read_info(&self) -> Result<RunInfo, RunError> {
         let path = self.info_path();
-        let text = fs::read(&path).map_err(RunError::read(&path))?;
+        let text = regular_file::read(&path).map_err(RunError::read(&path))?;
         serde_json::from_slice(&text).map_err(|source| RunError::BadJson { path, source })
     }
 

@@ -15,6 +15,7 @@ mod folders;
 mod golden_models;
 mod guards;
 mod help;
+mod hostile;
 mod infill_parts;
 mod infill_refusals;
 mod infilling;
