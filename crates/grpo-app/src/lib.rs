@@ -9,6 +9,7 @@ mod dashboard;
 pub mod data;
 pub mod device;
 mod earlier;
+mod evidence;
 mod explanation;
 pub mod generate;
 mod interrupt;
