@@ -13,6 +13,7 @@ use grpo_train::{
 
 use crate::args::RunArguments;
 use crate::earlier::Earlier;
+use crate::evidence::violations_of_files;
 use crate::interrupt::Interrupted;
 use crate::models::Writer;
 use crate::output::say;
@@ -96,6 +97,9 @@ impl Session {
             Ok(loaded.value)
         })?;
         let from = place(&folder, verify)?;
+        for violation in violations_of_files(run, &tasks) {
+            say(format_args!("audit        {violation}"));
+        }
         let start = file.start(&tasks)?;
         unlisted(&start.files, &info.data)?;
         let begun = Begun::of(&file, start, interrupt)?;

@@ -125,6 +125,12 @@ pub fn step_of_line(line: &Map<String, Value>) -> Option<u64> {
     line.get("step").or_else(|| line.get("train_step"))?.as_u64()
 }
 
+/// The finished lines of a file as they are, with their numbers from 1.
+pub(crate) fn read_lines(path: &Path) -> Result<Vec<(u64, String)>, RunError> {
+    let text = read(path)?;
+    Ok(finished_lines(&text).map(|(number, line)| (number, line.to_owned())).collect())
+}
+
 fn read(path: &Path) -> Result<String, RunError> {
     // However long the run was.
     let mut file = regular_file::open(path).map_err(RunError::read(path))?;

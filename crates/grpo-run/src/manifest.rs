@@ -89,6 +89,14 @@ pub fn sha256_of_file(path: &Path) -> Result<String, RunError> {
     Ok(sha256)
 }
 
+/// The SHA-256 of the manifest of a folder: of all that is in it.
+///
+/// # Errors
+/// It cannot be read.
+pub fn sha256_of_manifest(folder: &Path) -> Result<String, RunError> {
+    sha256_of_file(&folder.join(MANIFEST))
+}
+
 const MANIFEST: &str = "manifest.json";
 
 #[derive(Serialize, Deserialize)]

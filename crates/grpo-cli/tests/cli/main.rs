@@ -39,6 +39,8 @@ mod shipped;
 mod supervised;
 mod supervised_resume;
 mod support;
+mod tampering;
+mod tampering_kinds;
 mod texts;
 mod training;
 mod training_texts;

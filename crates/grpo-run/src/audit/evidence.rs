@@ -155,7 +155,9 @@ impl Evidence {
                 EventKind::Stopped { reason } => {
                     !reason.contains("metrics.jsonl") && !reason.contains("completions/")
                 }
-                EventKind::Resumed {}
+                EventKind::Started {}
+                | EventKind::Resumed {}
+                | EventKind::Saved {}
                 | EventKind::RolledBack { .. }
                 | EventKind::Checkpoint { .. } => false,
             }

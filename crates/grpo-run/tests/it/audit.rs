@@ -48,6 +48,8 @@ fn evidence(steps: u64, reference: ReferencePlan, changes: &[u64], mix: f64) -> 
             reference: before,
             reference_changed: change,
             base: None,
+            recorded: None,
+            previous: None,
         }
     };
     Evidence {
