@@ -10,6 +10,9 @@ use std::fmt;
 /// Bytes of the longest line. More is a file of another kind; read as JSON, a line takes up to 36 times its memory.
 const LONGEST: usize = 32 << 20;
 
+/// A record's place in its file, from 1, and its keys.
+pub(super) type NumberedKeys = (u64, Map<String, Value>);
+
 pub(super) struct JsonRows(LineReader);
 
 impl JsonRows {
@@ -18,10 +21,7 @@ impl JsonRows {
     }
 
     /// The keys of the next line that is not empty.
-    pub(super) fn next(
-        &mut self,
-        origin: &FileOrigin,
-    ) -> Result<Option<(u64, Map<String, Value>)>, DataError> {
+    pub(super) fn next(&mut self, origin: &FileOrigin) -> Result<Option<NumberedKeys>, DataError> {
         while let Some((line, bytes)) = self.next_line(origin)? {
             let text = origin.text(bytes, line)?.trim_ascii();
             if !text.is_empty() {

@@ -1,5 +1,6 @@
 //! The rows of a Parquet file, as JSON.
 
+use super::json_rows::NumberedKeys;
 use crate::DataError;
 use crate::origin::FileOrigin;
 use crate::parquet_file::ParquetFile;
@@ -19,10 +20,7 @@ impl ParquetRows {
         Ok(Self { rows, row: 0 })
     }
 
-    pub(super) fn next(
-        &mut self,
-        origin: &FileOrigin,
-    ) -> Result<Option<(u64, Map<String, Value>)>, DataError> {
+    pub(super) fn next(&mut self, origin: &FileOrigin) -> Result<Option<NumberedKeys>, DataError> {
         let Some(row) = self.rows.next() else { return Ok(None) };
         let row = row.map_err(|reason| bad(origin, self.row, reason))?;
         self.row += 1;
