@@ -35,10 +35,11 @@ mod tokenizer_training;
 pub use caught::caught;
 pub use chat::{ChatOptions, ChatTemplate, Message};
 pub use codec::{Codec, CodecKind, Codecs, TextCodec};
-pub use config_fault::{ConfigFault, deserialize_settings};
+pub use config_fault::{ConfigFault, deserialize_settings, short_number};
 pub use error::{DataError, Names, Shortened, described};
 pub use example::{Example, Examples};
 pub use lot::{split_draw, split_limit};
+pub use model_json::json_reason;
 pub use order::{EpochOrder, OrderPosition};
 pub use origin::{Bytes, FileOrigin, open_file, read_text, read_text_file};
 pub use prompts::{

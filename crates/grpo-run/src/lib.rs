@@ -32,6 +32,7 @@ mod going_back;
 mod info;
 mod json_lines;
 mod ledger;
+mod logprobs;
 mod manifest;
 mod tensorboard;
 
@@ -50,5 +51,6 @@ pub use json_lines::{JsonLinesWriter, read_json_lines, step_of_line};
 pub use ledger::{
     CompletionDigest, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, ReferenceChange,
 };
+pub use logprobs::{CompletionLogprobs, LogprobTable};
 pub use manifest::{VerifiedFolder, sha256_of_file, verify, write_manifest};
 pub use tensorboard::TensorBoard;

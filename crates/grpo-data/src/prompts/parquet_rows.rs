@@ -3,10 +3,11 @@
 use crate::DataError;
 use crate::caught::caught;
 use crate::origin::FileOrigin;
-use parquet::file::reader::SerializedFileReader;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use parquet::record::reader::RowIter;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::fs::File;
 
 pub(super) struct ParquetRows {
@@ -19,6 +20,7 @@ impl ParquetRows {
     pub(super) fn new(file: File, origin: &FileOrigin) -> Result<Self, DataError> {
         let rows = caught(|| {
             let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
+            refuse_same_columns(&reader)?;
             Ok(RowIter::from_file_into(Box::new(reader)))
         });
         Ok(Self { rows: rows.flatten().map_err(|reason| bad(origin, 0, reason))?, row: 0 })
@@ -38,6 +40,16 @@ impl ParquetRows {
         };
         self.row += 1;
         Ok(Some((self.row, keys)))
+    }
+}
+
+/// Refuses two columns of one name, of which only the last would be read.
+fn refuse_same_columns(reader: &SerializedFileReader<File>) -> Result<(), String> {
+    let columns = reader.metadata().file_metadata().schema().get_fields();
+    let mut names = BTreeSet::new();
+    match columns.iter().find(|column| !names.insert(column.name())) {
+        Some(column) => Err(format!("it has the column `{}` twice", column.name())),
+        None => Ok(()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The rows of a CSV file.
 
+use super::quotes::{Quotes, Unclosed};
 use super::record::{MoleculeRecord, filled};
 use grpo_data::{Bytes, DataError, FileOrigin, Names};
 use std::io;
@@ -8,7 +9,8 @@ use std::io;
 const SMILES_COLUMNS: [&str; 3] = ["smiles", "canonical_smiles", "molecule"];
 
 pub(super) struct CsvRows {
-    csv: csv::Reader<Bytes>,
+    csv: csv::Reader<Quotes<Bytes>>,
+    unclosed: Unclosed,
     row: csv::ByteRecord,
     /// Cells of the header line.
     width: usize,
@@ -24,6 +26,7 @@ impl CsvRows {
         smiles_column: Option<&str>,
         origin: &FileOrigin,
     ) -> Result<(Self, String), DataError> {
+        let (source, unclosed) = Quotes::new(source);
         let mut csv = csv::ReaderBuilder::new()
             .has_headers(false)
             // Widths are checked here, where the line is known.
@@ -32,6 +35,7 @@ impl CsvRows {
             .from_reader(source);
         let mut row = csv::ByteRecord::new();
         csv.read_byte_record(&mut row).map_err(|error| origin.io_error(reading_error(error), 0))?;
+        refuse_unclosed(&unclosed, origin)?;
         let line = line_of(&csv, &row);
         let names = row
             .iter()
@@ -51,7 +55,17 @@ impl CsvRows {
             )));
         };
         let (name, split) = (find("name"), find("split").or_else(|| find("source")));
-        let rows = Self { csv, row, width: names.len(), smiles, name, split };
+        for column in [Some(smiles), name, split].into_iter().flatten() {
+            let same = names.iter().filter(|other| other.eq_ignore_ascii_case(&names[column]));
+            if same.count() > 1 {
+                return Err(DataError::Invalid(format!(
+                    "`{}` has the column `{}` twice; rename or remove one",
+                    origin.path.display(),
+                    names[column]
+                )));
+            }
+        }
+        let rows = Self { csv, unclosed, row, width: names.len(), smiles, name, split };
         Ok((rows, names.join(",")))
     }
 
@@ -65,6 +79,7 @@ impl CsvRows {
         if !read.map_err(|error| origin.io_error(reading_error(error), before))? {
             return Ok(None);
         }
+        refuse_unclosed(&self.unclosed, origin)?;
         let line = line_of(&self.csv, &self.row);
         if self.row.len() != self.width {
             return Err(DataError::Invalid(format!(
@@ -88,9 +103,20 @@ impl CsvRows {
     }
 }
 
+/// Refuses a row that a quote without an end made of all that followed.
+fn refuse_unclosed(unclosed: &Unclosed, origin: &FileOrigin) -> Result<(), DataError> {
+    match unclosed.line() {
+        None => Ok(()),
+        Some(line) => Err(DataError::Invalid(format!(
+            "line {line} of `{}` opens a quote that is never closed; close it, and write a quote inside of quotes twice",
+            origin.path.display()
+        ))),
+    }
+}
+
 /// The line on which `row`, just read, begins. The position that the csv reader keeps with a row
 /// is that of the blank lines in front of it, so this one is counted back from the row's end.
-fn line_of(csv: &csv::Reader<Bytes>, row: &csv::ByteRecord) -> u64 {
+fn line_of(csv: &csv::Reader<Quotes<Bytes>>, row: &csv::ByteRecord) -> u64 {
     let bytes = row.as_slice().iter();
     let inner = bytes.filter(|&&byte| byte == b'\n').count() as u64;
     let counted = csv.position().line().saturating_sub(1 + inner);
