@@ -303,7 +303,10 @@ fn deviation(run: &RunData, name: &str, std: &str) -> Option<(Points, Points)> {
 /// Steps at which a guard spoke, the reference changed, or the run went back or on.
 fn marks(run: &RunData) -> Vec<f64> {
     let seen = run.events.iter().filter(|event| {
-        !matches!(event.what, EventKind::Checkpoint { .. } | EventKind::Finished {})
+        !matches!(
+            event.what,
+            EventKind::Checkpoint { .. } | EventKind::Best { .. } | EventKind::Finished {}
+        )
     });
     let mut steps: Vec<u64> = seen.map(|event| event.step).collect();
     steps.dedup();

@@ -157,6 +157,7 @@ impl Evidence {
                 }
                 EventKind::Resumed {}
                 | EventKind::RolledBack { .. }
+                | EventKind::Best { .. }
                 | EventKind::Checkpoint { .. } => false,
             }
         })
