@@ -328,6 +328,9 @@ pub(crate) struct LogprobArguments {
     /// The chat template's switch for thinking before the answer
     #[arg(long, value_name = "BOOL")]
     pub(crate) thinking: Option<bool>,
+    /// Also write the log-probability of every token of the vocabulary at each position, as Parquet (.parquet)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) full: Option<PathBuf>,
     /// Write to this file, compressed where it ends in .gz [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

@@ -6,7 +6,7 @@ use grpo_eval::{Change, RewardChange, RewardSummary};
 use grpo_rewards::Outcome;
 use grpo_train::{Evaluated, GroupDiversity};
 
-use crate::output::{labelled, table};
+use crate::output::{four_decimals, labelled, table};
 use crate::task::{Measures, Tasks};
 
 /// The table before/after: what a task measures, or else the rewards and how different completions are.
@@ -37,7 +37,9 @@ fn of_measures(measures: &Measures, before: &Evaluated, after: &Evaluated) -> St
         measure(&texts, &outcomes(evaluated))
     };
     let rows = of(before).into_iter().zip(of(after)).map(|((name, old), (_, new))| {
-        [name.to_owned(), format!("{old:.4}"), format!("{new:.4}"), format!("{:+.4}", new - old)]
+        let change = new - old;
+        let change = if change.is_nan() { "–".to_owned() } else { format!("{change:+.4}") };
+        [name.to_owned(), four_decimals(old), four_decimals(new), change]
     });
     let samples = format!("{} {samples}", before.samples().count());
     table([&samples, "before", "after", "change"], rows, 1..).to_string()
@@ -52,7 +54,11 @@ fn of_completions(before: &Evaluated, after: &Evaluated) -> String {
     let [before, after] = [before, after].map(|outcomes| RewardSummary::of(&outcomes));
     let row = |name: String, before: f64, after: f64, change: Change| {
         let Change { mean, error } = change;
-        [name, format!("{before:.4}"), format!("{after:.4}"), format!("{mean:+.4} ± {error:.4}")]
+        let change = match mean.is_nan() {
+            true => "–".to_owned(),
+            false => format!("{mean:+.4} ± {}", four_decimals(error)),
+        };
+        [name, four_decimals(before), four_decimals(after), change]
     };
     let mut rows = vec![row("mean reward".to_owned(), before.reward, after.reward, change.reward)];
     for (name, value) in &before.parts {

@@ -7,9 +7,11 @@ use burn::tensor::Device;
 use grpo_data::{ChatOptions, Codecs, DataError};
 use grpo_model::{
     Adapted, Adapter, AdapterConfig, AdapterFolder, Family, LoraConfig, ModelFolder, ModelSpec,
-    Policy, StoredAs, Transformer, WeightPrecision, write_adapter,
+    Policy, StoredAs, Transformer, WeightPrecision, largest_weight, write_adapter,
 };
-use grpo_run::{Existing, write_folder_atomically, write_manifest};
+use grpo_run::{Event, EventKind, Existing, RunFolder, write_folder_atomically, write_manifest};
+
+use crate::output::say_aside;
 
 /// A model, what turns text into its ids, and what of it is trained.
 pub struct Loaded {
@@ -78,7 +80,45 @@ pub fn load(
     device: &Device,
 ) -> anyhow::Result<Loaded> {
     check_causal(model)?;
-    read(model, codecs, trained, precision, device)
+    let loaded = read(model, codecs, trained, precision, device)?;
+    warnings(model, &loaded.policy)
+        .into_iter()
+        .for_each(|warning| say_aside(format_args!("warning: {warning}")));
+    Ok(loaded)
+}
+
+/// Largest weight of a matrix that a trained model has; theirs are below a hundred.
+const LARGEST_WEIGHT: f32 = 1e4;
+
+/// What is suspicious of a model that can be used nevertheless.
+fn warnings(folder: &Path, policy: &Policy) -> Vec<String> {
+    let largest = largest_weight(policy.parts().0);
+    let weights = match largest {
+        0.0 => Some("are all 0, so that every next token is as likely as another".to_owned()),
+        _ if largest > LARGEST_WEIGHT => {
+            Some(format!("reach {largest:e}, and those of trained models stay below 100"))
+        }
+        _ => None,
+    };
+    let weights = weights.map(|weights| {
+        format!("the weights of {} {weights}; is the file damaged?", folder.display())
+    });
+    weights.into_iter().chain(unfinished_run(folder)).collect()
+}
+
+/// What to say of a model that a run wrote which has not ended: it is that of the best evaluation so far.
+fn unfinished_run(folder: &Path) -> Option<String> {
+    let folder = folder.canonicalize().ok()?;
+    let run = RunFolder::open(folder.parent()?).ok()?;
+    let events = run.read_events().ok()?;
+    let is_end =
+        |event: &Event| matches!(event.what, EventKind::Finished {} | EventKind::Stopped { .. });
+    (!events.iter().any(is_end)).then(|| {
+        format!(
+            "{} is of a run that has not ended, and is not its result; resume the run to its end",
+            folder.display()
+        )
+    })
 }
 
 /// Refuses a folder whose model does not continue texts.

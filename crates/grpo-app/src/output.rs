@@ -79,6 +79,11 @@ pub fn say_checked(configuration: &Path) {
     say(format_args!("{}: keys and values are good ones", configuration.display()));
 }
 
+/// A number with four decimals; a dash where there is none, as for the mean of nothing.
+pub fn four_decimals(number: f64) -> String {
+    if number.is_nan() { "–".to_owned() } else { format!("{number:.4}") }
+}
+
 /// A text behind its name: one line, and only the end of a long one.
 pub fn labelled(name: &str, text: &str) -> String {
     format!("{name:<12} {}", one_line(text))

@@ -48,7 +48,7 @@ impl ConfigFault {
     /// The number `value` of `key`, which is outside of `expected`.
     pub fn out_of_range(key: impl Into<String>, value: f64, expected: &str) -> Self {
         let key = key.into();
-        let message = format!("{key} = {value} is out of range");
+        let message = format!("{key} = {} is out of range", short_number(value));
         Self::new(key, message, format!("expected {expected}"))
     }
 
@@ -85,12 +85,94 @@ impl std::error::Error for ConfigFault {}
 pub fn deserialize_settings<T: DeserializeOwned>(table: Table) -> Result<T, ConfigFault> {
     serde_path_to_error::deserialize(Value::Table(table)).map_err(|error| {
         let key = error.path().to_string();
-        ConfigFault::new(if key == "." { "" } else { &key }, error.inner().message(), "")
+        let message = without_rust_types(error.inner().message());
+        ConfigFault::new(if key == "." { "" } else { &key }, message, "")
     })
+}
+
+/// Returns a number as text, without the hundreds of zeros of a very large one.
+pub fn short_number(value: f64) -> String {
+    match value.is_finite() && value.abs() >= 1e15 {
+        true => format!("{value:e}"),
+        false => value.to_string(),
+    }
+}
+
+/// The message of a deserializer, with what was expected in words in place of a Rust type.
+fn without_rust_types(message: &str) -> String {
+    let Some((found, expected)) = message.split_once(", expected ") else {
+        return message.to_owned();
+    };
+    let (expected, rest) = match expected.split_once(['\n', ',']) {
+        Some((expected, _)) => {
+            (expected, &message[found.len() + ", expected ".len() + expected.len()..])
+        }
+        None => (expected, ""),
+    };
+    let found = match found {
+        "invalid type: map" => "invalid type: table",
+        "invalid type: sequence" => "invalid type: list",
+        found => found,
+    };
+    let words = match expected {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "a whole number, 0 or more",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a sequence" => "a list",
+        "a map" => "a table",
+        "a boolean" => "true or false",
+        "path string" => "a path",
+        type_name if type_name.starts_with("struct ") => "a table",
+        type_name if type_name.starts_with("internally tagged enum ") => "a table with `type`",
+        other => other,
+    };
+    format!("{found}, expected {words}{rest}")
 }
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn messages_name_no_type_of_rust() {
+        for (message, expected) in [
+            (
+                "invalid type: string \"x\", expected u32",
+                "invalid type: string \"x\", expected a whole number from 0 to 4294967295",
+            ),
+            (
+                "invalid type: integer `3`, expected struct TrainConfig",
+                "invalid type: integer `3`, expected a table",
+            ),
+            ("invalid type: map, expected a sequence\n", "invalid type: table, expected a list\n"),
+            (
+                "unknown variant `x`, expected `a` or `b`",
+                "unknown variant `x`, expected `a` or `b`",
+            ),
+            (
+                "unknown field `x`, expected one of `a`, `b`",
+                "unknown field `x`, expected one of `a`, `b`",
+            ),
+            ("missing field `x`", "missing field `x`"),
+        ] {
+            assert_eq!(without_rust_types(message), expected);
+        }
+    }
+
+    #[test]
+    fn numbers_have_no_hundred_zeros() {
+        for (value, expected) in [
+            (1e300, "1e300"),
+            (-2.5e20, "-2.5e20"),
+            (1e9, "1000000000"),
+            (1e-8, "0.00000001"),
+            (f64::INFINITY, "inf"),
+        ] {
+            assert_eq!(short_number(value), expected);
+        }
+    }
+
     use super::*;
 
     #[test]

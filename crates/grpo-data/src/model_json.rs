@@ -5,6 +5,14 @@ use crate::origin::read_text_if_there;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
+/// Returns why a text is not the JSON that it should be, in words that need no line where there is none.
+pub fn json_reason(error: &serde_json::Error) -> String {
+    match error.is_eof() && (error.line(), error.column()) == (1, 0) {
+        true => "it is empty".to_owned(),
+        false => error.to_string(),
+    }
+}
+
 /// A JSON object, such as `config.json`, and where it is from.
 pub(crate) struct ModelJson {
     pub(crate) path: PathBuf,
@@ -19,8 +27,9 @@ impl ModelJson {
             Some(text) => serde_json::from_str(text.strip_prefix('\u{feff}').unwrap_or(&text))
                 .map_err(|error| {
                     DataError::Invalid(format!(
-                        "`{}` is not a JSON object: {error}; copy the file from the model again",
-                        path.display()
+                        "`{}` is not a JSON object: {}; copy the file from the model again",
+                        path.display(),
+                        json_reason(&error)
                     ))
                 })?,
             None => Map::new(),

@@ -3,6 +3,7 @@
 use crate::DataError;
 use crate::caught::caught;
 use crate::error::Shortened;
+use crate::model_json::json_reason;
 use crate::origin::read_text;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,7 @@ impl TextTokenizer {
         let text = read_text(path)?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         // Before the crate, which panics on malformed JSON.
-        let added_tokens = added_tokens(text).map_err(|error| bad(error.to_string()))?;
+        let added_tokens = added_tokens(text).map_err(|error| bad(json_reason(&error)))?;
         let inner = caught(|| Tokenizer::from_str(text).map_err(|error| error.to_string()));
         let mut inner = inner.flatten().map_err(bad)?;
         inner.with_padding(None);

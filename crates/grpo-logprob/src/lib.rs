@@ -24,6 +24,6 @@ pub use distribution::SamplingDistribution;
 pub use draw::{Draw, NotFinite, draw, draw_rows};
 pub use error::DistributionError;
 pub use head::Head;
-pub use score::{Scores, exact_kl, score, score_logits};
+pub use score::{Scores, all_logprobs, exact_kl, score, score_logits};
 pub use settings::SamplingSettings;
 pub use targets::Targets;

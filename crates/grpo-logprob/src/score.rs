@@ -79,6 +79,14 @@ pub fn exact_kl(logits: Tensor<2>, ref_logits: Tensor<2>, targets: &Targets) -> 
     (log_policy.exp() * difference).sum_dim(1).squeeze_dim(1)
 }
 
+/// `log π(v)` of every id at each position, `[n, vocabulary]`: what [`score`] picks one of.
+///
+/// # Panics
+/// Where logits and targets have other shapes.
+pub fn all_logprobs(logits: Tensor<2>, targets: &Targets) -> Tensor<2> {
+    log_policy(logits, targets)
+}
+
 /// `log π(v)` of every id under the sampling distribution, `[n, v]`; about −1e30 where an id could not be
 /// drawn.
 fn log_policy(logits: Tensor<2>, targets: &Targets) -> Tensor<2> {

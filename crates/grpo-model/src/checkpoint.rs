@@ -2,14 +2,17 @@
 //!
 //! Only headers are read ahead: a model of many gigabytes is loaded without ever holding a file as a whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::f16;
-use grpo_data::regular_file;
+use grpo_data::{json_reason, regular_file};
 use safetensors::tensor::{Dtype, Metadata};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::ModelError;
 
@@ -63,8 +66,9 @@ impl Checkpoint {
         }
         let broken = |message: String| ModelError::in_file(&index, message);
         let text = regular_file::read_to_string(&index).map_err(read_error(&index))?;
-        let list: Index = serde_json::from_str(&text).map_err(|error| broken(error.to_string()))?;
-        let names: std::collections::BTreeSet<&String> = list.weight_map.values().collect();
+        let list: Index =
+            serde_json::from_str(&text).map_err(|error| broken(json_reason(&error)))?;
+        let names: BTreeSet<&String> = list.weight_map.values().collect();
         let mut files = Vec::new();
         let mut places = BTreeMap::new();
         for name in names {
@@ -129,9 +133,40 @@ impl Checkpoint {
     }
 }
 
-#[derive(serde::Deserialize)]
+#[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
+}
+
+/// The first name that a header has twice; `Metadata` would keep the last of the tensors.
+struct TensorNames {
+    duplicate: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for TensorNames {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TensorNamesVisitor)
+    }
+}
+
+struct TensorNamesVisitor;
+
+impl<'de> Visitor<'de> for TensorNamesVisitor {
+    type Value = TensorNames;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<TensorNames, A::Error> {
+        let (mut names, mut duplicate) = (BTreeSet::new(), None);
+        while let Some((name, IgnoredAny)) = entries.next_entry::<String, IgnoredAny>()? {
+            if !names.insert(name.clone()) {
+                duplicate.get_or_insert(name);
+            }
+        }
+        Ok(TensorNames { duplicate })
+    }
 }
 
 impl Opened {
@@ -155,8 +190,13 @@ impl Opened {
         }
         let mut header = vec![0; size as usize];
         file.read_exact(&mut header).map_err(read)?;
+        let TensorNames { duplicate } =
+            serde_json::from_slice(&header).map_err(|error| broken(json_reason(&error)))?;
+        if let Some(name) = duplicate {
+            return Err(broken(format!("its header has the tensor '{name}' twice")));
+        }
         let header: Metadata =
-            serde_json::from_slice(&header).map_err(|error| broken(error.to_string()))?;
+            serde_json::from_slice(&header).map_err(|error| broken(json_reason(&error)))?;
         let (start, data) = (8 + size, header.data_len() as u64);
         if start.checked_add(data) != Some(length) {
             return Err(broken(format!(

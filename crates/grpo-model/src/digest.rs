@@ -41,6 +41,17 @@ pub fn weights_digest<M: Module>(module: &M) -> WeightsDigest {
     digester.finish()
 }
 
+/// Returns the largest absolute value of the matrices that `module` shows to a visitor.
+pub fn largest_weight<M: Module>(module: &M) -> f32 {
+    let mut largest = 0.0_f32;
+    for parameter in parameters(module).iter().filter(|parameter| parameter.shape.len() > 1) {
+        on_host(parameter.value(), |numbers| {
+            largest = numbers.iter().fold(largest, |largest, number| largest.max(number.abs()));
+        });
+    }
+    largest
+}
+
 /// A digest that is not finished.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Digester(blake3::Hasher);

@@ -47,7 +47,7 @@ pub use description::{
     Activation, Biases, Description, HeadKind, NormKind, NormOrder, Positions, RotaryConfig,
     RotaryScaling, TokenType,
 };
-pub use digest::{WeightsDigest, weights_digest};
+pub use digest::{WeightsDigest, largest_weight, weights_digest};
 pub use dropout::Dropout;
 pub use encoder::SentenceEncoder;
 pub use error::ModelError;
@@ -60,7 +60,7 @@ pub use peft::{AdapterConfig, AdapterFolder, write_adapter};
 pub use perceptron::Perceptron;
 pub use policy::{Adapted, Policy};
 pub use precision::WeightPrecision;
-pub use scoring::{CompletionScores, score_completions};
+pub use scoring::{CompletionScores, all_logprobs, score_completions};
 pub use sequence_scorer::SequenceScorer;
 pub use stored::{StoredAs, StoredTensors, linear_weights};
 pub use tokens::TokenBatch;

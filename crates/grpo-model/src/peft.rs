@@ -1,13 +1,16 @@
 //! Adapters in PEFT's folder format: `adapter_config.json` and `adapter_model.safetensors`.
 
+mod excluded;
+
 use std::path::Path;
 
 use burn::module::Param;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::regular_file;
+use grpo_data::{json_reason, regular_file};
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
+use self::excluded::Excluded;
 use crate::checkpoint::Checkpoint;
 use crate::lora::{Adaptable, Adapter, LoraConfig, LoraPair, last_names, scale};
 use crate::stored::{StoredAs, StoredTensors};
@@ -108,7 +111,7 @@ impl AdapterFolder {
             .map_err(|source| ModelError::Read { path: path.clone(), source })?;
         let broken = |message: String| ModelError::in_file(&path, message);
         let json: Map<String, Value> =
-            serde_json::from_str(&text).map_err(|error| broken(error.to_string()))?;
+            serde_json::from_str(&text).map_err(|error| broken(json_reason(&error)))?;
         let scales = Scales::of(&json).map_err(broken)?;
         let weights = Checkpoint::of_file(&folder.join(WEIGHTS_FILE))?;
         let config = AdapterConfig { json, base: weights.metadata(BASE_KEY).map(str::to_owned) };
@@ -175,7 +178,7 @@ fn adapter(
         let name = |part: &str| format!("{PREFIX}{}.lora_{part}.weight", layer.stored);
         let has = |part: &str| weights.names().any(|found| found == name(part));
         if !has("A") && !has("B") {
-            if scales.targets.needs(layer) {
+            if scales.targets.needs(layer) && !scales.excluded.has(layer) {
                 return Err(ModelError::missing_tensor(weights.path(), &name("A")));
             }
             continue;
@@ -183,6 +186,13 @@ fn adapter(
         if !scales.targets.allows(layer) {
             let problem = format!(
                 "it has matrices for {}, which target_modules of adapter_config.json does not name; take both files from the same adapter",
+                layer.stored
+            );
+            return Err(ModelError::in_file(weights.path(), problem));
+        }
+        if scales.excluded.has(layer) {
+            let problem = format!(
+                "it has matrices for {}, which exclude_modules of adapter_config.json leaves out; take both files from the same adapter",
                 layer.stored
             );
             return Err(ModelError::in_file(weights.path(), problem));
@@ -232,14 +242,15 @@ struct Scales {
     dropout: f32,
     rslora: bool,
     targets: Targets,
+    excluded: Excluded,
     ranks: Vec<(Regex, usize)>,
     alphas: Vec<(Regex, f64)>,
 }
 
 /// Which layers have a pair.
 enum Targets {
-    /// Those with one of these ends, in these blocks or in all; all of them, or those that are not excluded.
-    Named { names: Vec<String>, blocks: Option<Vec<u64>>, all: bool },
+    /// Those with one of these ends, in these blocks or in all, and each of them.
+    Named { names: Vec<String>, blocks: Option<Vec<u64>> },
     /// Not said in a way that we read: whatever the file has.
     Unsaid,
 }
@@ -247,14 +258,14 @@ enum Targets {
 impl Targets {
     fn needs(&self, layer: &Adaptable) -> bool {
         match self {
-            Self::Named { all, .. } => *all && self.allows(layer),
+            Self::Named { .. } => self.allows(layer),
             Self::Unsaid => false,
         }
     }
 
     fn allows(&self, layer: &Adaptable) -> bool {
         match self {
-            Self::Named { names, blocks, .. } => {
+            Self::Named { names, blocks } => {
                 let is_in = |blocks: &Vec<u64>| blocks.iter().any(|&block| layer.is_in(block));
                 names.iter().any(|name| layer.is_named(name)) && blocks.as_ref().is_none_or(is_in)
             }
@@ -290,8 +301,7 @@ impl Scales {
                 let names: Option<Vec<String>> = names.iter().map(name).collect();
                 let names =
                     names.ok_or_else(|| format!("target_modules = {targets}; expected names"))?;
-                let exclude = json.get("exclude_modules").is_some_and(|value| !value.is_null());
-                Targets::Named { names, blocks: blocks(json)?, all: !exclude }
+                Targets::Named { names, blocks: blocks(json)? }
             }
             Some(other) => {
                 return Err(format!("target_modules = {other}; expected a list of names"));
@@ -303,6 +313,7 @@ impl Scales {
             dropout,
             rslora,
             targets,
+            excluded: Excluded::of(json)?,
             ranks: patterns(json, "rank_pattern", positive_whole)?,
             alphas: patterns(json, "alpha_pattern", positive)?,
         })

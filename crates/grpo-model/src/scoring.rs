@@ -23,6 +23,44 @@ pub fn score_completions<M: LanguageModel>(
     rows: &[(&[u32], &[u32])],
     temperature: f32,
 ) -> Vec<CompletionScores> {
+    let (hidden, targets) = hidden_states(model, rows, temperature);
+    let scores = score(hidden, &model.head(), &targets);
+    let host = |tensor: Tensor<1>| -> Vec<f64> { tensor.into_data().iter::<f64>().collect() };
+    let (logprobs, entropies) = (host(scores.logprobs), host(scores.entropies));
+    let mut start = 0;
+    let of_row = |(_, completion): &(&[u32], &[u32])| {
+        let tokens = start..start + completion.len();
+        start = tokens.end;
+        CompletionScores {
+            logprobs: logprobs[tokens.clone()].to_vec(),
+            entropies: entropies[tokens].to_vec(),
+        }
+    };
+    rows.iter().map(of_row).collect()
+}
+
+/// Returns the log-probability of every token of the vocabulary at each token of a completion,
+/// `[completion][vocabulary]`.
+///
+/// # Panics
+/// As [`score_completions`].
+pub fn all_logprobs<M: LanguageModel>(
+    model: &Frozen<M>,
+    (prompt, completion): (&[u32], &[u32]),
+    temperature: f32,
+) -> Vec<Vec<f32>> {
+    let (hidden, targets) = hidden_states(model, &[(prompt, completion)], temperature);
+    let logprobs = grpo_logprob::all_logprobs(model.logits(hidden), &targets);
+    let logprobs: Vec<f32> = logprobs.into_data().iter::<f32>().collect();
+    logprobs.chunks(model.vocabulary_size()).map(<[f32]>::to_vec).collect()
+}
+
+/// The hidden states that predict the tokens of each completion, all computed at the same time, and those tokens.
+fn hidden_states<M: LanguageModel>(
+    model: &Frozen<M>,
+    rows: &[(&[u32], &[u32])],
+    temperature: f32,
+) -> (Tensor<2>, Targets) {
     let inputs: Vec<Vec<u32>> = rows
         .iter()
         .map(|(prompt, completion)| {
@@ -45,17 +83,5 @@ pub fn score_completions<M: LanguageModel>(
         Tensor::from_data(TensorData::new(places, [count]), &model.device());
     let ids = rows.iter().flat_map(|(_, completion)| completion.iter().copied()).collect();
     let targets = Targets::new(ids, model.vocabulary_size()).at_temperature(temperature);
-    let scores = score(model.hidden(&batch, None).select(0, places), &model.head(), &targets);
-    let host = |tensor: Tensor<1>| -> Vec<f64> { tensor.into_data().iter::<f64>().collect() };
-    let (logprobs, entropies) = (host(scores.logprobs), host(scores.entropies));
-    let mut start = 0;
-    let of_row = |(_, completion): &(&[u32], &[u32])| {
-        let tokens = start..start + completion.len();
-        start = tokens.end;
-        CompletionScores {
-            logprobs: logprobs[tokens.clone()].to_vec(),
-            entropies: entropies[tokens].to_vec(),
-        }
-    };
-    rows.iter().map(of_row).collect()
+    (model.hidden(&batch, None).select(0, places), targets)
 }

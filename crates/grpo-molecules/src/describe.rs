@@ -90,7 +90,7 @@ fn describe_all(mut reader: MoleculeReader, output: impl Write) -> anyhow::Resul
 
 fn row(smiles: &str) -> [String; 15] {
     let mut row: [String; 15] = Default::default();
-    row[0] = smiles.to_owned();
+    row[0] = as_text(smiles);
     match grpo_chem::describe(smiles) {
         Ok(Description { canonical, properties: of, qed, sa, scaffold }) => {
             let counts = [of.hba, of.hbd, of.rotatable, of.aromatic_rings, of.alerts];
@@ -106,6 +106,12 @@ fn row(smiles: &str) -> [String; 15] {
         }
     }
     row
+}
+
+/// A text as a cell that no spreadsheet takes for a formula: none of these characters begins a SMILES.
+fn as_text(text: &str) -> String {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    if is_formula { format!("'{text}") } else { text.to_owned() }
 }
 
 /// Six decimals: finer than any of these properties is meant.

@@ -2,6 +2,7 @@
 
 mod csv_rows;
 mod line_ends;
+mod quotes;
 mod record;
 mod smi_rows;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use grpo_chem::{InvalidSmiles, Molecule};
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, short_number};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -46,10 +46,21 @@ impl RewardSpec for MoleculeConfig {
         let (centre, half_width) = (self.logp_centre, self.logp_half_width);
         if !(half_width > 0.0 && half_width.is_finite() && centre.is_finite()) {
             return ConfigFault::refuse(format!(
-                "reward.logp_half_width = {half_width} must be a finite number above 0, and reward.logp_centre a finite number"
+                "reward.logp_half_width = {} must be a finite number above 0, and reward.logp_centre a finite number",
+                short_number(half_width)
             ));
         }
-        Ok(())
+        let of_logp = [
+            ("logp_centre", centre, default_logp_centre()),
+            ("logp_half_width", half_width, default_logp_half_width()),
+        ];
+        match of_logp.into_iter().find(|(_, value, default)| self.logp == 0.0 && value != default) {
+            Some((key, value, _)) => ConfigFault::refuse(format!(
+                "reward.{key} = {} has no effect, as reward.logp is 0; leave it out, or give reward.logp a weight",
+                short_number(value)
+            )),
+            None => Ok(()),
+        }
     }
 
     fn build(&self, _: &Device) -> Result<Arc<dyn Reward>, ConfigFault> {

@@ -14,7 +14,7 @@ use grpo_train::unconditional_prompts;
 use crate::{LogpWindow, MoleculeReward, MoleculeSummary, Vocabulary, canonical_forms};
 
 use grpo_app::generate::{Generation, generate, texts};
-use grpo_app::output::{FileInPlace, say_aside};
+use grpo_app::output::{FileInPlace, four_decimals, say_aside};
 use grpo_app::task::{Sampler, Sampling, TaskSampling};
 
 /// Where the arguments do not say.
@@ -97,7 +97,13 @@ fn known_molecules(path: &Path) -> anyhow::Result<BTreeSet<String>> {
     let reader = MoleculeReader::open(path, &ReadOptions::default())?;
     let smiles: Vec<String> =
         reader.map(|record| Ok(record?.smiles)).collect::<Result<_, DataError>>()?;
-    Ok(canonical_forms(&smiles).into_iter().flatten().collect())
+    let known: BTreeSet<String> = canonical_forms(&smiles).into_iter().flatten().collect();
+    anyhow::ensure!(
+        !known.is_empty(),
+        "--not-in {} has no valid molecule, so that every molecule would count as new; name a file with molecules, or leave --not-in out",
+        path.display()
+    );
+    Ok(known)
 }
 
 /// Figures on standard error, so that standard output holds only molecules.
@@ -110,13 +116,13 @@ fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) {
     let summary = MoleculeSummary::of(drawn, &outcomes, known);
     say_aside(format_args!("drawn        {:>8}", summary.samples));
     say_aside(format_args!("validity     {:>8.4}", summary.validity));
-    say_aside(format_args!("uniqueness   {:>8.4}", summary.uniqueness));
-    say_aside(format_args!("scaffolds    {:>8.4}", summary.scaffold_diversity));
+    say_aside(format_args!("uniqueness   {:>8}", four_decimals(summary.uniqueness)));
+    say_aside(format_args!("scaffolds    {:>8}", four_decimals(summary.scaffold_diversity)));
     if let Some(novelty) = summary.novelty {
-        say_aside(format_args!("novelty      {novelty:>8.4}"));
+        say_aside(format_args!("novelty      {:>8}", four_decimals(novelty)));
     }
-    say_aside(format_args!("mean QED     {:>8.4}", summary.qed));
-    say_aside(format_args!("mean SA      {:>8.4}", summary.sa));
+    say_aside(format_args!("mean QED     {:>8}", four_decimals(summary.qed)));
+    say_aside(format_args!("mean SA      {:>8}", four_decimals(summary.sa)));
 }
 
 /// Canonical forms of the valid molecules, each once, without the known ones, in the order of drawing.

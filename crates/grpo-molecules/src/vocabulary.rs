@@ -2,7 +2,7 @@
 
 use crate::smiles_tokens::unknown_token;
 use crate::{UnknownToken, smiles_tokens};
-use grpo_data::{CodecKind, DataError, SpecialIds, TextCodec, read_text};
+use grpo_data::{CodecKind, DataError, SpecialIds, TextCodec, json_reason, read_text};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -74,7 +74,8 @@ impl Vocabulary {
             Ok(entries) => entries,
             Err(error) => {
                 return fault(format!(
-                    "`{place}` is not a vocabulary: {error}; expected a JSON object from token to index, such as {{\"<\": 0, \"C\": 1}}"
+                    "`{place}` is not a vocabulary: {}; expected a JSON object from token to index, such as {{\"<\": 0, \"C\": 1}}",
+                    json_reason(&error)
                 ));
             }
         };

@@ -118,7 +118,19 @@ fn facts(run: &RunData) -> Vec<(&'static str, String)> {
     facts.push(("versions", versions.collect::<Vec<_>>().join(", ")));
     facts.extend(run.info.git_revision.iter().map(|revision| ("git", revision.clone())));
     facts.push(("folder", run.path.display().to_string()));
+    facts.extend(run.events.iter().rev().find_map(|event| match &event.what {
+        EventKind::Best { best_step, reward, checkpoint } => {
+            Some(("best evaluation", best(*best_step, *reward, checkpoint.as_deref())))
+        }
+        _ => None,
+    }));
     facts
+}
+
+/// The best evaluation, and where its policy is.
+fn best(step: u64, reward: f64, checkpoint: Option<&str>) -> String {
+    let place = checkpoint.unwrap_or("no checkpoint was kept");
+    format!("after step {step}, mean reward {}: {place}", number(reward))
 }
 
 /// A metric in numbers: of each run, its mean over the first tenth of the steps and over the last.
@@ -223,6 +235,9 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
                 "Back from step {from_step}: learning rates × {learning_rate_factor}, β = {kl_coef}."
             ),
         ),
+        EventKind::Best { best_step, reward, checkpoint } => {
+            ("best", best(*best_step, *reward, checkpoint.as_deref()))
+        }
         EventKind::Stopped { reason } => ("stopped", reason.clone()),
         EventKind::Finished {} => ("finished", "All steps are done.".to_owned()),
     };

@@ -308,6 +308,7 @@ fn marks(run: &RunData) -> Vec<f64> {
             EventKind::Started {}
                 | EventKind::Saved {}
                 | EventKind::Checkpoint { .. }
+                | EventKind::Best { .. }
                 | EventKind::Finished {}
         )
     });

@@ -232,7 +232,9 @@ fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, Fol
     match regular_file::read(&folder.join(name)) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(read) => Ok(Some(read)),
-            Err(error) => Err(fault(format!("its {name} cannot be read: {error}"))),
+            Err(error) => {
+                Err(fault(format!("its {name} cannot be read: {}", grpo_data::json_reason(&error))))
+            }
         },
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(fault(format!("its {name} cannot be read: {error}"))),

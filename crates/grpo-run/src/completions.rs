@@ -5,6 +5,7 @@ mod record;
 mod table;
 
 pub use record::{CompletionRecord, RecordedOutcome};
+pub(crate) use table::{Values, write_rows, writer};
 
 use crate::atomic::entries;
 use crate::folder::COMPLETIONS;

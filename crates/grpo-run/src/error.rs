@@ -71,7 +71,10 @@ pub enum RunError {
         source: io::Error,
     },
     /// A JSON file of ours does not hold what it should.
-    #[error("`{path}` is damaged: {source}; restore it from a copy, or start the run again")]
+    #[error(
+        "`{path}` is damaged: {}; restore it from a copy, or start the run again",
+        grpo_data::json_reason(source)
+    )]
     BadJson {
         /// The file.
         path: PathBuf,

@@ -95,6 +95,15 @@ pub enum EventKind {
     },
     /// What was trained was written.
     Saved {},
+    /// At the end of a run that was evaluated: the evaluation with the highest mean reward.
+    Best {
+        /// Training steps that were done at it.
+        best_step: u64,
+        /// Its mean reward.
+        reward: f64,
+        /// The folder in the run's that has its policy, as a model or an adapter; `None` where none was kept.
+        checkpoint: Option<String>,
+    },
     /// The run ended before its last step, and why.
     Stopped {
         /// In one sentence.

@@ -33,6 +33,7 @@ mod going_back;
 mod info;
 mod json_lines;
 mod ledger;
+mod logprobs;
 mod manifest;
 mod tensorboard;
 
@@ -53,5 +54,6 @@ pub use ledger::{
     CompletionDigest, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, RecordedHashes,
     ReferenceChange,
 };
+pub use logprobs::{CompletionLogprobs, LogprobTable};
 pub use manifest::{VerifiedFolder, sha256_of_file, sha256_of_manifest, verify, write_manifest};
 pub use tensorboard::TensorBoard;

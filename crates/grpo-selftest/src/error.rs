@@ -34,7 +34,7 @@ impl SelftestError {
 
     /// The file is not JSON, or not as a whole.
     pub(crate) fn json(file: &str, error: &serde_json::Error) -> Self {
-        Self::Golden(format!("`{file}` is not JSON: {error}"))
+        Self::Golden(format!("`{file}` is not JSON: {}", grpo_data::json_reason(error)))
     }
 
     /// A key, with those around it, of which something else was expected.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use grpo_core::{AdvantageConfig, KlController};
+use grpo_core::{AdvantageConfig, KlController, Surrogate};
 use grpo_data::ConfigFault;
 use grpo_logprob::{SamplingDistribution, SamplingSettings};
 use grpo_model::{LanguageModel, WeightPrecision};
@@ -222,7 +222,18 @@ impl GrpoConfig {
         let warmup = f64::from(self.schedule.warmup_steps);
         in_range("schedule.warmup_steps", warmup, 0.0..=f64::from(train.steps))?;
         in_range("schedule.floor", self.schedule.floor, 0.0..=1.0)?;
-        let kl_coef = self.loss.resolve()?.kl.coef;
+        let loss = self.loss.resolve()?;
+        let updates = train.updates_per_rollout;
+        if matches!(loss.surrogate, Surrogate::Reinforce {}) && updates > 1 {
+            return Err(ConfigFault::new(
+                "train.updates_per_rollout",
+                format!(
+                    "train.updates_per_rollout = {updates}: the reinforce surrogate has no importance ratio, so that every update but the first would be off-policy and not corrected"
+                ),
+                "set it to 1, or choose a loss with a ratio",
+            ));
+        }
+        let kl_coef = loss.kl.coef;
         if let Some(controller) = &self.kl_controller {
             controller.check(kl_coef).map_err(|fault| {
                 let key = match fault.setting() {
@@ -242,7 +253,6 @@ impl GrpoConfig {
                 ));
             }
         }
-        let updates = train.updates_per_rollout;
         self.combined.iter().try_for_each(|combined| combined.check(updates))?;
         self.diversity_bonus.iter().try_for_each(DiversityBonusConfig::check)?;
         self.reference.check()?;

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use burn::tensor::Tensor;
 use grpo_core::AdvantageError;
-use grpo_data::{ConfigFault, Sample};
+use grpo_data::{ConfigFault, Sample, short_number};
 use grpo_model::ModelError;
 use grpo_rollout::RolloutError;
 
@@ -107,8 +107,11 @@ pub fn in_range(key: &str, value: f64, range: RangeInclusive<f64>) -> Result<(),
         return Ok(());
     }
     let (low, high) = (range.start(), range.end());
-    let expected =
-        if *high >= f64::MAX / 2.0 { format!("{low} or more") } else { format!("{low} to {high}") };
+    let expected = if *high >= f64::MAX / 2.0 {
+        format!("{low} or more")
+    } else {
+        format!("{low} to {}", short_number(*high))
+    };
     Err(ConfigFault::out_of_range(key, value, &expected))
 }
 

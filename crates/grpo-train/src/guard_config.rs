@@ -1,6 +1,6 @@
 //! Settings of guards, and those that a run has without any.
 
-use grpo_data::ConfigFault;
+use grpo_data::{ConfigFault, short_number};
 use serde::{Deserialize, Serialize};
 
 use crate::metric_names::{is_known, is_occasional, is_of_machine, nearest, nearest_known};
@@ -189,7 +189,10 @@ impl GuardConfig {
                 return refuse(key, fault);
             }
             if !(least..=most).contains(&factor) {
-                let fault = format!("{key} = {factor} is out of range; expected {least} to {most}");
+                let fault = format!(
+                    "{key} = {} is out of range; expected {least} to {most}",
+                    short_number(factor)
+                );
                 return refuse(key, fault);
             }
         }

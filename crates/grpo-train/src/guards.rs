@@ -2,6 +2,7 @@
 //! comes out; who runs the training acts on it.
 
 use grpo_core::AdvantageError;
+use grpo_data::short_number;
 use grpo_rollout::RolloutError;
 use serde::{Deserialize, Serialize};
 
@@ -249,13 +250,16 @@ fn seen(guard: &GuardConfig, metrics: &Metrics) -> Option<Seen> {
     let below = guard.below.filter(|bound| value < *bound).map(|bound| (bound, "below"));
     let (bound, side) = above.or(below)?;
     let of = if name == "reward_dominance" { dominant(metrics) } else { String::new() };
-    let words = format!("{name} was {}{of}, {side} {bound}", short(value));
+    let words = format!("{name} was {}{of}, {side} {}", short(value), short_number(bound));
     let meaning = meaning(name, side, bound);
     Some(Seen { value: value.is_finite().then_some(value), bound: Some(bound), words, meaning })
 }
 
 /// With six decimals at most.
 fn short(value: f64) -> String {
+    if value.abs() >= 1e15 {
+        return short_number(value);
+    }
     let text = format!("{value:.6}");
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),

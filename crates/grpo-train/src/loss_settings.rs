@@ -49,6 +49,21 @@ impl AdvantageSettings {
             ));
         }
         let scale = scale.unwrap_or(preset.reward_scale());
+        let default = AdvantageConfig::default();
+        let is_scaled = scale != RewardScale::None || aggregation == Aggregation::NormalizeThenSum;
+        let of_deviation = [
+            ("epsilon", epsilon != default.epsilon),
+            ("deviation", deviation != default.deviation),
+        ];
+        if let Some((key, _)) = of_deviation.iter().find(|(_, is_given)| *is_given && !is_scaled) {
+            return Err(ConfigFault::new(
+                format!("advantage.{key}"),
+                format!(
+                    "advantage: {key} has no effect with scale = \"none\", which divides by no deviation"
+                ),
+                "leave it out",
+            ));
+        }
         let config = AdvantageConfig { aggregation, baseline, scale, deviation, epsilon, clip };
         config.checked().map_err(|fault| section_fault("advantage", fault.setting(), &fault))
     }
@@ -90,7 +105,7 @@ pub struct LossSettings {
     pub kl_estimator: Option<KlEstimator>,
     /// See [`KlConfig::placement`].
     pub kl_placement: Option<KlPlacement>,
-    /// See [`KlConfig::bias_correction`]; on where it has a meaning.
+    /// See [`KlConfig::bias_correction`]; on with k1 and k3 in the loss.
     pub kl_bias_correction: Option<bool>,
     /// See [`LossConfig::off_policy_threshold`].
     pub off_policy_threshold: Option<f64>,
@@ -119,6 +134,16 @@ impl LossSettings {
             mismatch: self.mismatch,
             entropy_bonus: self.entropy_bonus,
         };
+        let has_ratio_level =
+            !matches!(config.surrogate, Surrogate::Reinforce {} | Surrogate::Vespo { .. });
+        let corrects_kl = config.kl.in_loss() && config.kl.bias_correction;
+        if config.ratio_level == RatioLevel::Sequence && !has_ratio_level && !corrects_kl {
+            return Err(ConfigFault::new(
+                "loss.ratio_level",
+                "loss: ratio_level = \"sequence\" has no effect with this surrogate, which has no ratio of its own level",
+                "leave it out, or choose another preset",
+            ));
+        }
         config.checked().map_err(|fault| section_fault("loss", &self.key_of(&fault), &fault))
     }
 
@@ -214,7 +239,9 @@ impl LossSettings {
     fn kl(&self, of_preset: KlConfig) -> KlConfig {
         let estimator = self.kl_estimator.unwrap_or(of_preset.estimator);
         let placement = self.kl_placement.unwrap_or(of_preset.placement);
-        let can_be_corrected = placement == KlPlacement::Loss && estimator != KlEstimator::Exact;
+        // The square of k2 is itself what is differentiated: multiplied by the ratio it is no gradient of the divergence.
+        let can_be_corrected = placement == KlPlacement::Loss
+            && matches!(estimator, KlEstimator::K1 | KlEstimator::K3);
         KlConfig {
             coef: self.kl_coef.unwrap_or(of_preset.coef),
             estimator,

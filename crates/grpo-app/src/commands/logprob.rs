@@ -1,16 +1,18 @@
 //! `grpo logprob`: log-probabilities of given completions.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use anyhow::Context;
 use grpo_data::{ChatOptions, Codec, CompletionSource, PromptReader, PromptRecord, PromptSource};
-use grpo_model::{CompletionScores, Frozen, Policy, score_completions};
+use grpo_model::{CompletionScores, Frozen, Policy, all_logprobs, score_completions};
+use grpo_run::{CompletionLogprobs, LogprobTable};
 use serde::Serialize;
 
 use crate::args::LogprobArguments;
 use crate::device;
 use crate::models::{Trained, load};
-use crate::output::FileInPlace;
+use crate::output::{FileInPlace, is_same_place};
 use crate::task::Tasks;
 
 /// A line of the output.
@@ -52,31 +54,53 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
     let options = loaded.chat_options(arguments.thinking, &arguments.model)?;
     let model = Frozen::snapshot(&loaded.policy);
     let reader = PromptReader::open(&arguments.input)?;
+    let scored = Scored { codec: &loaded.spec.codec, options: &options, model: &model, arguments };
+    let mut full = arguments.full.as_deref().map(|path| full_file(path, arguments)).transpose()?;
+    let table = full.as_mut().map(LogprobTable::new).transpose();
+    let mut table = table.context("cannot write --full")?;
     match &arguments.output {
         Some(path) => {
             let mut file = FileInPlace::create_beside(path, &[&arguments.input])?;
-            score_all(reader, &loaded.spec.codec, &options, &model, arguments, &mut file)?;
-            file.finish()
+            score_all(reader, &scored, &mut table, &mut file)?;
+            file.finish()?;
         }
-        None => score_all(
-            reader,
-            &loaded.spec.codec,
-            &options,
-            &model,
-            arguments,
-            &mut io::stdout().lock(),
-        ),
+        None => score_all(reader, &scored, &mut table, &mut io::stdout().lock())?,
     }
+    table.map(LogprobTable::finish).transpose().context("cannot write --full")?;
+    full.map_or(Ok(()), FileInPlace::finish)
+}
+
+/// The file of `--full`.
+fn full_file(path: &Path, arguments: &LogprobArguments) -> anyhow::Result<FileInPlace> {
+    let is_parquet = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"));
+    anyhow::ensure!(
+        is_parquet,
+        "--full {}: the file is Parquet; give it a name that ends in .parquet",
+        path.display()
+    );
+    anyhow::ensure!(
+        !arguments.output.as_ref().is_some_and(|output| is_same_place(output, path)),
+        "--output and --full are both {}; name two files",
+        path.display()
+    );
+    FileInPlace::create_for("--full another file", path, &[&arguments.input])
+}
+
+/// What scores, and how.
+struct Scored<'a> {
+    codec: &'a Codec,
+    options: &'a ChatOptions,
+    model: &'a Frozen<Policy>,
+    arguments: &'a LogprobArguments,
 }
 
 fn score_all(
     reader: PromptReader,
-    codec: &Codec,
-    options: &ChatOptions,
-    model: &Frozen<Policy>,
-    arguments: &LogprobArguments,
+    scored: &Scored<'_>,
+    full: &mut Option<LogprobTable<&mut FileInPlace>>,
     output: &mut dyn Write,
 ) -> anyhow::Result<()> {
+    let &Scored { codec, options, model, arguments } = scored;
     let mut rows = reader.map(|record| {
         let record = record?;
         let line = record.line;
@@ -102,6 +126,13 @@ fn score_all(
                 arguments.input.display(),
                 row.record.line
             );
+            if let Some(table) = full {
+                let pair = (row.prompt.as_slice(), row.completion.as_slice());
+                let logprobs = all_logprobs(model, pair, arguments.temperature);
+                let (line, ids) = (row.record.line, row.completion.clone());
+                let written = table.push(CompletionLogprobs { line, ids, logprobs });
+                written.context("cannot write --full")?;
+            }
             serde_json::to_writer(&mut *output, &line(row, scores))
                 .map_err(io::Error::from)
                 .and_then(|()| output.write_all(b"\n"))

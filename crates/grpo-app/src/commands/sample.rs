@@ -22,6 +22,10 @@ pub(crate) fn run(
         anyhow::ensure!(number > 0, "-n 0 would draw nothing; use 1 or more");
         anyhow::ensure!(number <= MOST, "-n {number} is out of range; expected 1 to {MOST}");
     }
+    anyhow::ensure!(
+        arguments.thinking.is_none() || arguments.chat || arguments.prompts.is_some(),
+        "--thinking is a switch of chat templates, which --prompt goes through with --chat alone; add --chat, or leave --thinking out"
+    );
     let trained = Trained::argument(arguments.adapter.as_deref());
     let loaded =
         load(&arguments.model, &tasks.codecs(), trained, arguments.weights, &device::device())?;

@@ -123,6 +123,10 @@ fn finish(
 ) -> anyhow::Result<()> {
     let Session { training, folder, writer, kind, file, before, .. } = session;
     let steps = training.steps();
+    let best = best_evaluation(session)?;
+    if let (Some(best), false) = (&best, matches!(ending, Ending::Interrupted)) {
+        observer.event(steps, best.clone())?;
+    }
     match ending {
         Ending::Finished => {}
         Ending::NoGain { step, best: (best, reward) } => {
@@ -166,8 +170,10 @@ fn finish(
         let examples = examples(tasks, codec, training.evaluated_prompts(), before, after);
         examples.iter().for_each(|line| say(format_args!("{line}")));
     }
-    if let Some((step, reward)) = training.state().numbers.progress.evaluations.best {
-        say(format_args!("best         step {step}, mean reward {reward:.4}"));
+    if let Some(EventKind::Best { best_step, reward, checkpoint }) = best {
+        let place = checkpoint.map(|place| format!(": {}", folder.path().join(place).display()));
+        let place = place.unwrap_or_default();
+        say(format_args!("best         step {best_step}, mean reward {reward:.4}{place}"));
     }
     say(format_args!("{kind:<12} {}", target.display()));
     say(format_args!("metrics      {}", folder.metrics_path().display()));
@@ -179,6 +185,20 @@ fn finish(
         ),
         _ => Ok(()),
     }
+}
+
+/// The best evaluation of the run, and the checkpoint that has its policy.
+fn best_evaluation(session: &Session) -> anyhow::Result<Option<EventKind>> {
+    let Some((step, reward)) = session.training.state().numbers.progress.evaluations.best else {
+        return Ok(None);
+    };
+    let best_step = u64::from(step);
+    let kept = session.folder.checkpoints()?;
+    let kept = kept.into_iter().find(|checkpoint| checkpoint.step == best_step);
+    let place = kept.and_then(|checkpoint| {
+        Some(checkpoint.path.strip_prefix(session.folder.path()).ok()?.display().to_string())
+    });
+    Ok(Some(EventKind::Best { best_step, reward, checkpoint: place }))
 }
 
 /// Steps in which no group had a completion that was better than another.

@@ -82,6 +82,19 @@ struct Trial {
     failure: Option<anyhow::Error>,
 }
 
+/// Refuses a run that `grpo train` began: its settings are not those of a trial, and neither would be its verdict.
+fn refuse_other_runs(run: &Path) -> anyhow::Result<()> {
+    let command = RunFolder::open(run)?.read_info()?.command;
+    let began = command.iter().find(|word| ["train", "trial"].contains(&word.as_str()));
+    anyhow::ensure!(
+        began.is_none_or(|word| word != "train"),
+        "`{}` is a run of `grpo train`; resume it with `grpo train --resume {}`",
+        run.display(),
+        run.display()
+    );
+    Ok(())
+}
+
 /// Trains; the model is gone from memory afterwards.
 fn trained(
     arguments: &TrialArguments,
@@ -90,7 +103,10 @@ fn trained(
 ) -> anyhow::Result<Trial> {
     let stop = Arc::clone(flag);
     let mut session = match (&arguments.resume, &arguments.config) {
-        (Some(run), _) => Session::resume(run, *tasks, false, stop)?,
+        (Some(run), _) => {
+            refuse_other_runs(run)?;
+            Session::resume(run, *tasks, false, stop)?
+        }
         (None, configuration) => {
             let configuration = configuration.as_ref().context("which configuration?")?;
             let file = trial_file(arguments, configuration, tasks)?;

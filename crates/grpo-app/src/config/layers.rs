@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use grpo_data::{ConfigFault, Shortened, deserialize_settings, regular_file};
+use grpo_data::{ConfigFault, Shortened, deserialize_settings, regular_file, short_number};
 use grpo_train::TrainError;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -114,7 +114,7 @@ impl Origin {
         if range.contains(&value) {
             return Ok(());
         }
-        let expected = format!("{} to {}", range.start(), range.end());
+        let expected = format!("{} to {}", range.start(), short_number(*range.end()));
         Err(self.locate(ConfigFault::out_of_range(key, value, &expected)).into())
     }
 

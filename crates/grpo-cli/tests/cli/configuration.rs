@@ -19,6 +19,42 @@ fn check_text(from: &str, to: &str, expected: &str) {
 }
 
 #[test]
+fn keys_without_effect_are_refused() {
+    let place = Place::for_training();
+    let check = |sets: &[&str], expected: &str| {
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
+        let ended = place.run(&[&["train", "train.toml", "--check"][..], &sets].concat());
+        assert_eq!(ended.code, Some(1), "{sets:?}");
+        assert!(ended.stderr.ends_with(&format!("{expected}\n")), "{sets:?}: {}", ended.stderr);
+    };
+    check(
+        &["advantage.scale=none", "advantage.epsilon=0.5"],
+        "advantage: epsilon has no effect with scale = \"none\", which divides by no deviation; leave it out",
+    );
+    check(
+        &["loss.preset=dr_grpo", "advantage.deviation=population"],
+        "advantage: deviation has no effect with scale = \"none\", which divides by no deviation; leave it out",
+    );
+    check(
+        &["reward.logp_centre=3.5"],
+        "reward.logp_centre = 3.5 has no effect, as reward.logp is 0; leave it out, or give reward.logp a weight",
+    );
+    check(
+        &["loss.preset=reinforce", "loss.ratio_level=sequence", "loss.kl_coef=0"],
+        "loss: ratio_level = \"sequence\" has no effect with this surrogate, which has no ratio of its own level; leave it out, or choose another preset",
+    );
+    check(
+        &["loss.preset=reinforce", "train.updates_per_rollout=2"],
+        "train.updates_per_rollout = 2: the reinforce surrogate has no importance ratio, so that every update but the first would be off-policy and not corrected; set it to 1, or choose a loss with a ratio",
+    );
+    // A default is never refused, whoever writes it down.
+    for set in ["advantage.epsilon=1e-4", "reward.logp_centre=2.5", "loss.ratio_level=token"] {
+        let none = ["--set", "advantage.scale=none", "--set", "loss.preset=reinforce"];
+        place.succeed(&[&["train", "train.toml", "--check", "--set", set][..], &none].concat());
+    }
+}
+
+#[test]
 fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
     check_text(
         "group_size = 4",
@@ -44,17 +80,17 @@ fn a_wrong_type_is_named_with_its_line() {
     check_text(
         "steps = 3",
         "steps = \"three\"",
-        "train.toml:6: train.steps: invalid type: string \"three\", expected u32",
+        "train.toml:6: train.steps: invalid type: string \"three\", expected a whole number from 0 to 4294967295",
     );
     check_text(
         "steps = 3",
         "steps = -3",
-        "train.toml:6: train.steps: invalid value: integer `-3`, expected u32",
+        "train.toml:6: train.steps: invalid value: integer `-3`, expected a whole number from 0 to 4294967295",
     );
     check_text(
         "learning_rate = 1e-2",
         "learning_rate = true",
-        "train.toml:23: optimizer.learning_rate: invalid type: boolean `true`, expected f64",
+        "train.toml:23: optimizer.learning_rate: invalid type: boolean `true`, expected a number",
     );
     check_text(
         "type = \"molecule\"",
@@ -164,7 +200,7 @@ fn set_names_itself_where_it_is_wrong() {
     );
     check_set(
         "train.steps=many",
-        "--set train.steps=many: train.steps: invalid type: string \"many\", expected u32",
+        "--set train.steps=many: train.steps: invalid type: string \"many\", expected a whole number from 0 to 4294967295",
     );
     check_set("train.steps", "--set train.steps: expected KEY=VALUE, as in --set train.steps=50");
     check_set("=5", "--set =5: expected KEY=VALUE, as in --set train.steps=50");

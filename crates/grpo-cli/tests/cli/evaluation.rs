@@ -38,6 +38,28 @@ fn held_out_prompts_are_evaluated() {
     assert_eq!(with.iter().map(learned).collect::<Vec<_>>(), without);
 }
 
+/// `model/` is the policy of the last step; the best one has a checkpoint.
+#[test]
+fn the_best_evaluation_is_named_at_the_end() {
+    let place = Place::for_training();
+    let ended = place.succeed(&["train", "train.toml", "--set", "eval.every=1"]);
+    let events = place.read("run/events.jsonl");
+    let events: Vec<Value> =
+        events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [.., best, finished] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((&best["event"], &finished["event"]), (&"best".into(), &"finished".into()));
+    let checkpoint = best["checkpoint"].as_str().unwrap();
+    assert_eq!(checkpoint, format!("checkpoints/step-{}", best["best_step"]));
+    let line = format!("\nbest         step {}, mean reward ", best["best_step"]);
+    assert!(ended.stdout.contains(&line), "{}", ended.stdout);
+    let folder = format!("run/{checkpoint}");
+    assert!(ended.stdout.contains(&format!(": {folder}\n")), "{}", ended.stdout);
+    place.succeed(&["sample", "--model", &folder, "-n", "2"]);
+    place.succeed(&["report", "run"]);
+    assert!(place.read("run/report.html").contains("best evaluation"));
+    place.succeed(&["audit", "run"]);
+}
+
 #[test]
 fn evaluations_that_cannot_be() {
     let place = Place::for_training();

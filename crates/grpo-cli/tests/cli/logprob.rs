@@ -324,10 +324,16 @@ fn logits_that_are_no_numbers() {
     place.config_folder("source", &huge);
     place.succeed(&["init", "source/config.json", "-o", "m"]);
     place.write("in.jsonl", every_id(2));
-    place.refuse(
-        &["logprob", "--model", "m", "--input", "in.jsonl", "-o", "out.jsonl"],
-        "in.jsonl:1: the model's logits are not finite, so there is nothing to score",
+    let ended = place.run(&["logprob", "--model", "m", "--input", "in.jsonl", "-o", "out.jsonl"]);
+    let [warning, error] = ended.stderr.lines().collect::<Vec<_>>()[..] else {
+        panic!("{}", ended.stderr)
+    };
+    assert!(warning.starts_with("warning: the weights of m reach "), "{warning}");
+    assert_eq!(
+        error,
+        "error: in.jsonl:1: the model's logits are not finite, so there is nothing to score"
     );
+    assert!(!place.path("out.jsonl").exists());
 }
 
 #[test]
@@ -350,4 +356,25 @@ fn the_input_is_not_written_over() {
     place.succeed(&["logprob", "--model", "m", "--input", "s.jsonl", "-o", "scores.jsonl"]);
     place.succeed(&["logprob", "--model", "m", "--input", "scores.jsonl"]);
     assert_eq!(place.read("scores.jsonl").lines().count(), 2);
+}
+
+#[test]
+fn all_log_probabilities_go_into_a_file_of_their_own() {
+    let place = Place::new();
+    place.model_of_ids("m", "gpt2", 12);
+    place.write("in.jsonl", every_id(12));
+    let logprob = ["logprob", "--model", "m", "--input", "in.jsonl"];
+    let plain = place.succeed(&logprob).stdout;
+    let with_all = [&logprob[..], &["--full", "all.parquet"]].concat();
+    assert_eq!(place.succeed(&with_all).stdout, plain);
+    let bytes = std::fs::read(place.path("all.parquet")).unwrap();
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+    place.refuse(
+        &[&logprob[..], &["--full", "all.json"]].concat(),
+        "--full all.json: the file is Parquet; give it a name that ends in .parquet",
+    );
+    place.refuse(
+        &[&logprob[..], &["--full", "x.parquet", "-o", "x.parquet"]].concat(),
+        "--output and --full are both x.parquet; name two files",
+    );
 }

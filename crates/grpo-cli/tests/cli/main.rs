@@ -45,3 +45,4 @@ mod texts;
 mod training;
 mod training_texts;
 mod trial;
+mod wrong_inputs;

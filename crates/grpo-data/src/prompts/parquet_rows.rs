@@ -6,6 +6,7 @@ use crate::origin::FileOrigin;
 use crate::parquet_file::ParquetFile;
 use parquet::record::Field;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::fs::File;
 
 pub(super) struct ParquetRows {
@@ -16,7 +17,8 @@ pub(super) struct ParquetRows {
 
 impl ParquetRows {
     pub(super) fn new(file: File, origin: &FileOrigin) -> Result<Self, DataError> {
-        let rows = ParquetFile::new(file).map_err(|reason| bad(origin, 0, reason))?;
+        let rows = ParquetFile::new(file);
+        let rows = rows.and_then(refuse_same_columns).map_err(|reason| bad(origin, 0, reason))?;
         Ok(Self { rows, row: 0 })
     }
 
@@ -25,6 +27,15 @@ impl ParquetRows {
         let row = row.map_err(|reason| bad(origin, self.row, reason))?;
         self.row += 1;
         Ok(Some((self.row, object(row.get_column_iter()))))
+    }
+}
+
+/// Refuses two columns of one name, of which only the last would be read.
+fn refuse_same_columns(rows: ParquetFile) -> Result<ParquetFile, String> {
+    let mut names = BTreeSet::new();
+    match rows.columns().iter().find(|name| !names.insert(*name)) {
+        Some(name) => Err(format!("it has the column `{name}` twice")),
+        None => Ok(rows),
     }
 }
 

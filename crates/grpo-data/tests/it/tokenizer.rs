@@ -113,7 +113,7 @@ fn files_that_are_no_tokenizer_are_refused_with_their_fault() {
             "{error}"
         );
     };
-    check(read(b""), "EOF while parsing");
+    check(read(b""), "it is empty");
     check(read(b"[]"), "invalid type");
     check(read(br#"{"version": "1.0"}"#), "Model missing");
     // The crate would panic on this one.

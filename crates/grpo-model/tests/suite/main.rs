@@ -16,5 +16,6 @@ mod oracle;
 mod peft;
 mod peft_refusals;
 mod precision;
+mod scoring;
 mod sequence_scorer;
 mod support;

@@ -254,11 +254,31 @@ fn some_layers_alone() {
     );
     // Where a pattern stands in place of names, or some are left out, it is not missing.
     let saved = read_json(folder.path());
-    for keys in [json!({"target_modules": ".*(q|v)_proj"}), json!({"exclude_modules": ["x"]})] {
+    for keys in [
+        json!({"target_modules": ".*(q|v)_proj"}),
+        json!({"exclude_modules": ["1.self_attn.v_proj"]}),
+        json!({"exclude_modules": r".*\.1\.self_attn\.v_proj"}),
+    ] {
         change(folder.path(), keys);
         assert_eq!(load(folder.path(), &model).unwrap().adapter.num_params(), 3 * (48 + 36 + 48));
         change(folder.path(), with(saved.clone(), json!({"exclude_modules": null})));
     }
+    // What is left out must not be there, and what is not left out must.
+    change(folder.path(), json!({"exclude_modules": ["1.self_attn.q_proj"]}));
+    check_refused(
+        folder.path(),
+        &model,
+        "adapter_model.safetensors: it has matrices for model.layers.1.self_attn.q_proj, which exclude_modules of adapter_config.json leaves out; take both files from the same adapter",
+    );
+    change(folder.path(), with(saved.clone(), json!({"exclude_modules": ["x"]})));
+    assert!(load(folder.path(), &model).is_err());
+    change(folder.path(), json!({"exclude_modules": 3}));
+    check_refused(
+        folder.path(),
+        &model,
+        "adapter_config.json: exclude_modules = 3; expected a list of names, or a pattern",
+    );
+    change(folder.path(), with(saved.clone(), json!({"exclude_modules": null})));
     // Of the blocks that are named, all are there, and of others none.
     let other = "it has matrices for model.layers.1.self_attn.q_proj, which target_modules of adapter_config.json does not name; take both files from the same adapter";
     for blocks in [json!([0]), json!(0)] {

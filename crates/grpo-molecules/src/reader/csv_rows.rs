@@ -1,5 +1,6 @@
 //! The rows of a CSV file.
 
+use super::quotes::{Quotes, Unclosed};
 use super::record::{LONGEST, MoleculeRecord, filled};
 use grpo_data::{Bytes, DataError, FileOrigin, Names, too_long};
 use std::io::{self, Read};
@@ -12,6 +13,7 @@ const BUFFER: usize = 1 << 16;
 
 pub(super) struct CsvRows {
     csv: csv::Reader<RowLimit>,
+    unclosed: Unclosed,
     row: csv::ByteRecord,
     /// Cells of the header line.
     width: usize,
@@ -27,6 +29,7 @@ impl CsvRows {
         smiles_column: Option<&str>,
         origin: &FileOrigin,
     ) -> Result<(Self, String), DataError> {
+        let (source, unclosed) = Quotes::new(source);
         let mut csv = csv::ReaderBuilder::new()
             .has_headers(false)
             // Widths are checked here, where the line is known.
@@ -35,6 +38,7 @@ impl CsvRows {
             .from_reader(RowLimit { source, read: 0 });
         let mut row = csv::ByteRecord::new();
         csv.read_byte_record(&mut row).map_err(|error| reading_error(error, origin, 0))?;
+        refuse_unclosed(&unclosed, origin)?;
         let line = line_of(&csv, &row);
         let names = row
             .iter()
@@ -54,7 +58,17 @@ impl CsvRows {
             )));
         };
         let (name, split) = (find("name"), find("split").or_else(|| find("source")));
-        let rows = Self { csv, row, width: names.len(), smiles, name, split };
+        for column in [Some(smiles), name, split].into_iter().flatten() {
+            let same = names.iter().filter(|other| other.eq_ignore_ascii_case(&names[column]));
+            if same.count() > 1 {
+                return Err(DataError::Invalid(format!(
+                    "`{}` has the column `{}` twice; rename or remove one",
+                    origin.path.display(),
+                    names[column]
+                )));
+            }
+        }
+        let rows = Self { csv, unclosed, row, width: names.len(), smiles, name, split };
         Ok((rows, names.join(",")))
     }
 
@@ -69,6 +83,7 @@ impl CsvRows {
         if !read.map_err(|error| reading_error(error, origin, before))? {
             return Ok(None);
         }
+        refuse_unclosed(&self.unclosed, origin)?;
         let line = line_of(&self.csv, &self.row);
         if self.row.len() != self.width {
             return Err(DataError::Invalid(format!(
@@ -89,6 +104,17 @@ impl CsvRows {
             name: optional(self.name)?,
             split: optional(self.split)?,
         }))
+    }
+}
+
+/// Refuses a row that a quote without an end made of all that followed.
+fn refuse_unclosed(unclosed: &Unclosed, origin: &FileOrigin) -> Result<(), DataError> {
+    match unclosed.line() {
+        None => Ok(()),
+        Some(line) => Err(DataError::Invalid(format!(
+            "line {line} of `{}` opens a quote that is never closed; close it, and write a quote inside of quotes twice",
+            origin.path.display()
+        ))),
     }
 }
 
@@ -117,7 +143,7 @@ fn reading_error(error: csv::Error, origin: &FileOrigin, before: u64) -> DataErr
 
 /// Ends a row that is longer than any molecule's, such as the rest of a file behind a quote that is never closed.
 struct RowLimit {
-    source: Bytes,
+    source: Quotes<Bytes>,
     /// Bytes since the row before.
     read: usize,
 }

@@ -159,6 +159,7 @@ impl Evidence {
                 | EventKind::Resumed {}
                 | EventKind::Saved {}
                 | EventKind::RolledBack { .. }
+                | EventKind::Best { .. }
                 | EventKind::Checkpoint { .. } => false,
             }
         })

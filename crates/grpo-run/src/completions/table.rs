@@ -10,6 +10,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
+use std::io::Write;
 use std::sync::Arc;
 
 /// The columns of token lists; their order is that of the file.
@@ -43,7 +44,7 @@ pub(super) fn finish_name(finish: Finish) -> &'static str {
 }
 
 /// The values of a column, a row each.
-enum Values {
+pub(crate) enum Values {
     Long(Vec<i64>),
     Int(Vec<i32>),
     Number(Vec<Option<f64>>),
@@ -141,9 +142,21 @@ impl Values {
 }
 
 fn write(columns: &[(String, Values)], bytes: &mut Vec<u8>) -> Result<(), ParquetError> {
+    let mut writer = writer("completion", columns, bytes)?;
+    write_rows(&mut writer, columns)?;
+    writer.close()?;
+    Ok(())
+}
+
+/// A file of rows that are called `name`, with columns as these.
+pub(crate) fn writer<W: Write + Send>(
+    name: &str,
+    columns: &[(String, Values)],
+    sink: W,
+) -> Result<SerializedFileWriter<W>, ParquetError> {
     let fields = columns.iter().map(|(name, values)| values.schema(name));
     let fields = fields.collect::<Result<Vec<TypePtr>, _>>()?;
-    let schema = Arc::new(Type::group_type_builder("completion").with_fields(fields).build()?);
+    let schema = Arc::new(Type::group_type_builder(name).with_fields(fields).build()?);
     let level = ZstdLevel::try_new(3)?;
     let mut properties = WriterProperties::builder().set_compression(Compression::ZSTD(level));
     for (name, values) in columns {
@@ -155,17 +168,23 @@ fn write(columns: &[(String, Values)], bytes: &mut Vec<u8>) -> Result<(), Parque
                 .set_column_encoding(path, Encoding::BYTE_STREAM_SPLIT);
         }
     }
-    let mut writer = SerializedFileWriter::new(bytes, schema, Arc::new(properties.build()))?;
+    SerializedFileWriter::new(sink, schema, Arc::new(properties.build()))
+}
+
+/// Writes the values of `columns` as further rows.
+pub(crate) fn write_rows<W: Write + Send>(
+    writer: &mut SerializedFileWriter<W>,
+    columns: &[(String, Values)],
+) -> Result<(), ParquetError> {
     let mut group = writer.next_row_group()?;
     for (_, values) in columns {
         write_column(values, &mut group)?;
     }
     group.close()?;
-    writer.close()?;
     Ok(())
 }
 
-fn write_column<W: std::io::Write + Send>(
+fn write_column<W: Write + Send>(
     values: &Values,
     group: &mut SerializedRowGroupWriter<'_, W>,
 ) -> Result<(), ParquetError> {
@@ -199,7 +218,7 @@ fn write_column<W: std::io::Write + Send>(
     }
 }
 
-fn one_column<T: DataType, W: std::io::Write + Send>(
+fn one_column<T: DataType, W: Write + Send>(
     group: &mut SerializedRowGroupWriter<'_, W>,
     values: &[T::T],
     definition: Option<&[i16]>,

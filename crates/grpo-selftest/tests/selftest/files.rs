@@ -160,7 +160,7 @@ fn no_json_and_no_cases() {
         r#"{"cases": [{"#,
         "`l.json` is not JSON: EOF while parsing an object at line 1 column 12",
     );
-    check("", "`l.json` is not JSON: EOF while parsing a value at line 1 column 0");
+    check("", "`l.json` is not JSON: it is empty");
     check(r#"{"cases": [1e999]}"#, "`l.json` is not JSON: number out of range at line 1 column 16");
     check("{}", "`l.json` has nothing under the key `cases`; expected a list of at least one case");
     check("3", "`l.json` has nothing under the key `cases`; expected a list of at least one case");

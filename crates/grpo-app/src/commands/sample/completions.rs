@@ -13,6 +13,7 @@ use crate::args::SampleArguments;
 use crate::generate::{Generation, generate};
 use crate::models::Loaded;
 use crate::output::FileInPlace;
+use grpo_model::LanguageModel;
 
 /// Where the arguments do not say.
 const MOST_NEW_TOKENS: usize = 256;
@@ -43,7 +44,8 @@ pub(super) fn run(
     options: &ChatOptions,
 ) -> anyhow::Result<()> {
     let codec = &loaded.spec.codec;
-    let (sources, prompts) = prompts(arguments, of_tasks, codec, options)?;
+    let context = loaded.policy.context_length();
+    let (sources, prompts) = prompts(arguments, of_tasks, codec, options, context)?;
     let generation = Generation::from_options(arguments, loaded, &prompts, MOST_NEW_TOKENS);
     // Before the work, so that a place that cannot be written to costs none.
     let inputs: Vec<&Path> = arguments.prompts.iter().map(PathBuf::as_path).collect();
@@ -68,6 +70,7 @@ fn prompts(
     of_tasks: Vec<(String, PromptSource)>,
     codec: &Codec,
     options: &ChatOptions,
+    context: usize,
 ) -> anyhow::Result<(Vec<Option<PromptSource>>, Vec<Prompt>)> {
     let mut sources = Vec::new();
     let mut prompts = Vec::new();
@@ -97,6 +100,12 @@ fn prompts(
             let ids = codec
                 .prompt(&prompt, options)
                 .with_context(|| format!("{}:{line}", path.display()))?;
+            anyhow::ensure!(
+                ids.len() <= context,
+                "{}:{line}: the prompt has {} tokens, and the model's context {context}; shorten the prompt or take it out",
+                path.display(),
+                ids.len()
+            );
             push(Some(prompt), ids);
         }
         anyhow::ensure!(!prompts.is_empty(), "{} has no prompts", path.display());

@@ -135,8 +135,9 @@ impl EngagementDescription {
                 "it cannot be read: {error}; `grpo train-engagement` writes it beside the weights"
             ))
         })?;
-        let description: Self = serde_json::from_str(&text)
-            .map_err(|error| fault(format!("it describes no engagement model: {error}")))?;
+        let description: Self = serde_json::from_str(&text).map_err(|error| {
+            fault(format!("it describes no engagement model: {}", grpo_data::json_reason(&error)))
+        })?;
         match Self::check_sizes(description.width, description.hidden) {
             Ok(()) => Ok(description),
             Err(reason) => Err(fault(reason)),

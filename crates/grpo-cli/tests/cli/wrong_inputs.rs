@@ -1,0 +1,169 @@
+//! Inputs that used to be accepted though they are wrong, and what is said of them.
+
+use std::fs;
+
+use crate::support::{Place, small_model};
+
+#[test]
+fn csv_that_is_ambiguous_is_refused() {
+    let place = Place::new();
+    place.write("twice.csv", "smiles,Smiles\nC,N\n");
+    place.refuse(
+        &["describe", "twice.csv"],
+        "`twice.csv` has the column `smiles` twice; rename or remove one",
+    );
+    place.write("open.csv", "smiles,name\nC,methane\nN,\"ammonia\nO,water\n");
+    let ended = place.run(&["describe", "open.csv", "-o", "out.csv"]);
+    let expected = "line 3 of `open.csv` opens a quote that is never closed; close it, and write a quote inside of quotes twice";
+    assert!(ended.stderr.contains(expected), "{}", ended.stderr);
+    assert!(!place.path("out.csv").exists());
+    // Quotes that are closed, written twice, or in the middle of a cell.
+    place.write("fine.csv", "smiles,name\nC,\"a \"\"b\"\"\"\n\"N\",5\" pipe\nO,\"two\nlines\"\n");
+    assert_eq!(place.succeed(&["describe", "fine.csv"]).stdout.lines().count(), 4);
+}
+
+#[test]
+fn cells_are_no_formulas() {
+    let place = Place::new();
+    place.write("in.smi", "=HYPERLINK(1)\n+1\n@x\n-C\nCCO\n");
+    let described = place.succeed(&["describe", "in.smi"]).stdout;
+    for row in described.lines().skip(1) {
+        assert!(row.starts_with(['\'', 'C']), "{row}");
+    }
+    assert!(described.contains("\n'=HYPERLINK(1),0,"), "{described}");
+}
+
+#[test]
+fn options_without_effect_are_refused() {
+    let place = Place::new();
+    let model = small_model().to_str().unwrap();
+    let sample = ["sample", "--model", model, "-n", "3"];
+    place.write("empty.smi", "");
+    place.refuse(
+        &[&sample[..], &["--not-in", "empty.smi"]].concat(),
+        "--not-in empty.smi has no valid molecule, so that every molecule would count as new; name a file with molecules, or leave --not-in out",
+    );
+    place.refuse(
+        &[&sample[..], &["--thinking", "true"]].concat(),
+        "--thinking is a switch of chat templates, which --prompt goes through with --chat alone; add --chat, or leave --thinking out",
+    );
+}
+
+/// The tensors of a safetensors file, each number replaced.
+fn with_numbers(place: &Place, number: f32) {
+    let path = place.path("model/model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let start = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    for value in bytes[start..].chunks_exact_mut(4) {
+        value.copy_from_slice(&number.to_le_bytes());
+    }
+    fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn weights_that_nobody_trained_are_named() {
+    let place = Place::new();
+    place.copy_model();
+    let sample = ["sample", "--model", "model", "-n", "3"];
+    assert!(!place.succeed(&sample).stderr.contains("warning"));
+    with_numbers(&place, 0.0);
+    let ended = place.succeed(&sample);
+    assert!(
+        ended.stderr.starts_with("warning: the weights of model are all 0, so that every next token is as likely as another; is the file damaged?\n"),
+        "{}",
+        ended.stderr
+    );
+    assert!(!ended.stderr.contains("NaN"), "{}", ended.stderr);
+    with_numbers(&place, 1e20);
+    let ended = place.run(&sample);
+    assert!(
+        ended.stderr.starts_with("warning: the weights of model reach 1e20, "),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn a_tensor_that_is_there_twice_is_refused() {
+    let place = Place::new();
+    place.copy_model();
+    let path = place.path("model/model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    let size = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header = std::str::from_utf8(&bytes[8..8 + size]).unwrap();
+    // The first tensor once more, under its own name.
+    let header = header.trim_end();
+    let entry = header
+        .split_once("\"__metadata__\"")
+        .map_or(header, |(_, rest)| rest.split_once("},").unwrap().1);
+    let entry = entry.trim_start_matches('{');
+    let (first, _) = entry.split_once('}').unwrap();
+    let doubled = format!("{},{first}}}}}", header.strip_suffix('}').unwrap());
+    let mut damaged = (doubled.len() as u64).to_le_bytes().to_vec();
+    damaged.extend(doubled.as_bytes());
+    damaged.extend(&bytes[8 + size..]);
+    fs::write(&path, damaged).unwrap();
+    let ended = place.run(&["sample", "--model", "model", "-n", "3"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("' twice\n"), "{}", ended.stderr);
+}
+
+/// A killed `grpo pretrain` leaves the model of its best validation so far.
+#[test]
+fn a_model_of_a_run_that_has_not_ended_is_named() {
+    let place = Place::for_pretraining();
+    place.succeed(&["pretrain", "pretrain.toml", "--set", "pretrain.epochs=2"]);
+    let sample = ["sample", "--model", "prior/model", "-n", "3"];
+    assert!(!place.succeed(&sample).stderr.contains("warning"));
+    let events = place.read("prior/events.jsonl");
+    let last = events.trim_end().rfind('\n').map_or("", |end| &events[..=end]);
+    place.write("prior/events.jsonl", last);
+    let ended = place.succeed(&sample);
+    assert!(
+        ended.stderr.contains("prior/model is of a run that has not ended, and is not its result; resume the run to its end\n"),
+        "{}",
+        ended.stderr
+    );
+}
+
+#[test]
+fn a_trial_is_not_resumed_from_another_run() {
+    let place = Place::for_training();
+    place.succeed(&["train", "train.toml"]);
+    place.refuse(
+        &["trial", "--resume", "run"],
+        "`run` is a run of `grpo train`; resume it with `grpo train --resume run`",
+    );
+}
+
+#[test]
+fn faults_of_files_have_no_words_of_the_library() {
+    let place = Place::new();
+    place.copy_model();
+    place.write("model/config.json", "");
+    let ended = place.run(&["sample", "--model", "model", "-n", "3"]);
+    assert!(
+        ended.stderr.contains("it is empty") && !ended.stderr.contains("EOF"),
+        "{}",
+        ended.stderr
+    );
+    let place = Place::for_training();
+    for (set, expected) in [
+        (
+            "train.steps=-3",
+            "invalid value: integer `-3`, expected a whole number from 0 to 4294967295",
+        ),
+        ("train=3", "train: invalid type: integer `3`, expected a table"),
+        ("optimizer.learning_rate=1e300", "optimizer.learning_rate = 1e300 is out of range"),
+    ] {
+        let ended = place.run(&["train", "train.toml", "--check", "--set", set]);
+        assert_eq!(ended.code, Some(1), "{set}");
+        assert!(ended.stderr.contains(expected), "{set}: {}", ended.stderr);
+    }
+    // A panic of a reader is one sentence.
+    let place = Place::new();
+    place.write("p.parquet", b"PAR1\x15\x00\x00\x00\xff\xff\xff\x7fPAR1");
+    let model = small_model().to_str().unwrap();
+    let ended = place.run(&["logprob", "--model", model, "--input", "p.parquet"]);
+    assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
+}

@@ -1,0 +1,43 @@
+//! The layers that `adapter_config.json` leaves out.
+
+use regex::Regex;
+use serde_json::{Map, Value};
+
+use crate::lora::Adaptable;
+
+/// `exclude_modules`: the layers among the targets that have no pair.
+pub(super) enum Excluded {
+    /// Those with one of these ends.
+    Named(Vec<String>),
+    /// Those whose whole path this matches.
+    Pattern(Regex),
+}
+
+impl Excluded {
+    pub(super) fn of(json: &Map<String, Value>) -> Result<Self, String> {
+        let value = match json.get("exclude_modules") {
+            None | Some(Value::Null) => return Ok(Self::Named(Vec::new())),
+            Some(value) => value,
+        };
+        let expected =
+            || format!("exclude_modules = {value}; expected a list of names, or a pattern");
+        match value {
+            Value::String(pattern) => {
+                let pattern = Regex::new(&format!("^(?:{pattern})$"));
+                pattern.map(Self::Pattern).map_err(|error| format!("{}: {error}", expected()))
+            }
+            Value::Array(names) => {
+                let names = names.iter().map(|name| name.as_str().map(str::to_owned));
+                Ok(Self::Named(names.collect::<Option<_>>().ok_or_else(expected)?))
+            }
+            _ => Err(expected()),
+        }
+    }
+
+    pub(super) fn has(&self, layer: &Adaptable) -> bool {
+        match self {
+            Self::Named(names) => names.iter().any(|name| layer.is_named(name)),
+            Self::Pattern(pattern) => pattern.is_match(&layer.stored),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Quotes of CSV that are never closed, which the csv reader lets pass: all lines behind one become a single cell.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Passes bytes on, and notes at their end where a quote was opened that was never closed.
+pub(super) struct Quotes<R> {
+    source: R,
+    place: Place,
+    line: u64,
+    /// The line of the quote that was opened last.
+    opened: u64,
+    unclosed: Unclosed,
+}
+
+/// The line of the quote that was never closed, once the bytes have ended.
+#[derive(Clone, Default)]
+pub(super) struct Unclosed(Arc<AtomicU64>);
+
+impl Unclosed {
+    pub(super) fn line(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|&line| line > 0)
+    }
+}
+
+/// Where the next byte is, as the csv reader sees it: a quote opens a cell at its beginning alone.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    CellStart,
+    Plain,
+    Quoted,
+    /// Behind a quote in a quoted cell: its end, or the first half of a quote that is written twice.
+    AfterQuote,
+}
+
+impl<R: Read> Quotes<R> {
+    pub(super) fn new(source: R) -> (Self, Unclosed) {
+        let unclosed = Unclosed::default();
+        let place = Place::CellStart;
+        (Self { source, place, line: 1, opened: 0, unclosed: unclosed.clone() }, unclosed)
+    }
+
+    fn pass(&mut self, byte: u8) {
+        self.place = match (self.place, byte) {
+            (Place::CellStart, b'"') => {
+                self.opened = self.line;
+                Place::Quoted
+            }
+            (Place::AfterQuote, b'"') => Place::Quoted,
+            (Place::Quoted, b'"') => Place::AfterQuote,
+            (Place::Quoted, _) => Place::Quoted,
+            (_, b',' | b'\n') => Place::CellStart,
+            _ => Place::Plain,
+        };
+        self.line += u64::from(byte == b'\n');
+    }
+}
+
+impl<R: Read> Read for Quotes<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buffer)?;
+        buffer[..read].iter().for_each(|&byte| self.pass(byte));
+        if read == 0 && !buffer.is_empty() && self.place == Place::Quoted {
+            self.unclosed.0.store(self.opened, Ordering::Relaxed);
+        }
+        Ok(read)
+    }
+}
