@@ -329,10 +329,11 @@ impl Observer {
         self.ledger = self.log.folder.ledger_from(step + 1)?;
         self.ledger_step = step;
         self.anchor()?;
-        let kept = self.log.folder.kept_checkpoints(usize::MAX, &[])?;
-        self.log.checkpointed(&written, false, kept)?;
         let lines = self.log.go_back(step)?;
         self.begin_at(step, &lines)?;
+        // The last word of going back: without it, a killed run was in the middle of it.
+        let kept = self.log.folder.kept_checkpoints(usize::MAX, &[])?;
+        self.log.checkpointed(&written, false, kept)?;
         self.steps_done = training.steps();
         self.earlier = Earlier::default();
         self.monitor.say(&format!(
