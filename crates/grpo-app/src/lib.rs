@@ -1,5 +1,4 @@
 #![doc = include_str!("../README.md")]
-#![expect(clippy::print_stderr, reason = "this crate is the one that prints")]
 
 pub mod args;
 pub mod checkpoint;
@@ -57,7 +56,7 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
         Err(error) if error.is::<interrupt::Interrupted>() => ExitCode::from(interrupt::EXIT_CODE),
         Err(error) => {
             // The sentence first; each cause behind it, where it says something new.
-            eprintln!("error: {}", output::sentence(&error));
+            output::say_aside(format_args!("error: {}", output::sentence(&error)));
             pipeline::exit_code(&error)
         }
     }
@@ -80,9 +79,10 @@ pub fn run(
 
 fn execute(command: AskedCommand, tasks: &Tasks) -> anyhow::Result<()> {
     match command {
-        AskedCommand::Own(command, options) => run_own(command, &options, tasks),
-        AskedCommand::OfTask(command, options) => command.run(tasks, &options),
+        AskedCommand::Own(command, options) => run_own(command, &options, tasks)?,
+        AskedCommand::OfTask(command, options) => command.run(tasks, &options)?,
     }
+    output::check_written()
 }
 
 fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Row, Table, presets};
@@ -39,12 +40,36 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// A line on standard output. Where nobody reads it any more, as behind `| head`, the work goes on.
+/// The first fault of standard output in this command.
+static LOST: Mutex<Option<String>> = Mutex::new(None);
+
+/// Writes a line to standard output. Work continues where the line cannot be written: if nobody reads it any more, as behind
+/// `| head`, nothing is lost; any other fault is reported by [`check_written`] at the end of the command.
 pub fn say(line: fmt::Arguments<'_>) {
-    let _unread = writeln!(io::stdout(), "{line}");
+    match writeln!(io::stdout(), "{line}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+            lost.get_or_insert_with(|| error.to_string());
+        }
+        _ => {}
+    }
 }
 
-/// A line on standard error, where standard output has something else.
+/// Checks that every line of [`say`] was written since the last call.
+///
+/// # Errors
+/// Standard output could not be written, for example to a full device.
+pub(crate) fn check_written() -> anyhow::Result<()> {
+    let lost = LOST.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match lost {
+        None => Ok(()),
+        Some(fault) => anyhow::bail!(
+            "standard output is incomplete, as it cannot be written ({fault}); the command did everything else, so run it again with its output elsewhere"
+        ),
+    }
+}
+
+/// Writes a line to standard error. One that cannot be written is dropped: results are never written there.
 pub fn say_aside(line: fmt::Arguments<'_>) {
     let _unread = writeln!(io::stderr(), "{line}");
 }
@@ -156,11 +181,7 @@ impl FileInPlace {
     /// As [`Self::create_beside`], for a file that another option of the command line says; `other` is what to give
     /// instead, such as `--rejected another file`.
     pub fn create_for(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
-        anyhow::ensure!(
-            !inputs.iter().any(|input| is_same_place(input, path)),
-            "{} is the input; give {other}",
-            path.display()
-        );
+        refuse_input(other, path, inputs)?;
         Self::create(path)
     }
 
@@ -206,6 +227,16 @@ impl FileInPlace {
     }
 }
 
+/// Refuses to write to `path` if it is one of the `inputs`; `other` is what to give instead.
+pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !inputs.iter().any(|input| is_same_place(input, path)),
+        "{} is the input; give {other}",
+        path.display()
+    );
+    Ok(())
+}
+
 /// Whether a path is a device or pipe, such as `/dev/stdout`.
 pub fn is_device(path: &Path) -> bool {
     // What these lead to may be a file, which is the shell's to replace.
@@ -228,8 +259,11 @@ fn temporary(path: &Path, name: &str) -> io::Result<(PathBuf, File)> {
     }
 }
 
-/// Whether two paths lead to one place, whether or not there is something.
+/// Whether two paths lead to one file, by its name or by another link to it, or would if there was one.
 pub fn is_same_place(one: &Path, other: &Path) -> bool {
+    if same_file::is_same_file(one, other).unwrap_or(false) {
+        return true;
+    }
     let place = |path: &Path| {
         path.canonicalize().ok().or_else(|| {
             let path = std::path::absolute(path).ok()?;
@@ -312,6 +346,8 @@ mod tests {
         std::fs::write(at("x"), "").unwrap();
         std::os::unix::fs::symlink(at("x"), at("y")).unwrap();
         assert!(is_same_place(&at("x"), &at("y")));
+        std::fs::hard_link(at("x"), at("z")).unwrap();
+        assert!(is_same_place(&at("x"), &at("z")));
         // Nowhere.
         assert!(is_same_place(&at("none/x"), &at("none/x")));
     }

@@ -191,7 +191,7 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
         whole.is_some() || !folder.read_events()?.iter().any(went_back),
         "`{}` went back to a checkpoint that is not there any more, and cannot be {} from its beginning",
         folder.path().display(),
-        if verify { "verified" } else { "gone on with" }
+        if verify { "verified" } else { "resumed" }
     );
     Ok(whole)
 }

@@ -116,10 +116,11 @@ fn keys(
     Ok(keys)
 }
 
-/// Those of the task whose reward it is, or those of texts: a completion of text has many tokens, and moves far in all of them
+/// Those of the task whose reward it is or is made of, or those of texts: a completion of text has many tokens, and moves far in all of them
 /// together.
 fn limits(long: &TrainFile, tasks: &Tasks) -> TrialLimits {
-    let of_task = tasks.iter().find_map(|task| task.trial_limits(long.reward.type_name()));
+    let of_type = |name: &str| tasks.iter().find_map(|task| task.trial_limits(name));
+    let of_task = long.reward.type_names().into_iter().find_map(of_type);
     of_task.unwrap_or_else(|| TrialLimits {
         max_distance: ("success.max_kl_sequence", 5.0),
         guards: vec![TrialLimits::stop_guard("kl_sequence", Some(15.0), None, 1)],

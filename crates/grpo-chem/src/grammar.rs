@@ -25,6 +25,9 @@ pub const MAX_LENGTH: usize = 1_000;
 /// Most ring closures that are read, for the same reason: rings are compared pair by pair. Fullerene has 31.
 pub const MAX_RING_CLOSURES: usize = 100;
 
+/// Largest isotope and atom-map number. The toolkit reads a larger one as this.
+const LARGEST_NUMBER: Option<u32> = Some(65_535);
+
 /// What [`check`] saw in a well-formed string that the toolkit's parser may refuse (see `dialect.rs`).
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Dialect {
@@ -61,7 +64,8 @@ struct Checker<'a> {
     /// Bonds as (smaller, larger) atom index, kept only to find a ring closure that doubles one.
     bonds: Vec<(usize, usize)>,
     ring_bonds: Vec<RingBond>,
-    any_bond: bool,
+    /// A construct that the toolkit would read as another one; told where the grammar is not violated.
+    unsupported: Option<&'static str>,
     dialect: Dialect,
 }
 
@@ -92,7 +96,7 @@ impl<'a> Checker<'a> {
             closures: 0,
             bonds: Vec::new(),
             ring_bonds: Vec::new(),
-            any_bond: false,
+            unsupported: None,
             dialect: Dialect::default(),
         }
     }
@@ -154,11 +158,10 @@ impl<'a> Checker<'a> {
             }
             self.bonds.push(ring.atoms);
         }
-        if self.any_bond {
-            let detail = "'~' stands for any bond: a query, not a molecule".to_owned();
-            return Err(InvalidSmiles::Unsupported { detail });
+        match self.unsupported {
+            Some(detail) => Err(InvalidSmiles::Unsupported { detail: detail.to_owned() }),
+            None => Ok(self.dialect),
         }
-        Ok(self.dialect)
     }
 
     fn bonded_atom(&mut self, from: usize) -> Check<usize> {
@@ -177,7 +180,9 @@ impl<'a> Checker<'a> {
             _ => return None,
         };
         self.dialect.spelling |= (symbol, length) == (b'\\', 2);
-        self.any_bond |= symbol == b'~';
+        if symbol == b'~' {
+            self.unsupported = Some("'~' stands for any bond: a query, not a molecule");
+        }
         self.at += length;
         Some(symbol)
     }
@@ -203,7 +208,9 @@ impl<'a> Checker<'a> {
 
     /// What stands between `[` and `]`, and the `]`.
     fn bracket_atom(&mut self) -> Check {
-        self.number()?;
+        if self.number()? > LARGEST_NUMBER {
+            self.unsupported = Some("an isotope above 65535");
+        }
         // A hydrogen atom takes no chirality, and its own hydrogen count only as `[HH]`.
         if self.symbol()? != *b"H\0" {
             self.chirality()?;
@@ -219,8 +226,14 @@ impl<'a> Checker<'a> {
                 break;
             }
         }
-        if self.take(b':') && self.number()?.is_none() {
-            return self.fail("an atom-map number should follow ':'");
+        if self.take(b':') {
+            let map = self.number()?;
+            if map.is_none() {
+                return self.fail("an atom-map number should follow ':'");
+            }
+            if map > LARGEST_NUMBER {
+                self.unsupported = Some("an atom-map number above 65535");
+            }
         }
         if self.take(b']') { Ok(()) } else { self.fail("not part of a bracket atom") }
     }

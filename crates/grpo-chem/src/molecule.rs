@@ -26,7 +26,7 @@ use crate::grammar;
 use crate::guard::guarded;
 use crate::patterns::{count_acceptors, count_alerts};
 use crate::qed::{Properties, qed};
-use crate::rings::{count_aromatic_rings, count_rings};
+use crate::rings::{count_aromatic_rings, count_rings, has_bridging_heteroarene};
 use crate::sa::{Complexity, sa_score};
 
 /// A sanitised molecule: grammar, valences and aromaticity have been checked.
@@ -107,6 +107,11 @@ fn parse(smiles: &str) -> Result<Molecule, InvalidSmiles> {
     let graph = parse_template(&smiles).map_err(from_parser)?;
     let canonical = rdkit_canonical_smiles(&graph).map_err(from_sanitizer)?;
     let model = sanitized(&graph);
+    if has_bridging_heteroarene(&model, &smallest_rings(&model)) {
+        let detail =
+            "the aromaticity of a ring with O or S that bridges a ring of nine or more atoms";
+        return Err(InvalidSmiles::Unsupported { detail: detail.to_owned() });
+    }
     let properties = properties(&model);
     Ok(Molecule { smiles, graph, model, canonical, properties })
 }

@@ -5,8 +5,6 @@
 //!   two together and reports what it left out.
 //! - [`MoleculeReward`] scores SMILES by QED, ease of synthesis and logP; [`MoleculeSummary`] measures a set of them.
 
-#![expect(clippy::print_stderr, reason = "figures of sampled molecules go to standard error")]
-
 mod corpus;
 mod data;
 mod describe;

@@ -223,10 +223,16 @@ mod tests {
             {"name": "ease", "weight": 0.3, "reward": {"type": "molecule", "sa": 1.0}},
         ]}));
         let plain = build(serde_json::json!({"type": "molecule", "qed": 0.7, "sa": 0.3}));
+        assert_eq!(reward.parts().iter().filter(|name| *name == "valid").count(), 1);
         for smiles in ["CC(=O)Oc1ccccc1C(=O)O", "CCO", "C("] {
             let (got, expect) = (reward.score(&[smiles.into()]), plain.score(&[smiles.into()]));
             let difference = got[0].total().unwrap() - expect[0].total().unwrap();
             assert!(difference.abs() < 1e-12, "{smiles}: {got:?}");
+            // What guards, criteria and metrics are of.
+            let Outcome::Scored(scored) = &got[0] else { panic!("{smiles}: {got:?}") };
+            let valid =
+                scored.parts.iter().find(|(name, _)| name == "valid").map(|(_, value)| *value);
+            assert_eq!(valid, expect[0].part("valid"), "{smiles}");
             // What the tables of molecules look for.
             for part in ["valid", "qed", "sa"] {
                 assert_eq!(got[0].part(part), expect[0].part(part), "{smiles}: {part}");

@@ -14,8 +14,8 @@ use grpo_train::unconditional_prompts;
 use crate::{LogpWindow, MoleculeReward, MoleculeSummary, Vocabulary, canonical_forms};
 
 use grpo_app::generate::{Generation, generate, texts};
-use grpo_app::output::FileInPlace;
-use grpo_app::task::{Sampling, TaskSampling};
+use grpo_app::output::{FileInPlace, say_aside};
+use grpo_app::task::{Sampler, Sampling, TaskSampling};
 
 /// Where the arguments do not say.
 const NUMBER: u32 = 1000;
@@ -56,11 +56,13 @@ impl TaskSampling for MoleculeSampling {
         Ok(())
     }
 
-    fn takes(&self, codec: &Codec) -> bool {
-        codec.own::<Vocabulary>().is_some()
+    fn sampler(&self, codec: &Codec) -> Option<Sampler> {
+        codec.own::<Vocabulary>().map(|_| Self::sample as Sampler)
     }
+}
 
-    fn sample(&self, sampling: &Sampling<'_>) -> anyhow::Result<()> {
+impl MoleculeSampling {
+    fn sample(sampling: &Sampling<'_>) -> anyhow::Result<()> {
         let &Sampling { arguments, options, loaded } = sampling;
         let MoleculeOptions { distinct, not_in } = MoleculeOptions::of(options);
         let codec = &loaded.spec.codec;
@@ -76,7 +78,7 @@ impl TaskSampling for MoleculeSampling {
         summarise(&drawn, known.as_ref());
         let written = if distinct { distinct_molecules(&drawn, known.as_ref()) } else { drawn };
         if distinct {
-            eprintln!("written      {:>8}", written.len());
+            say_aside(format_args!("written      {:>8}", written.len()));
         }
         match output {
             Some(mut file) => {
@@ -106,15 +108,15 @@ fn summarise(drawn: &[String], known: Option<&BTreeSet<String>>) {
     let samples: Vec<RewardInput> = drawn.iter().map(|smiles| smiles.as_str().into()).collect();
     let outcomes = reward.score(&samples);
     let summary = MoleculeSummary::of(drawn, &outcomes, known);
-    eprintln!("drawn        {:>8}", summary.samples);
-    eprintln!("validity     {:>8.4}", summary.validity);
-    eprintln!("uniqueness   {:>8.4}", summary.uniqueness);
-    eprintln!("scaffolds    {:>8.4}", summary.scaffold_diversity);
+    say_aside(format_args!("drawn        {:>8}", summary.samples));
+    say_aside(format_args!("validity     {:>8.4}", summary.validity));
+    say_aside(format_args!("uniqueness   {:>8.4}", summary.uniqueness));
+    say_aside(format_args!("scaffolds    {:>8.4}", summary.scaffold_diversity));
     if let Some(novelty) = summary.novelty {
-        eprintln!("novelty      {novelty:>8.4}");
+        say_aside(format_args!("novelty      {novelty:>8.4}"));
     }
-    eprintln!("mean QED     {:>8.4}", summary.qed);
-    eprintln!("mean SA      {:>8.4}", summary.sa);
+    say_aside(format_args!("mean QED     {:>8.4}", summary.qed));
+    say_aside(format_args!("mean SA      {:>8.4}", summary.sa));
 }
 
 /// Canonical forms of the valid molecules, each once, without the known ones, in the order of drawing.

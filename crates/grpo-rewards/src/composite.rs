@@ -19,7 +19,8 @@ use crate::{Outcome, PartName, Reward, RewardInput, Scored};
 /// `train.max_failed_rewards` ends a run of too many failures.
 ///
 /// An outcome's parts are, of each part by its name: `name`, what is weighted; `name.raw`, where a transform changed it; and
-/// `name.part` for the parts that its reward itself has, where there are several.
+/// `name.part` for the parts that its reward itself has, where there are several. Where rewards of parts have a part `valid`, it has
+/// one too: the smallest of theirs. So guards and criteria find validity under one name, whatever is added to a reward.
 pub struct CompositeReward {
     parts: Vec<Part>,
 }
@@ -68,7 +69,8 @@ impl Reward for CompositeReward {
     }
 
     fn parts(&self) -> Vec<PartName> {
-        self.parts.iter().flat_map(Part::part_names).collect()
+        let names = self.parts.iter().flat_map(Part::part_names);
+        names.chain(self.shows_validity().then(|| VALID.into())).collect()
     }
 
     fn term_names(&self) -> Vec<PartName> {
@@ -82,10 +84,20 @@ impl Reward for CompositeReward {
     }
 }
 
+/// The component that says whether a completion is what its task asks for at all (1) or not (0).
+const VALID: &str = "valid";
+
 impl CompositeReward {
+    /// Whether it has the component [`VALID`] of rewards in it; one of its own parts may have that name.
+    fn shows_validity(&self) -> bool {
+        let has_validity = |part: &Part| part.reward.parts().iter().any(|name| name == VALID);
+        !self.parts.iter().any(|part| part.name == VALID) && self.parts.iter().any(has_validity)
+    }
+
     /// From what each part says of one completion.
     fn combined(&self, outcomes: &[&Outcome]) -> Outcome {
         let (mut terms, mut parts, mut abstained) = (Vec::new(), Vec::new(), false);
+        let mut validity: Option<f64> = None;
         for (part, outcome) in self.parts.iter().zip(outcomes) {
             match outcome {
                 Outcome::Failed { reason } => return part.failed(reason),
@@ -94,10 +106,16 @@ impl CompositeReward {
                     Ok(value) => {
                         terms.push((part.weight, value));
                         parts.extend(part.shown(value, scored));
+                        let own = scored.parts.iter().filter(|(name, _)| name == VALID);
+                        let own = own.map(|(_, value)| *value);
+                        validity = own.chain(validity).reduce(f64::min);
                     }
                     Err(reason) => return part.failed(&reason),
                 },
             }
+        }
+        if self.shows_validity() {
+            parts.extend(validity.map(|valid| (VALID.into(), valid)));
         }
         if abstained { Outcome::Abstained } else { Outcome::Scored(Scored::new(terms, parts)) }
     }

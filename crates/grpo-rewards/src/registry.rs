@@ -34,6 +34,11 @@ pub trait RewardSpec: fmt::Debug + Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Returns the rewards that it is made of, if it is made of others.
+    fn components(&self) -> Vec<&RewardConfig> {
+        Vec::new()
+    }
+
     /// Checks before a training run whether the models of the reward may be used for it, and returns warnings.
     ///
     /// # Errors
@@ -176,6 +181,12 @@ impl RewardConfig {
     /// Returns the `type` of the section.
     pub fn type_name(&self) -> &'static str {
         self.type_name
+    }
+
+    /// Returns the `type` of the section, and those of the rewards that it is made of, at any depth.
+    pub fn type_names(&self) -> Vec<&'static str> {
+        let inner = self.spec.components().into_iter().flat_map(Self::type_names);
+        [self.type_name].into_iter().chain(inner).collect()
     }
 
     /// Returns the section with every default written out.

@@ -22,6 +22,12 @@ pub enum RunError {
         /// The folder.
         path: PathBuf,
     },
+    /// Another process writes into a folder.
+    #[error("another process writes into `{path}`; wait for its end, or name another folder")]
+    FolderLocked {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The configuration of a run was changed after it began.
     #[error(
         "`{path}` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"
@@ -65,7 +71,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// A JSON file of ours does not hold what it should.
-    #[error("`{path}` is damaged: {source}; restore it from a copy, or start the run anew")]
+    #[error("`{path}` is damaged: {source}; restore it from a copy, or start the run again")]
     BadJson {
         /// The file.
         path: PathBuf,
@@ -85,7 +91,7 @@ pub enum RunError {
         source: serde_json::Error,
     },
     /// A file of completions does not hold what it should.
-    #[error("`{path}` is damaged: {reason}; restore it from a copy, or train anew")]
+    #[error("`{path}` is damaged: {reason}; restore it from a copy, or train again")]
     BadCompletions {
         /// The file.
         path: PathBuf,

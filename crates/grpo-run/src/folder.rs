@@ -6,6 +6,7 @@ use crate::{
     ChainWriter, Event, EventKind, Existing, JsonLinesWriter, LedgerStep, RunError, RunInfo,
     write_folder_atomically,
 };
+use grpo_data::regular_file;
 use serde_json::{Map, Value};
 use std::fs;
 use std::io::ErrorKind;
@@ -17,10 +18,26 @@ pub struct RunFolder {
     path: PathBuf,
 }
 
-/// A run's folder in the hands of this process; the system takes it back where the process ends, however it does.
+/// A folder, such as that of a run, in the hands of this process; the system takes it back where the process ends, however it
+/// does.
 #[derive(Debug)]
 pub struct RunLock {
     _file: fs::File,
+}
+
+/// Keeps other processes that ask for the lock from writing into the folder `path` while the result lives. It stands in the file
+/// `.lock`, which stays.
+///
+/// # Errors
+/// Another process has it; the file cannot be made or locked.
+pub fn lock_folder(path: &Path) -> Result<RunLock, RunError> {
+    let lock = path.join(".lock");
+    let file = fs::File::create(&lock).map_err(RunError::write(&lock))?;
+    match file.try_lock() {
+        Ok(()) => Ok(RunLock { _file: file }),
+        Err(fs::TryLockError::WouldBlock) => Err(RunError::FolderLocked { path: path.to_owned() }),
+        Err(fs::TryLockError::Error(error)) => Err(RunError::write(&lock)(error)),
+    }
 }
 
 impl RunFolder {
@@ -97,15 +114,10 @@ impl RunFolder {
     /// # Errors
     /// Another process has it, or there is no room for the file that is locked.
     pub fn lock(&self) -> Result<RunLock, RunError> {
-        let path = self.path.join(".lock");
-        let file = fs::File::create(&path).map_err(RunError::write(&path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(RunLock { _file: file }),
-            Err(fs::TryLockError::WouldBlock) => {
-                Err(RunError::RunLocked { path: self.path.clone() })
-            }
-            Err(fs::TryLockError::Error(error)) => Err(RunError::write(&path)(error)),
-        }
+        lock_folder(&self.path).map_err(|error| match error {
+            RunError::FolderLocked { path } => RunError::RunLocked { path },
+            error => error,
+        })
     }
 
     /// Renames what is in the folder under this name, by adding the first free number; nothing is deleted.
@@ -143,7 +155,7 @@ impl RunFolder {
     /// It cannot be read.
     pub fn read_config(&self) -> Result<String, RunError> {
         let path = self.config_path();
-        fs::read_to_string(&path).map_err(RunError::read(&path))
+        regular_file::read_to_string(&path).map_err(RunError::read(&path))
     }
 
     /// Reads `run.json`.
@@ -152,7 +164,7 @@ impl RunFolder {
     /// It cannot be read or is damaged.
     pub fn read_info(&self) -> Result<RunInfo, RunError> {
         let path = self.info_path();
-        let text = fs::read(&path).map_err(RunError::read(&path))?;
+        let text = regular_file::read(&path).map_err(RunError::read(&path))?;
         serde_json::from_slice(&text).map_err(|source| RunError::BadJson { path, source })
     }
 

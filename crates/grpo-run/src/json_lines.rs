@@ -1,11 +1,12 @@
 //! Files that grow by one JSON object a line.
 
 use crate::{RunError, atomic_write};
+use grpo_data::regular_file;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Appends records to a file, each handed to the operating system as one whole line.
@@ -131,7 +132,11 @@ pub(crate) fn read_lines(path: &Path) -> Result<Vec<(u64, String)>, RunError> {
 }
 
 fn read(path: &Path) -> Result<String, RunError> {
-    std::fs::read_to_string(path).map_err(RunError::read(path))
+    // However long the run was.
+    let mut file = regular_file::open(path).map_err(RunError::read(path))?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(RunError::read(path))?;
+    Ok(text)
 }
 
 /// Lines with their numbers, without their ends.

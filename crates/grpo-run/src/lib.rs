@@ -46,7 +46,7 @@ pub use checkpoints::{Checkpoint, Newest};
 pub use completions::{CompletionRecord, RecordedOutcome};
 pub use error::RunError;
 pub use events::{Event, EventKind, EventProof, ProvenEvent};
-pub use folder::{RunFolder, RunLock};
+pub use folder::{RunFolder, RunLock, lock_folder};
 pub use info::{DataFile, RunInfo};
 pub use json_lines::{JsonLinesWriter, read_json_lines, step_of_line};
 pub use ledger::{

@@ -246,8 +246,9 @@ impl GrpoConfig {
         self.combined.iter().try_for_each(|combined| combined.check(updates))?;
         self.diversity_bonus.iter().try_for_each(DiversityBonusConfig::check)?;
         self.reference.check()?;
+        let evaluates = self.eval.every > 0;
         for (place, guard) in self.guards.iter().flatten().enumerate() {
-            guard.check(place, &Guarded::Grpo { kl_coef })?;
+            guard.check(place, &Guarded::Grpo { kl_coef, evaluates })?;
         }
         self.sampler_check.check()?;
         self.eval.check()?;

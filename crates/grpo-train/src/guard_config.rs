@@ -3,7 +3,7 @@
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
-use crate::metric_names::{is_known, is_of_machine, nearest, nearest_known};
+use crate::metric_names::{is_known, is_occasional, is_of_machine, nearest, nearest_known};
 
 /// What `watch` is for any metric that is not finite.
 pub(crate) const NOT_FINITE: &str = "not_finite";
@@ -77,7 +77,7 @@ impl Action {
 
 /// The run that a guard is for.
 pub(crate) enum Guarded<'a> {
-    Grpo { kl_coef: f64 },
+    Grpo { kl_coef: f64, evaluates: bool },
     Supervised { metrics: &'a [&'static str] },
 }
 
@@ -129,6 +129,12 @@ impl GuardConfig {
             let fault = format!("watch = \"{watch}\" is no metric that a guard can watch; {hint}");
             return refuse("watch", fault);
         }
+        if let (true, Guarded::Grpo { evaluates: false, .. }) = (is_occasional(watch), run) {
+            let fault = format!(
+                "watch = \"{watch}\" is measured by evaluations, of which this run has none; set eval.every"
+            );
+            return refuse("watch", fault);
+        }
         for (key, bound) in [("above", self.above), ("below", self.below)] {
             let Some(bound) = bound else { continue };
             if is_not_finite {
@@ -165,7 +171,7 @@ impl GuardConfig {
     fn check_factors(&self, guard: usize, run: &Guarded<'_>) -> Result<(), ConfigFault> {
         let refuse = |key: &str, fault: String| Err(guard_fault(guard, key, &fault));
         let kl_coef = match *run {
-            Guarded::Grpo { kl_coef } => kl_coef,
+            Guarded::Grpo { kl_coef, .. } => kl_coef,
             Guarded::Supervised { .. } if self.action == GuardAction::RollBack => {
                 let fault = "action = \"roll_back\" is for `grpo train`; a supervised run can \"warn\" or \"stop\"";
                 return refuse("action", fault.to_owned());

@@ -6,8 +6,9 @@ use grpo_rollout::RolloutError;
 use serde::{Deserialize, Serialize};
 
 use crate::guard_config::{Action, GuardAction, GuardConfig, NOT_FINITE, guard_fault};
-use crate::metric_names::{is_occasional, nearest};
-use crate::{Metrics, TrainError};
+use crate::metric_names::{is_occasional, is_of_machine, is_of_reward, nearest};
+use crate::metrics::reward_metrics;
+use crate::{Metrics, RewardNames, TrainError};
 
 /// The guards of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -185,6 +186,30 @@ impl Guards {
     }
 }
 
+/// Checks before the first step that the reward has what `guards` watch of it.
+///
+/// # Errors
+/// A guard on a component or a term that the reward does not have.
+pub(crate) fn refuse_other_rewards(
+    guards: &[GuardConfig],
+    names: &RewardNames,
+) -> Result<(), TrainError> {
+    let metrics = reward_metrics(names);
+    for (place, guard) in guards.iter().enumerate() {
+        let watch = &guard.watch;
+        let of_step = watch.strip_prefix("eval_").unwrap_or(watch);
+        if !is_of_reward(watch) || metrics.iter().any(|metric| metric == of_step) {
+            continue;
+        }
+        let near = nearest(of_step, metrics.iter().map(String::as_str)).unwrap_or("none");
+        let fault = format!(
+            "watch = \"{watch}\": the reward of this run has no such component; the metric that is most like it is '{near}'"
+        );
+        return Err(guard_fault(place, "watch", &fault).into());
+    }
+    Ok(())
+}
+
 /// What is out of its range.
 struct Seen {
     value: Option<f64>,
@@ -213,7 +238,8 @@ fn seen(guard: &GuardConfig, metrics: &Metrics) -> Option<Seen> {
     if guard.watch == NOT_FINITE {
         let (name, value) = metrics.iter().find(|(name, value)| {
             // Of completions that all have no reward there is no mean; a reward that is not finite fails the step.
-            !value.is_finite() && !["reward", "reward_std"].contains(name)
+            // What the clock says of a step decides nothing.
+            !value.is_finite() && !["reward", "reward_std"].contains(name) && !is_of_machine(name)
         })?;
         return Some(Seen::number(format!("{name} was {value}")));
     }

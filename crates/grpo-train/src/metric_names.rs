@@ -67,6 +67,16 @@ pub(crate) fn is_of_machine(name: &str) -> bool {
         || name.starts_with("memory/")
 }
 
+/// Whether the metric is of a reward that has the component or the term that it names.
+pub(crate) fn is_of_reward(name: &str) -> bool {
+    let name = name.strip_prefix("eval_").unwrap_or(name);
+    let is_component =
+        name.starts_with("rewards/") && !["rewards/abstained", "rewards/failed"].contains(&name);
+    is_component
+        || name == "reward_dominance"
+        || ["reward_share/", "diversity_bonus/"].iter().any(|prefix| name.starts_with(prefix))
+}
+
 /// Whether steps have the metric in some steps alone.
 pub(crate) fn is_occasional(name: &str) -> bool {
     name.starts_with("eval_")

@@ -96,7 +96,7 @@ impl Metrics {
         metrics.push("completions/unique_ratio", unique_share(report.samples()));
         metrics.push("num_tokens", num_tokens as f64);
         metrics.push_times(report);
-        metrics.possible = of_rewards(report);
+        metrics.possible = reward_metrics(&report.names);
         metrics
     }
 
@@ -251,10 +251,10 @@ impl Evaluated {
     }
 }
 
-/// The metrics that are there where enough completions have a reward.
-fn of_rewards(report: &StepReport) -> Vec<String> {
+/// The metrics that depend on the reward, of steps in which enough completions have one.
+pub(crate) fn reward_metrics(names: &RewardNames) -> Vec<String> {
     let ends = ["reward_min", "reward_max"].map(str::to_owned);
-    let RewardNames { terms, parts } = &report.names;
+    let RewardNames { terms, parts } = names;
     let parts = parts.iter().map(|part| format!("rewards/{part}"));
     let bonus = terms.iter().any(|term| term == BONUS).then(|| BONUS.to_owned());
     let parts = parts.chain(bonus);

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::eval_config::Evaluations;
 use crate::evaluation::{Evaluated, Evaluation};
+use crate::guards::refuse_other_rewards;
 use crate::{
     Action, Combined, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics,
     StepReport, TrainError, Trip,
@@ -169,7 +170,7 @@ impl<M: LanguageModel> Grpo<M> {
             learner.combine(combined, seed);
         }
         let (learning_rate_factor, interrupt) = (1.0, Arc::default());
-        Ok(Self {
+        let grpo = Self {
             learner,
             sampler,
             rewards,
@@ -181,7 +182,9 @@ impl<M: LanguageModel> Grpo<M> {
             learning_rate_factor,
             interrupt,
             base,
-        })
+        };
+        refuse_other_rewards(&grpo.config.guards(), &grpo.reward_names())?;
+        Ok(grpo)
     }
 
     /// The policy as it is now.

@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 use crate::dashboard::state::State;
 use crate::dashboard::terminal::{hold_panics_back, open, restore};
 use crate::interrupt;
-use crate::output::{Progress, say};
+use crate::output::{Progress, say, say_aside};
 
 /// Where a training shows how it goes.
 pub(crate) struct Monitor {
@@ -85,7 +85,7 @@ impl Monitor {
             Shown::Screen(dashboard) => {
                 if dashboard.close() {
                     dashboard.state().said().iter().for_each(|line| say(format_args!("{line}")));
-                    eprintln!("{}", self.summary.line());
+                    say_aside(format_args!("{}", self.summary.line()));
                 }
             }
         }

@@ -10,6 +10,8 @@ use ratatui::crossterm::terminal::{
 };
 use ratatui::crossterm::{cursor, execute};
 
+use crate::output::say_aside;
+
 /// Whether the terminal is ours and has to be given back.
 static OPEN: AtomicBool = AtomicBool::new(false);
 
@@ -35,7 +37,7 @@ pub(crate) fn restore() {
         let _left = execute!(io::stderr(), LeaveAlternateScreen, cursor::Show);
         let _cooked = disable_raw_mode();
         let mut held = HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner);
-        held.drain(..).for_each(|panic| eprintln!("{panic}"));
+        held.drain(..).for_each(|panic| say_aside(format_args!("{panic}")));
     }
 }
 

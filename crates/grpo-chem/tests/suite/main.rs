@@ -2,4 +2,5 @@
 
 mod drawings;
 mod rdkit;
+mod refused;
 mod verdicts;

@@ -71,7 +71,6 @@ const OF_RECORDS: [&str; 6] =
     ["configuration", "inputs", "chain of records", "metrics", "completion files", "saved folders"];
 
 /// What `grpo audit --json` finds of the steps, as `property: sentence`; the exit code says the same of all.
-
 #[track_caller]
 pub(crate) fn violations(place: &Place) -> Vec<String> {
     let ended = place.run(&["audit", "run", "--json"]);

@@ -112,6 +112,23 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
     );
 }
 
+/// Two at once would leave files of both, and with them pairs in both phases.
+#[test]
+fn one_split_at_a_time_writes_into_a_folder() {
+    let place = Place::new();
+    place.write("pairs.jsonl", lines(&pairs()));
+    let arguments = ["split-data", "--input", "pairs.jsonl", "--output-dir", "out", "--force"];
+    place.succeed(&arguments);
+    let lock = std::fs::File::options().write(true).open(place.path("out/.lock")).unwrap();
+    lock.try_lock().unwrap();
+    place.refuse(
+        &arguments,
+        "another process writes into `out`; wait for its end, or name another folder",
+    );
+    drop(lock);
+    place.succeed(&arguments);
+}
+
 #[test]
 fn broken_lines_and_repeated_pairs_are_told_line_by_line() {
     let place = Place::new();

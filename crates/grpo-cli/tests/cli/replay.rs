@@ -225,7 +225,7 @@ fn a_record_that_was_changed_is_found() {
     check(
         &|record| record.sampling_logprobs.truncate(fewer as usize),
         &format!(
-            "`run/completions/step-3.parquet` is damaged: `sampling_logprobs` has {fewer} entries where `actions` is {count} in row 7; restore it from a copy, or train anew"
+            "`run/completions/step-3.parquet` is damaged: `sampling_logprobs` has {fewer} entries where `actions` is {count} in row 7; restore it from a copy, or train again"
         ),
     );
     check(
@@ -235,7 +235,7 @@ fn a_record_that_was_changed_is_found() {
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     place.refuse(
         &arguments(of, &[]),
-        "`run/completions/step-3.parquet` is damaged: Parquet error: Invalid Parquet file. Corrupt footer; restore it from a copy, or train anew",
+        "`run/completions/step-3.parquet` is damaged: Parquet error: Invalid Parquet file. Corrupt footer; restore it from a copy, or train again",
     );
 }
 

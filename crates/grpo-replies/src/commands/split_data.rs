@@ -11,10 +11,10 @@ use anyhow::Context;
 use clap::Args;
 use grpo_data::statistics::TestResult;
 use grpo_report::{Scores, distributions};
-use grpo_run::DataFile;
+use grpo_run::{DataFile, lock_folder};
 use serde::Serialize;
 
-use grpo_app::output::{FileInPlace, is_same_place, say};
+use grpo_app::output::{FileInPlace, is_same_place, refuse_input, say};
 use grpo_app::task::TaskCommand;
 
 #[derive(Debug, Args)]
@@ -93,14 +93,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         "{} is the input; give --output-dir another folder",
         folder.display()
     );
-    for name in [PHASE1, PHASE2, STATISTICS, DRAWING] {
-        let path = folder.join(name);
-        anyhow::ensure!(
-            arguments.force || !path.exists(),
-            "{} exists already; name another --output-dir, or replace it with --force",
-            path.display()
-        );
-    }
+    refuse_earlier(arguments)?;
     let read = read_pairs(&arguments.input)?;
     report(&read);
     let split = split_phases(&read.pairs, arguments.split_ratio, arguments.seed)?;
@@ -136,10 +129,31 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         (DRAWING, drawing),
         (STATISTICS, json),
     ];
-    let files = complete(folder, &contents, &read.files)?;
+    let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
+    for (name, _) in &contents {
+        refuse_input("--output-dir another folder", &folder.join(name), &inputs)?;
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    // Another split at the same time would leave files of both, and with them pairs in both phases.
+    let _lock = lock_folder(folder)?;
+    refuse_earlier(arguments)?;
+    let files = complete(folder, &contents)?;
     name_all(&folder.join(STATISTICS), files)?;
     tell(&statistics);
     say(format_args!("written      {}", folder.display()));
+    Ok(())
+}
+
+/// Refuses to replace an earlier split without `--force`.
+fn refuse_earlier(arguments: &SplitDataArguments) -> anyhow::Result<()> {
+    for name in [PHASE1, PHASE2, STATISTICS, DRAWING] {
+        let path = arguments.output_dir.join(name);
+        anyhow::ensure!(
+            arguments.force || !path.exists(),
+            "{} exists already; name another --output-dir, or replace it with --force",
+            path.display()
+        );
+    }
     Ok(())
 }
 
@@ -149,17 +163,11 @@ fn input_file(path: &Path) -> anyhow::Result<InputFile> {
 }
 
 /// All of the files, complete but without their names.
-fn complete(
-    folder: &Path,
-    contents: &[(&str, String)],
-    inputs: &[PathBuf],
-) -> anyhow::Result<Vec<FileInPlace>> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+fn complete(folder: &Path, contents: &[(&str, String)]) -> anyhow::Result<Vec<FileInPlace>> {
     let mut files = Vec::new();
     for (name, content) in contents {
         let path = folder.join(name);
-        let mut file = FileInPlace::create_for("--output-dir another folder", &path, &inputs)?;
+        let mut file = FileInPlace::create(&path)?;
         let written = file.write_all(content.as_bytes()).and_then(|()| file.flush());
         written.with_context(|| format!("cannot write {}", path.display()))?;
         files.push(file);
@@ -267,14 +275,14 @@ mod tests {
             std::fs::write(at(name), "old").unwrap();
         }
         let contents = [PHASE1, PHASE2, STATISTICS].map(|name| (name, "new".to_owned()));
-        let files = complete(folder.path(), &contents, &[]).unwrap();
+        let files = complete(folder.path(), &contents).unwrap();
         std::fs::remove_file(at(PHASE2)).unwrap();
         std::fs::create_dir(at(PHASE2)).unwrap();
         let error = name_all(&at(STATISTICS), files).unwrap_err();
         assert!(error.to_string().starts_with("cannot write "), "{error}");
         assert!(!at(STATISTICS).exists());
         std::fs::remove_dir(at(PHASE2)).unwrap();
-        name_all(&at(STATISTICS), complete(folder.path(), &contents, &[]).unwrap()).unwrap();
+        name_all(&at(STATISTICS), complete(folder.path(), &contents).unwrap()).unwrap();
         assert_eq!(std::fs::read_to_string(at(STATISTICS)).unwrap(), "new");
     }
 }

@@ -132,6 +132,10 @@ impl RewardSpec for CompositeConfig {
         self.of_each(|spec| spec.files())
     }
 
+    fn components(&self) -> Vec<&RewardConfig> {
+        self.parts.iter().map(|part| &part.reward).collect()
+    }
+
     fn admit(&self) -> Result<Vec<String>, ConfigFault> {
         self.of_each(|spec| spec.admit())
     }

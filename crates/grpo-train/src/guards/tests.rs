@@ -4,7 +4,7 @@ use super::*;
 use crate::default_guards;
 use crate::guard_config::Guarded;
 
-const GRPO: Guarded<'_> = Guarded::Grpo { kl_coef: 0.0 };
+const GRPO: Guarded<'_> = Guarded::Grpo { kl_coef: 0.0, evaluates: true };
 
 fn guard(watch: &str, action: GuardAction) -> GuardConfig {
     GuardConfig {
@@ -121,6 +121,9 @@ fn what_is_not_finite() {
     let mut guards = Guards::new(&[guard(NOT_FINITE, GuardAction::Stop)]);
     let fine = Metrics::of_pairs(&[("kl", 1.0), ("reward", f64::NAN), ("reward_std", f64::NAN)]);
     assert_eq!(guards.observe(1, &fine).unwrap(), []);
+    // A clock that was put back makes a speed infinite.
+    let clock = Metrics::of_pairs(&[("tokens_per_second", f64::INFINITY), ("time/eval", f64::NAN)]);
+    assert_eq!(guards.observe(1, &clock).unwrap(), []);
     let trips = guards.observe(2, &Metrics::of_pairs(&[("kl", f64::INFINITY)])).unwrap();
     assert_eq!((trips[0].value, trips[0].bound, trips[0].action), (None, None, Action::Stop));
     assert_eq!(
@@ -159,6 +162,36 @@ fn a_metric_that_the_run_does_not_have() {
     assert_eq!(guards.observe(2, &Metrics::default()).unwrap(), []);
     let trips = guards.observe(3, &Metrics::of_pairs(&[("eval_reward", 0.6)])).unwrap();
     assert_eq!(trips[0].watch, "eval_reward");
+}
+
+#[test]
+fn what_the_reward_does_not_have_is_found_before_the_first_step() {
+    let names = RewardNames {
+        terms: vec!["qed".into(), "sa".into()],
+        parts: vec!["valid".into(), "qed".into()],
+    };
+    let check = |watch: &str, names: &RewardNames| {
+        refuse_other_rewards(&[guard(watch, GuardAction::Stop)], names).map_err(|e| e.to_string())
+    };
+    for watch in [
+        "kl",
+        "eval_reward",
+        "rewards/failed",
+        "rewards/valid/mean",
+        "eval_rewards/qed/std",
+        "reward_share/sa",
+        "reward_dominance",
+    ] {
+        assert_eq!(check(watch, &names), Ok(()), "{watch}");
+    }
+    assert_eq!(
+        check("rewards/vaild/mean", &names).unwrap_err(),
+        "guards[0]: watch = \"rewards/vaild/mean\": the reward of this run has no such component; the metric that is most like it is 'rewards/valid/mean'"
+    );
+    let one = RewardNames { terms: vec!["qed".into()], ..names };
+    for watch in ["eval_rewards/logp/mean", "diversity_bonus/mean", "reward_dominance"] {
+        assert!(check(watch, &one).is_err(), "{watch}");
+    }
 }
 
 #[test]
