@@ -50,16 +50,24 @@ pub(crate) fn findings(
 /// What an audit would find violated in the files of a run of `grpo train`, a sentence each.
 pub(crate) fn violations_of_files(run: &Path, tasks: &Tasks) -> Vec<String> {
     match findings(run, tasks, Depth::Files) {
-        Ok((_, findings)) => {
-            let of = |finding: &Finding| {
-                let property = finding.property;
-                let words = |violation| format!("{property}: {violation}");
-                finding.violations().iter().map(words).collect::<Vec<String>>()
-            };
-            findings.iter().flat_map(of).collect()
-        }
+        Ok((_, findings)) => words(&findings),
         Err(error) => vec![sentence(&error)],
     }
+}
+
+/// What is violated in the files of a run that keeps no ledger, a sentence each.
+pub(crate) fn violations_of_supervised(folder: &RunFolder) -> Vec<String> {
+    let plan = RecordPlan { trained: None, is_machine: Metrics::is_machine };
+    audit_records(folder, &plan).map_or_else(|error| vec![error.to_string()], |found| words(&found))
+}
+
+fn words(findings: &[Finding]) -> Vec<String> {
+    let of = |finding: &Finding| {
+        let property = finding.property;
+        let words = |violation| format!("{property}: {violation}");
+        finding.violations().iter().map(words).collect::<Vec<String>>()
+    };
+    findings.iter().flat_map(of).collect()
 }
 
 /// The configuration of the run. Where it cannot be read and is not what the run was made with, that is the error.

@@ -20,6 +20,7 @@ use self::observer::Observer;
 use crate::args::RunArguments;
 use crate::checkpoint::{self, CheckpointSection};
 use crate::config::{self, Loaded, Origin};
+use crate::evidence::violations_of_supervised;
 use crate::interrupt;
 use crate::output::say;
 use crate::run_files::{Reopened, config_of_run, create_run, last_whole, reopen, unlisted};
@@ -66,6 +67,9 @@ impl<F: DeserializeOwned> Request<F> {
         if let Some(earlier) = &arguments.resume {
             let Reopened { folder, lock, info, config } =
                 reopen(earlier, |folder| resumable(folder, command))?;
+            for violation in violations_of_supervised(&folder) {
+                say(format_args!("audit        {violation}"));
+            }
             let Loaded { value: file, origin } = config;
             let resumed = Some((folder, lock, info));
             return Ok(Self { file, origin, start: Start { command, force, interrupt, resumed } });

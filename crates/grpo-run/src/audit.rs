@@ -65,6 +65,8 @@ fn steps(evidence: &Evidence) -> Finding {
     if last == of_metrics + 1 && !evidence.was_written_whole(last) {
         // The ledger's line is written first.
         checked += &format!("; the run was ended in the middle of writing step {last}");
+    } else if last != of_metrics && evidence.is_going_back() {
+        checked += "; the run was ended while it went back";
     } else if last != of_metrics {
         let what =
             format!("ledger.jsonl ends with step {last}, and metrics.jsonl with step {of_metrics}");

@@ -8,7 +8,7 @@ use grpo_report::{Judged, Outcome, RunData, render};
 use grpo_run::RunFolder;
 
 use crate::args::ReportArguments;
-use crate::evidence::violations_of_files;
+use crate::evidence::{violations_of_files, violations_of_supervised};
 use crate::output::{FileInPlace, say};
 use crate::run_files::config_of_run;
 use crate::task::Tasks;
@@ -49,14 +49,7 @@ fn audited(run: &Path, tasks: &Tasks) -> anyhow::Result<Option<Judged>> {
     let folder = RunFolder::open(run)?;
     let violations = match config_of_run(&folder, "train") {
         Ok(_) => violations_of_files(run, tasks),
-        // Supervised runs keep no ledger; their configuration has its hash all the same.
-        Err(_) => folder
-            .read_info()
-            .and_then(|info| folder.check_config(&info))
-            .err()
-            .map(|changed| changed.to_string())
-            .into_iter()
-            .collect(),
+        Err(_) => violations_of_supervised(&folder),
     };
     let sentence = match violations.as_slice() {
         [] => return Ok(None),

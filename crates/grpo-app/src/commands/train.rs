@@ -127,31 +127,27 @@ fn finish(
     if let (Some(best), false) = (&best, matches!(ending, Ending::Interrupted)) {
         observer.event(steps, best.clone())?;
     }
-    match ending {
-        Ending::Finished => {}
+    let ended = match ending {
+        Ending::Finished => EventKind::Finished {},
         Ending::NoGain { step, best: (best, reward) } => {
             let reason = format!(
                 "no evaluation up to step {step} was better than that after step {best}, with a mean reward of {reward:.4}"
             );
             say(format_args!("stopped      {reason}"));
-            observer.event(steps, EventKind::Stopped { reason })?;
+            EventKind::Stopped { reason }
         }
-        Ending::Stopped { message } => {
-            observer.event(steps, EventKind::Stopped { reason: message.clone() })?;
-        }
+        Ending::Stopped { message } => EventKind::Stopped { reason: message.clone() },
         Ending::RollBack { .. } => unreachable!("`train` goes back by itself"),
         Ending::Interrupted => {
             observer.interrupted(training)?;
             return Err(Interrupted.into());
         }
-    }
+    };
     let target = folder.path().join(kind);
     writer.save(&target, training.policy())?;
     observer.saved(steps, kind)?;
-    if matches!(ending, Ending::Finished) {
-        // A run that says so has saved what it trained.
-        observer.event(steps, EventKind::Finished {})?;
-    }
+    // A run that says how it ended has saved what it trained.
+    observer.event(steps, ended)?;
     let idle = idle_steps(folder)?;
     if 2 * idle > steps as usize {
         say(format_args!(
@@ -353,10 +349,11 @@ impl Observer {
         self.ledger = self.log.folder.ledger_from(step + 1)?;
         self.ledger_step = step;
         self.anchor()?;
-        let kept = self.log.folder.kept_checkpoints(usize::MAX, &[])?;
-        self.log.checkpointed(&written, false, kept)?;
         let lines = self.log.go_back(step)?;
         self.begin_at(step, &lines)?;
+        // The last word of going back: without it, a killed run was in the middle of it.
+        let kept = self.log.folder.kept_checkpoints(usize::MAX, &[])?;
+        self.log.checkpointed(&written, false, kept)?;
         self.steps_done = training.steps();
         self.earlier = Earlier::default();
         self.monitor.say(&format!(
