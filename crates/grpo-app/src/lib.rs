@@ -29,6 +29,7 @@ pub mod task;
 mod train_file;
 pub mod train_settings;
 mod trial_file;
+pub mod visible;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -56,7 +57,7 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
         Err(error) if error.is::<interrupt::Interrupted>() => ExitCode::from(interrupt::EXIT_CODE),
         Err(error) => {
             // The sentence first; each cause behind it, where it says something new.
-            eprintln!("error: {}", output::sentence(&error));
+            output::say_aside(format_args!("error: {}", output::sentence(&error)));
             pipeline::exit_code(&error)
         }
     }

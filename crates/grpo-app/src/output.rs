@@ -13,6 +13,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::visible::visible;
+
 /// An error and its causes as one sentence; a cause that the sentence already holds is not said twice.
 pub fn sentence(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
@@ -41,12 +43,12 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 /// A line on standard output. Where nobody reads it any more, as behind `| head`, the work goes on.
 pub fn say(line: fmt::Arguments<'_>) {
-    let _unread = writeln!(io::stdout(), "{line}");
+    let _unread = writeln!(io::stdout(), "{}", visible(&line.to_string()));
 }
 
 /// A line on standard error, where standard output has something else.
 pub fn say_aside(line: fmt::Arguments<'_>) {
-    let _unread = writeln!(io::stderr(), "{line}");
+    let _unread = writeln!(io::stderr(), "{}", visible(&line.to_string()));
 }
 
 /// That a configuration was looked through, and nothing was found.
@@ -118,9 +120,9 @@ impl Progress {
         let done = self.bar.position();
         let is_due = done == 1 || done.is_multiple_of(self.steps.div_ceil(LINES));
         if !self.is_terminal && is_due {
-            let _unread = writeln!(io::stderr(), "{done}/{}  {message}", self.steps);
+            say_aside(format_args!("{done}/{}  {message}", self.steps));
         }
-        self.bar.set_message(message);
+        self.bar.set_message(visible(&message).into_owned());
     }
 
     /// A line above the bar.

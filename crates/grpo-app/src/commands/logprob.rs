@@ -12,6 +12,7 @@ use crate::device;
 use crate::models::{Trained, load};
 use crate::output::FileInPlace;
 use crate::task::Tasks;
+use crate::visible::data_output;
 
 /// A line of the output.
 #[derive(Serialize)]
@@ -58,14 +59,9 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
             score_all(reader, &loaded.spec.codec, &options, &model, arguments, &mut file)?;
             file.finish()
         }
-        None => score_all(
-            reader,
-            &loaded.spec.codec,
-            &options,
-            &model,
-            arguments,
-            &mut io::stdout().lock(),
-        ),
+        None => {
+            score_all(reader, &loaded.spec.codec, &options, &model, arguments, &mut data_output())
+        }
     }
 }
 

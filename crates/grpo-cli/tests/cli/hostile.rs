@@ -61,3 +61,43 @@ fn keys_and_files_on_files_have_an_end() {
     let ended = place.run(&["train", "0.toml"]);
     assert!(ended.stderr.contains("more than 32 files extend one another"), "{}", ended.stderr);
 }
+
+/// Sets the title of a terminal, with the characters of 7 and of 8 bits, and turns the direction of writing.
+const COMMANDS: &str = "\u{1b}]0;title\u{7}\u{9b}31m\u{202e}\r";
+
+/// What is shown of [`COMMANDS`].
+const SHOWN: &str = "\\u001b]0;title\\u0007\\u009b31m\\u202e\\u000d";
+
+#[test]
+fn what_a_terminal_acts_on_is_never_printed() {
+    let place = Place::for_training();
+    place.copy_model();
+    let shown = |arguments: &[&str]| {
+        let ended = place.run(arguments);
+        let all = ended.stdout + &ended.stderr;
+        let raw = |c: char| COMMANDS.contains(c) && (c.is_control() || c == '\u{202e}');
+        assert!(!all.contains(raw), "{arguments:?}: {all:?}");
+        assert!(all.contains(SHOWN.trim_end_matches("\\u000d")), "{arguments:?}: {all:?}");
+    };
+    shown(&["train", "train.toml", "--set", &format!("{COMMANDS}=1")]);
+    shown(&["train", &format!("{COMMANDS}.toml")]);
+    // clap drops some of them.
+    shown(&["train", "train.toml", &format!("x{SHOWN}{COMMANDS}")]);
+    // A carriage return ends a line of a file.
+    let line = COMMANDS.trim_end();
+    place.write("molecules.csv", format!("smiles,name\n{line}x,a\n"));
+    shown(&["describe", "molecules.csv"]);
+    place.write("columns.csv", format!("{line}x,name\nC,a\n"));
+    shown(&["describe", "columns.csv"]);
+    place.write(
+        "tokens.jsonl",
+        serde_json::json!({"prompt": COMMANDS, "completion": "C"}).to_string(),
+    );
+    shown(&["logprob", "--model", "model", "--input", "tokens.jsonl"]);
+    place.write(
+        "model/model.safetensors.index.json",
+        serde_json::json!({"weight_map": {"a": format!("{COMMANDS}.safetensors")}}).to_string(),
+    );
+    std::fs::remove_file(place.path("model/model.safetensors")).unwrap();
+    shown(&["sample", "--model", "model"]);
+}
