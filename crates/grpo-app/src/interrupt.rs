@@ -1,7 +1,7 @@
 //! Ctrl-C and the other signals that ask the program to end.
 
 use std::fmt;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -46,7 +46,8 @@ pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
         if !saves_progress || !terminal::is_open() {
             // Over a progress bar, which has no line end.
             let clear = if io::stderr().is_terminal() { "\r\x1b[2K" } else { "" };
-            say_aside(format_args!("{clear}{}", answer(saves_progress)));
+            let _unread = write!(io::stderr(), "{clear}");
+            say_aside(format_args!("{}", answer(saves_progress)));
         }
         if !saves_progress {
             end_process();

@@ -29,6 +29,7 @@ pub mod task;
 mod train_file;
 pub mod train_settings;
 mod trial_file;
+pub mod visible;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -14,6 +14,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::visible::visible;
+
 /// An error and its causes as one sentence; a cause that the sentence already holds is not said twice.
 pub fn sentence(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
@@ -46,7 +48,7 @@ static LOST: Mutex<Option<String>> = Mutex::new(None);
 /// Writes a line to standard output. Work continues where the line cannot be written: if nobody reads it any more, as behind
 /// `| head`, nothing is lost; any other fault is reported by [`check_written`] at the end of the command.
 pub fn say(line: fmt::Arguments<'_>) {
-    match writeln!(io::stdout(), "{line}") {
+    match writeln!(io::stdout(), "{}", visible(&line.to_string())) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
             lost.get_or_insert_with(|| error.to_string());
@@ -71,7 +73,7 @@ pub(crate) fn check_written() -> anyhow::Result<()> {
 
 /// Writes a line to standard error. One that cannot be written is dropped: results are never written there.
 pub fn say_aside(line: fmt::Arguments<'_>) {
-    let _unread = writeln!(io::stderr(), "{line}");
+    let _unread = writeln!(io::stderr(), "{}", visible(&line.to_string()));
 }
 
 /// That a configuration was looked through, and nothing was found.
@@ -148,9 +150,9 @@ impl Progress {
         let done = self.bar.position();
         let is_due = done == 1 || done.is_multiple_of(self.steps.div_ceil(LINES));
         if !self.is_terminal && is_due {
-            let _unread = writeln!(io::stderr(), "{done}/{}  {message}", self.steps);
+            say_aside(format_args!("{done}/{}  {message}", self.steps));
         }
-        self.bar.set_message(message);
+        self.bar.set_message(visible(&message).into_owned());
     }
 
     /// A line above the bar.

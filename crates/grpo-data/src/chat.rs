@@ -3,6 +3,7 @@
 mod environment;
 
 use crate::DataError;
+use crate::bounded::bounded;
 use crate::model_json::ModelJson;
 use crate::origin::read_text_if_there;
 use environment::{environment, without_generation_tags};
@@ -40,8 +41,8 @@ impl ChatOptions {
 
 /// A model's own Jinja template for conversations, rendered as transformers renders it.
 ///
-/// Work and recursion are limited, so that a hostile template ends in an error; the memory that it
-/// takes on the way is not.
+/// Its length, work, recursion and nesting are limited, so that a hostile template ends in an error. One that takes more than
+/// 512 MiB ends the process, in programs with the allocator of `grpo-process`.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -52,6 +53,9 @@ pub struct ChatTemplate {
 /// What transformers hands to templates out of `tokenizer_config.json`.
 const SPECIAL_TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+
+/// Bytes of the longest template; the longest known ones have 30,000.
+const LONGEST: usize = 256 << 10;
 
 /// The only template of an environment.
 const NAME: &str = "chat";
@@ -79,8 +83,16 @@ impl ChatTemplate {
             }
         }
         let mut environment = environment();
+        if source.len() > LONGEST {
+            return Err(DataError::Invalid(format!(
+                "the chat template in `{}` has {} bytes; expected at most {LONGEST}",
+                path.display(),
+                source.len()
+            )));
+        }
         let source = without_generation_tags(&source);
-        if let Err(error) = environment.add_template_owned(NAME, source) {
+        let added = bounded(&path, || environment.add_template_owned(NAME, source))?;
+        if let Err(error) = added {
             let (line, reason) = line_and_reason(&error);
             return Err(DataError::Invalid(format!(
                 "line {line} of the chat template in `{}` does not parse: {reason}; correct the template",
@@ -109,7 +121,9 @@ impl ChatTemplate {
             context.insert("enable_thinking", thinking.into());
         }
         let template = self.environment.get_template(NAME);
-        let rendered = template.and_then(|template| template.render(Value::from_pairs(context)));
+        let context = Value::from_pairs(context);
+        let rendered =
+            bounded(&self.path, || template.and_then(|template| template.render(context)))?;
         rendered.map_err(|error| {
             let (line, reason) = line_and_reason(&error);
             DataError::TemplateFailed { path: self.path.clone(), line, reason }

@@ -10,6 +10,7 @@
 //!   [`RecordSplit`] is a split into training, validation and test records.
 //! - [`Prompt`], [`Completion`] and [`Group`] are what sampling hands to rewards and losses.
 
+mod bounded;
 mod caught;
 mod chat;
 mod codec;

@@ -25,10 +25,18 @@ pub struct TextTokenizer {
     added: Vec<AddedToken>,
     /// Ids of what the tokenizer has no token for: `<unk>`, where it has one.
     unknown: Vec<u32>,
+    /// Its name in a message.
+    what: String,
 }
 
 /// A character without a meaning, which no tokenizer has a token for.
 const UNKNOWN: &str = "\u{e000}";
+
+/// Bytes of memory that any text may take.
+const MEMORY: usize = 256 << 20;
+
+/// Bytes of memory that a text may take for each of its own; a token with its offsets takes some hundred.
+const MEMORY_PER_BYTE: usize = 1024;
 
 /// What a text stands behind where its own beginning is not to be marked.
 const ANCHOR: &str = "\n";
@@ -70,9 +78,10 @@ impl TextTokenizer {
         }
         let largest = inner.get_vocab(true).into_values().max();
         let largest = largest.ok_or_else(|| bad("it has no tokens".to_owned()))?;
-        let (len, path) = (largest as usize + 1, path.into());
+        let (len, path) = (largest as usize + 1, PathBuf::from(path));
         let (added, unknown) = (added_tokens, Vec::new());
-        let mut tokenizer = Self { inner, path, len, marks_beginning: false, added, unknown };
+        let what = format!("the tokenizer `{}`", path.display().to_string().escape_debug());
+        let mut tokenizer = Self { inner, path, len, marks_beginning: false, added, unknown, what };
         tokenizer.unknown = tokenizer.encode(UNKNOWN).unwrap_or_default();
         let [alone, behind] = [tokenizer.encode("x"), tokenizer.behind_anchor("x")];
         tokenizer.marks_beginning = matches!((alone, behind), (Ok(a), Ok(b)) if a != b);
@@ -164,10 +173,18 @@ impl TextTokenizer {
     }
 
     fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>, DataError> {
-        let encoding =
-            caught(|| self.inner.encode_fast(text, special).map_err(|error| error.to_string()));
+        let encode =
+            || caught(|| self.inner.encode_fast(text, special).map_err(|error| error.to_string()));
+        let encoding = self.limited(text.len(), encode);
         let encoding = encoding.flatten().map_err(|reason| self.not_encoded(text, &reason))?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Runs work on `length` bytes or ids. Normalizers can replace each character by any text, one behind another.
+    fn limited<R>(&self, length: usize, work: impl FnOnce() -> R) -> R {
+        let remedy = "use the tokenizer of a model that can be trusted, or shorter texts";
+        let bytes = MEMORY.saturating_add(length.saturating_mul(MEMORY_PER_BYTE));
+        grpo_process::limited(&self.what, remedy, bytes, work)
     }
 
     fn not_encoded(&self, text: &str, reason: &str) -> DataError {
@@ -179,7 +196,7 @@ impl TextTokenizer {
     }
 
     fn text(&self, ids: &[u32], skip_special: bool) -> String {
-        match caught(|| self.inner.decode(ids, skip_special)) {
+        match self.limited(ids.len(), || caught(|| self.inner.decode(ids, skip_special))) {
             Ok(Ok(text)) => text,
             // A decoder that fails leaves the tokens themselves.
             _ => ids.iter().filter_map(|&id| self.inner.id_to_token(id)).collect(),

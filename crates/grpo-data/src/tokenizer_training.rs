@@ -7,6 +7,7 @@ use tokenizers::tokenizer::{AddedToken, Tokenizer};
 
 use crate::DataError;
 use crate::caught::caught;
+use crate::error::Shortened;
 
 /// Ends a document; the first id.
 const END_OF_TEXT: &str = "<|endoftext|>";
@@ -20,6 +21,21 @@ pub const SMALLEST_VOCABULARY: usize = 256 + 3;
 
 /// Turns with their roles between two marks, as Qwen's models have them (ChatML).
 const CHAT_TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+/// Bytes of the longest word.
+const LONGEST_WORD: usize = 1 << 16;
+
+/// Bytes of the longest run of characters of one kind, which the pre-tokenizer takes for a word.
+fn longest_word(text: &str) -> usize {
+    let kind = |c: char| (c.is_alphabetic(), c.is_numeric(), c.is_whitespace());
+    let (mut longest, mut length, mut before) = (0, 0, None);
+    for character in text.chars() {
+        length = if before == Some(kind(character)) { length } else { 0 } + character.len_utf8();
+        before = Some(kind(character));
+        longest = longest.max(length);
+    }
+    longest
+}
 
 /// The files of a tokenizer, by name, as a model folder has them: `tokenizer.json` and `tokenizer_config.json` with a chat
 /// template.
@@ -40,6 +56,14 @@ pub fn train_tokenizer<'a>(
             "a vocabulary of {vocabulary} is too small: the bytes and the special tokens alone are {SMALLEST_VOCABULARY}"
         )));
     }
+    let texts = texts.collect::<Vec<&str>>();
+    if let Some(text) = texts.iter().find(|text| longest_word(text) > LONGEST_WORD) {
+        return Err(bad(format!(
+            "the text `{}` has a word of {} bytes, and pairs are counted over and over in a word; expected words of at most {LONGEST_WORD} bytes, so leave the text out",
+            Shortened(text),
+            longest_word(text)
+        )));
+    }
     let special = [END_OF_TEXT, TURN_BEGIN, TURN_END].map(|token| AddedToken::from(token, true));
     let trainer = BpeTrainer::builder()
         .vocab_size(vocabulary)
@@ -55,7 +79,7 @@ pub fn train_tokenizer<'a>(
         tokenizer.with_decoder(Some(bytes));
         let mut tokenizer = tokenizer.into_inner();
         let mut trainer = TrainerWrapper::from(trainer);
-        tokenizer.train(&mut trainer, texts).map_err(|error| error.to_string())?;
+        tokenizer.train(&mut trainer, texts.into_iter()).map_err(|error| error.to_string())?;
         let size = tokenizer.get_vocab_size(true);
         Ok((size, tokenizer.to_string(true).map_err(|error| error.to_string())?))
     });

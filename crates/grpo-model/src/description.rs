@@ -189,6 +189,16 @@ impl Description {
         Heads { heads: self.heads, kv_heads: self.kv_heads, width: self.head_width }
     }
 
+    /// Returns how many numbers the matrices of the blocks and the table of tokens have: most of a model's, and never more.
+    pub fn least_parameters(&self) -> f64 {
+        let [width, heads, kv_heads, head_width, mlp_width] =
+            [self.width, self.heads, self.kv_heads, self.head_width, self.mlp_width]
+                .map(|size| size as f64);
+        let attention = 2.0 * width * head_width * (heads + kv_heads);
+        let block = attention + 2.0 * width * mlp_width;
+        self.layers as f64 * block + self.vocabulary as f64 * width
+    }
+
     /// Checks sizes once, so that nothing later has to.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! `grpo describe`: each molecule of a file as one row of CSV.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use crate::{MoleculeReader, MoleculeRecord, ReadOptions};
@@ -12,6 +12,7 @@ use rayon::prelude::*;
 
 use grpo_app::output::FileInPlace;
 use grpo_app::task::TaskCommand;
+use grpo_app::visible::{data_output, visible};
 
 const COLUMNS: [&str; 15] = [
     "input",
@@ -65,8 +66,7 @@ pub(crate) fn run(arguments: &DescribeArguments) -> anyhow::Result<()> {
                 .with_context(|| format!("describing into {} failed", path.display()))?;
             file.finish()
         }
-        None => describe_all(reader, io::stdout().lock())
-            .context("describing to standard output failed"),
+        None => describe_all(reader, data_output()).context("describing to standard output failed"),
     }
 }
 
@@ -90,7 +90,7 @@ fn describe_all(mut reader: MoleculeReader, output: impl Write) -> anyhow::Resul
 
 fn row(smiles: &str) -> [String; 15] {
     let mut row: [String; 15] = Default::default();
-    row[0] = as_text(smiles);
+    row[0] = as_text(&visible(smiles));
     match grpo_chem::describe(smiles) {
         Ok(Description { canonical, properties: of, qed, sa, scaffold }) => {
             let counts = [of.hba, of.hbd, of.rotatable, of.aromatic_rings, of.alerts];

@@ -16,6 +16,7 @@ use crate::{LogpWindow, MoleculeReward, MoleculeSummary, Vocabulary, canonical_f
 use grpo_app::generate::{Generation, generate, texts};
 use grpo_app::output::{FileInPlace, four_decimals, say_aside};
 use grpo_app::task::{Sampler, Sampling, TaskSampling};
+use grpo_app::visible::data_output;
 
 /// Where the arguments do not say.
 const NUMBER: u32 = 1000;
@@ -86,8 +87,9 @@ impl MoleculeSampling {
                     .with_context(|| format!("cannot write {}", file.path().display()))?;
                 file.finish()
             }
-            None => write_lines(&mut io::stdout().lock(), &written)
-                .context("cannot write to standard output"),
+            None => {
+                write_lines(&mut data_output(), &written).context("cannot write to standard output")
+            }
         }
     }
 }

@@ -1,6 +1,45 @@
-//! Memory that is kept.
+//! Memory that is kept, and memory that is limited.
 
+use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_int, c_long};
+
+use mimalloc::MiMalloc;
+
+use crate::limit::{charge, refund};
+
+/// mimalloc, with the limits of [`limited`](crate::limited) on the threads that have one.
+#[derive(Debug)]
+pub struct Allocator;
+
+#[expect(unsafe_code, reason = "the interface of allocators is unsafe")]
+// SAFETY: every call is handed on to mimalloc as it is. What is counted beside it allocates nothing and does not unwind; it can
+// end the process.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        charge(layout.size());
+        // SAFETY: the caller's promises are those that mimalloc asks for.
+        unsafe { MiMalloc.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        charge(layout.size());
+        // SAFETY: as above.
+        unsafe { MiMalloc.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        refund(layout.size());
+        // SAFETY: as above.
+        unsafe { MiMalloc.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        charge(size);
+        refund(layout.size());
+        // SAFETY: as above.
+        unsafe { MiMalloc.realloc(pointer, layout, size) }
+    }
+}
 
 /// `mi_option_purge_delay`, to which the bindings give no name: milliseconds until free memory goes back to the system.
 const PURGE_DELAY: c_int = 15;

@@ -2,10 +2,12 @@
 
 mod allocator;
 mod error;
+mod limit;
 mod memory;
 mod threads;
 
+pub use allocator::Allocator;
 pub use error::ThreadsError;
+pub use limit::limited;
 pub use memory::{ResidentMemory, available_memory};
-pub use mimalloc::MiMalloc as Allocator;
 pub use threads::compute;

@@ -31,7 +31,16 @@ pub fn available_memory() -> Option<u64> {
     // A container may have less than its machine.
     let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
     let limit = limit.and_then(|text| text.trim().parse().ok());
-    Some(limit.map_or(machine, |limit: u64| limit.min(machine)))
+    let available = limit.map_or(machine, |limit: u64| limit.min(machine));
+    // `ulimit -v`
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    Some(address_space(&limits).map_or(available, |limit| limit.min(available)))
+}
+
+/// The limit of a line such as `Max address space  8192000000  unlimited  bytes`, if there is one.
+fn address_space(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// The bytes of a line such as `VmRSS:     1234 kB`.
@@ -59,6 +68,9 @@ mod tests {
             bytes("MemTotal:   10 kB\nMemAvailable:   7 kB\n", "MemAvailable:"),
             Some(7 * 1024)
         );
+        let limits = "Max address space         8000         unlimited            bytes\n";
+        assert_eq!(address_space(limits), Some(8000));
+        assert_eq!(address_space(&limits.replace("8000", "unlimited")), None);
         if cfg!(target_os = "linux") {
             assert!(available_memory().unwrap() > 1 << 20);
         }

@@ -28,7 +28,8 @@ impl Default for EvalConfig {
 impl EvalConfig {
     pub(crate) fn check(&self) -> Result<(), ConfigFault> {
         in_range("eval.min_gain", self.min_gain, 0.0..=f64::MAX)?;
-        in_range("eval.group_size", self.group_size as f64, 1.0..=1e4)?;
+        // Each is compared with each other.
+        in_range("eval.group_size", self.group_size as f64, 1.0..=1e3)?;
         if self.patience > 0 && self.every == 0 {
             return Err(ConfigFault::new(
                 "",

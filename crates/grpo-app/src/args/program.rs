@@ -5,7 +5,9 @@ use std::ffi::OsString;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use crate::args::{Arguments, Command};
+use crate::output::say_aside;
 use crate::task::{TaskCommand, Tasks};
+use crate::visible::visible;
 
 /// What the program is asked to do.
 pub(crate) struct Asked {
@@ -27,7 +29,7 @@ pub(crate) fn parse(
     command_line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> Asked {
     let (program, commands) = program(tasks);
-    let matches = program.get_matches_from(command_line);
+    let matches = program.try_get_matches_from(command_line).unwrap_or_else(|error| exit(&error));
     let threads = matches.get_one("threads").copied();
     let (name, own) = matches.subcommand().expect("clap asks for a command");
     let of_task = commands.into_iter().find(|command| command.command.get_name() == name);
@@ -35,11 +37,21 @@ pub(crate) fn parse(
         Some(command) => AskedCommand::OfTask(command, own.clone()),
         None => {
             let arguments =
-                Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+                Arguments::from_arg_matches(&matches).unwrap_or_else(|error| exit(&error));
             AskedCommand::Own(arguments.command, own.clone())
         }
     };
     Asked { threads, command }
+}
+
+/// Ends the process with what clap says. It repeats arguments as they are, and the name of a file may be somebody else's.
+fn exit(error: &clap::Error) -> ! {
+    let text = error.to_string();
+    if visible(&text) == text {
+        error.exit();
+    }
+    say_aside(format_args!("{}", text.trim_end()));
+    std::process::exit(error.exit_code());
 }
 
 /// The commands of the program with those of tasks among them.

@@ -11,6 +11,16 @@ use crate::task::Tasks;
 
 pub(crate) fn run(arguments: &InitArguments, tasks: &Tasks) -> anyhow::Result<()> {
     let config = ModelConfig::from_json_file(&arguments.config)?;
+    let parameters = config.description().least_parameters();
+    let available = grpo_process::available_memory().map_or(f64::INFINITY, |bytes| bytes as f64);
+    anyhow::ensure!(
+        4.0 * parameters < available,
+        "{}: a model of these sizes has at least {:.1} billion parameters, which take {:.1} GB, and there are {:.1} GB; make n_layer, n_embd or the vocabulary smaller",
+        arguments.config.display(),
+        parameters / 1e9,
+        4.0 * parameters / 1e9,
+        available / 1e9
+    );
     // The tokenizer that lies beside the config.json comes along.
     let beside = match arguments.config.parent() {
         Some(folder) if folder != Path::new("") => folder,

@@ -14,6 +14,7 @@ use crate::device;
 use crate::models::{Trained, load};
 use crate::output::{FileInPlace, is_same_place};
 use crate::task::Tasks;
+use crate::visible::data_output;
 
 /// A line of the output.
 #[derive(Serialize)]
@@ -64,7 +65,7 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
             score_all(reader, &scored, &mut table, &mut file)?;
             file.finish()?;
         }
-        None => score_all(reader, &scored, &mut table, &mut io::stdout().lock())?,
+        None => score_all(reader, &scored, &mut table, &mut data_output())?,
     }
     table.map(LogprobTable::finish).transpose().context("cannot write --full")?;
     full.map_or(Ok(()), FileInPlace::finish)

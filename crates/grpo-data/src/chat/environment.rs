@@ -10,8 +10,8 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use std::fmt::Write as _;
 use std::io;
 
-/// Instructions for a conversation: some hundred for each of ten thousand turns, and about a second.
-const FUEL: u64 = 10_000_000;
+/// Instructions for a conversation: some hundred for each of ten thousand turns. It also bounds how deep values are nested.
+const FUEL: u64 = 2_000_000;
 
 /// Depth of nested blocks and macro calls.
 const RECURSION: usize = 200;

@@ -23,9 +23,13 @@ pub(crate) use arguments::FillArguments;
 use arguments::Order;
 use grpo_app::device;
 use grpo_app::task::TaskCommand;
+use grpo_app::visible::{Visible, data_output};
 use models::{critic, judge};
 use output::Completion;
 use texts::Text;
+
+/// Passes over a text; what is filled again 15 times has mostly settled.
+const MOST_ITERATIONS: usize = 1000;
 
 /// All that are drawn are held in memory at once.
 const MOST: u32 = 100_000;
@@ -52,7 +56,7 @@ pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {
             );
             let page =
                 comparison::comparison(&filled.texts, &before.groups, &filled.groups, characters);
-            io::stdout().write_all(page.as_bytes())
+            data_output().write_all(page.as_bytes())
         }
     };
     written.context("cannot write to standard output")
@@ -99,6 +103,11 @@ fn check(arguments: &FillArguments) -> anyhow::Result<()> {
     anyhow::ensure!(
         (1..=MOST).contains(&number),
         "-n {number} is out of range; expected 1 to {MOST}"
+    );
+    let iterations = arguments.iterations;
+    anyhow::ensure!(
+        iterations <= MOST_ITERATIONS,
+        "--iterations {iterations} is out of range; expected at most {MOST_ITERATIONS}"
     );
     // Clap asks for no argument that another one excludes, as --text does --held-out.
     let of_passages = [
@@ -199,7 +208,7 @@ fn write(
     let marked = io::stdout().is_terminal();
     for (index, (text, completions)) in texts.iter().zip(groups).enumerate() {
         if json {
-            output::write_json(&mut output, text, completions, characters)?;
+            output::write_json(&mut Visible::new(&mut output), text, completions, characters)?;
         } else {
             if index > 0 {
                 output.write_all(b"\n\n")?;

@@ -22,8 +22,8 @@ impl Default for JudgeValidationConfig {
 
 impl JudgeValidationConfig {
     pub(super) fn check(&self, section: &str) -> Result<(), ConfigFault> {
-        in_range(&format!("{section}.natural"), self.natural as f64, 1.0..=1e6)?;
-        in_range(&format!("{section}.spread"), self.spread as f64, 2.0..=1e6)
+        in_range(&format!("{section}.natural"), self.natural as f64, 1.0..=1e4)?;
+        in_range(&format!("{section}.spread"), self.spread as f64, 2.0..=1e4)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::args::SampleArguments;
 use crate::generate::{Generation, generate};
 use crate::models::Loaded;
 use crate::output::FileInPlace;
+use crate::visible::data_output;
 use grpo_model::LanguageModel;
 
 /// Where the arguments do not say.
@@ -59,7 +60,7 @@ pub(super) fn run(
                 .with_context(|| format!("cannot write {}", file.path().display()))?;
             file.finish()
         }
-        None => write_lines(&mut io::stdout().lock(), codec, &sources, &groups)
+        None => write_lines(&mut data_output(), codec, &sources, &groups)
             .context("cannot write to standard output"),
     }
 }

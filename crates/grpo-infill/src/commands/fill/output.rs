@@ -4,6 +4,7 @@ use crate::Filled;
 use std::io::{self, Write};
 
 use crate::Characters;
+use grpo_app::visible::visible;
 use grpo_data::TextCodec;
 use serde::Serialize;
 
@@ -114,11 +115,11 @@ pub(super) fn recovered(text: &Text, filled: &Filled) -> Option<usize> {
     Some(filled.blanks.iter().filter(|&&place| filled.ids[place] == truth[place]).count())
 }
 
-/// A text, with what stands at `places` (ascending) in bold and underlined where that is asked for: on a terminal, which
-/// then gets no control characters of the text.
+/// A text, with what stands at `places` (ascending) in bold and underlined where that is asked for: on a terminal. It
+/// gets no control characters of the text.
 fn shown(characters: &Characters, ids: &[u32], places: &[usize], marked: bool) -> String {
     if !marked {
-        return characters.decode(ids);
+        return visible(&characters.decode(ids)).into_owned();
     }
     let mut shown = String::new();
     let mut inside = false;
@@ -128,8 +129,7 @@ fn shown(characters: &Characters, ids: &[u32], places: &[usize], marked: bool) -
             shown.push_str(if is_filled { "\x1b[1;4m" } else { "\x1b[0m" });
             inside = is_filled;
         }
-        let visible = |c: char| if c.is_control() && !"\n\t".contains(c) { '\u{fffd}' } else { c };
-        shown.extend(characters.decode(&[*id]).chars().map(visible));
+        shown.push_str(&visible(&characters.decode(&[*id])));
     }
     if inside {
         shown.push_str("\x1b[0m");
@@ -150,10 +150,10 @@ mod tests {
     fn filled_places_stand_out_on_a_terminal() {
         let characters = Characters::from_texts(["abc\u{1b}\n"]).unwrap();
         let ids = characters.encode("ab\u{1b}c\nab").unwrap();
-        assert_eq!(shown(&characters, &ids, &[1, 2, 6], false), "ab\u{1b}c\nab");
+        assert_eq!(shown(&characters, &ids, &[1, 2, 6], false), "ab\\u001bc\nab");
         assert_eq!(
             shown(&characters, &ids, &[1, 2, 6], true),
-            "a\x1b[1;4mb\u{fffd}\x1b[0mc\na\x1b[1;4mb\x1b[0m"
+            "a\x1b[1;4mb\\u001b\x1b[0mc\na\x1b[1;4mb\x1b[0m"
         );
     }
 }
