@@ -127,7 +127,7 @@ pub(crate) struct TrialArguments {
     /// Folder of the run [default: the configuration's `run`, with -trial behind it]
     #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
     pub(crate) run: Option<PathBuf>,
-    /// Where the run folder exists, rename it (nothing is deleted) and begin anew
+    /// Where the run folder exists, rename it (nothing is deleted) and start from scratch
     #[arg(long, conflicts_with = "resume")]
     pub(crate) force: bool,
     /// Go on with this trial, from its newest checkpoint that is whole
@@ -153,7 +153,7 @@ pub struct RunArguments {
     /// Folder of the run [default: the configuration's `run`]
     #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
     pub run: Option<PathBuf>,
-    /// Where the run folder exists, rename it (nothing is deleted) and begin anew
+    /// Where the run folder exists, rename it (nothing is deleted) and start from scratch
     #[arg(long, conflicts_with = "resume")]
     pub force: bool,
     /// Resume this run from its newest checkpoint that is whole

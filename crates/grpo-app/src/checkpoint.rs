@@ -17,6 +17,7 @@ use std::path::Path;
 use anyhow::Context;
 use burn::module::Module;
 use burn::tensor::TensorData;
+use grpo_data::regular_file;
 use grpo_model::{
     Adapted, AdapterFolder, LanguageModel, ModelFolder, Policy, StoredAs, StoredTensors,
     read_tensors,
@@ -65,8 +66,8 @@ pub(crate) fn read_state<N: DeserializeOwned>(
 ) -> anyhow::Result<(N, BTreeMap<String, TensorData>)> {
     let folder = checkpoint.path().join(FOLDER);
     let state = folder.join(STATE);
-    let text =
-        std::fs::read(&state).with_context(|| format!("cannot read `{}`", state.display()))?;
+    let text = regular_file::read_data(&state)
+        .with_context(|| format!("cannot read `{}`", state.display()))?;
     let numbers = serde_json::from_slice(&text)
         .with_context(|| format!("`{}` is no state of this program", state.display()))?;
     Ok((numbers, read_tensors(&folder.join(MOMENTS))?))
@@ -74,7 +75,7 @@ pub(crate) fn read_state<N: DeserializeOwned>(
 
 /// The error of a checkpoint that does not fit.
 pub(crate) fn unusable(checkpoint: &VerifiedFolder) -> String {
-    format!("`{}` cannot be gone on from", checkpoint.path().display())
+    format!("`{}` cannot be resumed from", checkpoint.path().display())
 }
 
 /// Writes the checkpoint of this moment.
@@ -91,7 +92,8 @@ pub(crate) fn write(
 
 /// How often the run had gone back when the checkpoint was written, as far as it says.
 pub(crate) fn roll_backs(checkpoint: &Checkpoint) -> u64 {
-    let state = std::fs::read(checkpoint.path.join(FOLDER).join(STATE)).unwrap_or_default();
+    let state =
+        regular_file::read_data(&checkpoint.path.join(FOLDER).join(STATE)).unwrap_or_default();
     let state: Value = serde_json::from_slice(&state).unwrap_or_default();
     state["roll_backs"].as_u64().unwrap_or(u64::MAX)
 }

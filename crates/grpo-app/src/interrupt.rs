@@ -58,7 +58,7 @@ pub(crate) fn flag() -> anyhow::Result<Arc<AtomicBool>> {
 
 fn answer(saves_progress: bool) -> &'static str {
     match saves_progress {
-        true => "interrupting a second signal ends the program without saving",
+        true => "interrupting (finishing this step; a second signal ends the program without saving)",
         false => "interrupted  there was no progress to save",
     }
 }

@@ -8,6 +8,7 @@ mod dashboard;
 pub mod data;
 pub mod device;
 mod earlier;
+mod evidence;
 mod explanation;
 pub mod generate;
 mod interrupt;

@@ -97,7 +97,11 @@ pub(crate) fn examples(
                 .iter()
                 .filter_map(|task| task.prompt_field())
                 .find_map(|field| Some((field, prompt.fields.get(field)?.as_str()?.to_owned())));
-            let (name, text) = of_task.unwrap_or_else(|| ("prompt", codec.decode(&prompt.ids)));
+            let (name, text) = of_task.unwrap_or_else(|| match codec.decode(&prompt.ids) {
+                // Drawn without a prompt.
+                text if text.is_empty() => ("sample", (place + 1).to_string()),
+                text => ("prompt", text),
+            });
             let rows =
                 [(name, text), ("  before", completion(before)), ("  after", completion(after))];
             rows.map(|(name, text)| labelled(name, &text))

@@ -53,7 +53,7 @@ impl<'a> Trained<'a> {
     ) -> anyhow::Result<Self> {
         match (adapter, lora) {
             (Some(_), Some(_)) => anyhow::bail!(
-                "the configuration has both `adapter` and [lora]; an adapter that is gone on with has its settings already, so leave one of them out"
+                "the configuration has both `adapter` and [lora]; an existing adapter has its settings already, so leave one of them out"
             ),
             (Some(adapter), None) => Ok(Self::Adapter(adapter)),
             (None, Some(lora)) => Ok(Self::NewAdapter(lora, seed)),

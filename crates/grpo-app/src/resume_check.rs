@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use grpo_data::regular_file;
 use grpo_report::{Judged, Outcome};
 use grpo_run::RunFolder;
 use grpo_train::Metrics;
@@ -47,7 +48,7 @@ pub(crate) fn resume_check(
         None => folder.newest_checkpoint(Some(last.saturating_sub(1)))?.whole,
     };
     let Some((from, checkpoint)) = from else {
-        let sentence = "there is no whole checkpoint of before the last step to go on from; set save.every, or save.keep_last higher";
+        let sentence = "there is no intact checkpoint from before the last step to resume from; set save.every, or a higher save.keep_last";
         return Ok(judged(Outcome::Failed, sentence.to_owned()));
     };
     let steps = format!("steps {} to {last}", from + 1);
@@ -144,7 +145,7 @@ fn take_up_again(run: &Path, interrupt: &AtomicBool) -> anyhow::Result<Option<St
     if status.success() {
         return Ok(None);
     }
-    let words = fs::read_to_string(&words).unwrap_or_default();
+    let words = regular_file::read_to_string(&words).unwrap_or_default();
     let said = words.lines().rev().find_map(|line| line.strip_prefix("error: "));
     // Which folder it was is not the reader's concern.
     let said = said
@@ -177,7 +178,7 @@ fn difference(
     }
     let manifest = |run: &RunFolder| {
         let path = run.path().join(kind).join("manifest.json");
-        fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+        regular_file::read_data(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     let same = manifest(run)? == manifest(again)?;
     Ok((!same).then(|| format!("the files in `{kind}` at the end are other ones")))

@@ -120,7 +120,7 @@ pub(crate) fn last_whole(
     }
     anyhow::ensure!(
         whole.is_some() || damaged.is_empty(),
-        "none of the {} checkpoints of `{}` is whole; begin anew with `grpo {command} {} --run` and another folder",
+        "none of the {} checkpoints of `{}` is intact; start again with `grpo {command} {} --run` and another folder",
         damaged.len(),
         folder.path().display(),
         folder.config_path().display()

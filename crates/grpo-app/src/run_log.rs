@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use grpo_run::{Event, EventKind, JsonLinesWriter, RunFolder, TensorBoard};
+use grpo_run::{
+    ChainWriter, Checkpoint, Event, EventKind, EventProof, JsonLinesWriter, ProvenEvent, RunFolder,
+    TensorBoard, sha256_of_file, sha256_of_manifest,
+};
 use grpo_train::{TrainError, Trip};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -19,7 +22,9 @@ pub(crate) struct RunLog {
     pub(crate) folder: RunFolder,
     metrics: JsonLinesWriter,
     tensorboard: TensorBoard,
-    events: JsonLinesWriter,
+    events: ChainWriter,
+    /// The step and the hash of the last line of the ledger that is on the disk, if the run keeps one.
+    ledger: Option<(u64, String)>,
     section: CheckpointSection,
     last_checkpoint: Instant,
 }
@@ -35,7 +40,8 @@ impl RunLog {
     ) -> anyhow::Result<(Self, Vec<Line>)> {
         let metrics = folder.metrics_from(done + 1)?;
         let lines = folder.read_metrics()?;
-        let log = Self {
+        let mut log = Self {
+            ledger: None,
             metrics,
             tensorboard: TensorBoard::rebuild(folder, &lines)?,
             events: folder.events_from(done + 1, roll_backs)?,
@@ -43,7 +49,17 @@ impl RunLog {
             last_checkpoint: Instant::now(),
             folder: folder.clone(),
         };
+        // The files of older runs are not chains, and an earlier process wrote it of a run that is resumed.
+        if done == 0 && folder.read_events()?.is_empty() && folder.read_info()?.chained {
+            let info = Some(sha256_of_file(&folder.info_path())?);
+            log.proven(0, EventKind::Started {}, EventProof { info, ..EventProof::default() })?;
+        }
         Ok((log, lines))
+    }
+
+    /// Notes the last line of the ledger, which is on the disk: events of its step say which it is.
+    pub(crate) fn anchor(&mut self, step: u64, ledger: &ChainWriter) {
+        self.ledger = Some((step, ledger.head().to_owned()));
     }
 
     /// Opens the metrics again after the run went back to `done` steps.
@@ -65,8 +81,38 @@ impl RunLog {
 
     /// Writes an event, which outlasts a power cut.
     pub(crate) fn event(&mut self, step: u64, what: EventKind) -> anyhow::Result<()> {
-        self.events.append(&Event { step, at: config::now(), what })?;
+        self.proven(step, what, EventProof::default())
+    }
+
+    fn proven(&mut self, step: u64, what: EventKind, proof: EventProof) -> anyhow::Result<()> {
+        let ledger = self.ledger.as_ref().filter(|(of, _)| *of == step);
+        let proof = EventProof { ledger: ledger.map(|(_, hash)| hash.clone()), ..proof };
+        let event = Event { step, at: config::now(), what };
+        self.events.append(&ProvenEvent { event, proof })?;
         Ok(self.events.sync()?)
+    }
+
+    /// Writes that what was trained was saved in the folder `name` of the run.
+    pub(crate) fn saved(&mut self, step: u64, name: &str) -> anyhow::Result<()> {
+        let manifest = Some(sha256_of_manifest(&self.folder.path().join(name))?);
+        let proof = EventProof { folder: Some(name.to_owned()), manifest, ..EventProof::default() };
+        self.proven(step, EventKind::Saved {}, proof)
+    }
+
+    /// Writes that a checkpoint was written, and which are kept.
+    pub(crate) fn checkpointed(
+        &mut self,
+        checkpoint: &Checkpoint,
+        best: bool,
+        kept: Vec<u64>,
+    ) -> anyhow::Result<()> {
+        let proof = EventProof {
+            folder: Some(format!("checkpoints/step-{}", checkpoint.step)),
+            manifest: Some(sha256_of_manifest(&checkpoint.path)?),
+            kept: Some(kept),
+            ..EventProof::default()
+        };
+        self.proven(checkpoint.step, EventKind::Checkpoint { best }, proof)
     }
 
     /// Writes what a guard saw, and returns it as a line to be shown.
@@ -97,22 +143,23 @@ impl RunLog {
         is_time || (every > 0 && step.is_multiple_of(every.into()))
     }
 
-    /// Lets `write` write the checkpoint after `step` steps, and removes older ones that are not kept, but those of
+    /// Lets `write` write a checkpoint, and removes older ones that are not kept, but those of
     /// `besides`.
-    pub(crate) fn checkpoint<T>(
+    pub(crate) fn checkpoint(
         &mut self,
-        step: u64,
         best: bool,
         besides: &[u64],
-        write: impl FnOnce(&RunFolder) -> anyhow::Result<T>,
+        write: impl FnOnce(&RunFolder) -> anyhow::Result<Checkpoint>,
     ) -> anyhow::Result<()> {
         // Steps that a checkpoint is after are on the disk before it.
         self.metrics.sync()?;
         self.events.sync()?;
-        write(&self.folder)?;
+        let checkpoint = write(&self.folder)?;
         self.last_checkpoint = Instant::now();
-        self.folder.keep_checkpoints(self.section.keep_last, besides)?;
-        self.event(step, EventKind::Checkpoint { best })
+        // The event first: no file says that a checkpoint is kept which was removed.
+        let kept = self.folder.kept_checkpoints(self.section.keep_last, besides)?;
+        self.checkpointed(&checkpoint, best, kept)?;
+        Ok(self.folder.keep_checkpoints(self.section.keep_last, besides)?)
     }
 }
 

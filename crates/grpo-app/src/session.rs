@@ -13,6 +13,7 @@ use grpo_train::{
 
 use crate::args::RunArguments;
 use crate::earlier::Earlier;
+use crate::evidence::violations_of_files;
 use crate::interrupt::Interrupted;
 use crate::models::Writer;
 use crate::output::say;
@@ -96,6 +97,9 @@ impl Session {
             Ok(loaded.value)
         })?;
         let from = place(&folder, verify)?;
+        for violation in violations_of_files(run, &tasks) {
+            say(format_args!("audit        {violation}"));
+        }
         let start = file.start(&tasks)?;
         unlisted(&start.files, &info.data)?;
         let begun = Begun::of(&file, start, interrupt)?;
@@ -187,7 +191,7 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
         whole.is_some() || !folder.read_events()?.iter().any(went_back),
         "`{}` went back to a checkpoint that is not there any more, and cannot be {} from its beginning",
         folder.path().display(),
-        if verify { "verified" } else { "gone on with" }
+        if verify { "verified" } else { "resumed" }
     );
     Ok(whole)
 }

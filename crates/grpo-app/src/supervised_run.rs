@@ -20,6 +20,7 @@ use self::observer::Observer;
 use crate::args::RunArguments;
 use crate::checkpoint::{self, CheckpointSection};
 use crate::config::{self, Loaded, Origin};
+use crate::evidence::violations_of_supervised;
 use crate::interrupt;
 use crate::output::say;
 use crate::run_files::{Reopened, config_of_run, create_run, last_whole, reopen, unlisted};
@@ -39,6 +40,7 @@ pub struct Request<F> {
 pub struct Start {
     command: &'static str,
     force: bool,
+    interrupt: Arc<AtomicBool>,
     /// An earlier run to resume.
     resumed: Option<(RunFolder, RunLock, RunInfo)>,
 }
@@ -60,19 +62,24 @@ impl<F: DeserializeOwned> Request<F> {
         run: fn(&mut F) -> &mut PathBuf,
     ) -> anyhow::Result<Self> {
         let force = arguments.force;
+        // From here on a signal is answered by a line, while models and data are loaded too.
+        let interrupt = interrupt::flag()?;
         if let Some(earlier) = &arguments.resume {
             let Reopened { folder, lock, info, config } =
                 reopen(earlier, |folder| resumable(folder, command))?;
+            for violation in violations_of_supervised(&folder) {
+                say(format_args!("audit        {violation}"));
+            }
             let Loaded { value: file, origin } = config;
             let resumed = Some((folder, lock, info));
-            return Ok(Self { file, origin, start: Start { command, force, resumed } });
+            return Ok(Self { file, origin, start: Start { command, force, interrupt, resumed } });
         }
         let Loaded { value: mut file, origin } =
             config::load::<F>(arguments.configuration()?, &arguments.set)?;
         if let Some(folder) = &arguments.run {
             run(&mut file).clone_from(folder);
         }
-        Ok(Self { file, origin, start: Start { command, force, resumed: None } })
+        Ok(Self { file, origin, start: Start { command, force, interrupt, resumed: None } })
     }
 }
 
@@ -81,7 +88,8 @@ fn resumable<F: DeserializeOwned>(folder: &RunFolder, command: &str) -> anyhow::
     let run = folder.path().display();
     // Since runs have checkpoints, their resolved configurations say when.
     let has_checkpoints = keys.value.contains_key("save");
-    let loaded = keys.parse().with_context(|| format!("`{run}` is no run of `grpo {command}`"))?;
+    let loaded =
+        keys.parse().with_context(|| format!("`{run}` is not a run of `grpo {command}`"))?;
     anyhow::ensure!(
         has_checkpoints,
         "`{run}` was written by an older version of this program, which saved no checkpoints of such runs; begin a new run with `grpo {command} {} --run` and another folder",
@@ -99,7 +107,7 @@ impl Start {
         seed: u64,
         files: &[(&'static str, PathBuf)],
     ) -> anyhow::Result<SupervisedRun> {
-        let Self { command, force, resumed } = self;
+        let Self { command, force, interrupt, resumed } = self;
         let is_resumed = resumed.is_some();
         let (folder, lock, from) = match resumed {
             Some((folder, lock, info)) => {
@@ -116,7 +124,6 @@ impl Start {
             }
         };
         let (resume, lock) = (folder.path().to_owned(), Some(lock));
-        let interrupt = interrupt::flag()?;
         Ok(SupervisedRun { folder, command, from, is_resumed, resume, interrupt, _lock: lock })
     }
 }

@@ -142,7 +142,7 @@ pub trait TaskSampling {
         Vec::new()
     }
 
-    /// Refuses options of its own that do not fit what is sampled; called where [`Self::sample`] is not.
+    /// Refuses options of its own that do not fit what is sampled; called where [`Self::sampler`] is not.
     ///
     /// # Errors
     /// An option without effect.
@@ -150,19 +150,14 @@ pub trait TaskSampling {
         Ok(())
     }
 
-    /// Whether samples of this codec without a prompt are its own to draw and write.
-    fn takes(&self, _codec: &Codec) -> bool {
-        false
-    }
-
-    /// Draws and writes samples without a prompt.
-    ///
-    /// # Errors
-    /// What the model, the options or the output refuse.
-    fn sample(&self, _sampling: &Sampling<'_>) -> anyhow::Result<()> {
-        unreachable!("a task that takes samples has a way to draw them")
+    /// Returns what draws and writes samples without a prompt, if those of this codec are the task's own.
+    fn sampler(&self, _codec: &Codec) -> Option<Sampler> {
+        None
     }
 }
+
+/// Draws and writes samples without a prompt; it fails with what the model, the options or the output refuse.
+pub type Sampler = fn(&Sampling<'_>) -> anyhow::Result<()>;
 
 /// What a task samples from.
 pub struct Sampling<'a> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use crate::regular_file;
 use crate::{
     ChatOptions, ChatTemplate, CompletionSource, DataError, PromptSource, SpecialIds, TextTokenizer,
 };
@@ -179,7 +180,7 @@ impl Codec {
         for name in COMPANIONS {
             let path = folder.join(name);
             if path.exists() {
-                let bytes = std::fs::read(&path)
+                let bytes = regular_file::read(&path)
                     .map_err(|source| DataError::Unreadable { path, source })?;
                 files.push((name.to_owned(), bytes));
             }

@@ -16,13 +16,17 @@ mod codec;
 mod config_fault;
 mod error;
 mod example;
+mod expansion;
+mod line_reader;
 mod lot;
 mod model_json;
 mod order;
 mod origin;
+mod parquet_file;
 mod prompts;
 mod record;
 mod record_files;
+pub mod regular_file;
 mod rng;
 mod sample;
 mod special;
@@ -38,16 +42,16 @@ pub use codec::{Codec, CodecKind, Codecs, TextCodec};
 pub use config_fault::{ConfigFault, deserialize_settings, short_number};
 pub use error::{DataError, Names, Shortened, described};
 pub use example::{Example, Examples};
+pub use line_reader::{LineReader, too_long};
 pub use lot::{split_draw, split_limit};
 pub use model_json::json_reason;
 pub use order::{EpochOrder, OrderPosition};
 pub use origin::{Bytes, FileOrigin, open_file, read_text, read_text_file};
+pub use parquet_file::ParquetFile;
 pub use prompts::{
     CompletionSource, LineFault, ObjectReader, ObjectRow, PromptReader, PromptRecord, PromptSource,
 };
-pub use record::{
-    Completion, CompletionParts, Conditions, Finish, Prompt, SampleKey, SampledUnder,
-};
+pub use record::{Completion, CompletionParts, Finish, Prompt, SampleKey, SampledUnder};
 pub use record_files::{ExampleFile, PromptFile, RecordReport};
 pub use rng::{CounterRng, Purpose};
 pub use sample::{Bonus, Group, Outcome, PartName, Sample, Scored, TokenTrace};

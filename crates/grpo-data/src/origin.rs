@@ -1,6 +1,8 @@
 //! Where bytes come from, and what an error says of it.
 
 use crate::DataError;
+use crate::expansion::Decompressed;
+use crate::regular_file;
 use flate2::read::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -27,10 +29,13 @@ impl FileOrigin {
         (Self { path: path.into(), compressed: plain.len() < name.len() }, ending)
     }
 
-    /// Returns the bytes of a source, decompressed where they are compressed.
+    /// Returns the bytes of a source, decompressed where they are compressed. A compressed file whose data is out of
+    /// proportion to its size is an error where that shows.
     pub fn decoded(&self, source: impl Read + Send + 'static) -> Bytes {
         match self.compressed {
-            true => Box::new(MultiGzDecoder::new(BufReader::new(source))),
+            true => Box::new(Decompressed::new(source, |source| {
+                MultiGzDecoder::new(BufReader::new(source))
+            })),
             false => Box::new(source),
         }
     }
@@ -53,6 +58,12 @@ impl FileOrigin {
 
     /// Returns the error of a read after `line`, the last line that was read whole.
     pub fn io_error(&self, source: io::Error, line: u64) -> DataError {
+        if source.kind() == io::ErrorKind::FileTooLarge {
+            let path = self.path.display();
+            return DataError::Invalid(format!(
+                "`{path}` cannot be read after line {line}: {source}"
+            ));
+        }
         // What the decompressor finds wrong has these kinds; the disk's faults have others.
         let damaged = matches!(
             source.kind(),
@@ -76,12 +87,12 @@ fn not_utf8(path: &Path, line: u64) -> DataError {
     ))
 }
 
-/// Opens a file.
+/// Opens a regular file.
 ///
 /// # Errors
-/// It does not exist or cannot be opened.
+/// It does not exist, cannot be opened, or is something else, such as a named pipe.
 pub fn open_file(path: &Path) -> Result<File, DataError> {
-    File::open(path).map_err(|source| reading_error(path, source))
+    regular_file::open(path).map_err(|source| reading_error(path, source))
 }
 
 /// Reads the whole of a small text file.
@@ -89,7 +100,7 @@ pub fn open_file(path: &Path) -> Result<File, DataError> {
 /// # Errors
 /// It does not exist or cannot be read.
 pub fn read_text(path: &Path) -> Result<String, DataError> {
-    std::fs::read_to_string(path).map_err(|source| reading_error(path, source))
+    regular_file::read_to_string(path).map_err(|source| reading_error(path, source))
 }
 
 /// As [`read_text`]; `None` where there is no such file.
@@ -111,11 +122,11 @@ fn reading_error(path: &Path, source: io::Error) -> DataError {
 /// The whole of a UTF-8 text file, decompressed where its name ends in `.gz`.
 ///
 /// # Errors
-/// The file is missing, unreadable, damaged (gzip), or not UTF-8.
+/// The file is missing, unreadable, damaged (gzip), larger than 1 GiB, or not UTF-8.
 pub fn read_text_file(path: &Path) -> Result<String, DataError> {
     let (origin, _) = FileOrigin::new(path);
     let mut bytes = Vec::new();
-    let read = origin.decoded(open_file(path)?).read_to_end(&mut bytes);
+    let read = regular_file::read_whole(origin.decoded(open_file(path)?), &mut bytes);
     read.map_err(|error| origin.io_error(error, line_ends(&bytes)))?;
     String::from_utf8(bytes).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];

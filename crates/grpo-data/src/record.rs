@@ -12,8 +12,6 @@ pub struct Prompt {
     pub index: u32,
     /// Token ids in front of the first sampled one, the beginning mark among them.
     pub ids: Vec<u32>,
-    /// What the model is conditioned on besides the ids; `None` for an unconditional model.
-    pub conditions: Option<Conditions>,
     /// What else its record says, for rewards.
     #[serde(default)]
     pub fields: Map<String, Value>,
@@ -22,17 +20,8 @@ pub struct Prompt {
 impl Prompt {
     /// A prompt of ids alone.
     pub fn of_ids(index: u32, ids: Vec<u32>) -> Self {
-        Self { index, ids, conditions: None, fields: Map::new() }
+        Self { index, ids, fields: Map::new() }
     }
-}
-
-/// Conditions that a model sees as a prefix of embeddings, not as tokens of the sequence.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Conditions {
-    /// Wanted property values, in the order that the model was trained with.
-    pub properties: Vec<f32>,
-    /// Token ids of the wanted scaffold.
-    pub scaffold: Option<Vec<u32>>,
 }
 
 /// Why a completion stopped.

@@ -61,7 +61,6 @@ impl Infilling {
         samples: &[u32],
         key: StepKey,
     ) -> Result<Vec<Completion>, RolloutError> {
-        assert!(prompt.conditions.is_none(), "an infiller sees no conditions");
         let InfillingSettings { mask_id, distribution, .. } = &self.settings;
         let blanks = blanks(policy, prompt, *mask_id)?;
         let action_mask: Vec<bool> = prompt.ids.iter().map(|id| id == mask_id).collect();

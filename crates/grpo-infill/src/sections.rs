@@ -10,7 +10,7 @@ use crate::{
 };
 use anyhow::Context;
 use burn::tensor::Device;
-use grpo_data::{Codecs, DataError};
+use grpo_data::{Codecs, DataError, regular_file};
 use grpo_model::{
     Family, LanguageModel, ModelFolder, ModelSpec, SequenceScorer, StoredAs, Transformer,
 };
@@ -103,7 +103,7 @@ impl LoadedInfiller {
 /// Refuses a judge that did not pass the gate of its training.
 pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
     let path = folder.join(JUDGE_REPORT);
-    let text = std::fs::read_to_string(&path).with_context(|| {
+    let text = regular_file::read_to_string(&path).with_context(|| {
         format!(
             "cannot read {}, which says how good the judge is; `grpo train-judge` writes it beside the weights",
             path.display()

@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::f16;
-use grpo_data::json_reason;
+use grpo_data::{json_reason, regular_file};
 use safetensors::tensor::{Dtype, Metadata};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -65,7 +65,7 @@ impl Checkpoint {
             return Err(ModelError::file(folder, problem));
         }
         let broken = |message: String| ModelError::in_file(&index, message);
-        let text = std::fs::read_to_string(&index).map_err(read_error(&index))?;
+        let text = regular_file::read_to_string(&index).map_err(read_error(&index))?;
         let list: Index =
             serde_json::from_str(&text).map_err(|error| broken(json_reason(&error)))?;
         let names: BTreeSet<&String> = list.weight_map.values().collect();
@@ -174,7 +174,7 @@ impl Opened {
         let broken = |message: String| {
             ModelError::file(path, format!(" is not a whole safetensors file: {message}"))
         };
-        let mut file = File::open(path).map_err(read_error(path))?;
+        let mut file = regular_file::open(path).map_err(read_error(path))?;
         let length = file.metadata().map_err(read_error(path))?.len();
         let mut size = [0; 8];
         let read = |error: std::io::Error| match error.kind() {

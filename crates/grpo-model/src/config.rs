@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use grpo_data::json_reason;
+use grpo_data::{json_reason, regular_file};
 use serde_json::{Map, Value};
 
 use crate::description::Description;
@@ -25,7 +25,7 @@ impl ModelConfig {
     /// A file that cannot be read or is not JSON, a family that is not known, a key that is missing or says
     /// something that we do not compute, sizes that do not fit.
     pub fn from_json_file(path: &Path) -> Result<Self, ModelError> {
-        let text = std::fs::read_to_string(path)
+        let text = regular_file::read_to_string(path)
             .map_err(|source| ModelError::Read { path: path.to_owned(), source })?;
         Self::from_json(&text).map_err(|message| ModelError::in_file(path, message))
     }

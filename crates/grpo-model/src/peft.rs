@@ -6,7 +6,7 @@ use std::path::Path;
 
 use burn::module::Param;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::json_reason;
+use grpo_data::{json_reason, regular_file};
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
@@ -107,7 +107,7 @@ impl AdapterFolder {
     /// for layers that the model lacks, or of other sizes: an adapter of another base.
     pub fn load(folder: &Path, model: &Transformer, device: &Device) -> Result<Self, ModelError> {
         let path = folder.join(CONFIG_FILE);
-        let text = std::fs::read_to_string(&path)
+        let text = regular_file::read_to_string(&path)
             .map_err(|source| ModelError::Read { path: path.clone(), source })?;
         let broken = |message: String| ModelError::in_file(&path, message);
         let json: Map<String, Value> =

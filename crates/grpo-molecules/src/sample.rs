@@ -15,7 +15,7 @@ use crate::{LogpWindow, MoleculeReward, MoleculeSummary, Vocabulary, canonical_f
 
 use grpo_app::generate::{Generation, generate, texts};
 use grpo_app::output::{FileInPlace, four_decimals, say_aside};
-use grpo_app::task::{Sampling, TaskSampling};
+use grpo_app::task::{Sampler, Sampling, TaskSampling};
 
 /// Where the arguments do not say.
 const NUMBER: u32 = 1000;
@@ -56,11 +56,13 @@ impl TaskSampling for MoleculeSampling {
         Ok(())
     }
 
-    fn takes(&self, codec: &Codec) -> bool {
-        codec.own::<Vocabulary>().is_some()
+    fn sampler(&self, codec: &Codec) -> Option<Sampler> {
+        codec.own::<Vocabulary>().map(|_| Self::sample as Sampler)
     }
+}
 
-    fn sample(&self, sampling: &Sampling<'_>) -> anyhow::Result<()> {
+impl MoleculeSampling {
+    fn sample(sampling: &Sampling<'_>) -> anyhow::Result<()> {
         let &Sampling { arguments, options, loaded } = sampling;
         let MoleculeOptions { distinct, not_in } = MoleculeOptions::of(options);
         let codec = &loaded.spec.codec;

@@ -41,8 +41,15 @@ pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> St
         differences: differences(runs),
         samples: single.map_or_else(Vec::new, |run| Samples::of(run, drawing)),
         events: single.map_or_else(Vec::new, |run| {
-            // A checkpoint now and then is no event for a reader.
-            let plain = |event: &&Event| event.what == (EventKind::Checkpoint { best: false });
+            // What every run has now and then is no event for a reader.
+            let plain = |event: &&Event| {
+                matches!(
+                    event.what,
+                    EventKind::Started {}
+                        | EventKind::Saved {}
+                        | EventKind::Checkpoint { best: false }
+                )
+            };
             run.events.iter().filter(|event| !plain(event)).map(row).collect()
         }),
     };
@@ -209,6 +216,8 @@ fn plain(value: &toml::Value) -> String {
 /// A row of the table of events.
 fn row(event: &Event) -> (u64, String, &'static str, String) {
     let (kind, text) = match &event.what {
+        EventKind::Started {} => ("started", "The run began.".to_owned()),
+        EventKind::Saved {} => ("saved", "What was trained was written.".to_owned()),
         EventKind::Resumed {} => ("resumed", "The run goes on from this step.".to_owned()),
         EventKind::Interrupted {} => ("interrupted", "A signal asked the run to end.".to_owned()),
         EventKind::Checkpoint { best } => {

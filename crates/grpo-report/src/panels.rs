@@ -305,7 +305,11 @@ fn marks(run: &RunData) -> Vec<f64> {
     let seen = run.events.iter().filter(|event| {
         !matches!(
             event.what,
-            EventKind::Checkpoint { .. } | EventKind::Best { .. } | EventKind::Finished {}
+            EventKind::Started {}
+                | EventKind::Saved {}
+                | EventKind::Checkpoint { .. }
+                | EventKind::Best { .. }
+                | EventKind::Finished {}
         )
     });
     let mut steps: Vec<u64> = seen.map(|event| event.step).collect();

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::series::LARGEST;
 use crate::success::judge_supervised;
-use crate::{ReportError, SuccessCriteria, Verdict, judge};
+use crate::{Judged, ReportError, SuccessCriteria, Verdict, judge};
 
 /// A training run, as far as it got.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct RunData {
     pub(crate) samples: Vec<(u64, Vec<CompletionRecord>)>,
     /// What the run was judged by.
     pub criteria: SuccessCriteria,
+    /// What an audit of its files found, as one more criterion; `None` where it has none.
+    pub audit: Option<Judged>,
 }
 
 /// How the rewards of a recorded step lie.
@@ -94,6 +96,7 @@ impl RunData {
             rewards,
             samples,
             criteria,
+            audit: None,
         })
     }
 
@@ -122,10 +125,12 @@ impl RunData {
 
     /// Whether the run reached its criteria.
     pub fn verdict(&self) -> Verdict {
-        match command_of(&self.config) {
+        let mut verdict = match command_of(&self.config) {
             "train" => judge(&self.metrics, &self.events, &self.criteria),
             _ => judge_supervised(&self.metrics, &self.events),
-        }
+        };
+        verdict.criteria.extend(self.audit.clone());
+        verdict
     }
 
     /// The value of `section.key` of the configuration.

@@ -25,6 +25,7 @@ fn run(name: &str, steps: u64) -> RunData {
             seed: 1,
             device: "flex".to_owned(),
             threads: 4,
+            chained: false,
             data: Vec::new(),
         },
         config: config.parse().unwrap(),
@@ -38,6 +39,7 @@ fn run(name: &str, steps: u64) -> RunData {
             (steps, vec![completion(steps, "C1CC", 0.0)]),
         ],
         criteria: SuccessCriteria::default(),
+        audit: None,
     }
 }
 

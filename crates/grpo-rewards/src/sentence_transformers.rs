@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use grpo_data::{Codecs, TextTokenizer};
+use grpo_data::{Codecs, Shortened, TextTokenizer, regular_file};
 use grpo_eval::{EmbedError, Embedder};
 use grpo_model::{Family, ModelFolder, SentenceEncoder, TokenBatch, weights_digest};
 use rayon::prelude::*;
@@ -94,7 +94,7 @@ impl SentenceTransformers {
         let identity =
             format!(
                 "sentence_transformers:{weights}:{}:{longest}:{lower_case}",
-                blake3::hash(&std::fs::read(folder.join(TOKENIZER)).map_err(|error| {
+                blake3::hash(&regular_file::read(&folder.join(TOKENIZER)).map_err(|error| {
                     fault(format!("its {TOKENIZER} cannot be read: {error}"))
                 })?)
             );
@@ -195,6 +195,12 @@ fn check_modules(folder: &Path) -> Result<PathBuf, FolderError> {
             ["Transformer", "Pooling"] | ["Transformer", "Pooling", "Normalize"],
             [model, pooling, ..],
         ) if model.path.is_empty() => {
+            if !is_name(&pooling.path) {
+                return Err(fault(format!(
+                    "its {MODULES} has the path '{}' for Pooling; expected the name of a folder inside of the model's, such as 1_Pooling",
+                    Shortened(&pooling.path)
+                )));
+            }
             format!("{}/{CONFIG}", pooling.path)
         }
         _ => {
@@ -223,7 +229,7 @@ fn check_modules(folder: &Path) -> Result<PathBuf, FolderError> {
 /// A file of JSON, where it is there.
 fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, FolderError> {
     let fault = |fault: String| FolderError { folder: folder.to_owned(), fault };
-    match std::fs::read(folder.join(name)) {
+    match regular_file::read(&folder.join(name)) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(read) => Ok(Some(read)),
             Err(error) => {
@@ -241,6 +247,12 @@ struct ListedModule {
     path: String,
     #[serde(rename = "type")]
     kind: String,
+}
+
+/// Whether a path of `modules.json` is the name of a folder inside of the model's. The file is somebody else's: it names
+/// neighbours and nothing further away.
+fn is_name(path: &str) -> bool {
+    Path::new(path).file_name() == Some(path.as_ref())
 }
 
 /// How tokens become one vector: a name in new versions, a switch each in old ones.

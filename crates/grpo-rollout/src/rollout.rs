@@ -32,10 +32,6 @@ pub trait Rollout<M>: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`RolloutError::Diverged`], [`RolloutError::Interrupted`]; a prompt that the policy cannot read, or that is longer than what the engine was made for.
-    ///
-    /// # Panics
-    /// Where a prompt has conditions: no model here can see them yet, and ignoring them would train on
-    /// something else than was asked for.
     fn sample(
         &self,
         policy: &Frozen<M>,

@@ -77,10 +77,6 @@ impl Autoregressive {
         policy: &Frozen<M>,
         prompts: &[Prompt],
     ) -> Result<(), RolloutError> {
-        assert!(
-            prompts.iter().all(|prompt| prompt.conditions.is_none()),
-            "a prompt with conditions needs a conditional model"
-        );
         let context = policy.context_length();
         prompts.iter().try_for_each(|prompt| self.settings().fits(prompt.ids.len(), context))?;
         let vocabulary = policy.vocabulary_size();

@@ -1,10 +1,13 @@
 //! What a run's files prove of it: that it learned from its own policy's completions, at once, and from each no more often
 //! than it should.
 
+mod event_lines;
 mod evidence;
 mod finding;
 mod policy;
+mod records;
 mod reference;
+mod saved;
 mod stored;
 mod updates;
 
@@ -13,6 +16,7 @@ use crate::EventKind;
 pub use evidence::{Evidence, Period, Plan, ReferencePlan, ReferenceUpdate, StoredWeights};
 use finding::count;
 pub use finding::{Finding, Verdict, Violation};
+pub use records::{RecordPlan, audit_records};
 
 /// Checks everything that the files can prove, one property after the other.
 pub fn audit(evidence: &Evidence) -> Vec<Finding> {
@@ -61,6 +65,8 @@ fn steps(evidence: &Evidence) -> Finding {
     if last == of_metrics + 1 && !evidence.was_written_whole(last) {
         // The ledger's line is written first.
         checked += &format!("; the run was ended in the middle of writing step {last}");
+    } else if last != of_metrics && evidence.is_going_back() {
+        checked += "; the run was ended while it went back";
     } else if last != of_metrics {
         let what =
             format!("ledger.jsonl ends with step {last}, and metrics.jsonl with step {of_metrics}");

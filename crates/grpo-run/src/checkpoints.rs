@@ -101,12 +101,24 @@ impl RunFolder {
     /// # Errors
     /// One cannot be removed.
     pub fn keep_checkpoints(&self, last: usize, besides: &[u64]) -> Result<(), RunError> {
+        let kept = self.kept_checkpoints(last, besides)?;
         let checkpoints = self.checkpoints()?;
-        let old = checkpoints.len().saturating_sub(last);
-        checkpoints[..old]
+        checkpoints
             .iter()
-            .filter(|checkpoint| !besides.contains(&checkpoint.step))
+            .filter(|checkpoint| !kept.contains(&checkpoint.step))
             .try_for_each(remove)
+    }
+
+    /// The steps of the checkpoints that [`Self::keep_checkpoints`] leaves.
+    ///
+    /// # Errors
+    /// The folder of checkpoints cannot be read.
+    pub fn kept_checkpoints(&self, last: usize, besides: &[u64]) -> Result<Vec<u64>, RunError> {
+        let steps: Vec<u64> =
+            self.checkpoints()?.iter().map(|checkpoint| checkpoint.step).collect();
+        let old = steps.len().saturating_sub(last);
+        let is_kept = |(place, step): &(usize, u64)| *place >= old || besides.contains(step);
+        Ok(steps.into_iter().enumerate().filter(is_kept).map(|(_, step)| step).collect())
     }
 
     /// Removes the checkpoints after a step, which a run has gone back to.

@@ -34,7 +34,23 @@ impl RunFolder {
         records: &[CompletionRecord],
         parts: &[&str],
     ) -> Result<(), RunError> {
-        atomic_write(&self.completions_path(step), &table::file(records, parts))
+        self.write_completions_file(step, &Self::completions_file(records, parts))
+    }
+
+    /// The bytes of the file of these completions, for [`Self::write_completions_file`].
+    ///
+    /// # Panics
+    /// Where a record has a part that is not among `parts`.
+    pub fn completions_file(records: &[CompletionRecord], parts: &[&str]) -> Vec<u8> {
+        table::file(records, parts)
+    }
+
+    /// Writes the file of the completions of a step, as [`Self::write_completions`].
+    ///
+    /// # Errors
+    /// Writing failed; an older file of the step is then as it was.
+    pub fn write_completions_file(&self, step: u64, file: &[u8]) -> Result<(), RunError> {
+        atomic_write(&self.completions_path(step), file)
     }
 
     /// The steps whose completions were recorded, in their order. Files of other names are passed over.

@@ -72,7 +72,7 @@ pub enum RunError {
     },
     /// A JSON file of ours does not hold what it should.
     #[error(
-        "`{path}` is damaged: {}; restore it from a copy, or start the run anew",
+        "`{path}` is damaged: {}; restore it from a copy, or start the run again",
         grpo_data::json_reason(source)
     )]
     BadJson {
@@ -94,7 +94,7 @@ pub enum RunError {
         source: serde_json::Error,
     },
     /// A file of completions does not hold what it should.
-    #[error("`{path}` is damaged: {reason}; restore it from a copy, or train anew")]
+    #[error("`{path}` is damaged: {reason}; restore it from a copy, or train again")]
     BadCompletions {
         /// The file.
         path: PathBuf,

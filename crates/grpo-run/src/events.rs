@@ -14,10 +14,43 @@ pub struct Event {
     pub what: EventKind,
 }
 
+/// An event as it is written, with what it proves of the files of the run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProvenEvent {
+    /// The event.
+    #[serde(flatten)]
+    pub event: Event,
+    /// What it proves.
+    #[serde(flatten)]
+    pub proof: EventProof,
+}
+
+/// Hashes of files at the moment of an event. Lines of older versions have none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventProof {
+    /// SHA-256 of `run.json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub info: Option<String>,
+    /// SHA-256 of the line of `ledger.jsonl` of the event's step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<String>,
+    /// The folder that was written, as `model` or `checkpoints/step-3`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// SHA-256 of its `manifest.json`, which has that of each of its files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<String>,
+    /// The steps of the checkpoints that the run keeps from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Vec<u64>>,
+}
+
 /// What can happen to a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EventKind {
+    /// The run began.
+    Started {},
     /// The run goes on from the checkpoint of this step.
     Resumed {},
     /// A signal asked the run to end; it can be resumed.
@@ -60,6 +93,8 @@ pub enum EventKind {
         /// What the coefficient of the KL penalty is from now on.
         kl_coef: f64,
     },
+    /// What was trained was written.
+    Saved {},
     /// At the end of a run that was evaluated: the evaluation with the highest mean reward.
     Best {
         /// Training steps that were done at it.

@@ -3,9 +3,10 @@
 use crate::atomic::parent;
 use crate::manifest::sha256;
 use crate::{
-    Event, EventKind, Existing, JsonLinesWriter, LedgerStep, RunError, RunInfo,
+    ChainWriter, Event, EventKind, Existing, JsonLinesWriter, LedgerStep, RunError, RunInfo,
     write_folder_atomically,
 };
+use grpo_data::regular_file;
 use serde_json::{Map, Value};
 use std::fs;
 use std::io::ErrorKind;
@@ -70,7 +71,8 @@ impl RunFolder {
             }
             Err(error) => return Err(RunError::write(path)(error)),
         }
-        let info = RunInfo { config_sha256: sha256(config.as_bytes()), ..info.clone() };
+        let config_sha256 = sha256(config.as_bytes());
+        let info = RunInfo { config_sha256, chained: true, ..info.clone() };
         let json =
             serde_json::to_string_pretty(&info).expect("strings and numbers are JSON") + "\n";
         let made = write_folder_atomically(path, Existing::Refuse, |folder| {
@@ -153,7 +155,7 @@ impl RunFolder {
     /// It cannot be read.
     pub fn read_config(&self) -> Result<String, RunError> {
         let path = self.config_path();
-        fs::read_to_string(&path).map_err(RunError::read(&path))
+        regular_file::read_to_string(&path).map_err(RunError::read(&path))
     }
 
     /// Reads `run.json`.
@@ -162,7 +164,7 @@ impl RunFolder {
     /// It cannot be read or is damaged.
     pub fn read_info(&self) -> Result<RunInfo, RunError> {
         let path = self.info_path();
-        let text = fs::read(&path).map_err(RunError::read(&path))?;
+        let text = regular_file::read(&path).map_err(RunError::read(&path))?;
         serde_json::from_slice(&text).map_err(|source| RunError::BadJson { path, source })
     }
 
@@ -207,8 +209,8 @@ impl RunFolder {
     ///
     /// # Errors
     /// It cannot be read or written, or a finished line is no such step.
-    pub fn ledger_from(&self, first_step: u64) -> Result<JsonLinesWriter, RunError> {
-        JsonLinesWriter::resume(&self.ledger_path(), |line: &LedgerStep| line.step < first_step)
+    pub fn ledger_from(&self, first_step: u64) -> Result<ChainWriter, RunError> {
+        ChainWriter::resume(&self.ledger_path(), |line: &LedgerStep| line.step < first_step)
     }
 
     /// Reads `ledger.jsonl`; `None` where the run has none, as older versions wrote none.
@@ -242,18 +244,14 @@ impl RunFolder {
     ///
     /// # Errors
     /// It cannot be read or written, or a finished line is no event.
-    pub fn events_from(
-        &self,
-        first_step: u64,
-        roll_backs: u32,
-    ) -> Result<JsonLinesWriter, RunError> {
+    pub fn events_from(&self, first_step: u64, roll_backs: u32) -> Result<ChainWriter, RunError> {
         let went_back = |event: &Event| match event.what {
             EventKind::RolledBack { number, .. } => number <= roll_backs,
             _ => false,
         };
         let undone = self.read_events()?.iter().rposition(went_back).map_or(0, |last| last + 1);
         let mut line = 0;
-        JsonLinesWriter::resume(&self.events_path(), |event: &Event| {
+        ChainWriter::resume(&self.events_path(), |event: &Event| {
             line += 1;
             line <= undone || event.step < first_step
         })

@@ -27,6 +27,9 @@ pub struct RunInfo {
     /// SHA-256 of `config.toml`, in hexadecimal.
     #[serde(default)]
     pub config_sha256: String,
+    /// Whether the lines of `ledger.jsonl` and `events.jsonl` have the hash of the line before; older versions wrote none.
+    #[serde(default)]
+    pub chained: bool,
     /// The files that the run reads.
     pub data: Vec<DataFile>,
 }

@@ -1,11 +1,12 @@
 //! Files that grow by one JSON object a line.
 
 use crate::{RunError, atomic_write};
+use grpo_data::regular_file;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Appends records to a file, each handed to the operating system as one whole line.
@@ -124,8 +125,18 @@ pub fn step_of_line(line: &Map<String, Value>) -> Option<u64> {
     line.get("step").or_else(|| line.get("train_step"))?.as_u64()
 }
 
+/// The finished lines of a file as they are, with their numbers from 1.
+pub(crate) fn read_lines(path: &Path) -> Result<Vec<(u64, String)>, RunError> {
+    let text = read(path)?;
+    Ok(finished_lines(&text).map(|(number, line)| (number, line.to_owned())).collect())
+}
+
 fn read(path: &Path) -> Result<String, RunError> {
-    std::fs::read_to_string(path).map_err(RunError::read(path))
+    // However long the run was.
+    let mut file = regular_file::open(path).map_err(RunError::read(path))?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(RunError::read(path))?;
+    Ok(text)
 }
 
 /// Lines with their numbers, without their ends.

@@ -1,7 +1,9 @@
 //! `ledger.jsonl`: which weights sampled a completion, and which update used it.
 
 use crate::CompletionRecord;
+use crate::manifest::sha256;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
@@ -22,6 +24,37 @@ pub struct LedgerStep {
     pub reference_changed: Option<ReferenceChange>,
     /// Hash of the model that an adapter is trained on, measured when the run began; `None` where all is trained.
     pub base: Option<String>,
+    /// What was written down of the step; `None` before it is, and in lines of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<RecordedHashes>,
+    /// SHA-256 of the line before, which [`crate::ChainWriter`] writes; `None` before, and in lines of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<String>,
+}
+
+/// SHA-256 of what was written down of a step beside its line in the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordedHashes {
+    /// Of the step's line in `metrics.jsonl` without times and memory.
+    pub metrics: String,
+    /// Of the file of its completions; `None` where they were not recorded.
+    pub completions: Option<String>,
+}
+
+impl RecordedHashes {
+    /// The hash of the text of a line of `metrics.jsonl` without the metrics that `is_machine` names, which are not the
+    /// same when a run is made again; `None` for a text that is no JSON object.
+    pub fn of_metrics(text: &str, is_machine: fn(&str) -> bool) -> Option<String> {
+        let mut line: Map<String, Value> = serde_json::from_str(text).ok()?;
+        line.retain(|name, _| !is_machine(name));
+        Some(sha256(serde_json::to_string(&line).expect("what was JSON is JSON").as_bytes()))
+    }
+
+    /// The hash of the bytes of a file of completions.
+    pub fn of_completions(file: &[u8]) -> String {
+        sha256(file)
+    }
 }
 
 /// The completions of a step.

@@ -5,8 +5,8 @@
 //!   config.toml            the resolved configuration
 //!   run.json               versions, seed, device, data            RunInfo
 //!   metrics.jsonl          one JSON object a step, of supervised training another one a validation  RunFolder::metrics_from
-//!   ledger.jsonl           which weights sampled what, which updates used it   LedgerStep
-//!   events.jsonl           guards, roll-backs, resumptions          Event
+//!   ledger.jsonl           which weights sampled what, which updates used it; a chain   LedgerStep
+//!   events.jsonl           guards, roll-backs, resumptions; a chain  Event
 //!   events.out.tfevents.…  the metrics for TensorBoard              TensorBoard
 //!   completions/
 //!     step-N.parquet       what was sampled, what it got, and what that did  CompletionRecord
@@ -23,6 +23,7 @@
 
 mod atomic;
 mod audit;
+mod chain;
 mod checkpoints;
 mod completions;
 mod error;
@@ -38,19 +39,21 @@ mod tensorboard;
 
 pub use atomic::{Existing, atomic_write, write_folder_atomically};
 pub use audit::{
-    Evidence, Finding, Period, Plan, ReferencePlan, ReferenceUpdate, StoredWeights, Verdict,
-    Violation, audit,
+    Evidence, Finding, Period, Plan, RecordPlan, ReferencePlan, ReferenceUpdate, StoredWeights,
+    Verdict, Violation, audit, audit_records,
 };
+pub use chain::ChainWriter;
 pub use checkpoints::{Checkpoint, Newest};
 pub use completions::{CompletionRecord, RecordedOutcome};
 pub use error::RunError;
-pub use events::{Event, EventKind};
+pub use events::{Event, EventKind, EventProof, ProvenEvent};
 pub use folder::{RunFolder, RunLock, lock_folder};
 pub use info::{DataFile, RunInfo};
 pub use json_lines::{JsonLinesWriter, read_json_lines, step_of_line};
 pub use ledger::{
-    CompletionDigest, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, ReferenceChange,
+    CompletionDigest, LedgerCompletion, LedgerRollout, LedgerStep, LedgerUpdate, RecordedHashes,
+    ReferenceChange,
 };
 pub use logprobs::{CompletionLogprobs, LogprobTable};
-pub use manifest::{VerifiedFolder, sha256_of_file, verify, write_manifest};
+pub use manifest::{VerifiedFolder, sha256_of_file, sha256_of_manifest, verify, write_manifest};
 pub use tensorboard::TensorBoard;

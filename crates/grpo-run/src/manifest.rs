@@ -1,10 +1,11 @@
 //! What a folder held when it was written: the size and the SHA-256 of each of its files.
 
 use crate::{RunError, atomic_write};
+use grpo_data::regular_file;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
@@ -44,7 +45,7 @@ impl VerifiedFolder {
 /// names the file.
 pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     let path = folder.join(MANIFEST);
-    let text = match fs::read(&path) {
+    let text = match regular_file::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound && folder.is_dir() => {
             let fault = "has no `manifest.json`, so it is no complete checkpoint; use another one";
@@ -86,6 +87,14 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
 pub fn sha256_of_file(path: &Path) -> Result<String, RunError> {
     let (_, sha256) = size_and_hash(path).map_err(RunError::read(path))?;
     Ok(sha256)
+}
+
+/// The SHA-256 of the manifest of a folder: of all that is in it.
+///
+/// # Errors
+/// It cannot be read.
+pub fn sha256_of_manifest(folder: &Path) -> Result<String, RunError> {
+    sha256_of_file(&folder.join(MANIFEST))
 }
 
 const MANIFEST: &str = "manifest.json";
@@ -159,7 +168,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 
 /// Bytes and SHA-256 of a file.
 pub(crate) fn size_and_hash(path: &Path) -> io::Result<(u64, String)> {
-    let mut file = File::open(path)?;
+    let mut file = regular_file::open(path)?;
     let (mut hash, mut bytes) = (Sha256::new(), 0);
     let mut buffer = vec![0; 1 << 16];
     loop {

@@ -217,6 +217,8 @@ impl<M: LanguageModel> Grpo<M> {
                 weights: self.learner.reference_digest().into(),
             }),
             base: self.base.map(String::from),
+            recorded: None,
+            previous: None,
         }
     }
 

@@ -4,10 +4,10 @@ mod backend_cfgs;
 mod bundled_data;
 mod crate_graph;
 mod every_test;
-
 mod links;
 mod manifests;
 mod module_circles;
+mod opened_files;
 mod sizes;
 
 use super::tree::{Tree, Violation};
@@ -25,4 +25,5 @@ pub(super) const ALL: &[Rule] = &[
     manifests::inherit_from_the_workspace,
     bundled_data::is_described,
     links::lead_somewhere,
+    opened_files::are_regular,
 ];

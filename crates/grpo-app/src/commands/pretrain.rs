@@ -34,7 +34,7 @@ struct PretrainFile {
     /// Folder of the run.
     run: PathBuf,
     seed: u64,
-    /// Model folder to go on from, with its vocabulary and sizes; without it a new model is made.
+    /// Model folder to start from, with its vocabulary and sizes; without it a new model is made.
     #[serde(default)]
     start: Option<PathBuf>,
     /// Adapter folder to go on training, on `start` as it is.
@@ -193,10 +193,10 @@ fn starting_point(
         }
         (None, Some(sizes)) => sizes,
         (Some(_), Some(_)) => anyhow::bail!(
-            "the configuration has both `start` and [model]; a model that is gone on from has its sizes already, so leave one of them out"
+            "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out"
         ),
         (None, None) => anyhow::bail!(
-            "the configuration has neither [model] (sizes of a new model) nor `start` (a model folder to go on from)"
+            "the configuration has neither [model] (sizes of a new model) nor `start` (a model folder to start from)"
         ),
     };
     anyhow::ensure!(

@@ -1,10 +1,14 @@
 //! `grpo replay`: one completion of a run, sampled again.
 
-use grpo_data::{Codec, Completion, Prompt, Purpose};
+use std::sync::Arc;
+use std::time::Duration;
+
+use grpo_data::{Codec, Completion, Outcome, Prompt, Purpose};
 use grpo_model::{Frozen, Policy};
-use grpo_rollout::{Rollout, StepKey};
-use grpo_run::{Checkpoint, CompletionRecord, EventKind, RunFolder};
-use grpo_train::{Grpo, Metrics, Parts};
+use grpo_rewards::{RewardInput, RewardRunner};
+use grpo_rollout::{Decode, Rollout, StepKey};
+use grpo_run::{Checkpoint, CompletionRecord, EventKind, RecordedOutcome, RunFolder};
+use grpo_train::{Grpo, GrpoConfig, Metrics, Parts};
 
 use crate::args::ReplayArguments;
 use crate::checkpoint;
@@ -23,13 +27,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let mut file = loaded.value;
     file.check(&loaded.origin)?;
     check_place(arguments, &file)?;
-    anyhow::ensure!(
-        file.seed == info.seed,
-        "{} has the seed {}, and run.json says that the run was made with {}; put config.toml back as it was",
-        folder.config_path().display(),
-        file.seed,
-        info.seed
-    );
+    folder.check_config(&info)?;
     let (record, recorded_steps) = record(&folder, arguments, &file)?;
     let source = Source::of(&folder, arguments, &recorded_steps)?;
     unchanged(&info.data)?;
@@ -49,6 +47,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
         record.sample,
         folder.path().display()
     ));
+    let reward = Scoring::new(&parts, &config);
     let policy = source.policy(&folder, &file, parts, &mut prompts)?;
     let of_step = prompts.of_step(arguments.step - 1, file.train.prompts_per_step)?;
     let key = StepKey {
@@ -59,7 +58,8 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     };
     let policy = Frozen::snapshot_in(&policy, file.sampling.weights);
     let (prompt, completion) = sample(arguments, &*sampler, &policy, &of_step, key)?;
-    compare(&record, prompt, &completion, &writer.spec.codec)
+    let scored = reward.of(prompt, &completion);
+    compare(&record, prompt, &completion, &scored, &writer.spec.codec)
 }
 
 /// Refuses what no step of the run has.
@@ -233,11 +233,60 @@ fn sample<'a>(
     Ok((prompt, completion))
 }
 
+/// What a completion is worth: the reward of the run.
+struct Scoring {
+    runner: RewardRunner,
+    decode: Decode,
+}
+
+impl Scoring {
+    fn new(parts: &Parts<Policy>, config: &GrpoConfig) -> Self {
+        let limit = Duration::from_secs_f64(config.train.reward_time_limit);
+        let runner = RewardRunner::new(Arc::clone(&parts.reward), limit);
+        Self { runner, decode: Arc::clone(&parts.decode) }
+    }
+
+    fn of(&self, prompt: &Prompt, completion: &Completion) -> Outcome {
+        let text = (self.decode)(&completion.text_ids());
+        let input = RewardInput { text, fields: prompt.fields.clone() };
+        self.runner.score(vec![input]).swap_remove(0)
+    }
+}
+
+/// Says whether the recorded reward is the one that was computed again; the difference where it is not. A reward that
+/// cannot be computed here is not compared.
+fn compare_reward(record: &CompletionRecord, scored: &Outcome) -> Option<String> {
+    let recorded = record.reward.map_or("none".to_owned(), |reward| reward.to_string());
+    if let Some(reason) = scored.failure() {
+        say(format_args!("reward       {recorded} was recorded; not checked: {reason}"));
+        return None;
+    }
+    if record.outcome == RecordedOutcome::Failed {
+        say(format_args!("reward       none was recorded, as it failed then; not checked"));
+        return None;
+    }
+    let now = scored.total();
+    let words = now.map_or("none".to_owned(), |reward| reward.to_string());
+    if now.map(f64::to_bits) != record.reward.map(f64::to_bits) {
+        say(format_args!("reward       {recorded} was recorded, computed again: {words}"));
+        return Some(format!("its reward is {words} now, and {recorded} was recorded"));
+    }
+    say(format_args!("reward       {recorded}, computed again: equal"));
+    let Outcome::Scored(scored) = scored else { return None };
+    let now = |name: &str| scored.parts.iter().find(|part| &*part.0 == name).map(|part| part.1);
+    let other = record.parts.iter().find(|(name, recorded)| now(name) != Some(**recorded));
+    other.map(|(name, recorded)| {
+        let words = now(name).map_or("missing".to_owned(), |now| now.to_string());
+        format!("the part `{name}` of its reward is {words} now, and {recorded} was recorded")
+    })
+}
+
 /// Says what is equal and what is not.
 fn compare(
     record: &CompletionRecord,
     prompt: &Prompt,
     completion: &Completion,
+    scored: &Outcome,
     codec: &Codec,
 ) -> anyhow::Result<()> {
     let ids: Vec<u32> = completion.action_ids().collect();
@@ -256,9 +305,7 @@ fn compare(
         "logprobs     {}",
         of_logprobs.clone().unwrap_or_else(|| format!("equal bit for bit, {} of them", ids.len()))
     ));
-    if let Some(reward) = record.reward {
-        say(format_args!("reward       {reward}"));
-    }
+    let of_reward = compare_reward(record, scored);
     let of_text = (record.text != text && of_ids.is_none())
         .then(|| "the recorded text is not that of its ids".to_owned());
     let of_prompt = (record.prompt_text.as_deref().unwrap_or_default() != prompt)
@@ -268,6 +315,7 @@ fn compare(
         of_ids.map(|words| format!("ids {words}")),
         of_logprobs.map(|words| format!("log-probabilities {words}")),
         of_text,
+        of_reward,
     ];
     let differences: Vec<String> = differences.into_iter().flatten().collect();
     anyhow::ensure!(

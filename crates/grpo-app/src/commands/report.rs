@@ -1,12 +1,16 @@
 //! `grpo report`: runs as one HTML page, with a verdict.
 
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::Context;
 use grpo_report::{Judged, Outcome, RunData, render};
+use grpo_run::RunFolder;
 
 use crate::args::ReportArguments;
+use crate::evidence::{violations_of_files, violations_of_supervised};
 use crate::output::{FileInPlace, say};
+use crate::run_files::config_of_run;
 use crate::task::Tasks;
 
 pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<()> {
@@ -23,7 +27,10 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
         "`{}` is no name for a report; give -o a file that ends in .html",
         output.display()
     );
-    let runs = RunData::read_all(&arguments.runs)?;
+    let mut runs = RunData::read_all(&arguments.runs)?;
+    for run in &mut runs {
+        run.audit = audited(&run.path, tasks)?;
+    }
     let mut file = FileInPlace::create(&output)?;
     let written = file.write_all(render(&runs, &|reward| tasks.drawing(reward)).as_bytes());
     written.with_context(|| format!("cannot write {}", output.display()))?;
@@ -35,6 +42,23 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     }
     say(format_args!("report       {}", output.display()));
     Ok(())
+}
+
+/// What an audit of the files would find violated, as a criterion that the run fails.
+fn audited(run: &Path, tasks: &Tasks) -> anyhow::Result<Option<Judged>> {
+    let folder = RunFolder::open(run)?;
+    let violations = match config_of_run(&folder, "train") {
+        Ok(_) => violations_of_files(run, tasks),
+        Err(_) => violations_of_supervised(&folder),
+    };
+    let sentence = match violations.as_slice() {
+        [] => return Ok(None),
+        [one] => one.clone(),
+        [first, more @ ..] => {
+            format!("{first}; and {} more, which `grpo audit {}` shows", more.len(), run.display())
+        }
+    };
+    Ok(Some(Judged { name: "Audit", outcome: Outcome::Failed, sentence }))
 }
 
 /// A line of a verdict.

@@ -40,8 +40,8 @@ pub(crate) fn run(
     let is_prompted =
         !arguments.prompt.is_empty() || arguments.prompts.is_some() || !of_tasks.is_empty();
     for task in tasks.sampling() {
-        if !is_prompted && task.takes(codec) {
-            return task.sample(&Sampling { arguments, options, loaded: &loaded });
+        if let (false, Some(sample)) = (is_prompted, task.sampler(codec)) {
+            return sample(&Sampling { arguments, options, loaded: &loaded });
         }
         task.check_unused(options)?;
     }

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use anyhow::Context;
 use grpo_model::Policy;
 use grpo_rewards::PartName;
-use grpo_run::{EventKind, JsonLinesWriter, ReferenceChange, RunFolder};
-use grpo_train::{Ending, GuardAction, StepDone, TrainError, TrainObserver, Training, Trip};
+use grpo_run::{ChainWriter, EventKind, LedgerStep, RecordedHashes, ReferenceChange, RunFolder};
+use grpo_train::{
+    Ending, GuardAction, Metrics, StepDone, TrainError, TrainObserver, Training, Trip,
+};
 use serde_json::Value;
 
 use crate::args::TrainArguments;
@@ -102,7 +105,8 @@ fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error)
     if training.is_between_steps() && observer.steps_done == training.steps() {
         saved.push(observer.checkpoint(training, false));
     }
-    saved.push(writer.save(&folder.path().join(kind), training.policy()));
+    let written = writer.save(&folder.path().join(kind), training.policy());
+    saved.push(written.and_then(|()| observer.saved(training.steps(), kind)));
     let mut error = error;
     if let Some(lost) = saved.into_iter().find_map(Result::err) {
         error = error.context(format!("not all of it could be saved: {}", sentence(&lost)));
@@ -123,26 +127,27 @@ fn finish(
     if let (Some(best), false) = (&best, matches!(ending, Ending::Interrupted)) {
         observer.event(steps, best.clone())?;
     }
-    match ending {
-        Ending::Finished => observer.event(steps, EventKind::Finished {})?,
+    let ended = match ending {
+        Ending::Finished => EventKind::Finished {},
         Ending::NoGain { step, best: (best, reward) } => {
             let reason = format!(
                 "no evaluation up to step {step} was better than that after step {best}, with a mean reward of {reward:.4}"
             );
             say(format_args!("stopped      {reason}"));
-            observer.event(steps, EventKind::Stopped { reason })?;
+            EventKind::Stopped { reason }
         }
-        Ending::Stopped { message } => {
-            observer.event(steps, EventKind::Stopped { reason: message.clone() })?;
-        }
+        Ending::Stopped { message } => EventKind::Stopped { reason: message.clone() },
         Ending::RollBack { .. } => unreachable!("`train` goes back by itself"),
         Ending::Interrupted => {
             observer.interrupted(training)?;
             return Err(Interrupted.into());
         }
-    }
+    };
     let target = folder.path().join(kind);
     writer.save(&target, training.policy())?;
+    observer.saved(steps, kind)?;
+    // A run that says how it ended has saved what it trained.
+    observer.event(steps, ended)?;
     let idle = idle_steps(folder)?;
     if 2 * idle > steps as usize {
         say(format_args!(
@@ -208,7 +213,9 @@ pub(crate) struct Show {
 /// Writes metrics, completions and checkpoints, and moves the bar.
 struct Observer {
     log: RunLog,
-    ledger: JsonLinesWriter,
+    ledger: ChainWriter,
+    /// The step of its last line.
+    ledger_step: u64,
     /// Names of the parts of the reward.
     parts: Vec<PartName>,
     monitor: Monitor,
@@ -240,6 +247,7 @@ impl Observer {
         let mut observer = Self {
             log,
             ledger,
+            ledger_step: done,
             can_roll_back: guards.iter().any(|guard| guard.action == GuardAction::RollBack),
             has_several_updates: train.updates_per_rollout > 1,
             steps_done: training.steps(),
@@ -269,7 +277,23 @@ impl Observer {
     }
 
     fn event(&mut self, step: u32, what: EventKind) -> anyhow::Result<()> {
+        self.anchor()?;
         self.log.event(step.into(), what)
+    }
+
+    /// Writes that what was trained was saved in the folder `kind` of the run.
+    fn saved(&mut self, step: u32, kind: &str) -> anyhow::Result<()> {
+        self.anchor()?;
+        self.log.saved(step.into(), kind)
+    }
+
+    /// Puts the ledger on the disk, so that the next events have the hash of its last line.
+    fn anchor(&mut self) -> anyhow::Result<()> {
+        self.ledger.sync()?;
+        if self.ledger_step > 0 {
+            self.log.anchor(self.ledger_step, &self.ledger);
+        }
+        Ok(())
     }
 
     /// Saves a run that ends where it was interrupted, and says how it is resumed. An evaluation that was interrupted belongs
@@ -320,11 +344,16 @@ impl Observer {
         )?;
         // Until this is written, a killed run comes here again by itself. From then on it begins at this one, which has
         // gone back more often than the newer ones.
-        checkpoint::write(&self.log.folder, &self.writer, training)?;
+        let written = checkpoint::write(&self.log.folder, &self.writer, training)?;
         self.log.folder.remove_checkpoints_after(step)?;
         self.ledger = self.log.folder.ledger_from(step + 1)?;
+        self.ledger_step = step;
+        self.anchor()?;
         let lines = self.log.go_back(step)?;
         self.begin_at(step, &lines)?;
+        // The last word of going back: without it, a killed run was in the middle of it.
+        let kept = self.log.folder.kept_checkpoints(usize::MAX, &[])?;
+        self.log.checkpointed(&written, false, kept)?;
         self.steps_done = training.steps();
         self.earlier = Earlier::default();
         self.monitor.say(&format!(
@@ -349,11 +378,9 @@ impl Observer {
         let best_step = of_best.iter().map(|(step, _)| u64::from(*step));
         // The beginning is known to be good.
         let besides: Vec<u64> = best_step.chain(self.can_roll_back.then_some(0)).collect();
-        self.ledger.sync()?;
+        self.anchor()?;
         let writer = &self.writer;
-        self.log.checkpoint(training.steps().into(), best, &besides, |run| {
-            checkpoint::write(run, writer, training)
-        })
+        self.log.checkpoint(best, &besides, |run| checkpoint::write(run, writer, training))
     }
 
     fn is_checkpoint_due(&self, done: &StepDone<'_>) -> bool {
@@ -382,11 +409,22 @@ impl Observer {
         self.compare(done);
         let step = report.step + 1;
         // In front of the others: what a step left has its proof.
-        self.ledger.append(&report.observed.ledger)?;
-        if is_due(step, self.completions_every) {
+        let completions = is_due(step, self.completions_every).then(|| {
             let records = records(report, &self.writer.spec.codec);
             let parts: Vec<&str> = self.parts.iter().map(AsRef::as_ref).collect();
-            self.log.folder.write_completions(u64::from(step), &records, &parts)?;
+            RunFolder::completions_file(&records, &parts)
+        });
+        let metrics_line = serde_json::to_value(metrics)?.to_string();
+        let recorded = RecordedHashes {
+            metrics: RecordedHashes::of_metrics(&metrics_line, Metrics::is_machine)
+                .context("a line of metrics.jsonl has names and numbers")?,
+            completions: completions.as_deref().map(RecordedHashes::of_completions),
+        };
+        let line = LedgerStep { recorded: Some(recorded), ..report.observed.ledger.clone() };
+        self.ledger.append(&line)?;
+        self.ledger_step = step.into();
+        if let Some(file) = completions {
+            self.log.folder.write_completions_file(u64::from(step), &file)?;
         }
         self.log.line(metrics)?;
         if report.learned.corrected == Some(true) && !self.was_corrected {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use grpo_data::train_tokenizer;
+use grpo_data::{read_text_file, train_tokenizer};
 use grpo_run::atomic_write;
 use serde_json::{Map, Value};
 
@@ -30,8 +30,7 @@ pub(crate) fn run(arguments: &TokenizerArguments) -> anyhow::Result<()> {
 
 /// The values of `keys` of each line, and with each line the texts of `with`.
 fn texts(path: &Path, keys: &[String], with: &[String]) -> anyhow::Result<Vec<String>> {
-    let file = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read {} as UTF-8 text", path.display()))?;
+    let file = read_text_file(path)?;
     let mut texts = Vec::new();
     for (place, line) in file.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let line_number = place + 1;

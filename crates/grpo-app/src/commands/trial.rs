@@ -10,7 +10,8 @@ use grpo_report::{Judged, Outcome, Stage, judge, stages};
 use grpo_run::{EventKind, RunFolder, Verdict};
 
 use crate::args::TrialArguments;
-use crate::commands::{audit, report, train};
+use crate::commands::{report, train};
+use crate::evidence::{Depth, findings};
 use crate::interrupt::{self, Interrupted};
 use crate::output::{say, sentence, table};
 use crate::resume_check::{left_out, resume_check};
@@ -138,7 +139,7 @@ fn has_guard_ended(folder: &RunFolder) -> anyhow::Result<bool> {
 /// Whether the files of the run prove what they should.
 fn audited(run: &Path, tasks: &Tasks) -> Judged {
     let judged = |outcome, sentence| Judged { name: "Audit", outcome, sentence };
-    let findings = match audit::findings(run, tasks) {
+    let findings = match findings(run, tasks, Depth::Weights) {
         Ok((_, findings)) => findings,
         Err(error) => return judged(Outcome::Failed, sentence(&error)),
     };

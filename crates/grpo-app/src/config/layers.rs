@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use grpo_data::{ConfigFault, deserialize_settings, short_number};
+use grpo_data::{ConfigFault, Shortened, deserialize_settings, regular_file, short_number};
 use grpo_train::TrainError;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -173,6 +173,12 @@ impl Origin {
     }
 }
 
+/// Files that may extend one another.
+const MOST_FILES: usize = 32;
+
+/// Parts of the longest key of `--set`; the longest key that there is has 4.
+const MOST_PARTS: usize = 32;
+
 /// A file of the configuration, as text.
 struct Layer {
     path: PathBuf,
@@ -182,7 +188,7 @@ struct Layer {
 }
 
 fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table> {
-    let text = std::fs::read_to_string(path)
+    let text = regular_file::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
     let mut table: Table = toml::from_str(&text).map_err(|error| {
         let line = error.span().map_or(1, |span| line_of(&text, span.start));
@@ -192,6 +198,9 @@ fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table>
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if files.iter().any(|file| file.real == real) {
         bail!("{}: extends itself", path.display());
+    }
+    if files.len() == MOST_FILES {
+        bail!("{}: more than {MOST_FILES} files extend one another; merge some", path.display());
     }
     files.push(Layer { path: path.to_owned(), real, text });
     match table.remove("extends") {
@@ -234,6 +243,13 @@ fn parse_set(pair: &str) -> anyhow::Result<(String, Value)> {
     let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.trim().is_empty()) else {
         bail!("--set {pair}: expected KEY=VALUE, as in --set train.steps=50");
     };
+    let parts = key.split('.').count();
+    if parts > MOST_PARTS {
+        let key = Shortened(key);
+        bail!(
+            "--set {key}: a key of {parts} parts; expected at most {MOST_PARTS}, as in train.steps"
+        );
+    }
     let value = value.trim();
     let parsed = toml::from_str::<Table>(&format!("value = {value}"))
         .ok()

@@ -34,6 +34,7 @@ pub fn run_info(seed: u64, data: Vec<DataFile>) -> RunInfo {
         threads: rayon::current_num_threads(),
         // The folder of the run knows it.
         config_sha256: String::new(),
+        chained: false,
         data,
     }
 }

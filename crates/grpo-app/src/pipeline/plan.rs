@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
+use grpo_data::regular_file;
 use grpo_run::{EventKind, RunFolder};
 use serde_json::Value;
 
@@ -160,7 +161,7 @@ impl Stage {
 
     fn has_passed(&self) -> bool {
         let Some(gate) = &self.gate else { return true };
-        let report = std::fs::read(gate).ok();
+        let report = regular_file::read(gate).ok();
         let report = report.and_then(|text| serde_json::from_slice::<Value>(&text).ok());
         report.and_then(|report| report.get("passed")?.as_bool()) == Some(true)
     }

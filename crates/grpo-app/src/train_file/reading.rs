@@ -44,7 +44,7 @@ impl TrainFile {
     ) -> anyhow::Result<config::Loaded<Self>> {
         let run = folder.path().display();
         let layers = config_of_run(folder, "train")?;
-        Self::parse(layers, tasks).with_context(|| format!("`{run}` is no run of `grpo train`"))
+        Self::parse(layers, tasks).with_context(|| format!("`{run}` is not a run of `grpo train`"))
     }
 
     /// Gives each task its sections, and reads the others.

@@ -66,18 +66,26 @@ pub(crate) fn text(lines: &[Value]) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// What `grpo audit --json` finds, as `property: sentence`; the exit code says the same.
+/// What is compared with hashes that the run wrote down; of these, what is found is in the tests of tampering.
+const OF_RECORDS: [&str; 6] =
+    ["configuration", "inputs", "chain of records", "metrics", "completion files", "saved folders"];
+
+/// What `grpo audit --json` finds of the steps, as `property: sentence`; the exit code says the same of all.
 #[track_caller]
 pub(crate) fn violations(place: &Place) -> Vec<String> {
     let ended = place.run(&["audit", "run", "--json"]);
     let report: Value = serde_json::from_str(&ended.stdout).expect(&ended.stderr);
     let mut found = Vec::new();
-    let mut properties = 0;
+    let (mut properties, mut all) = (0, 0);
     for finding in report["findings"].as_array().unwrap() {
         let violations = finding.get("violations").and_then(Value::as_array);
         properties += usize::from(violations.is_some());
         for violation in violations.into_iter().flatten() {
+            all += 1;
             let property = finding["property"].as_str().unwrap();
+            if OF_RECORDS.contains(&property) {
+                continue;
+            }
             let what = violation["what"].as_str().unwrap();
             found.push(match violation["step"].as_u64() {
                 Some(step) => format!("{property}: step {step}: {what}"),
@@ -85,7 +93,7 @@ pub(crate) fn violations(place: &Place) -> Vec<String> {
             });
         }
     }
-    assert_eq!(report["violations"], found.len());
+    assert_eq!(report["violations"], all);
     match properties {
         0 => assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "")),
         _ => ended.assert_refused(&format!(
@@ -102,7 +110,7 @@ fn table(place: &Place) -> Vec<String> {
     ended.stdout.lines().map(str::to_owned).collect()
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     let _absent = fs::remove_dir_all(to);
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -158,6 +166,12 @@ fn a_run_proves_itself() {
         "recorded completions  proven        24 completions of 3 steps",
         "checkpoints           proven        3 checkpoints",
         "final model           proven        the weights after step 3",
+        "configuration         proven        config.toml and run.json",
+        "inputs                proven        4 files",
+        "chain of records      proven        9 lines",
+        "metrics               proven        3 lines, without times and memory",
+        "completion files      proven        3 files",
+        "saved folders         proven        4 folders",
     ];
     assert_eq!(table(&run.place), proven);
     let before = run.place.files();
@@ -346,23 +360,13 @@ fn a_run_that_was_killed_says_so() {
 }
 
 #[test]
-fn runs_without_a_ledger_are_refused() {
+fn a_damaged_ledger_is_refused() {
     let run = Run::new();
     let audit = ["audit", "run"];
-    run.place.write(LEDGER, "{\"step\":1,");
-    run.place.refuse(
-        &audit,
-        "`run/ledger.jsonl` has no finished step yet, and so there is nothing to audit; wait until the run has made one",
-    );
     run.place.write(LEDGER, "{\"step\":1}\n");
     run.place.refuse(
         &audit,
         "line 1 of `run/ledger.jsonl` is damaged: missing field `rollout` at line 1 column 10; remove the line, or restore the file from a copy",
-    );
-    fs::remove_file(run.place.path(LEDGER)).unwrap();
-    run.place.refuse(
-        &audit,
-        "there is no `run/ledger.jsonl`: an older version of this program made the run, and kept no ledger; train anew to have one",
     );
     run.place.refuse(
         &["audit", "nowhere"],
@@ -389,7 +393,7 @@ fn an_adapter_and_the_model_under_it() {
         assert_eq!(violations(&place), NOTHING);
         let said = table(&place);
         assert_eq!(
-            said[7..],
+            said[7..11],
             [
                 "base                  proven        3 steps, and the model as it is now",
                 "recorded completions  proven        24 completions of 3 steps",

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::resume::{configuration, kill_and_resume, kills, result};
 use crate::support::Place;
@@ -77,6 +77,42 @@ fn a_run_that_went_back_recovers() {
     fs::rename(place.path("checkpoints"), place.path("whole/checkpoints")).unwrap();
 
     kill_and_resume(&place, "train", kills().div_ceil(2), 6, whole, &expected);
+}
+
+/// What each action of a guard does to a run that is lost without it.
+#[test]
+fn each_action_does_what_it_says_to_a_run_that_would_be_lost() {
+    let place = Place::new();
+    place.write("train.toml", rolling_back(8));
+    let end = |run: &str, guard: &str| {
+        let guards = format!("guards=[{guard}]");
+        let ended = place.run(&["train", "train.toml", "--set", &guards, "--run", run]);
+        (ended, result(&place.path(run)).metrics)
+    };
+    let largest_kl = |metrics: &[Map<String, Value>]| {
+        metrics.iter().map(|line| line["kl"].as_f64().unwrap()).fold(0.0, f64::max)
+    };
+    // A policy that collapses writes one completion again and again, be it a good one.
+    let entropy = |metrics: &[Map<String, Value>]| metrics[7]["entropy"].as_f64().unwrap();
+
+    let (ended, lost) = end("lost", "");
+    assert_eq!((ended.code, lost.len()), (Some(0), 8), "{}", ended.stderr);
+    assert!(largest_kl(&lost) > 5.0, "{}", largest_kl(&lost));
+
+    let watch = "watch=\"kl\", above=0.5";
+    let (ended, warned) = end("warned", &format!("{{{watch}, action=\"warn\"}}"));
+    assert_eq!((ended.code, &warned), (Some(0), &lost), "{}", ended.stderr);
+    assert!(ended.stdout.contains("kl was "), "{}", ended.stdout);
+
+    let (ended, stopped) = end("stopped", &format!("{{{watch}, action=\"stop\"}}"));
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(stopped.len() < 8, "no more steps than needed: {}", stopped.len());
+
+    let careful = "learning_rate_factor=0.0001, kl_coef_factor=2";
+    let (ended, back) = end("back", &format!("{{{watch}, action=\"roll_back\", {careful}}}"));
+    assert_eq!((ended.code, back.len()), (Some(0), 8), "{}", ended.stderr);
+    assert!(largest_kl(&back) <= 0.5, "{}", largest_kl(&back));
+    assert!(entropy(&back) > 3.0 * entropy(&lost), "{} and {}", entropy(&back), entropy(&lost));
 }
 
 /// A run whose guard trips again and again goes back further each time, and recovers once its steps are small enough.

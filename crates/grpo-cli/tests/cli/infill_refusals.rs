@@ -55,7 +55,7 @@ fn bad_settings_of_an_infiller_are_refused() {
         ),
         (
             "start=infiller/model",
-            "the configuration has both `start` and [model]; a model that is gone on from has its sizes already, so leave one of them out",
+            "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out",
         ),
     ] {
         refuse(&place, &["pretrain", "infiller.toml", "--set", set], expected);

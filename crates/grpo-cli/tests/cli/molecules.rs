@@ -98,6 +98,6 @@ fn numbers_of_a_pretraining_out_of_range() {
     );
     check(
         "start=elsewhere",
-        "the configuration has both `start` and [model]; a model that is gone on from has its sizes already, so leave one of them out",
+        "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out",
     );
 }

@@ -34,7 +34,7 @@ fn find_again(place: &Place, of: [&str; 3], more: &[&str], policy: &str) {
     let prompt = prompt.map_or(String::new(), |prompt| format!("prompt       {prompt:?}\n"));
     let [step, prompt_place, sample] = of;
     let expected = format!(
-        "completion   step {step}, prompt {prompt_place}, sample {sample} of run\n{policy}{prompt}recorded     {text:?}\nnow          {text:?}\nids          equal\nlogprobs     equal bit for bit, {} of them\nreward       {}\n",
+        "completion   step {step}, prompt {prompt_place}, sample {sample} of run\n{policy}{prompt}recorded     {text:?}\nnow          {text:?}\nids          equal\nlogprobs     equal bit for bit, {} of them\nreward       {}, computed again: equal\n",
         record.actions,
         record.reward.unwrap(),
     );
@@ -225,7 +225,7 @@ fn a_record_that_was_changed_is_found() {
     check(
         &|record| record.sampling_logprobs.truncate(fewer as usize),
         &format!(
-            "`run/completions/step-3.parquet` is damaged: `sampling_logprobs` has {fewer} entries where `actions` is {count} in row 7; restore it from a copy, or train anew"
+            "`run/completions/step-3.parquet` is damaged: `sampling_logprobs` has {fewer} entries where `actions` is {count} in row 7; restore it from a copy, or train again"
         ),
     );
     check(
@@ -235,7 +235,35 @@ fn a_record_that_was_changed_is_found() {
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     place.refuse(
         &arguments(of, &[]),
-        "`run/completions/step-3.parquet` is damaged: Parquet error: Invalid Parquet file. Corrupt footer; restore it from a copy, or train anew",
+        "`run/completions/step-3.parquet` is damaged: Parquet error: Invalid Parquet file. Corrupt footer; restore it from a copy, or train again",
+    );
+}
+
+#[test]
+fn a_recorded_reward_is_computed_again() {
+    let place = run_of_molecules();
+    let of = ["3", "1", "2"];
+    let path = place.path("run/completions/step-3.parquet");
+    let whole = fs::read(&path).unwrap();
+    let right = record(&place, of);
+    let check = |change: &dyn Fn(&mut CompletionRecord), expected: &str| {
+        fs::write(&path, &whole).unwrap();
+        place.falsify([3, 1, 2], change);
+        place.refuse(&arguments(of, &[]), expected);
+    };
+    let reward = right.reward.unwrap();
+    let (name, value) = right.parts.first_key_value().unwrap();
+    check(
+        &|record| record.reward = Some(0.875),
+        &format!(
+            "the completion is not the recorded one: its reward is {reward} now, and 0.875 was recorded"
+        ),
+    );
+    check(
+        &|record| record.parts.values_mut().for_each(|part| *part = 2.0),
+        &format!(
+            "the completion is not the recorded one: the part `{name}` of its reward is {value} now, and 2 was recorded"
+        ),
     );
 }
 
@@ -326,7 +354,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     place.write("run/config.toml", config.replace("model = \"m\"", "model = \"other\""));
     place.refuse(
         &again(),
-        "`other/config.json` is not among the files that the run was made from (run.json); take it away, or put config.toml back as it was",
+        "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it",
     );
     place.write("run/config.toml", &config);
 
@@ -343,15 +371,12 @@ fn a_run_whose_files_are_others_now_is_refused() {
     place.write("run/config.toml", config.replace("seed = 1", "seed = 2"));
     place.refuse(
         &again(),
-        "run/config.toml has the seed 2, and run.json says that the run was made with 1; put config.toml back as it was",
+        "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it",
     );
     fs::remove_dir_all(place.path("run/checkpoints/step-1")).unwrap();
     place.write("run/config.toml", config.replace("learning_rate = 0.02", "learning_rate = 0.01"));
-    let ended = place.run(&again());
-    assert_eq!(ended.code, Some(1));
-    let last = ended.stderr.lines().last().unwrap();
-    assert_eq!(
-        last,
-        "error: trained again, step 1 is not what it was: `learning_rate` was 0.02 and is 0.01; this program or machine computes otherwise than the one that made the run"
+    place.refuse(
+        &again(),
+        "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it",
     );
 }

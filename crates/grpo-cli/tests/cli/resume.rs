@@ -284,7 +284,7 @@ fn damaged_checkpoints_are_never_loaded() {
     let checkpoints = fs::read_dir(place.path("run/checkpoints")).unwrap().count();
     if checkpoints == 2 {
         place.run(&["train", "--resume", "run"]).assert_refused(
-            "none of the 2 checkpoints of `run` is whole; begin anew with `grpo train run/config.toml --run` and another folder",
+            "none of the 2 checkpoints of `run` is intact; start again with `grpo train run/config.toml --run` and another folder",
         );
     }
 }
@@ -436,7 +436,7 @@ fn verifying_leaves_a_run_as_it_is() {
     );
 }
 
-/// What a run was made with is what it is gone on with.
+/// A run resumes with what it was made with.
 #[test]
 fn a_changed_configuration_is_refused() {
     let place = place(2);

@@ -223,7 +223,7 @@ fn adapters_that_cannot_be_made() {
     );
     check_set(
         "adapter=run/adapter",
-        "the configuration has both `adapter` and [lora]; an adapter that is gone on with has its settings already, so leave one of them out",
+        "the configuration has both `adapter` and [lora]; an existing adapter has its settings already, so leave one of them out",
     );
     check_set(
         "base_precision=int8",

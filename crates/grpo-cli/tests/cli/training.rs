@@ -41,7 +41,7 @@ fn a_pretraining_leaves_a_model_and_its_record() {
         assert!(bytes("prior") == bytes("again"), "{file} differs");
     }
 
-    // And the model can be gone on from.
+    // And the model can be trained further.
     let text = place.read("pretrain.toml");
     let (above, model_on) = text.split_once("[model]").unwrap();
     let (_, below) = model_on.split_once("[pretrain]").unwrap();

@@ -198,7 +198,7 @@ fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
 
     place.refuse(
         &["train", "train.toml", "--run", "both", "--set", "lora={rank=2, alpha=4}"],
-        "the configuration has both `adapter` and [lora]; an adapter that is gone on with has its settings already, so leave one of them out",
+        "the configuration has both `adapter` and [lora]; an existing adapter has its settings already, so leave one of them out",
     );
     // The adapter of another base.
     place.model_of_texts("other", "gpt2");

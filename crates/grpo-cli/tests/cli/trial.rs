@@ -301,7 +301,7 @@ fn a_trial_without_an_earlier_checkpoint_says_so() {
     refused(
         &place,
         &none,
-        "not yet: Resume is exact: there is no whole checkpoint of before the last step to go on from; set save.every, or save.keep_last higher",
+        "not yet: Resume is exact: there is no intact checkpoint from before the last step to resume from; set save.every, or a higher save.keep_last",
     );
 }
 

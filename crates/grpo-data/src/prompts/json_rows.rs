@@ -1,32 +1,27 @@
 //! The objects of a file of JSON lines.
 
 use crate::DataError;
+use crate::line_reader::LineReader;
 use crate::origin::{Bytes, FileOrigin};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use std::fmt;
-use std::io::{BufRead, BufReader, Read};
 
-/// Bytes of the longest line. More is a file of another kind, or a bomb in gzip.
-const LONGEST: usize = 256 << 20;
+/// Bytes of the longest line. More is a file of another kind; read as JSON, a line takes up to 36 times its memory.
+const LONGEST: usize = 32 << 20;
 
-pub(super) struct JsonRows {
-    source: BufReader<Bytes>,
-    /// Lines that were read whole.
-    line: u64,
-    bytes: Vec<u8>,
-}
+/// A record's place in its file, from 1, and its keys.
+pub(super) type NumberedKeys = (u64, Map<String, Value>);
+
+pub(super) struct JsonRows(LineReader);
 
 impl JsonRows {
     pub(super) fn new(source: Bytes) -> Self {
-        Self { source: BufReader::with_capacity(1 << 16, source), line: 0, bytes: Vec::new() }
+        Self(LineReader::new(source, LONGEST))
     }
 
     /// The keys of the next line that is not empty.
-    pub(super) fn next(
-        &mut self,
-        origin: &FileOrigin,
-    ) -> Result<Option<(u64, Map<String, Value>)>, DataError> {
+    pub(super) fn next(&mut self, origin: &FileOrigin) -> Result<Option<NumberedKeys>, DataError> {
         while let Some((line, bytes)) = self.next_line(origin)? {
             let text = origin.text(bytes, line)?.trim_ascii();
             if !text.is_empty() {
@@ -48,20 +43,7 @@ impl JsonRows {
         &mut self,
         origin: &FileOrigin,
     ) -> Result<Option<(u64, &[u8])>, DataError> {
-        self.bytes.clear();
-        let mut source = (&mut self.source).take(LONGEST as u64 + 1);
-        let read = source.read_until(b'\n', &mut self.bytes);
-        if read.map_err(|error| origin.io_error(error, self.line))? == 0 {
-            return Ok(None);
-        }
-        self.line += 1;
-        if self.bytes.len() > LONGEST {
-            let fault = format!("the line is longer than {LONGEST} bytes; write one object a line");
-            return Err(DataError::Invalid(fault).at_line(&origin.path, self.line));
-        }
-        let bytes = self.bytes.as_slice();
-        let marked = bytes.strip_prefix("\u{feff}".as_bytes()).filter(|_| self.line == 1);
-        Ok(Some((self.line, marked.unwrap_or(bytes))))
+        self.0.next_line(origin)
     }
 }
 

@@ -1,55 +1,41 @@
 //! The rows of a Parquet file, as JSON.
 
+use super::json_rows::NumberedKeys;
 use crate::DataError;
-use crate::caught::caught;
 use crate::origin::FileOrigin;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use crate::parquet_file::ParquetFile;
 use parquet::record::Field;
-use parquet::record::reader::RowIter;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::fs::File;
 
 pub(super) struct ParquetRows {
-    rows: RowIter<'static>,
+    rows: ParquetFile,
     /// Rows that were read whole.
     row: u64,
 }
 
 impl ParquetRows {
     pub(super) fn new(file: File, origin: &FileOrigin) -> Result<Self, DataError> {
-        let rows = caught(|| {
-            let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
-            refuse_same_columns(&reader)?;
-            Ok(RowIter::from_file_into(Box::new(reader)))
-        });
-        Ok(Self { rows: rows.flatten().map_err(|reason| bad(origin, 0, reason))?, row: 0 })
+        let rows = ParquetFile::new(file);
+        let rows = rows.and_then(refuse_same_columns).map_err(|reason| bad(origin, 0, reason))?;
+        Ok(Self { rows, row: 0 })
     }
 
-    pub(super) fn next(
-        &mut self,
-        origin: &FileOrigin,
-    ) -> Result<Option<(u64, Map<String, Value>)>, DataError> {
-        let row = caught(|| match self.rows.next() {
-            None => Ok(None),
-            Some(Err(error)) => Err(error.to_string()),
-            Some(Ok(row)) => Ok(Some(object(row.get_column_iter()))),
-        });
-        let Some(keys) = row.flatten().map_err(|reason| bad(origin, self.row, reason))? else {
-            return Ok(None);
-        };
+    pub(super) fn next(&mut self, origin: &FileOrigin) -> Result<Option<NumberedKeys>, DataError> {
+        let Some(row) = self.rows.next() else { return Ok(None) };
+        let row = row.map_err(|reason| bad(origin, self.row, reason))?;
         self.row += 1;
-        Ok(Some((self.row, keys)))
+        Ok(Some((self.row, object(row.get_column_iter()))))
     }
 }
 
 /// Refuses two columns of one name, of which only the last would be read.
-fn refuse_same_columns(reader: &SerializedFileReader<File>) -> Result<(), String> {
-    let columns = reader.metadata().file_metadata().schema().get_fields();
+fn refuse_same_columns(rows: ParquetFile) -> Result<ParquetFile, String> {
     let mut names = BTreeSet::new();
-    match columns.iter().find(|column| !names.insert(column.name())) {
-        Some(column) => Err(format!("it has the column `{}` twice", column.name())),
-        None => Ok(()),
+    match rows.columns().iter().find(|name| !names.insert(*name)) {
+        Some(name) => Err(format!("it has the column `{name}` twice")),
+        None => Ok(rows),
     }
 }
 

@@ -121,3 +121,52 @@ proptest! {
         prop_assert!(errors == 0 || (errors == 1 && found.last().unwrap().is_err()));
     }
 }
+
+/// Writes a table with one column of texts, `Some(length)` or null, `times` times each.
+fn written(texts: &[(Option<usize>, usize)]) -> tempfile::NamedTempFile {
+    let schema = parquet::schema::parser::parse_message_type(
+        "message table { optional binary prompt (UTF8); }",
+    );
+    let file = tempfile::Builder::new().suffix(".parquet").tempfile().unwrap();
+    let compression = parquet::basic::Compression::SNAPPY;
+    let properties =
+        parquet::file::properties::WriterProperties::builder().set_compression(compression).build();
+    let mut writer = parquet::file::writer::SerializedFileWriter::new(
+        file.reopen().unwrap(),
+        schema.unwrap().into(),
+        properties.into(),
+    )
+    .unwrap();
+    for &(length, times) in texts {
+        let mut rows = writer.next_row_group().unwrap();
+        let mut column = rows.next_column().unwrap().unwrap();
+        let values: Vec<parquet::data_type::ByteArray> = match length {
+            Some(length) => vec!["a".repeat(length).as_str().into(); times],
+            None => Vec::new(),
+        };
+        let levels = vec![i16::from(length.is_some()); times];
+        let typed = column.typed::<parquet::data_type::ByteArrayType>();
+        typed.write_batch(&values, Some(&levels), None).unwrap();
+        column.close().unwrap();
+        rows.close().unwrap();
+    }
+    writer.close().unwrap();
+    file
+}
+
+#[track_caller]
+fn assert_bomb(file: &tempfile::NamedTempFile) {
+    let fault = match PromptReader::open(file.path()) {
+        Err(fault) => fault,
+        Ok(mut reader) => reader.find_map(Result::err).expect("a fault"),
+    };
+    assert!(fault.to_string().contains("more than 500 times as large as the file"), "{fault}");
+}
+
+#[test]
+fn a_file_whose_rows_are_out_of_proportion_is_refused() {
+    assert_bomb(&written(&[(None, 9 << 20)]));
+    assert_bomb(&written(&[(Some(1 << 19), 400)]));
+    let honest = written(&[(Some(20), 1000)]);
+    assert_eq!(PromptReader::open(honest.path()).unwrap().map(Result::unwrap).count(), 1000);
+}

@@ -30,7 +30,7 @@ struct MaskedLmFile {
     /// Folder of the run.
     run: PathBuf,
     seed: u64,
-    /// Model folder to go on from, with its characters and sizes; without it a new model is made.
+    /// Model folder to start from, with its characters and sizes; without it a new model is made.
     #[serde(default)]
     start: Option<PathBuf>,
     data: PassageSection,
@@ -177,10 +177,10 @@ impl Beginning {
                 Ok(Self { spec, model, passages, files: Vec::new() })
             }
             (Some(_), Some(_)) => anyhow::bail!(
-                "the configuration has both `start` and [model]; a model that is gone on from has its sizes already, so leave one of them out"
+                "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out"
             ),
             (None, None) => anyhow::bail!(
-                "the configuration has neither [model] (sizes of a new model) nor `start` (a model folder to go on from)"
+                "the configuration has neither [model] (sizes of a new model) nor `start` (a model folder to start from)"
             ),
         }
     }

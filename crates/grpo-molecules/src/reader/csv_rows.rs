@@ -1,15 +1,18 @@
 //! The rows of a CSV file.
 
 use super::quotes::{Quotes, Unclosed};
-use super::record::{MoleculeRecord, filled};
-use grpo_data::{Bytes, DataError, FileOrigin, Names};
-use std::io;
+use super::record::{LONGEST, MoleculeRecord, filled};
+use grpo_data::{Bytes, DataError, FileOrigin, Names, too_long};
+use std::io::{self, Read};
 
 /// Columns that hold SMILES where the caller names none; the first that there is counts.
 const SMILES_COLUMNS: [&str; 3] = ["smiles", "canonical_smiles", "molecule"];
 
+/// Bytes that the csv reader reads ahead.
+const BUFFER: usize = 1 << 16;
+
 pub(super) struct CsvRows {
-    csv: csv::Reader<Quotes<Bytes>>,
+    csv: csv::Reader<RowLimit>,
     unclosed: Unclosed,
     row: csv::ByteRecord,
     /// Cells of the header line.
@@ -31,10 +34,10 @@ impl CsvRows {
             .has_headers(false)
             // Widths are checked here, where the line is known.
             .flexible(true)
-            .buffer_capacity(1 << 16)
-            .from_reader(source);
+            .buffer_capacity(BUFFER)
+            .from_reader(RowLimit { source, read: 0 });
         let mut row = csv::ByteRecord::new();
-        csv.read_byte_record(&mut row).map_err(|error| origin.io_error(reading_error(error), 0))?;
+        csv.read_byte_record(&mut row).map_err(|error| reading_error(error, origin, 0))?;
         refuse_unclosed(&unclosed, origin)?;
         let line = line_of(&csv, &row);
         let names = row
@@ -75,8 +78,9 @@ impl CsvRows {
         origin: &FileOrigin,
     ) -> Result<Option<MoleculeRecord>, DataError> {
         let before = self.csv.position().line() - 1;
+        self.csv.get_mut().read = 0;
         let read = self.csv.read_byte_record(&mut self.row);
-        if !read.map_err(|error| origin.io_error(reading_error(error), before))? {
+        if !read.map_err(|error| reading_error(error, origin, before))? {
             return Ok(None);
         }
         refuse_unclosed(&self.unclosed, origin)?;
@@ -116,7 +120,7 @@ fn refuse_unclosed(unclosed: &Unclosed, origin: &FileOrigin) -> Result<(), DataE
 
 /// The line on which `row`, just read, begins. The position that the csv reader keeps with a row
 /// is that of the blank lines in front of it, so this one is counted back from the row's end.
-fn line_of(csv: &csv::Reader<Quotes<Bytes>>, row: &csv::ByteRecord) -> u64 {
+fn line_of(csv: &csv::Reader<RowLimit>, row: &csv::ByteRecord) -> u64 {
     let bytes = row.as_slice().iter();
     let inner = bytes.filter(|&&byte| byte == b'\n').count() as u64;
     let counted = csv.position().line().saturating_sub(1 + inner);
@@ -126,9 +130,35 @@ fn line_of(csv: &csv::Reader<Quotes<Bytes>>, row: &csv::ByteRecord) -> u64 {
 
 /// What the source said, out of the csv reader's wrapping. Errors of other kinds cannot happen
 /// here: widths and UTF-8 are checked by this file.
-fn reading_error(error: csv::Error) -> io::Error {
-    match error.into_kind() {
+fn reading_error(error: csv::Error, origin: &FileOrigin, before: u64) -> DataError {
+    let error = match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
         other => io::Error::other(format!("{other:?}")),
+    };
+    match error.get_ref().is_some_and(|inner| inner.is::<RowTooLong>()) {
+        true => too_long(LONGEST).at_line(&origin.path, before + 1),
+        false => origin.io_error(error, before),
     }
 }
+
+/// Ends a row that is longer than any molecule's, such as the rest of a file behind a quote that is never closed.
+struct RowLimit {
+    source: Quotes<Bytes>,
+    /// Bytes since the row before.
+    read: usize,
+}
+
+impl Read for RowLimit {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.read > LONGEST + BUFFER {
+            return Err(io::Error::other(RowTooLong));
+        }
+        let read = self.source.read(buffer)?;
+        self.read += read;
+        Ok(read)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the row is too long")]
+struct RowTooLong;

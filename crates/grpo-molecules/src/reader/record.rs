@@ -1,5 +1,8 @@
 //! A row of a file.
 
+/// Bytes of the longest line or CSV row. More is a file of another kind, or a quote that is never closed.
+pub(super) const LONGEST: usize = 1 << 20;
+
 /// One molecule of a file. Nothing is checked about its SMILES but that it is not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoleculeRecord {

@@ -169,9 +169,9 @@ fn the_name_of_a_file_tells_its_format() {
     assert_eq!(error(Path::new("none.smi")), "`none.smi` does not exist; check the path");
     let path = folder.path().join("folder.smi");
     std::fs::create_dir(&path).unwrap();
-    let mut reader = MoleculeReader::open(&path, &ReadOptions::default()).unwrap();
-    let error = reader.next().unwrap().unwrap_err().to_string();
+    let error = error(&path);
     assert!(error.starts_with("cannot read `"), "{error}");
+    assert!(error.contains("it is a folder"), "{error}");
 }
 
 #[test]
@@ -246,4 +246,34 @@ proptest! {
             reader.for_each(drop);
         }
     }
+}
+
+/// 1 MiB without a line end, and a little more.
+fn endless() -> String {
+    "C".repeat((1 << 20) + (1 << 17))
+}
+
+#[test]
+fn a_line_without_an_end_is_refused() {
+    let too_long =
+        "the record is longer than 1 MiB; write one record a line, and close every quote";
+    for gz in [false, true] {
+        let bytes = |text: &str| if gz { gzip(text) } else { text.as_bytes().to_vec() };
+        let lines = format!("CC\n{}\nCCC\n", endless());
+        assert_eq!(error(&bytes(&lines), Smi, gz), format!("x:2: {too_long}"));
+        let table = format!("smiles\nCC\n\"{}\nCCC\n", "C\n".repeat(1 << 20));
+        assert_eq!(error(&bytes(&table), Csv, gz), format!("x:3: {too_long}"));
+        assert_eq!(error(&bytes(&endless()), Csv, gz), format!("x:1: {too_long}"));
+    }
+}
+
+#[test]
+fn gzip_that_is_out_of_proportion_is_refused() {
+    let bomb = gzip(&"\n".repeat(65 << 20));
+    let fault = error(&bomb, Smi, true);
+    let expect = "its data is more than 500 times as large as the file; give the data uncompressed if that is right";
+    assert!(fault.starts_with("`x` cannot be read after line "), "{fault}");
+    assert!(fault.ends_with(expect), "{fault}");
+    // Blank lines are part of the row behind them.
+    assert!(error(&bomb, Csv, true).contains("is longer than 1 MiB"));
 }

@@ -72,6 +72,11 @@ fn what_is_not_computed_is_refused() {
         |all| Some(all.replace("pooling.Pooling", "dense.Dense")),
         "lists Transformer, Dense",
     );
+    for path in ["../../elsewhere", "/elsewhere", "..", "a/b", ""] {
+        let to = move |all: &str| Some(all.replace("1_Pooling", path));
+        let expect = format!("has the path '{path}' for Pooling; expected the name of a folder");
+        fault(MODULES, to, &expect);
+    }
     fault("1_Pooling/config.json", |_| None, "it has no 1_Pooling/config.json");
     fault(
         "1_Pooling/config.json",

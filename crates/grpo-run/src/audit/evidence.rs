@@ -143,6 +143,11 @@ impl Evidence {
         &self.events[first..]
     }
 
+    /// Whether the run was ended while it went back, with files of what it undoes still in their places and others gone.
+    pub(super) fn is_going_back(&self) -> bool {
+        self.events.last().is_some_and(|event| event.what.begins_roll_back())
+    }
+
     /// Whether something happened that only happens when all files of a step are written.
     pub(super) fn was_written_whole(&self, step: u64) -> bool {
         self.latest_events().iter().filter(|event| event.step >= step).any(|event| {
@@ -155,7 +160,9 @@ impl Evidence {
                 EventKind::Stopped { reason } => {
                     !reason.contains("metrics.jsonl") && !reason.contains("completions/")
                 }
-                EventKind::Resumed {}
+                EventKind::Started {}
+                | EventKind::Resumed {}
+                | EventKind::Saved {}
                 | EventKind::RolledBack { .. }
                 | EventKind::Best { .. }
                 | EventKind::Checkpoint { .. } => false,
@@ -168,6 +175,17 @@ impl Evidence {
         match step {
             0 => self.line(1).map(|line| &line.rollout.weights),
             _ => self.line(step).map(LedgerStep::weights_after),
+        }
+    }
+}
+
+impl EventKind {
+    /// Whether files are moved and cut after it until the next event.
+    pub(super) fn begins_roll_back(&self) -> bool {
+        match self {
+            Self::RolledBack { .. } => true,
+            Self::Guard { action, .. } => action == "roll_back",
+            _ => false,
         }
     }
 }

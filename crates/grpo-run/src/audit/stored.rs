@@ -87,7 +87,8 @@ pub(super) fn recorded_completions(evidence: &Evidence) -> Finding {
     for line in &evidence.ledger {
         let is_due = every > 0 && line.step.is_multiple_of(every);
         // A run that was ended from outside wrote the ledger's line first.
-        let may_lack = Some(line.step) == last && !evidence.was_written_whole(line.step);
+        let may_lack = evidence.is_going_back()
+            || (Some(line.step) == last && !evidence.was_written_whole(line.step));
         if is_due && !may_lack && !evidence.recorded.contains_key(&line.step) {
             let what = format!(
                 "its completions are not there; save.completions_every = {every} says that they were recorded"

@@ -3,32 +3,27 @@
 use super::record::{CompletionRecord, RecordedOutcome};
 use super::table::{BONUS, FATES, IDS, PART, finish_name, required_columns};
 use crate::RunError;
-use grpo_data::{Finish, caught};
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use grpo_data::{Finish, ParquetFile, regular_file};
 use parquet::record::Field;
-use parquet::record::reader::RowIter;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
 /// The records of a file, which are all of step `step`.
 pub(super) fn records(path: &Path, step: u64) -> Result<Vec<CompletionRecord>, RunError> {
-    let file = File::open(path).map_err(RunError::read(path))?;
-    // Its reader panics at some damaged files.
-    let read = caught(|| rows(file, step));
-    read.and_then(|rows| rows).map_err(|reason| damaged(path, reason))
+    let file = regular_file::open(path).map_err(RunError::read(path))?;
+    rows(file, step).map_err(|reason| damaged(path, reason))
 }
 
 fn rows(file: File, step: u64) -> Result<Vec<CompletionRecord>, String> {
-    let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
-    let schema = reader.metadata().file_metadata().schema_descr().root_schema_ptr();
-    let names: Vec<&str> = schema.get_fields().iter().map(|field| field.name()).collect();
-    if let Some(missing) = required_columns().find(|column| !names.contains(&&**column)) {
+    let rows = ParquetFile::new(file)?;
+    let has = |column: &str| rows.columns().iter().any(|name| name == column);
+    if let Some(missing) = required_columns().find(|column| !has(column)) {
         return Err(format!("it has no column `{missing}`"));
     }
     let mut records = Vec::new();
-    for (place, row) in RowIter::from_file_into(Box::new(reader)).enumerate() {
-        let row = row.map_err(|error| error.to_string())?;
+    for (place, row) in rows.enumerate() {
+        let row = row?;
         let cells = row.get_column_iter().map(|(name, field)| (name.as_str(), field)).collect();
         let cells = Cells(cells);
         let fault = |fault: String| format!("{fault} in row {}", place + 1);

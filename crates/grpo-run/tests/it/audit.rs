@@ -48,6 +48,8 @@ fn evidence(steps: u64, reference: ReferencePlan, changes: &[u64], mix: f64) -> 
             reference: before,
             reference_changed: change,
             base: None,
+            recorded: None,
+            previous: None,
         }
     };
     Evidence {
@@ -272,6 +274,41 @@ fn a_step_may_lack_its_metrics_where_the_run_was_ended_from_outside() {
     // No room for the line itself.
     run.events = vec![event(3, stopped("`run/metrics.jsonl` could not be written"))];
     check(&run, &[]);
+}
+
+/// Completions are moved first, then the event is written, then the ledger is cut, and at last the metrics; a checkpoint
+/// says that all of it is done.
+#[test]
+fn a_run_may_be_ended_while_it_goes_back() {
+    let event = |step, what| Event { step, at: String::new(), what };
+    let guard = EventKind::Guard {
+        watch: "kl".into(),
+        value: Some(1.0),
+        bound: Some(0.5),
+        steps: 1,
+        action: "roll_back".into(),
+        message: "kl was 1".into(),
+    };
+    let back =
+        EventKind::RolledBack { number: 1, from_step: 3, learning_rate_factor: 0.5, kl_coef: 0.0 };
+    let mut run = evidence(3, FIXED, &[], 1.0);
+    run.trained = None;
+    run.plan.steps = 9;
+    run.plan.completions_every = 1;
+    run.events = vec![event(3, guard)];
+    assert!(violations(&run).is_empty(), "{:?}", violations(&run));
+    run.events.push(event(2, back));
+    run.ledger.pop();
+    assert!(violations(&run).is_empty(), "{:?}", violations(&run));
+    run.events.push(event(2, EventKind::Checkpoint { best: false }));
+    // The last step alone may have been ended before its completions were written.
+    assert_eq!(
+        violations(&run),
+        [
+            "steps: ledger.jsonl ends with step 2, and metrics.jsonl with step 3",
+            "recorded completions: step 1: its completions are not there; save.completions_every = 1 says that they were recorded",
+        ]
+    );
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn what_does_not_fit_together_is_named() {
         run.write_completions(1, &[completion(1, 0), second], &PARTS).unwrap();
         let path = run.completions_path(1);
         let expected = format!(
-            "`{}` is damaged: {expected} in row 2; restore it from a copy, or train anew",
+            "`{}` is damaged: {expected} in row 2; restore it from a copy, or train again",
             path.display()
         );
         assert_eq!(run.completions_of(1).unwrap_err().to_string(), expected);
@@ -203,7 +203,7 @@ fn what_is_no_such_file_is_named() {
         fs::write(&path, bytes).unwrap();
         let error = run.completions_of(1).unwrap_err().to_string();
         let begin = format!("`{}` is damaged: ", path.display());
-        let end = "; restore it from a copy, or train anew";
+        let end = "; restore it from a copy, or train again";
         let reason = error.strip_prefix(&begin).and_then(|rest| rest.strip_suffix(end));
         reason.unwrap_or_else(|| panic!("{error}")).to_owned()
     };

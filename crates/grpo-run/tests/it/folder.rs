@@ -17,6 +17,7 @@ pub(crate) fn info() -> RunInfo {
         seed: u64::MAX,
         device: "flex".into(),
         threads: 2,
+        chained: false,
         data: Vec::new(),
     }
 }
@@ -41,7 +42,7 @@ fn a_new_run_has_its_configuration_and_its_information() {
     let config_sha256 =
         "46545c629053298cb8b068758bd6cb0ba83f1533f50a054de71575535afea66b".to_owned();
     let written = run.read_info().unwrap();
-    assert_eq!(written, RunInfo { config_sha256, ..info() });
+    assert_eq!(written, RunInfo { config_sha256, chained: true, ..info() });
     run.check_config(&written).unwrap();
     fs::write(run.config_path(), "seed = 2\n").unwrap();
     let error = run.check_config(&written).unwrap_err().to_string();

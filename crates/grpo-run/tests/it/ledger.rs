@@ -29,6 +29,8 @@ fn line(step: u64) -> LedgerStep {
         reference: "c".into(),
         reference_changed: Some(ReferenceChange { mix: 0.6, weights: "d".into() }),
         base: None,
+        recorded: None,
+        previous: None,
     }
 }
 
@@ -63,6 +65,7 @@ fn folder(path: &std::path::Path) -> RunFolder {
         seed: 1,
         device: "flex".into(),
         threads: 1,
+        chained: false,
         data: vec![],
     };
     RunFolder::create(path, Existing::Refuse, "", &info).unwrap().0
@@ -79,13 +82,29 @@ fn lines_are_written_read_and_taken_up_again() {
         ledger.append(&line(step)).unwrap();
     }
     let written = fs::read_to_string(run.ledger_path()).unwrap();
-    assert_eq!(written, [text(1), text(2), text(3)].concat());
-    assert_eq!(run.read_ledger().unwrap(), Some(vec![line(1), line(2), line(3)]));
+    // Each line is as without the chain, and has the hash of the line before.
+    let mut previous = "0".repeat(64);
+    for (step, line) in (1..).zip(written.lines()) {
+        let expected = format!(
+            "{},\"previous\":\"{previous}\"}}",
+            text(step).trim_end().trim_end_matches('}')
+        );
+        assert_eq!(line, expected);
+        previous = Sha256::digest(line).iter().map(|byte| format!("{byte:02x}")).collect();
+    }
+    assert_eq!(ledger.head(), previous);
+    let read = |steps: &[u64]| {
+        let found = run.read_ledger().unwrap().unwrap().into_iter();
+        let found: Vec<LedgerStep> =
+            found.map(|line| LedgerStep { previous: None, ..line }).collect();
+        assert_eq!(found, steps.iter().map(|step| line(*step)).collect::<Vec<_>>());
+    };
+    read(&[1, 2, 3]);
     // From step 3 on: it is written again.
     run.ledger_from(3).unwrap().append(&line(3)).unwrap();
     assert_eq!(fs::read_to_string(run.ledger_path()).unwrap(), written);
     drop(run.ledger_from(2).unwrap());
-    assert_eq!(run.read_ledger().unwrap(), Some(vec![line(1)]));
+    read(&[1]);
 }
 
 #[test]

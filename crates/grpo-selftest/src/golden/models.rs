@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use grpo_core::{RatioLevel, RewardScale};
+use grpo_data::regular_file;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -239,7 +240,7 @@ const FILE: &str = "expected.json";
 
 fn read_model(path: PathBuf) -> Result<GoldenModel, SelftestError> {
     let file = path.join(FILE);
-    let text = std::fs::read_to_string(&file).map_err(SelftestError::read(&file))?;
+    let text = regular_file::read_to_string(&file).map_err(SelftestError::read(&file))?;
     let shown = file.display().to_string();
     let whole: serde_json::Value =
         serde_json::from_str(&text).map_err(|error| SelftestError::json(&shown, &error))?;

@@ -16,6 +16,7 @@ mod scores;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use grpo_data::regular_file;
 
 use crate::golden::{
     Expected, GoldenAdvantages, GoldenLoss, GoldenModel, read_advantages, read_losses, read_models,
@@ -135,7 +136,7 @@ fn load<Case>(
     let Some(path) = path else {
         return Ok((read(built_in, name)?, "TRL, built in".to_owned()));
     };
-    let text = std::fs::read_to_string(&path).map_err(SelftestError::read(&path))?;
+    let text = regular_file::read_to_string(&path).map_err(SelftestError::read(&path))?;
     let shown = path.display().to_string();
     Ok((read(&text, &shown)?, format!("TRL, {shown}")))
 }

@@ -108,7 +108,7 @@ fn each_kind_of_wrong_loss_is_found() {
 
 #[test]
 fn each_kind_of_wrong_advantage_is_found() {
-    let flag = "/cases/7/expected/is_std_zero/0";
+    let flag = "/cases/8/expected/is_std_zero/0";
     let was = built_in("advantages.json").pointer(flag).unwrap().as_bool().unwrap();
     let changes = [
         ("/cases/4/expected/advantages/0".to_owned(), json!(0.321)),
@@ -123,7 +123,7 @@ fn each_kind_of_wrong_advantage_is_found() {
         (4, "the f64 loops' advantages[0]"),
         (5, "reward_mean"),
         (6, "reward_std"),
-        (7, "is_std_zero[0]"),
+        (8, "is_std_zero[0]"),
     ];
     assert_eq!(found, expected);
 }

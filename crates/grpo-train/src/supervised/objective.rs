@@ -55,18 +55,16 @@ pub trait Objective {
     /// Holds a validation after `steps` optimizer steps against the objective's own limits.
     fn review(
         &self,
-        steps: u64,
-        measures: &Self::Measures,
-        progress: &mut Self::Progress,
+        _steps: u64,
+        _measures: &Self::Measures,
+        _progress: &mut Self::Progress,
     ) -> Review {
-        let _no_limits = (steps, measures, progress);
         Review::default()
     }
 
     /// Returns whether the parameter at `path` belongs to the trunk that a training run begins with, rather than to a head
     /// of its own.
-    fn is_of_trunk(&self, path: &str) -> bool {
-        let _no_trunk = path;
+    fn is_of_trunk(&self, _path: &str) -> bool {
         false
     }
 }

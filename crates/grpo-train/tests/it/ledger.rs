@@ -37,8 +37,9 @@ fn the_ledger_is_of_what_was_sampled_and_used() {
         let mut before = begin.clone();
         let mut version = 0;
         for (report, after) in steps(&mut grpo, 3) {
-            let LedgerStep { step, rollout, updates: made, reference, reference_changed, base } =
-                &report.observed.ledger;
+            let LedgerStep {
+                step, rollout, updates: made, reference, reference_changed, base, ..
+            } = &report.observed.ledger;
             assert_eq!(*step, u64::from(report.step) + 1);
             assert_eq!(rollout.policy_version, version);
             assert_eq!(rollout.weights, before);

@@ -1,35 +1,64 @@
-//! Links of the documents to files of the repository lead to one.
+//! Links of the documents lead to files of the repository, and to headings that they have.
+
+use std::collections::BTreeSet;
 
 use crate::tidy::tree::{File, Tree, Violation};
 
 pub(in crate::tidy) fn lead_somewhere(tree: &Tree) -> Vec<Violation> {
-    tree.files_with("md")
-        .filter(|file| file.path == "README.md" || file.path.starts_with("docs/"))
-        .flat_map(|file| of_document(tree, file))
-        .collect()
+    tree.files_with("md").flat_map(|file| of_document(tree, file)).collect()
 }
 
 fn of_document(tree: &Tree, document: &File) -> Vec<Violation> {
     let mut violations = Vec::new();
-    let mut in_code = false;
-    for (i, line) in document.text.lines().enumerate() {
-        if line.trim_start().starts_with("```") {
-            in_code = !in_code;
-        }
-        if in_code {
-            continue;
-        }
+    for (number, line) in lines(&document.text) {
         for target in targets(line) {
-            let leads = local(target)
-                .is_none_or(|path| resolve(&document.path, path).is_some_and(|p| tree.exists(&p)));
-            if !leads {
-                let what =
-                    format!("`{target}` leads nowhere: mend the link, or add the file to git");
-                violations.push(document.violation(i + 1, what));
+            if !leads_somewhere(tree, document, target) {
+                let what = format!("`{target}` leads nowhere: mend the link, or add what it names");
+                violations.push(document.violation(number, what));
             }
         }
     }
     violations
+}
+
+/// The lines that are not code, with their numbers from 1.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    text.lines().enumerate().filter_map(move |(i, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        (!in_code && !is_fence).then_some((i + 1, line))
+    })
+}
+
+fn leads_somewhere(tree: &Tree, document: &File, target: &str) -> bool {
+    let target = target.trim_matches(['<', '>']);
+    if target.contains("://") || target.starts_with("mailto:") {
+        return true;
+    }
+    let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+    let path =
+        if path.is_empty() { Some(document.path.clone()) } else { resolve(&document.path, path) };
+    let Some(path) = path.filter(|path| tree.exists(path)) else { return false };
+    let page = tree.files_with("md").find(|file| file.path == path);
+    heading.is_empty() || page.is_none_or(|page| anchors(&page.text).contains(heading))
+}
+
+/// What GitHub calls the headings of a page.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut anchors = BTreeSet::new();
+    for (_, line) in lines(text) {
+        let heading = line.trim_start_matches('#');
+        if heading.len() < line.len() && heading.starts_with(' ') {
+            let kept = heading.trim().to_lowercase();
+            let kept = kept.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+            let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
+            let numbered = (1..).map(|n| format!("{anchor}-{n}"));
+            let mut names = std::iter::once(anchor.clone()).chain(numbered);
+            anchors.extend(names.find(|name| !anchors.contains(name)));
+        }
+    }
+    anchors
 }
 
 /// What the links of a line lead to: `[text](target "title")` and `[name]: target`.
@@ -45,14 +74,6 @@ fn targets(line: &str) -> Vec<&str> {
         .and_then(|rest| rest.split_once("]: "))
         .and_then(|(_, target)| target.split_whitespace().next());
     inline.chain(definition).collect()
-}
-
-/// The path in a link to a file; none where it leads into the web or into the same page.
-fn local(target: &str) -> Option<&str> {
-    let target = target.trim_matches(['<', '>']);
-    let path = target.split('#').next().unwrap_or_default();
-    let is_web = path.contains("://") || path.starts_with("mailto:");
-    (!is_web && !path.is_empty()).then_some(path)
 }
 
 /// A path from the root, for one from the folder of `document`; none where it leaves the repository.
@@ -82,13 +103,14 @@ mod tests {
 
     #[track_caller]
     fn check(document: &str, text: &str, expect: &[(usize, &str)]) {
-        let mut tree = tree([("README.md", ""), ("docs/LOG.md", ""), ("data/a.smi", "")]);
+        let log = "# The `top` of it\n```\n# No heading\n```\n## Twice\n## Twice\n";
+        let mut tree = tree([("README.md", ""), ("docs/LOG.md", log), ("data/a.smi", "")]);
         tree.add(document, 0, text.into()).unwrap();
         let expect: Vec<String> = expect
             .iter()
             .map(|(line, target)| {
                 format!(
-                    "{document}:{line}: `{target}` leads nowhere: mend the link, or add the file to git"
+                    "{document}:{line}: `{target}` leads nowhere: mend the link, or add what it names"
                 )
             })
             .collect();
@@ -97,12 +119,20 @@ mod tests {
 
     #[test]
     fn links_that_lead_somewhere() {
-        check("README.md", "[log](docs/LOG.md#top), [`data`](data/) ![x](/data/a.smi \"X\")", &[]);
-        check("docs/a.md", "[readme](../README.md) [log](./LOG.md) [here](#here) [root](..)", &[]);
+        check(
+            "README.md",
+            "[log](docs/LOG.md#the-top-of-it), [`data`](data/) ![x](/data/a.smi \"X\")",
+            &[],
+        );
+        check(
+            "docs/a.md",
+            "# Here\n[readme](../README.md) [log](./LOG.md) [here](#here) [root](..)",
+            &[],
+        );
+        check("docs/a.md", "[second](LOG.md#twice-1)", &[]);
         check("docs/a.md", "[web](https://example.org/a.md) <https://example.org>", &[]);
         check("docs/a.md", "`[no](link.md)`\n```\n[no](link.md)\n```\n", &[]);
         check("docs/a.md", "[log]: LOG.md", &[]);
-        check("crates/a/README.md", "[x](nowhere.md)", &[]);
     }
 
     #[test]
@@ -118,5 +148,8 @@ mod tests {
             &[(1, "../../x.md"), (2, "../LOG.md")],
         );
         check("docs/a.md", "```\n```\n[x](x.md)", &[(3, "x.md")]);
+        check("crates/a/README.md", "[x](nowhere.md)", &[(1, "nowhere.md")]);
+        check("docs/a.md", "[log](LOG.md#no-heading)", &[(1, "LOG.md#no-heading")]);
+        check("docs/a.md", "# There\n[here](#here)", &[(2, "#here")]);
     }
 }

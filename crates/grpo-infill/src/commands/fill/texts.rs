@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::{BLANK, Characters};
 use anyhow::Context;
-use grpo_data::{CounterRng, Purpose};
+use grpo_data::{CounterRng, Purpose, regular_file};
 use serde::Deserialize;
 
 use super::arguments::FillArguments;
@@ -88,7 +88,8 @@ struct Line {
 
 /// The lines of a file that are not empty, with their places.
 fn of_file(path: &Path) -> anyhow::Result<Vec<(String, Given)>> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes =
+        regular_file::read_data(path).with_context(|| format!("cannot read {}", path.display()))?;
     let text = String::from_utf8(bytes)
         .map_err(|_| anyhow::anyhow!("{} is not UTF-8 text", path.display()))?;
     let is_json = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("jsonl"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use grpo_data::DataError;
+use grpo_data::{DataError, regular_file};
 use grpo_eval::{EmbedError, Embedder};
 use serde::{Deserialize, Serialize};
 
@@ -130,7 +130,7 @@ impl EngagementDescription {
         }
         let path = folder.join(DESCRIPTION);
         let fault = |message: String| fault(&path, message);
-        let text = std::fs::read_to_string(&path).map_err(|error| {
+        let text = regular_file::read_to_string(&path).map_err(|error| {
             fault(format!(
                 "it cannot be read: {error}; `grpo train-engagement` writes it beside the weights"
             ))

@@ -1,0 +1,223 @@
+//! What the files of a run prove, for `grpo audit` and for commands that say what it would find.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use grpo_model::{Policy, weights_digest};
+use grpo_run::{
+    Evidence, Finding, LedgerCompletion, LedgerStep, Period, Plan, RecordPlan, ReferencePlan,
+    ReferenceUpdate, RunFolder, StoredWeights, audit, audit_records, verify,
+};
+use grpo_train::{Metrics, ReferenceFrom, ReferenceSettings};
+use serde_json::Value;
+
+use crate::device;
+use crate::models::{Trained, read};
+use crate::output::sentence;
+use crate::task::Tasks;
+use crate::train_file::TrainFile;
+
+/// What an audit reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// All files, and none of them as a model: for other commands, which say what an audit would.
+    Files,
+    /// Models too, whose weights are measured.
+    Weights,
+}
+
+/// What the files of a run prove, and steps in its ledger.
+pub(crate) fn findings(
+    run: &Path,
+    tasks: &Tasks,
+    depth: Depth,
+) -> anyhow::Result<(usize, Vec<Finding>)> {
+    let folder = RunFolder::open(run)?;
+    let file = configuration(&folder, tasks)?;
+    let plan = RecordPlan { trained: Some(kind(&file)), is_machine: Metrics::is_machine };
+    let records = audit_records(&folder, &plan)?;
+    let ledger = folder.read_ledger()?;
+    let is_violated = records.iter().any(|finding| !finding.violations().is_empty());
+    if ledger.as_ref().is_none_or(Vec::is_empty) && (is_violated || depth == Depth::Files) {
+        return Ok((0, records));
+    }
+    let ledger = some_steps(&folder, ledger)?;
+    let evidence = evidence(&folder, &file, tasks, ledger, depth)?;
+    Ok((evidence.ledger.len(), audit(&evidence).into_iter().chain(records).collect()))
+}
+
+/// What an audit would find violated in the files of a run of `grpo train`, a sentence each.
+pub(crate) fn violations_of_files(run: &Path, tasks: &Tasks) -> Vec<String> {
+    match findings(run, tasks, Depth::Files) {
+        Ok((_, findings)) => words(&findings),
+        Err(error) => vec![sentence(&error)],
+    }
+}
+
+/// What is violated in the files of a run that keeps no ledger, a sentence each.
+pub(crate) fn violations_of_supervised(folder: &RunFolder) -> Vec<String> {
+    let plan = RecordPlan { trained: None, is_machine: Metrics::is_machine };
+    audit_records(folder, &plan).map_or_else(|error| vec![error.to_string()], |found| words(&found))
+}
+
+fn words(findings: &[Finding]) -> Vec<String> {
+    let of = |finding: &Finding| {
+        let property = finding.property;
+        let words = |violation| format!("{property}: {violation}");
+        finding.violations().iter().map(words).collect::<Vec<String>>()
+    };
+    findings.iter().flat_map(of).collect()
+}
+
+/// The configuration of the run. Where it cannot be read and is not what the run was made with, that is the error.
+fn configuration(folder: &RunFolder, tasks: &Tasks) -> anyhow::Result<TrainFile> {
+    TrainFile::of_run(folder, tasks).map(|loaded| loaded.value).map_err(|error| {
+        let changed = folder.read_info().and_then(|info| folder.check_config(&info));
+        changed.err().map_or(error, anyhow::Error::from)
+    })
+}
+
+/// The folder of what was trained, in that of the run.
+fn kind(file: &TrainFile) -> &'static str {
+    if file.adapter.is_some() || file.lora.is_some() { "adapter" } else { "model" }
+}
+
+/// The lines of the ledger, of which there is one or more.
+fn some_steps(
+    folder: &RunFolder,
+    ledger: Option<Vec<LedgerStep>>,
+) -> anyhow::Result<Vec<LedgerStep>> {
+    let path = folder.ledger_path();
+    let ledger = ledger.with_context(|| {
+        format!(
+            "there is no `{}`: it was removed, the run has not done a step yet, or an older version of this program made the run and kept no ledger; restore it from a copy, or train again",
+            path.display()
+        )
+    })?;
+    anyhow::ensure!(
+        !ledger.is_empty(),
+        "`{}` has no finished step yet, and so there is nothing to audit; wait until the run has made one",
+        path.display()
+    );
+    Ok(ledger)
+}
+
+/// Reads all that the audit looks at.
+fn evidence(
+    folder: &RunFolder,
+    file: &TrainFile,
+    tasks: &Tasks,
+    ledger: Vec<LedgerStep>,
+    depth: Depth,
+) -> anyhow::Result<Evidence> {
+    let steps = folder.read_metrics()?;
+    let metrics = steps.iter().filter_map(|line| line.get("step").and_then(Value::as_u64));
+    let mut recorded = BTreeMap::new();
+    for step in folder.completion_steps()? {
+        let records = folder.completions_of(step)?;
+        let entries: Vec<LedgerCompletion> =
+            records.iter().filter_map(LedgerCompletion::of_record).collect();
+        recorded.insert(step, entries);
+    }
+    let is_adapter = kind(file) == "adapter";
+    let stored = |path: &Path| stored(path, file, tasks, is_adapter, depth);
+    let checkpoints = folder.checkpoints()?.into_iter();
+    let checkpoints = checkpoints.map(|kept| (kept.step, stored(&kept.path)));
+    let trained = folder.path().join(kind(file));
+    Ok(Evidence {
+        ledger,
+        metrics: metrics.collect(),
+        events: folder.read_events()?,
+        plan: plan(file)?,
+        recorded,
+        checkpoints: checkpoints.collect(),
+        trained: trained.is_dir().then(|| stored(&trained)),
+        base: is_adapter.then(|| match depth {
+            Depth::Files => StoredWeights::Unknown(NOT_LOADED.to_owned()),
+            Depth::Weights => base(file, tasks),
+        }),
+    })
+}
+
+const NOT_LOADED: &str = "its weights were not loaded";
+
+/// The weights in a folder of the run.
+fn stored(
+    path: &Path,
+    file: &TrainFile,
+    tasks: &Tasks,
+    is_adapter: bool,
+    depth: Depth,
+) -> StoredWeights {
+    if let Err(fault) = verify(path) {
+        return StoredWeights::Damaged(fault.to_string());
+    }
+    if depth == Depth::Files {
+        return StoredWeights::Unknown(NOT_LOADED.to_owned());
+    }
+    if is_adapter && let Some(reason) = missing(&file.model) {
+        return StoredWeights::Unknown(reason);
+    }
+    let (model, trained) = match is_adapter {
+        // Its base is a finding of its own.
+        true => (file.model.as_path(), Trained::AdapterOfAnyBase(path)),
+        false => (path, Trained::Whole),
+    };
+    let loaded = read(model, &tasks.codecs(), trained, file.base_precision, &device::device());
+    hash(loaded.map(|loaded| loaded.policy))
+}
+
+/// The model that the adapter was trained on.
+fn base(file: &TrainFile, tasks: &Tasks) -> StoredWeights {
+    if let Some(reason) = missing(&file.model) {
+        return StoredWeights::Unknown(reason);
+    }
+    let loaded =
+        read(&file.model, &tasks.codecs(), Trained::Whole, file.base_precision, &device::device());
+    hash(loaded.map(|loaded| loaded.policy))
+}
+
+fn missing(model: &Path) -> Option<String> {
+    (!model.is_dir()).then(|| {
+        format!(
+            "the model folder {} is not here; go to the folder that the training ran in",
+            model.display()
+        )
+    })
+}
+
+fn hash(policy: anyhow::Result<Policy>) -> StoredWeights {
+    match policy {
+        Ok(policy) => StoredWeights::Hash(weights_digest(&policy).into()),
+        Err(error) => StoredWeights::Damaged(sentence(&error)),
+    }
+}
+
+/// What the configuration says that the run was to do.
+fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
+    Ok(Plan {
+        steps: u64::from(file.train.steps),
+        prompts_per_step: file.train.prompts_per_step,
+        group_size: u32::try_from(file.train.group_size)?,
+        updates_per_rollout: file.train.updates_per_rollout as usize,
+        supervised_updates: file
+            .combined
+            .as_ref()
+            .map_or(0, |combined| combined.every as usize - 1),
+        completions_every: u64::from(file.save.completions_every),
+        reference: reference(file.reference),
+    })
+}
+
+/// What holds the policy back, and when that changes.
+fn reference(settings: ReferenceSettings) -> ReferencePlan {
+    let ReferenceSettings { from, every_steps, every_epochs, mix } = settings.resolved();
+    let every = every_steps
+        .map(|steps| Period::Steps(steps.into()))
+        .or(every_epochs.map(|epochs| Period::Epochs(epochs.into())));
+    ReferencePlan {
+        from_base: from == ReferenceFrom::Base,
+        update: every.zip(mix).map(|(every, mix)| ReferenceUpdate { every, mix }),
+    }
+}

@@ -1,0 +1,199 @@
+//! What `docs/trust.md` claims: each kind of change of a run's files is found by `grpo audit`, and named by `grpo report`
+//! and `--resume`. The runs are made once; each change is made in a copy.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::Value;
+
+use crate::audit::copy;
+use crate::support::Place;
+use crate::tampering_kinds::{
+    adapter, completions, configuration, edit_json, edit_lines, events, folders, inputs, ledger,
+    metrics,
+};
+use crate::training_texts;
+
+/// A change of a run, in a folder that is a copy.
+pub(crate) struct Tampering {
+    /// As in the table of docs/trust.md.
+    kind: &'static str,
+    /// The properties of which one has to be violated.
+    properties: &'static [&'static str],
+    change: Box<dyn Fn(&Path) + Send + Sync>,
+}
+
+/// The changes of one run.
+#[derive(Default)]
+pub(crate) struct Table(Vec<Tampering>);
+
+impl Table {
+    pub(crate) fn add(
+        &mut self,
+        kind: &'static str,
+        properties: &'static [&'static str],
+        change: impl Fn(&Path) + Send + Sync + 'static,
+    ) {
+        self.0.push(Tampering { kind, properties, change: Box::new(change) });
+    }
+}
+
+/// What an audit of the copy finds, as the names of properties; `None` where it refused to begin.
+fn found(place: &Place, run: &str) -> (Option<i32>, Option<Vec<String>>, String) {
+    let ended = place.run(&["audit", run, "--json"]);
+    let words = format!("{}{}", ended.stdout, ended.stderr);
+    let report: Option<Value> = serde_json::from_str(&ended.stdout).ok();
+    let violated = report.map(|report| {
+        let findings = report["findings"].as_array().unwrap().iter();
+        findings
+            .filter(|finding| finding["verdict"] == "violated")
+            .map(|finding| finding["property"].as_str().unwrap().to_owned())
+            .collect()
+    });
+    (ended.code, violated, words)
+}
+
+/// Whether an audit of a changed copy finds it, and the other commands say so; the fault in words where not.
+fn check(place: &Place, run: &str, tampering: &Tampering, others: bool) -> Option<String> {
+    (tampering.change)(&place.path(run));
+    let (code, violated, words) = found(place, run);
+    let names = |violated: &Vec<String>| {
+        violated.iter().any(|property| tampering.properties.contains(&property.as_str()))
+    };
+    if code != Some(1) || !violated.as_ref().is_none_or(names) {
+        return Some(format!("{}: audit: {code:?} {violated:?} {words}", tampering.kind));
+    }
+    if others {
+        let report = place.run(&["report", run]);
+        if report.code == Some(0) && !report.stdout.contains("failed      Audit: ") {
+            return Some(format!("{}: report: {}", tampering.kind, report.stdout));
+        }
+        let resumed = place.run(&["train", "--plain", "--resume", run]);
+        if resumed.code == Some(0) && !resumed.stdout.contains("audit        ") {
+            return Some(format!("{}: --resume: {}", tampering.kind, resumed.stdout));
+        }
+    }
+    None
+}
+
+/// Makes each change in a copy of `run`, several at a time, and counts the kinds.
+fn check_all(
+    place: &Place,
+    table: Table,
+    kinds: &mut BTreeMap<&'static str, usize>,
+) -> Vec<String> {
+    let first =
+        |tampering: &Tampering, kinds: &BTreeMap<&str, usize>| !kinds.contains_key(tampering.kind);
+    let mut tasks = Vec::new();
+    for tampering in &table.0 {
+        tasks.push((tampering, first(tampering, kinds)));
+        *kinds.entry(tampering.kind).or_default() += 1;
+    }
+    let (next, faults) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while let Some((tampering, others)) =
+                    tasks.get(next.fetch_add(1, Ordering::Relaxed)).copied()
+                {
+                    let folder = format!("copy-{:p}", tampering);
+                    copy(&place.path("run"), &place.path(&folder));
+                    let fault = check(place, &folder, tampering, others);
+                    faults.lock().unwrap().extend(fault);
+                    fs::remove_dir_all(place.path(&folder)).unwrap();
+                }
+            });
+        }
+    });
+    faults.into_inner().unwrap()
+}
+
+#[test]
+fn every_change_that_the_threat_model_names_is_found() {
+    let every_step = ["--set", "save.every=1", "--set", "save.keep_last=9"];
+    let place = Place::for_training();
+    place.succeed(&[&["train", "train.toml", "--set", "eval.samples=0"], &every_step[..]].concat());
+    let (code, _, words) = found(&place, "run");
+    assert_eq!(code, Some(0), "{words}");
+
+    let mut table = Table::default();
+    configuration(&mut table, &place.read("run/config.toml"));
+    ledger(&mut table);
+    events(&mut table, place.read("run/events.jsonl").lines().count());
+    metrics(&mut table);
+    completions(&mut table);
+    folders(&mut table);
+    let mut kinds = BTreeMap::new();
+    let mut faults = check_all(&place, table, &mut kinds);
+
+    let texts = training_texts::place("llama");
+    texts.succeed(&[&["train", "train.toml", "--set", "eval.samples=0"], &every_step[..]].concat());
+    let (code, _, words) = found(&texts, "run");
+    assert_eq!(code, Some(0), "{words}");
+    let mut table = Table::default();
+    adapter(&mut table);
+    faults.extend(check_all(&texts, table, &mut kinds));
+    // One after the other, as all copies share what they were made from.
+    let mut table = Table::default();
+    inputs(&mut table);
+    for tampering in &table.0 {
+        let kept: Vec<(PathBuf, Vec<u8>)> = (texts.files().into_iter())
+            .filter(|(path, _)| path.is_file() && !path.starts_with(texts.path("run")))
+            .map(|(path, _)| (path.clone(), fs::read(path).unwrap()))
+            .collect();
+        *kinds.entry(tampering.kind).or_default() += 1;
+        faults.extend(check(&texts, "run", tampering, true));
+        kept.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    }
+    assert!(faults.is_empty(), "{} not found:\n{}", faults.len(), faults.join("\n"));
+
+    let all: usize = kinds.values().sum();
+    assert!(all >= 150 && kinds.len() >= 15, "{all} changes of {} kinds", kinds.len());
+    let threats = include_str!("../../../../docs/trust.md");
+    for kind in kinds.keys() {
+        assert!(threats.contains(&format!("| {kind} |")), "docs/trust.md does not name `{kind}`");
+    }
+}
+
+/// A run of an older version, whose files have no chain, is audited as far as they say.
+#[test]
+fn a_run_of_an_older_version_says_what_it_cannot_prove() {
+    let place = Place::for_training();
+    place.succeed(&["train", "train.toml", "--set", "eval.samples=0"]);
+    edit_lines(&place.path("run/ledger.jsonl"), |lines| {
+        for line in lines {
+            line.as_object_mut().unwrap().retain(|key, _| key != "previous" && key != "recorded");
+        }
+    });
+    edit_lines(&place.path("run/events.jsonl"), |lines| {
+        lines.retain(|line| line["event"] != "started" && line["event"] != "saved");
+        for line in lines {
+            let old = ["step", "at", "event", "best"];
+            line.as_object_mut().unwrap().retain(|key, _| old.contains(&key.as_str()));
+        }
+    });
+    edit_json(&place.path("run/run.json"), |info| {
+        info.as_object_mut().unwrap().retain(|key, _| key != "chained");
+    });
+    let ended = place.succeed(&["audit", "run"]);
+    let expected = [
+        "configuration         proven        config.toml; an older version made the run, and a changed run.json is not found",
+        "chain of records      not recorded  an older version made the run; changed lines of events.jsonl, and lines of ledger.jsonl that were changed consistently with the other files, are not found",
+        "metrics               not recorded  an older version made the run; changed numbers, texts, prompts and rewards are not found",
+        "completion files      not recorded  an older version made the run; changed numbers, texts, prompts and rewards are not found",
+        "saved folders         not recorded  an older version made the run; a changed configuration or tokenizer beside the weights is not found where its manifest was remade",
+    ];
+    for line in expected {
+        assert!(ended.stdout.lines().any(|said| said == line), "{}", ended.stdout);
+    }
+    // It is resumed, and what is written from then on is a chain.
+    place.succeed(&["train", "--resume", "run"]);
+    place.succeed(&["audit", "run"]);
+    // What its events say is missed all the same.
+    fs::remove_dir_all(place.path("run/model")).unwrap();
+    let (code, violated, words) = found(&place, "run");
+    assert_eq!((code, violated), (Some(1), Some(vec!["saved folders".to_owned()])), "{words}");
+}

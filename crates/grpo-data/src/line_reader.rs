@@ -1,0 +1,50 @@
+//! The lines of a file, none of them longer than memory.
+
+use crate::DataError;
+use crate::origin::{Bytes, FileOrigin};
+use std::io::{BufRead, BufReader, Read};
+
+/// Reads a file line by line.
+pub struct LineReader {
+    source: BufReader<Bytes>,
+    longest: usize,
+    /// Lines that were read whole.
+    line: u64,
+    bytes: Vec<u8>,
+}
+
+impl LineReader {
+    /// Reads lines of at most `longest` bytes, their ends included.
+    pub fn new(source: Bytes, longest: usize) -> Self {
+        let source = BufReader::with_capacity(1 << 16, source);
+        Self { source, longest, line: 0, bytes: Vec::new() }
+    }
+
+    /// Returns the number of the next line, from 1, and its bytes with the end and without a byte order mark.
+    ///
+    /// # Errors
+    /// The source cannot be read, or the line is too long.
+    pub fn next_line(&mut self, origin: &FileOrigin) -> Result<Option<(u64, &[u8])>, DataError> {
+        self.bytes.clear();
+        let mut source = (&mut self.source).take(self.longest as u64 + 1);
+        let read = source.read_until(b'\n', &mut self.bytes);
+        if read.map_err(|error| origin.io_error(error, self.line))? == 0 {
+            return Ok(None);
+        }
+        self.line += 1;
+        if self.bytes.len() > self.longest {
+            return Err(too_long(self.longest).at_line(&origin.path, self.line));
+        }
+        let bytes = self.bytes.as_slice();
+        let marked = bytes.strip_prefix("\u{feff}".as_bytes()).filter(|_| self.line == 1);
+        Ok(Some((self.line, marked.unwrap_or(bytes))))
+    }
+}
+
+/// Returns the error of a line or record of more than `longest` bytes.
+pub fn too_long(longest: usize) -> DataError {
+    DataError::Invalid(format!(
+        "the record is longer than {} MiB; write one record a line, and close every quote",
+        longest >> 20
+    ))
+}

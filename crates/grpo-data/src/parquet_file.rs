@@ -1,0 +1,103 @@
+//! The rows of a Parquet file of which nothing is known.
+
+use crate::caught::caught;
+use crate::expansion::check_expansion;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::reader::RowIter;
+use parquet::record::{Field, Row};
+use std::fs::File;
+
+/// Bytes that a value takes at least.
+const VALUE: u64 = 8;
+/// Bytes that a row takes at least.
+const ROW: u64 = 64;
+
+/// Reads a Parquet file row by row. The panics of its reader at damaged files are errors, and so is a file whose data is out
+/// of proportion to its size: run lengths and dictionaries can stand for any amount. After an error the iterator ends.
+pub struct ParquetFile {
+    rows: Option<RowIter<'static>>,
+    columns: Vec<String>,
+    stored: u64,
+    expanded: u64,
+}
+
+impl ParquetFile {
+    /// Reads the footer and the headers of all pages.
+    ///
+    /// # Errors
+    /// It is not a Parquet file, or its pages have more values than a file of its size can be believed to hold.
+    pub fn new(file: File) -> Result<Self, String> {
+        let stored = file.metadata().map_err(|error| error.to_string())?.len();
+        let opened = caught(|| {
+            let reader = SerializedFileReader::new(file).map_err(|error| error.to_string())?;
+            let values = values_of(&reader)?;
+            check_expansion(stored, values.saturating_mul(VALUE))
+                .map_err(|error| error.to_string())?;
+            let schema = reader.metadata().file_metadata().schema_descr().root_schema_ptr();
+            let columns = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
+            Ok((RowIter::from_file_into(Box::new(reader)), columns))
+        });
+        let (rows, columns) = opened.flatten()?;
+        Ok(Self { rows: Some(rows), columns, stored, expanded: 0 })
+    }
+
+    /// The names of its columns.
+    pub fn columns(&self) -> &[String] {
+        &self.columns
+    }
+
+    fn read(&mut self) -> Result<Option<Row>, String> {
+        let Some(rows) = &mut self.rows else { return Ok(None) };
+        let row =
+            caught(|| rows.next().transpose().map_err(|error| error.to_string())).flatten()?;
+        if let Some(row) = &row {
+            self.expanded += ROW + row.get_column_iter().map(|(_, field)| size(field)).sum::<u64>();
+            check_expansion(self.stored, self.expanded).map_err(|error| error.to_string())?;
+        }
+        Ok(row)
+    }
+}
+
+impl Iterator for ParquetFile {
+    type Item = Result<Row, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let row = self.read().transpose();
+        if !matches!(row, Some(Ok(_))) {
+            self.rows = None;
+        }
+        row
+    }
+}
+
+/// How many values the headers of the pages promise.
+fn values_of(reader: &SerializedFileReader<File>) -> Result<u64, String> {
+    let mut values = 0;
+    for group in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(group).map_err(|error| error.to_string())?;
+        for column in 0..group.num_columns() {
+            let pages = group.get_column_page_reader(column);
+            let mut pages = pages.map_err(|error| error.to_string())?;
+            while let Some(page) = pages.peek_next_page().map_err(|error| error.to_string())? {
+                values += page.num_levels.or(page.num_rows).unwrap_or(0) as u64;
+                pages.skip_next_page().map_err(|error| error.to_string())?;
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// Bytes of a value, about.
+fn size(field: &Field) -> u64 {
+    let inner = match field {
+        Field::Str(text) => text.len() as u64,
+        Field::Bytes(bytes) => bytes.len() as u64,
+        Field::Group(row) => row.get_column_iter().map(|(_, field)| size(field)).sum(),
+        Field::ListInternal(list) => list.elements().iter().map(size).sum(),
+        Field::MapInternal(map) => {
+            map.entries().iter().map(|(key, value)| size(key) + size(value)).sum()
+        }
+        _ => 0,
+    };
+    VALUE + inner
+}

@@ -1,0 +1,103 @@
+//! Opening and reading files that somebody else made, without waiting for a named pipe or reading a device without an end.
+//!
+//! Every file that the programs read is opened here; `cargo xtask tidy` checks that.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::Path;
+
+/// Bytes of the largest file of settings. Read as JSON it takes some 36 times as much memory.
+const LARGEST_SETTINGS: u64 = 64 << 20;
+
+/// Bytes of the largest file of data that is read whole.
+const LARGEST_DATA: u64 = 1 << 30;
+
+/// Opens a regular file.
+///
+/// # Errors
+/// The file cannot be opened, or is a folder, a named pipe, a device or a socket. Those are refused before they are opened,
+/// which can block.
+pub fn open(path: &Path) -> io::Result<File> {
+    let metadata = std::fs::metadata(path)?;
+    if metadata.is_file() {
+        return File::open(path);
+    }
+    let found = if metadata.is_dir() { "a folder" } else { "a named pipe, device or socket" };
+    Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {found}, not a regular file")))
+}
+
+/// Reads a whole file of settings, such as a `config.json`, a tokenizer or a manifest.
+///
+/// # Errors
+/// As [`open`]; the file cannot be read, or has more than 64 MiB.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    read_up_to(LARGEST_SETTINGS, open(path)?, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a whole file of data, which has at most 1 GiB.
+///
+/// # Errors
+/// As [`open`]; the file cannot be read, or is larger.
+pub fn read_data(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    read_whole(open(path)?, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads a whole text file of settings, in UTF-8.
+///
+/// # Errors
+/// As [`read`]; the file is not UTF-8.
+pub fn read_to_string(path: &Path) -> io::Result<String> {
+    String::from_utf8(read(path)?)
+        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
+}
+
+/// Reads all bytes of a source, which are at most 1 GiB.
+pub(crate) fn read_whole(source: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
+    read_up_to(LARGEST_DATA, source, bytes)
+}
+
+fn read_up_to(largest: u64, source: impl Read, bytes: &mut Vec<u8>) -> io::Result<()> {
+    source.take(largest + 1).read_to_end(bytes)?;
+    if bytes.len() as u64 > largest {
+        let fault = format!("it has more than {} MiB, too much to read whole", largest >> 20);
+        return Err(io::Error::new(ErrorKind::FileTooLarge, fault));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_a_regular_file_is_refused_before_it_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |path: &Path, found: &str| {
+            let expect = format!("it is {found}, not a regular file");
+            assert_eq!(read(path).unwrap_err().to_string(), expect);
+            assert_eq!(read_to_string(path).unwrap_err().to_string(), expect);
+            assert_eq!(open(path).unwrap_err().to_string(), expect);
+        };
+        check(folder.path(), "a folder");
+        if cfg!(unix) {
+            let pipe = folder.path().join("pipe");
+            assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+            check(&pipe, "a named pipe, device or socket");
+            check(Path::new("/dev/zero"), "a named pipe, device or socket");
+        }
+        let absent = open(&folder.path().join("absent")).unwrap_err();
+        assert_eq!(absent.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_is_read_whole_has_a_limit() {
+        let mut bytes = Vec::new();
+        assert!(read_up_to(5, &b"12345"[..], &mut bytes).is_ok());
+        let fault = read_up_to(5, io::repeat(0), &mut bytes).unwrap_err();
+        assert_eq!(fault.kind(), ErrorKind::FileTooLarge);
+    }
+}

@@ -1,0 +1,36 @@
+//! The events of a run with what each proves.
+
+use serde::Deserialize;
+
+use crate::chain::{ChainLine, read_chain};
+use crate::{Event, EventKind, EventProof, RunError, RunFolder};
+
+/// A line of `events.jsonl`.
+pub(super) struct EventLine {
+    pub(super) line: ChainLine,
+    pub(super) step: u64,
+    pub(super) what: EventKind,
+    pub(super) proof: EventProof,
+}
+
+/// The lines of `events.jsonl`; none without the file.
+pub(super) fn read_events(run: &RunFolder) -> Result<Vec<EventLine>, RunError> {
+    let path = run.events_path();
+    let damaged = |line: u64| {
+        let path = path.clone();
+        move |source| RunError::BadLine { path, line, source }
+    };
+    let event = |line: ChainLine| {
+        let value = serde_json::Value::Object(line.record.clone());
+        let event = Event::deserialize(&value).map_err(damaged(line.number))?;
+        let proof = EventProof::deserialize(&value).map_err(damaged(line.number))?;
+        Ok(EventLine { line, step: event.step, what: event.what, proof })
+    };
+    read_chain(&path)?.into_iter().map(event).collect()
+}
+
+/// The events since the run last went back, that one first: those before are of steps that are no longer there.
+pub(super) fn after_roll_back(events: &[EventLine]) -> &[EventLine] {
+    let went_back = |event: &EventLine| matches!(event.what, EventKind::RolledBack { .. });
+    &events[events.iter().rposition(went_back).unwrap_or(0)..]
+}

@@ -1,0 +1,277 @@
+//! That the files of a run are the ones that it wrote: what each of them says of the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use super::event_lines::{EventLine, after_roll_back, read_events};
+use super::finding::{Finding, Violation, count};
+use super::saved::saved_folders;
+use crate::chain::{ChainLine, broken_links, read_chain};
+use crate::json_lines::read_lines;
+use crate::{DataFile, EventKind, RecordedHashes, RunError, RunFolder, RunInfo, sha256_of_file};
+
+/// What there is to be in the folder of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordPlan {
+    /// The folder that what was trained is saved in at the end, `model` or `adapter`; `None` where the run keeps no ledger.
+    pub trained: Option<&'static str>,
+    /// The metrics that are not the same when a run is made again.
+    pub is_machine: fn(&str) -> bool,
+}
+
+/// Checks the files of a run against the hashes that the run wrote down of them. Nothing is loaded.
+///
+/// # Errors
+/// A file cannot be read, or is damaged so that its lines cannot be told apart.
+pub fn audit_records(run: &RunFolder, plan: &RecordPlan) -> Result<Vec<Finding>, RunError> {
+    // Events first: a run that is still going on has more in its other files than in these.
+    let events = read_events(run)?;
+    let ledger = read_chain(&run.ledger_path())?;
+    let info = run.read_info();
+    let records = Records { run, plan, info: info.as_ref().ok(), events, ledger };
+    let mut findings = vec![records.configuration(info.as_ref().err())];
+    findings.extend(records.inputs());
+    findings.push(records.chains());
+    if plan.trained.is_some() {
+        findings.push(records.metrics()?);
+        findings.push(records.completion_files()?);
+    }
+    findings.push(saved_folders(run, &records.events, plan.trained, records.is_chained())?);
+    Ok(findings)
+}
+
+struct Records<'a> {
+    run: &'a RunFolder,
+    plan: &'a RecordPlan,
+    /// `None` where it cannot be read.
+    info: Option<&'a RunInfo>,
+    events: Vec<EventLine>,
+    ledger: Vec<ChainLine>,
+}
+
+impl Records<'_> {
+    /// Whether the run says that its lines are chains: one of the files that do is enough, as any may have been changed.
+    fn is_chained(&self) -> bool {
+        self.info.is_some_and(|info| info.chained)
+            || self.events.iter().any(|event| event.what == EventKind::Started {})
+    }
+
+    /// `run.json` is what the first event says, and `config.toml` what `run.json` says.
+    fn configuration(&self, damage: Option<&RunError>) -> Finding {
+        const PROPERTY: &str = "configuration";
+        let mut violations = Vec::new();
+        let mut violated = |what: String| violations.push(Violation { step: None, what });
+        if let Some(damage) = damage {
+            violated(damage.to_string());
+        }
+        let started = self.events.iter().find_map(|event| event.proof.info.as_ref());
+        if let Some(recorded) = started
+            && sha256_of_file(&self.run.info_path()).ok().as_ref() != Some(recorded)
+        {
+            violated(
+                "run.json is not what the run began with (events.jsonl has its SHA-256)".to_owned(),
+            );
+        }
+        let has_hash = self.info.is_some_and(|info| !info.config_sha256.is_empty());
+        if let Some(info) = self.info
+            && let Err(changed) = self.run.check_config(info)
+        {
+            violated(changed.to_string());
+        }
+        if let Some(info) = self.info.filter(|_| !has_hash && self.is_chained()) {
+            violated(format!(
+                "run.json has no SHA-256 of config.toml (it says {:?})",
+                info.config_sha256
+            ));
+        }
+        match (violations.is_empty(), has_hash, started) {
+            (true, false, _) => Finding::not_recorded(
+                PROPERTY,
+                "an older version made the run; a changed config.toml is not found",
+            ),
+            (_, _, None) => Finding::new(
+                PROPERTY,
+                "config.toml; an older version made the run, and a changed run.json is not found"
+                    .to_owned(),
+                violations,
+            ),
+            _ => Finding::new(PROPERTY, "config.toml and run.json".to_owned(), violations),
+        }
+    }
+
+    /// The files that the run was made from are what they were, where they are still there.
+    fn inputs(&self) -> Option<Finding> {
+        const PROPERTY: &str = "inputs";
+        let files = &self.info?.data;
+        let mut violations = Vec::new();
+        let mut missing = None;
+        for file in files {
+            let now = match DataFile::measure(&file.role, &file.path) {
+                Ok(now) => now,
+                Err(_) => {
+                    missing = missing.or(Some(&file.path));
+                    continue;
+                }
+            };
+            if now.sha256 != file.sha256 {
+                let what = format!(
+                    "`{}` ({}) is not what the run was made from: its SHA-256 is {} now, and was {}",
+                    file.path.display(),
+                    file.role,
+                    now.sha256,
+                    file.sha256
+                );
+                violations.push(Violation { step: None, what });
+            }
+        }
+        Some(match missing.filter(|_| violations.is_empty()) {
+            Some(path) => Finding::not_recorded(
+                PROPERTY,
+                format!(
+                    "`{}` is not here; go to the folder that the training ran in",
+                    path.display()
+                ),
+            ),
+            None => Finding::new(PROPERTY, count(files.len(), "file"), violations),
+        })
+    }
+
+    /// Each line of the ledger and of the events follows the one before, and the events have the hashes of the ledger.
+    fn chains(&self) -> Finding {
+        const PROPERTY: &str = "chain of records";
+        let is_chained = self.is_chained();
+        let mut violations = Vec::new();
+        let events: Vec<ChainLine> = self.events.iter().map(|event| event.line.clone()).collect();
+        for (number, what) in broken_links("events.jsonl", &events, is_chained) {
+            violations.push(Violation { step: events[number as usize - 1].step(), what });
+        }
+        for (number, what) in broken_links("ledger.jsonl", &self.ledger, is_chained) {
+            violations.push(Violation { step: self.ledger[number as usize - 1].step(), what });
+        }
+        let has_steps = !self.ledger.is_empty() || self.has_metrics();
+        if is_chained && has_steps && self.events.is_empty() {
+            let what = "events.jsonl is missing or empty; run.json says that the run kept one";
+            violations.push(Violation { step: None, what: what.to_owned() });
+        } else if is_chained
+            && self.events.first().is_some_and(|first| first.what != EventKind::Started {})
+        {
+            let what = "events.jsonl does not begin with the event `started`";
+            violations.push(Violation { step: None, what: what.to_owned() });
+        }
+        let is_going_back = self.events.last().is_some_and(|event| event.what.begins_roll_back());
+        let may_lack = self.plan.trained.is_none() || is_going_back;
+        if is_chained && !may_lack && self.ledger.is_empty() && self.has_metrics() {
+            let what = "ledger.jsonl is missing or empty; run.json says that the run kept one";
+            violations.push(Violation { step: None, what: what.to_owned() });
+        }
+        self.anchors(&mut violations);
+        let linked = |line: &&ChainLine| line.previous.is_some();
+        let all = events.iter().chain(&self.ledger);
+        let (linked, all) = (all.clone().filter(linked).count(), all.count());
+        if linked == 0 && violations.is_empty() {
+            return Finding::not_recorded(
+                PROPERTY,
+                "an older version made the run; changed lines of events.jsonl, and lines of ledger.jsonl that were changed consistently with the other files, are not found",
+            );
+        }
+        let mut checked = count(linked, "line");
+        if linked < all {
+            checked +=
+                &format!("; {} of an older version are not covered", count(all - linked, "line"));
+        }
+        Finding::new(PROPERTY, checked, violations)
+    }
+
+    fn has_metrics(&self) -> bool {
+        read_lines(&self.run.metrics_path()).is_ok_and(|lines| !lines.is_empty())
+    }
+
+    /// The lines of the ledger are those whose hashes the events have.
+    fn anchors(&self, violations: &mut Vec<Violation>) {
+        let mut found = BTreeSet::new();
+        for event in after_roll_back(&self.events) {
+            let Some(recorded) = &event.proof.ledger else { continue };
+            let mut lines = self.ledger.iter().filter(|line| line.step() == Some(event.step));
+            let is_there = lines.any(|line| line.hash == *recorded);
+            if !is_there && found.insert(event.step) {
+                let what = "events.jsonl has the hash of another line of ledger.jsonl than the one that is there; the ledger was cut or the line replaced";
+                violations.push(Violation { step: Some(event.step), what: what.to_owned() });
+            }
+        }
+    }
+
+    /// What the ledger has of the other files of a step, by step.
+    fn recorded(&self) -> impl Iterator<Item = (u64, RecordedHashes)> {
+        self.ledger.iter().filter_map(|line| {
+            let hashes = line.record.get("recorded")?;
+            Some((line.step()?, RecordedHashes::deserialize(hashes).ok()?))
+        })
+    }
+
+    /// The lines of `metrics.jsonl` are those that the ledger has the hashes of.
+    fn metrics(&self) -> Result<Finding, RunError> {
+        const PROPERTY: &str = "metrics";
+        let path = self.run.metrics_path();
+        let lines = if path.exists() { read_lines(&path)? } else { Vec::new() };
+        let recorded: BTreeMap<u64, RecordedHashes> = self.recorded().collect();
+        let mut violations = Vec::new();
+        let mut checked = 0;
+        for (number, text) in &lines {
+            let line: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text)
+                .map_err(|source| RunError::BadLine {
+                    path: path.clone(),
+                    line: *number,
+                    source,
+                })?;
+            let Some(step) = crate::step_of_line(&line) else {
+                let what = format!("line {number} of metrics.jsonl is of no step");
+                violations.push(Violation { step: None, what });
+                continue;
+            };
+            let Some(hashes) = recorded.get(&step) else { continue };
+            checked += 1;
+            let now = RecordedHashes::of_metrics(text, self.plan.is_machine);
+            if now.as_ref() != Some(&hashes.metrics) {
+                let what = "its line in metrics.jsonl has other numbers than the run wrote (ledger.jsonl has their SHA-256)";
+                violations.push(Violation { step: Some(step), what: what.to_owned() });
+            }
+        }
+        if recorded.is_empty() && violations.is_empty() {
+            return Ok(Finding::not_recorded(PROPERTY, OLDER));
+        }
+        let checked = format!("{}, without times and memory", count(checked, "line"));
+        Ok(Finding::new(PROPERTY, checked, violations))
+    }
+
+    /// Texts, prompts, rewards and numbers of recorded completions are those that were written.
+    fn completion_files(&self) -> Result<Finding, RunError> {
+        const PROPERTY: &str = "completion files";
+        let mut violations = Vec::new();
+        let (mut is_recorded, mut checked) = (false, 0);
+        for (step, hashes) in self.recorded() {
+            is_recorded = true;
+            let path = self.run.completions_path(step);
+            let what = match hashes.completions {
+                // A missing one is a violation of `recorded completions`.
+                _ if !path.exists() => continue,
+                Some(hash) if hash == sha256_of_file(&path)? => {
+                    checked += 1;
+                    continue;
+                }
+                Some(_) => {
+                    "the file of its completions is not what the run wrote (ledger.jsonl has its SHA-256)"
+                }
+                None => "the run recorded no completions of it, and there is a file of them",
+            };
+            violations.push(Violation { step: Some(step), what: what.to_owned() });
+        }
+        Ok(match is_recorded {
+            false => Finding::not_recorded(PROPERTY, OLDER),
+            true => Finding::new(PROPERTY, count(checked, "file"), violations),
+        })
+    }
+}
+
+const OLDER: &str =
+    "an older version made the run; changed numbers, texts, prompts and rewards are not found";

@@ -1,0 +1,118 @@
+//! That the folders of weights are those that the run wrote, with the files that give their tensors a meaning.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::event_lines::{EventLine, after_roll_back};
+use super::finding::{Finding, Violation, count};
+use crate::{EventKind, RunError, RunFolder, sha256_of_manifest};
+
+/// The checkpoints that the run kept and what it saved at its end are there, and have the manifests that it wrote.
+pub(super) fn saved_folders(
+    run: &RunFolder,
+    events: &[EventLine],
+    trained: Option<&str>,
+    is_chained: bool,
+) -> Result<Finding, RunError> {
+    const PROPERTY: &str = "saved folders";
+    let mut violations = Vec::new();
+    let mut violated = |step, what: String| violations.push(Violation { step, what });
+    let mut checked = 0;
+    let there: BTreeMap<u64, _> = (run.checkpoints()?.into_iter())
+        .map(|checkpoint| (checkpoint.step, checkpoint.path))
+        .collect();
+    for step in kept(events) {
+        if !there.contains_key(&step) {
+            violated(
+                Some(step),
+                "the run kept a checkpoint of it (events.jsonl), and it is not there".to_owned(),
+            );
+        }
+    }
+    for (step, manifest) in manifests(events) {
+        let Some(path) = there.get(&step) else { continue };
+        match sha256_of_manifest(path).ok().as_ref() == Some(manifest) {
+            true => checked += 1,
+            false => violated(
+                Some(step),
+                "the manifest of its checkpoint is not the one that the run wrote (events.jsonl has its SHA-256)"
+                    .to_owned(),
+            ),
+        }
+    }
+    if let Some(folder) = trained {
+        match saved_at_end(&run.path().join(folder), folder, events, is_chained) {
+            Ok(is_checked) => checked += usize::from(is_checked),
+            Err(what) => violated(None, what),
+        }
+    }
+    Ok(match (checked, violations.is_empty()) {
+        (0, true) if !is_chained => Finding::not_recorded(
+            PROPERTY,
+            "an older version made the run; a changed configuration or tokenizer beside the weights is not found where its manifest was remade",
+        ),
+        (0, true) => Finding::not_recorded(PROPERTY, "the run has written none"),
+        _ => Finding::new(PROPERTY, count(checked, "folder"), violations),
+    })
+}
+
+/// The steps of the checkpoints that have to be there.
+fn kept(events: &[EventLine]) -> Vec<u64> {
+    let events = after_roll_back(events);
+    // Between the word of a roll-back and its checkpoint anything may be missing.
+    let last = events.iter().rev().find(|event| matches!(event.what, EventKind::Checkpoint { .. }));
+    last.map_or_else(Vec::new, |last| last.proof.kept.clone().unwrap_or(vec![last.step]))
+}
+
+/// The hashes of the manifests of checkpoints, as they were written last.
+fn manifests(events: &[EventLine]) -> BTreeMap<u64, &String> {
+    let mut manifests = BTreeMap::new();
+    for event in events {
+        match (&event.what, &event.proof.manifest) {
+            (EventKind::Checkpoint { .. }, Some(manifest)) => {
+                manifests.insert(event.step, manifest);
+            }
+            // That checkpoint is written again, and later ones go.
+            (EventKind::RolledBack { .. }, _) => manifests.retain(|step, _| *step < event.step),
+            _ => {}
+        }
+    }
+    manifests
+}
+
+/// Whether what the run saved at its end is there as it was saved; false where nothing says that it saved anything.
+fn saved_at_end(
+    path: &Path,
+    folder: &str,
+    events: &[EventLine],
+    is_chained: bool,
+) -> Result<bool, String> {
+    let resumed = |event: &EventLine| {
+        matches!(event.what, EventKind::Resumed {} | EventKind::RolledBack { .. })
+    };
+    let latest = &events[events.iter().rposition(resumed).unwrap_or(0)..];
+    let has_finished = latest.iter().any(|event| event.what == EventKind::Finished {});
+    let saved = latest.iter().rev().find(|event| event.what == EventKind::Saved {});
+    match saved {
+        _ if has_finished && !path.is_dir() => Err(format!(
+            "events.jsonl says that the run finished, and its `{folder}` is not there: it was removed"
+        )),
+        None if has_finished && is_chained => Err(format!(
+            "events.jsonl says that the run finished, and not that it saved its `{folder}` before: the event `saved` was removed"
+        )),
+        None => Ok(false),
+        Some(_) if !path.is_dir() => {
+            Err(format!("events.jsonl says that the run saved its `{folder}`, and it is not there"))
+        }
+        Some(saved) => {
+            let name = saved.proof.folder.as_deref();
+            let now = sha256_of_manifest(path).ok();
+            match name == Some(folder) && now == saved.proof.manifest {
+                true => Ok(true),
+                false => Err(format!(
+                    "the manifest of `{folder}` is not the one that the run wrote (events.jsonl has its SHA-256)"
+                )),
+            }
+        }
+    }
+}
