@@ -92,9 +92,9 @@ mod tests {
         let file = SerializedFileReader::new(File::open(place.path()).unwrap()).unwrap();
         let rows: Vec<Row> = file.get_row_iter(None).unwrap().map(Result::unwrap).collect();
         let expected = [
-            "{line: 1, position: 0, id: 2, logprobs: [-1.0, -2.0, -0.5]}",
-            "{line: 1, position: 1, id: 0, logprobs: [-0.25, -3.0, -4.0]}",
-            "{line: 7, position: 0, id: 1, logprobs: [-9.0, -0.125, -8.0]}",
+            "{line: 1, position: 0, id: 2, logprobs: [-1E0, -2E0, -5E-1]}",
+            "{line: 1, position: 1, id: 0, logprobs: [-2.5E-1, -3E0, -4E0]}",
+            "{line: 7, position: 0, id: 1, logprobs: [-9E0, -1.25E-1, -8E0]}",
         ];
         assert_eq!(rows.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
     }
