@@ -2,6 +2,7 @@
 //! leaves its file in `target/tmp/fuzz`.
 //!
 //! Each reader gets some hundred files; `FUZZ_SECONDS=3600 cargo xtask test --test fuzz` goes on for that long with each.
+#![expect(clippy::print_stdout, reason = "says how many files it tried")]
 
 mod mutate;
 
