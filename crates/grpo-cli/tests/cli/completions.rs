@@ -282,7 +282,7 @@ fn what_cannot_be_continued() {
     check(
         &long,
         &["--max-new-tokens", "1"],
-        "sampling: a prompt of 49 tokens and max_new_tokens = 1 do not fit into the model's context of 48 tokens; a prompt may have at most 48",
+        "p.jsonl:1: the prompt has 49 tokens, and the model's context 48; shorten the prompt or take it out",
     );
     check(
         &full,

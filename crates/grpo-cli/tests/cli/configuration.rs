@@ -47,6 +47,7 @@ fn keys_without_effect_are_refused() {
         &["loss.preset=reinforce", "train.updates_per_rollout=2"],
         "train.updates_per_rollout = 2: the reinforce surrogate has no importance ratio, so that every update but the first would be off-policy and not corrected; set it to 1, or choose a loss with a ratio",
     );
+    check(&["eval.group_size=1001"], "eval.group_size = 1001 is out of range; expected 1 to 1000");
     // A default is never refused, whoever writes it down.
     for set in ["advantage.epsilon=1e-4", "reward.logp_centre=2.5", "loss.ratio_level=token"] {
         let none = ["--set", "advantage.scale=none", "--set", "loss.preset=reinforce"];

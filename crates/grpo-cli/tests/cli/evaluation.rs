@@ -46,8 +46,9 @@ fn the_best_evaluation_is_named_at_the_end() {
     let events = place.read("run/events.jsonl");
     let events: Vec<Value> =
         events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let [.., best, finished] = &events[..] else { panic!("{events:?}") };
-    assert_eq!((&best["event"], &finished["event"]), (&"best".into(), &"finished".into()));
+    let [.., best, saved, finished] = &events[..] else { panic!("{events:?}") };
+    let names = [best, saved, finished].map(|event| event["event"].as_str().unwrap());
+    assert_eq!(names, ["best", "saved", "finished"]);
     let checkpoint = best["checkpoint"].as_str().unwrap();
     assert_eq!(checkpoint, format!("checkpoints/step-{}", best["best_step"]));
     let line = format!("\nbest         step {}, mean reward ", best["best_step"]);

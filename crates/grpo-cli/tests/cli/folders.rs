@@ -311,7 +311,7 @@ fn what_cannot_be_made() {
     let nowhere = "cannot write `source/config.json/new`: Not a directory (os error 20); make room or choose a folder that can be written to";
     init("source/config.json", "source/config.json/new", nowhere);
     init("absent.json", "new", "cannot read absent.json: No such file or directory (os error 2)");
-    init("source", "new", "cannot read source: Is a directory (os error 21)");
+    init("source", "new", "cannot read source: it is a folder, not a regular file");
     // A tokenizer that is larger than the model.
     place.add_tokenizer("source");
     place.write("source/config.json", config("llama", 300));

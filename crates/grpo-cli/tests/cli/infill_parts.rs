@@ -187,6 +187,10 @@ fn a_judge_is_trained_and_held_against_its_gate() {
 #[test]
 fn a_judge_that_does_not_pass_is_written_and_refused() {
     let place = with_infiller();
+    place.refuse(
+        &["train-judge", "judge.toml", "--set", "validation.spread=10001"],
+        "--set validation.spread=10001: validation.spread = 10001 is out of range; expected 2 to 10000",
+    );
     let ended = place.run(&["train-judge", "judge.toml", "--set", "gate.min_spearman=1.0"]);
     assert_eq!(ended.code, Some(1));
     let report: Value = serde_json::from_str(&place.read("judge/model/judge.json")).unwrap();
