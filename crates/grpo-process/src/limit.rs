@@ -87,7 +87,7 @@ pub(crate) fn refund(bytes: usize) {
 #[cold]
 fn end() -> ! {
     LIMIT.set(None);
-    MESSAGE.with_borrow(|message| exit_with(message));
+    exit_with(&MESSAGE.take())
 }
 
 fn exit_with(message: &str) -> ! {

@@ -36,7 +36,7 @@ fn a_guard_that_cannot_be_meant_is_named_with_its_line() {
     );
     place("[[guards]]\nwatch = \"eval_reward\"\nbelow = 0.1\naction = \"stop\"\n").refuse(
         &["train", "train.toml", "--set", "eval.every=0"],
-        "train.toml:31: guards[0]: watch = \"eval_reward\" is measured by evaluations, of which this run has none; set eval.every",
+        "train.toml:32: guards[0]: watch = \"eval_reward\" is measured by evaluations, of which this run has none; set eval.every",
     );
     refused(
         "[[guards]]\nwatch = \"kl\"\nabov = 1.0\naction = \"warn\"\n",
