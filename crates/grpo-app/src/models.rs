@@ -11,7 +11,7 @@ use grpo_model::{
 };
 use grpo_run::{Event, EventKind, Existing, RunFolder, write_folder_atomically, write_manifest};
 
-use crate::output::say_aside;
+use crate::output::{example_hint, say_aside};
 
 /// A model, what turns text into its ids, and what of it is trained.
 pub struct Loaded {
@@ -220,9 +220,10 @@ pub fn check_folder(
 ) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
     anyhow::ensure!(
         path.is_dir(),
-        "there is no {role} folder {}; {} {role} folder holds {holds}",
+        "there is no {role} folder {}; {} {role} folder holds {holds}{}",
         path.display(),
-        if role == "adapter" { "an" } else { "a" }
+        if role == "adapter" { "an" } else { "a" },
+        if path.starts_with("data") { example_hint(path) } else { "" }
     );
     if path.join("manifest.json").exists() {
         grpo_run::verify(path)?;

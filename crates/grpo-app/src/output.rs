@@ -76,6 +76,14 @@ pub fn say_aside(line: fmt::Arguments<'_>) {
     let _unread = writeln!(io::stderr(), "{}", visible(&line.to_string()));
 }
 
+/// Returns the end of a message about a missing file: how to get the examples, if `path` is one of theirs.
+pub(crate) fn example_hint(path: &Path) -> &'static str {
+    match path.starts_with("configs") || path.starts_with("data") {
+        true => "; `grpo init-project DIR` writes the examples into a new folder",
+        false => "; check the path",
+    }
+}
+
 /// That a configuration was looked through, and nothing was found.
 pub fn say_checked(configuration: &Path) {
     say(format_args!("{}: keys and values are good ones", configuration.display()));

@@ -8,6 +8,8 @@ use grpo_train::TrainError;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
+use crate::output::example_hint;
+
 /// A configuration, and where its keys came from.
 pub struct Loaded<T> {
     /// The configuration.
@@ -188,6 +190,9 @@ struct Layer {
 }
 
 fn read_with_bases(path: &Path, files: &mut Vec<Layer>) -> anyhow::Result<Table> {
+    if !path.exists() {
+        bail!("there is no configuration file {}{}", path.display(), example_hint(path));
+    }
     let text = regular_file::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
     let mut table: Table = toml::from_str(&text).map_err(|error| {

@@ -334,7 +334,7 @@ mod tests {
         let unknown = Pipeline::read(Path::new("nowhere.toml"), &commands()).err().unwrap();
         assert!(
             crate::output::sentence(&unknown)
-                .starts_with("cannot read the configuration nowhere.toml: ")
+                .starts_with("there is no configuration file nowhere.toml; check the path")
         );
         check(
             &TRAIN.replace("\"train\"", "\"trian\"").replace("pipeline", ""),

@@ -19,6 +19,7 @@ mod hostile;
 mod infill_parts;
 mod infill_refusals;
 mod infilling;
+mod init_project;
 mod judges;
 mod logprob;
 mod models;

@@ -1,0 +1,118 @@
+//! `grpo init-project`: the examples, from the program alone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::Place;
+
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Files below a folder, relative to it.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push(path.strip_prefix(folder).unwrap().to_owned()),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn init_project_writes_the_files_of_the_checkout() {
+    let place = Place::new();
+    let created = place.succeed(&["init-project", "a/demo"]);
+    assert!(created.stdout.lines().count() <= 5, "{}", created.stdout);
+    assert!(created.stdout.contains("cd a/demo\n"), "{}", created.stdout);
+    assert_eq!(created.stderr, "");
+
+    let demo = place.path("a/demo");
+    let written = files_below(&demo);
+    for file in &written {
+        assert_eq!(fs::read(demo.join(file)).unwrap(), fs::read(checkout().join(file)).unwrap());
+    }
+    // Nothing is missing, except what commands write there.
+    for folder in ["configs", "data"] {
+        for file in files_below(&checkout().join(folder)) {
+            let file = Path::new(folder).join(file);
+            let is_output = file.starts_with("data/processed");
+            assert!(is_output || written.contains(&file), "{}", file.display());
+        }
+    }
+    // No temporary folder is left.
+    assert_eq!(fs::read_dir(place.path("a")).unwrap().count(), 1);
+}
+
+#[test]
+fn init_project_fills_an_empty_folder_and_refuses_any_other() {
+    let place = Place::new();
+    fs::create_dir(place.path("demo")).unwrap();
+    let mut command = place.command(&["init-project", "."]);
+    let output = command.current_dir(place.path("demo")).output().unwrap();
+    assert!(output.status.success());
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.starts_with("created      . ("), "{stdout}");
+    // The folder is the current one.
+    assert!(!stdout.contains("cd ."), "{stdout}");
+    assert!(place.path("demo/configs/molecules/grpo.toml").is_file());
+    assert_eq!(fs::read_dir(place.path("demo")).unwrap().count(), 2);
+
+    place.refuse(
+        &["init-project", "demo"],
+        "demo is not empty; name a new folder, and copy the files that you want from there",
+    );
+    place.write("file", "");
+    place.refuse(&["init-project", "file"], "file is a file; name a new folder");
+}
+
+#[test]
+fn a_model_trains_in_a_new_project() {
+    let place = Place::new();
+    place.succeed(&["init-project", "demo"]);
+    let run = |arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        let output = command.current_dir(place.path("demo")).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let small = ["train.steps=1", "train.prompts_per_step=1", "eval.samples=10"];
+    let mut arguments = vec!["train", "configs/molecules/grpo.toml"];
+    arguments.extend(small.iter().flat_map(|pair| ["--set", pair]));
+    run(&arguments);
+    assert!(place.path("demo/runs/molecules/model/model.safetensors").is_file());
+    // The configurations of each stage and the files that they read.
+    for task in ["replies", "infill"] {
+        run(&["run", &format!("configs/{task}/pipeline.toml"), "--check"]);
+    }
+}
+
+#[test]
+fn missing_examples_are_refused_with_the_command_that_writes_them() {
+    let place = Place::new();
+    let hint = "`grpo init-project DIR` writes the examples into a new folder";
+    for (arguments, fault) in [
+        (
+            &["train", "configs/molecules/grpo.toml"][..],
+            "there is no configuration file configs/molecules/grpo.toml",
+        ),
+        (
+            &["run", "configs/infill/pipeline.toml"],
+            "there is no configuration file configs/infill/pipeline.toml",
+        ),
+    ] {
+        place.refuse(arguments, &format!("{fault}; {hint}"));
+    }
+    let sampled = place.run(&["sample", "-n", "1"]);
+    assert_eq!(sampled.code, Some(1));
+    assert!(sampled.stderr.contains("there is no model folder data/molecules/prior"));
+    assert!(sampled.stderr.ends_with(&format!("; {hint}\n")), "{}", sampled.stderr);
+}

@@ -1,0 +1,51 @@
+//! Lists the example files as constants of this crate.
+//!
+//! `files/` holds symbolic links to the folders of the repository, which `cargo package` replaces with what they lead to. A
+//! checkout without symbolic links, as on Windows, has the folders two levels up.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+const FOLDERS: [&str; 2] = ["configs", "data"];
+
+/// Output of commands, which git ignores too.
+const IGNORED: &str = "data/processed";
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let variable = |name| std::env::var_os(name).map(PathBuf::from).expect("cargo sets it");
+    let (here, out) = (variable("CARGO_MANIFEST_DIR"), variable("OUT_DIR"));
+    let mut files = Vec::new();
+    for folder in FOLDERS {
+        let places = [here.join("files").join(folder), here.join("../..").join(folder)];
+        let found =
+            places.iter().find_map(|place| place.canonicalize().ok().filter(|p| p.is_dir()));
+        let folder_path = found.unwrap_or_else(|| panic!("{folder}/ is missing: {places:?}"));
+        println!("cargo::rerun-if-changed={}", folder_path.display());
+        add(&folder_path, folder, &mut files);
+    }
+    files.sort();
+    let mut list = String::from("&[\n");
+    for (name, path) in &files {
+        writeln!(list, "    ({name:?}, include_bytes!({path:?})),").expect("a string takes all");
+    }
+    list.push(']');
+    std::fs::write(out.join("files.rs"), list).expect("OUT_DIR can be written");
+}
+
+/// Adds the files below a folder, each with its name relative to the project.
+fn add(folder: &Path, name: &str, files: &mut Vec<(String, PathBuf)>) {
+    let entries = std::fs::read_dir(folder).expect("the examples can be read");
+    for entry in entries.map(|entry| entry.expect("the examples can be read")) {
+        let (path, own) = (entry.path(), entry.file_name());
+        let own = own.to_str().expect("names of examples are UTF-8");
+        let name = format!("{name}/{own}");
+        if own.starts_with('.') || name == IGNORED {
+            continue;
+        }
+        match path.is_dir() {
+            true => add(&path, &name, files),
+            false => files.push((name, path)),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `grpo init-project`: the example files in a new folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use grpo_app::output::say;
+use grpo_app::task::TaskCommand;
+use grpo_run::{Existing, RunError, write_folder_atomically};
+
+use crate::FILES;
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  grpo init-project demo
+  cd demo && grpo train configs/molecules/grpo.toml
+
+Paths in the configurations are relative to DIR: run the other commands there.")]
+pub(crate) struct InitProjectArguments {
+    /// Folder to create; an existing one must be empty
+    #[arg(value_name = "DIR", help_heading = "Output")]
+    folder: PathBuf,
+}
+
+/// The subcommand.
+pub(crate) fn command() -> TaskCommand {
+    let about = "Create a folder with the example configurations, models and data";
+    TaskCommand::new("init-project", &[about], "run", |_, arguments| run(arguments))
+}
+
+fn run(arguments: &InitProjectArguments) -> anyhow::Result<()> {
+    let folder = &arguments.folder;
+    match folder.exists() {
+        true => fill_empty(folder)?,
+        false => write_folder_atomically(folder, Existing::Refuse, |new| write(new, ""))?,
+    }
+    let megabytes = FILES.iter().map(|(_, content)| content.len()).sum::<usize>() as f64 / 1e6;
+    say(format_args!(
+        "created      {} ({} files, {megabytes:.1} MB)",
+        folder.display(),
+        FILES.len()
+    ));
+    if folder.canonicalize().ok()
+        != std::env::current_dir().and_then(|path| path.canonicalize()).ok()
+    {
+        say(format_args!("next         cd {}", folder.display()));
+    }
+    for (command, what) in [
+        ("grpo train configs/molecules/grpo.toml", "molecules with higher drug-likeness"),
+        ("grpo run configs/replies/pipeline.toml", "replies to tweets, in two phases"),
+        ("grpo run configs/infill/pipeline.toml", "blanks in molecules, with a judge"),
+    ] {
+        say(format_args!("             {command}   # {what}"));
+    }
+    Ok(())
+}
+
+/// Writes into a folder that exists. Its own name stays, as the shell may be in it: the folders inside take theirs when they
+/// are complete.
+fn fill_empty(folder: &Path) -> anyhow::Result<()> {
+    ensure!(folder.is_dir(), "{} is a file; name a new folder", folder.display());
+    let mut entries =
+        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    ensure!(
+        entries.next().is_none(),
+        "{} is not empty; name a new folder, and copy the files that you want from there",
+        folder.display()
+    );
+    let mut tops: Vec<&str> = FILES.iter().filter_map(|(name, _)| name.split('/').next()).collect();
+    tops.dedup();
+    for (done, top) in tops.iter().enumerate() {
+        let prefix = format!("{top}/");
+        let written =
+            write_folder_atomically(&folder.join(top), Existing::Refuse, |new| write(new, &prefix));
+        if let Err(error) = written {
+            for top in &tops[..done] {
+                let _kept = fs::remove_dir_all(folder.join(top));
+            }
+            return Err(error.into());
+        }
+    }
+    Ok(())
+}
+
+/// Writes the files whose names begin with `prefix` into `folder`, under the rest of their names.
+fn write(folder: &Path, prefix: &str) -> Result<(), RunError> {
+    for (name, content) in FILES {
+        let Some(name) = name.strip_prefix(prefix) else { continue };
+        let path = folder.join(name);
+        let parent = path.parent().unwrap_or(folder);
+        fs::create_dir_all(parent)
+            .and_then(|()| fs::write(&path, content))
+            .map_err(|source| RunError::Write { path: path.clone(), source })?;
+    }
+    Ok(())
+}
