@@ -113,6 +113,14 @@ fn one_line(text: &str) -> String {
     }
 }
 
+/// The beginning of a text that has more characters than this.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some(_) => format!("{}…", text.chars().take(most - 1).collect::<String>()),
+        None => text.to_owned(),
+    }
+}
+
 /// A table with a frame, whose columns `right` are aligned to the right.
 pub(crate) fn table(
     header: impl Into<Row>,

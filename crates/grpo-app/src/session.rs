@@ -17,13 +17,14 @@ use crate::evidence::violations_of_files;
 use crate::interrupt::Interrupted;
 use crate::models::Writer;
 use crate::output::say;
+use crate::phase::Phase;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
 use crate::run_files::{Reopened, create_run, last_whole, reopen, unlisted};
 use crate::run_log::observer_error;
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
-use crate::{checkpoint, config};
+use crate::{checkpoint, config, first_screen};
 
 /// A run and the training in it.
 pub(crate) struct Session {
@@ -69,7 +70,9 @@ impl Session {
         interrupt: Arc<AtomicBool>,
     ) -> anyhow::Result<Self> {
         // Everything that can be refused is refused before the run has a folder.
+        let phase = Phase::begin(format!("loading {}", file.model.display()));
         let start = file.start(&tasks)?;
+        drop(phase);
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
         let begun = Begun::of(&file, start, interrupt)?;
@@ -96,11 +99,16 @@ impl Session {
             loaded.value.check(&loaded.origin)?;
             Ok(loaded.value)
         })?;
+        let phase = Phase::begin("checking the files of the run");
         let from = place(&folder, verify)?;
-        for violation in violations_of_files(run, &tasks) {
+        let violations = violations_of_files(run, &tasks);
+        drop(phase);
+        for violation in violations {
             say(format_args!("audit        {violation}"));
         }
+        let phase = Phase::begin(format!("loading {}", file.model.display()));
         let start = file.start(&tasks)?;
+        drop(phase);
         unlisted(&start.files, &info.data)?;
         let begun = Begun::of(&file, start, interrupt)?;
         let before = begun.look(&file, &folder, &[])?;
@@ -119,7 +127,7 @@ impl Session {
         let roll_backs = session.training.roll_backs();
         session.earlier.forget(&session.folder.undone(roll_backs)?);
         let (step, steps) = (session.training.steps(), session.file.train.steps);
-        say(format_args!("going on     after step {step} of {steps}"));
+        say(format_args!("resuming     after step {step} of {steps}"));
         if step < steps {
             // It is not the run's last word.
             session.folder.move_aside(session.kind)?;
@@ -231,6 +239,8 @@ impl Begun {
         outlook: &[String],
     ) -> anyhow::Result<Option<Evaluated>> {
         say(format_args!("run folder   {}", folder.path().display()));
+        let settings = first_screen::settings(file, self.training.policy());
+        settings.iter().for_each(|line| say(format_args!("{line}")));
         for (role, report) in &self.reports {
             say(format_args!("{role:<12} {report}"));
         }
@@ -244,9 +254,11 @@ impl Begun {
             say(format_args!("no tokenizer: the reward sees ids with spaces between them"));
         }
         let count = self.training.evaluated_count();
-        if count > 0 {
-            say(format_args!("drawing {count} completions, to compare with later"));
+        if count == 0 {
+            return Ok(None);
         }
+        say(format_args!("evaluating   {count} completions before the training"));
+        let _phase = Phase::begin(format!("sampling and scoring {count} completions"));
         Ok(self.training.evaluate()?)
     }
 

@@ -20,7 +20,7 @@ fn a_run_is_shown_in_its_folder_and_says_its_verdict() {
     assert_eq!(
         lines.next(),
         Some(
-            "  not judged  Reward rises: `reward` was measured in 3 steps; 10 are the least to compare"
+            "  not judged  Reward rises: `reward` was measured in 3 steps; a comparison needs at least 10"
         )
     );
     assert_eq!(lines.last(), Some("report       run/report.html"));
@@ -29,11 +29,12 @@ fn a_run_is_shown_in_its_folder_and_says_its_verdict() {
         "<h1>run</h1>",
         "<b>steps</b> 3 of 3",
         "<h3>Reward</h3>",
-        "<h3>Reward part: qed</h3>",
+        "<h3>Reward component: qed</h3>",
         "<h3>Rewards of single completions</h3>",
         "<h3>Time of a step</h3>",
-        "<h2>Completions of step 1</h2>",
-        "<h2>Completions of step 3</h2>",
+        "<h2>Before and after</h2>",
+        "<h2>Best molecules after step 3</h2>",
+        "All recorded completions of steps 1 and 3.",
     ] {
         assert!(page.contains(words), "{words:?} is not in the report");
     }
@@ -66,7 +67,12 @@ fn a_supervised_run_is_shown() {
     let ended = place.succeed(&["report", prior, "-o", "x.html"]);
     assert!(ended.stdout.starts_with("prior: passed\n  passed      Validation loss falls: from "));
     let page = place.read("x.html");
-    for words in ["<h3>Supervised loss</h3>", "<h3>Learning rate</h3>", "<h3>Gradient norm</h3>"] {
+    for words in [
+        "<h2>Validations</h2>",
+        "<h3>Supervised loss</h3>",
+        "<h3>Learning rate</h3>",
+        "<h3>Gradient norm</h3>",
+    ] {
         assert!(page.contains(words), "{words:?} is not in the report");
     }
 }
@@ -122,7 +128,7 @@ fn damage_is_named() {
     place.write("run/config.toml", config.replace("max_kl", "most_kl"));
     place.refuse(
         &["report", "run"],
-        "`run/config.toml` has a section [success] that cannot be read: unknown field `most_kl`, expected one of `reward_rise`, `max_kl`, `max_kl_sequence`, `min_validity`, `max_validity_drop`, `max_zero_std`",
+        "`run/config.toml` has a section [success] that cannot be read: unknown field `most_kl`, expected one of `reward_rise`, `max_kl`, `max_kl_sequence`, `min_validity`, `max_validity_drop`, `max_zero_std`, `max_diversity_drop`",
     );
     place.write("run/config.toml", config);
     let metrics = place.read("run/metrics.jsonl");

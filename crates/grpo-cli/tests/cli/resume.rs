@@ -131,7 +131,7 @@ fn a_finished_run_is_finished() {
     place.succeed(&["train", "train.toml"]);
     let expected = result(&place.path("run"));
     let again = place.succeed(&["train", "--resume", "run"]);
-    assert!(again.stdout.contains("going on     after step 2 of 2\n"), "{}", again.stdout);
+    assert!(again.stdout.contains("resuming     after step 2 of 2\n"), "{}", again.stdout);
     assert_eq!(result(&place.path("run")), expected);
 }
 
@@ -342,7 +342,7 @@ fn cut_and_resume(place: &Place, sets: &[&str]) {
         fs::remove_dir_all(place.path(&format!("run/checkpoints/step-{step}"))).unwrap();
     }
     let ended = place.succeed(&["train", "--resume", "run"]);
-    assert!(ended.stdout.contains("going on     after step 3 of 6\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("resuming     after step 3 of 6\n"), "{}", ended.stdout);
     assert!(!ended.stdout.contains("warning"), "{}", ended.stdout);
     assert!(whole(place) == expected, "{sets:?}: other bytes");
     place.succeed(&["audit", "run"]);
@@ -399,7 +399,7 @@ fn a_full_disk_leaves_the_older_checkpoint() {
     left.sort();
     assert_eq!(left, ["step-1", "step-2"]);
     let ended = place.succeed(&["train", "--resume", "run"]);
-    assert!(ended.stdout.contains("going on     after step 2 of 4\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("resuming     after step 2 of 4\n"), "{}", ended.stdout);
     assert!(result(&place.path("run")) == expected);
 }
 

@@ -42,7 +42,7 @@ fn cut_and_resume(place: &Place, arguments: &[&str], [to, last]: [u64; 2]) {
     }
     let ended = place.run(&[arguments[0], "--resume", "run"]);
     assert_eq!(ended.code, expected_code, "{}", ended.stderr);
-    let said = format!("going on     after step {to} of {last}\n");
+    let said = format!("resuming     after step {to} of {last}\n");
     assert!(ended.stdout.contains(&said), "{}", ended.stdout);
     assert!(whole(place, last) == expected, "{arguments:?}: other bytes");
     let events = objects(&place.read("run/events.jsonl"));
@@ -102,8 +102,8 @@ fn a_training_of_a_judge_goes_on() {
         fs::remove_dir_all(place.path(&format!("run/trunk/checkpoints/step-{step}"))).unwrap();
     }
     let ended = place.run(&["train-judge", "--resume", "run"]);
-    assert!(ended.stdout.contains("going on     after step 30 of 60\n"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("going on     after step 0 of 20\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("resuming     after step 30 of 60\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("resuming     after step 0 of 20\n"), "{}", ended.stdout);
     assert!(result(&place.path("run")) == expected && result_of_trunk(&place) == trunk);
 }
 

@@ -168,12 +168,12 @@ fn a_policy_that_runs_away_is_stopped() {
     let ended = refused(
         &place,
         &fast,
-        "not yet: KL stays small: at most # nats a token, in step 2; it must stay below 0.05; No guard stopped it: stopped after step 2: step 2: kl was #, above 0.1: on average a token is more than # times likelier than the reference has it",
+        "not yet: KL stays small: at most # nats per token, in step 2 (required: below 0.05); No guard stopped it: stopped after step 2: step 2: kl was #, above 0.1: on average a token is more than # times likelier than the reference has it",
     );
     assert!(ended.stdout.contains("│ 2–6, 1 done "), "{}", ended.stdout);
     assert_eq!(
         line(&ended, "Reward has not fallen"),
-        "not judged  Reward has not fallen: `reward` was measured in 2 steps; 10 are the least to compare"
+        "not judged  Reward has not fallen: `reward` was measured in 2 steps; a comparison needs at least 10"
     );
 }
 
