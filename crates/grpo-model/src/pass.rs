@@ -20,14 +20,14 @@ pub(crate) struct Pass<'a> {
 /// What the tokens of a pass see, and how they are turned: the same in every block.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
-    pub(crate) sight: Sight,
+    pub(crate) visibility: Visibility,
     /// Turns of queries and keys, where positions are rotary.
     pub(crate) rotary: Option<Rotary>,
 }
 
 /// What the tokens of a pass see.
 #[derive(Clone, Debug)]
-pub(crate) enum Sight {
+pub(crate) enum Visibility {
     /// Each other.
     Packed(Packing),
     /// What is in the cache, which they enter. No token's result then depends on the tokens of other sequences.
@@ -36,6 +36,6 @@ pub(crate) enum Sight {
 
 impl Frame {
     pub(crate) fn is_cached(&self) -> bool {
-        matches!(self.sight, Sight::Cached(_))
+        matches!(self.visibility, Visibility::Cached(_))
     }
 }
