@@ -62,7 +62,7 @@ impl Attention {
         pass: &mut Pass<'_>,
     ) -> Tensor<2> {
         let scale = (self.heads.width as f64).powf(-0.5);
-        let mixed = match (&pass.frame.visibility, cache) {
+        let mixed = match (&pass.context.visibility, cache) {
             (Visibility::Cached(plan), Some((cache, layer))) => {
                 let plan = plan.clone();
                 cache.attend(layer, self.query_key_value(x, pass), &plan, scale)
@@ -122,7 +122,7 @@ impl Attention {
                 }
                 None => x,
             };
-            match &pass.frame.rotary {
+            match &pass.context.rotary {
                 Some(rotary) => rotary.turn(x),
                 None => x,
             }

@@ -13,7 +13,7 @@ use crate::layers::{Embedding, Linear, Norm};
 use crate::lora::{Adaptable, Adapter};
 use crate::names::{CRITIC, HEAD, Names, SCORE_HEAD};
 use crate::parameters::Parameters;
-use crate::pass::{Frame, Pass, Visibility};
+use crate::pass::{Pass, PassContext, Visibility};
 use crate::precision::dense;
 use crate::rotary::Rotary;
 use crate::score_head::ScoreHead;
@@ -127,8 +127,8 @@ impl Transformer {
         device: &Device,
     ) -> Tensor<2> {
         let prefixed = prefix.as_ref().map_or(0, |prefix| prefix.dims()[1]);
-        let (mut x, frame) = self.begin(tokens, prefix, cache.as_mut(), dropout, device);
-        let mut pass = Pass { frame, adapter, dropout };
+        let (mut x, context) = self.begin(tokens, prefix, cache.as_mut(), dropout, device);
+        let mut pass = Pass { context, adapter, dropout };
         for (layer, block) in self.blocks.iter().enumerate() {
             let cache = cache.as_mut().map(|(cache, _)| (&mut **cache, layer));
             x = block.forward(x, cache, &mut pass);
@@ -157,7 +157,7 @@ impl Transformer {
         cache: Option<&mut (&mut KvCache, &[CacheSlot])>,
         dropout: &mut Dropout,
         device: &Device,
-    ) -> (Tensor<2>, Frame) {
+    ) -> (Tensor<2>, PassContext) {
         let prefixed = prefix.as_ref().map_or(0, |prefix| prefix.dims()[1]);
         assert!(prefixed == 0 || !tokens.has_continuations(), "a prefix is of each sequence");
         let tables = self.token_embedding.device();
@@ -189,7 +189,7 @@ impl Transformer {
             }
             Positions::Learned => None,
         };
-        (dropout.apply(x), Frame { visibility, rotary })
+        (dropout.apply(x), PassContext { visibility, rotary })
     }
 
     /// What the tokens see, with the position of each.
