@@ -8,7 +8,7 @@ use grpo_model::Policy;
 use grpo_rewards::PartName;
 use grpo_run::{ChainWriter, EventKind, LedgerStep, RecordedHashes, ReferenceChange, RunFolder};
 use grpo_train::{
-    Ending, GuardAction, Metrics, StepDone, TrainError, TrainObserver, Training, Trip,
+    Ending, GuardAction, GuardTrigger, Metrics, StepDone, TrainError, TrainObserver, Training,
 };
 
 use crate::checkpoint;
@@ -180,9 +180,9 @@ impl Observer {
     }
 
     /// Says what guards saw.
-    pub(super) fn trips(&mut self, step: u32, trips: &[Trip]) -> anyhow::Result<()> {
-        for trip in trips {
-            let line = self.log.guard(step.into(), trip)?;
+    pub(super) fn triggers(&mut self, step: u32, triggers: &[GuardTrigger]) -> anyhow::Result<()> {
+        for trigger in triggers {
+            let line = self.log.guard(step.into(), trigger)?;
             self.monitor.say(&line);
         }
         Ok(())
@@ -253,7 +253,7 @@ impl Observer {
                 "step {step}: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps"
             ));
         }
-        self.trips(step, done.trips)?;
+        self.triggers(step, done.triggers)?;
         if let Some(ReferenceChange { mix, weights }) =
             report.observed.ledger.reference_changed.clone()
         {
@@ -273,8 +273,8 @@ impl TrainObserver<Policy> for Observer {
         self.completed(done, training).map_err(observer_error)
     }
 
-    fn failed(&mut self, trips: &[Trip]) -> Result<(), TrainError> {
-        self.trips(self.steps_done, trips).map_err(observer_error)
+    fn failed(&mut self, triggers: &[GuardTrigger]) -> Result<(), TrainError> {
+        self.triggers(self.steps_done, triggers).map_err(observer_error)
     }
 
     fn records(&self, step: u32) -> bool {
