@@ -72,7 +72,7 @@ impl Session {
         let start = file.start(&tasks)?;
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
-        let begun = Begun::of(&file, start, interrupt)?;
+        let begun = StartedRun::of(&file, start, interrupt)?;
         let outlook =
             preflight(&file, begun.training.grpo(), &begun.prompts, &begun.writer.spec.codec)?;
         let text = config::resolved(&file.resolved()?)?;
@@ -102,7 +102,7 @@ impl Session {
         }
         let start = file.start(&tasks)?;
         unlisted(&start.files, &info.data)?;
-        let begun = Begun::of(&file, start, interrupt)?;
+        let begun = StartedRun::of(&file, start, interrupt)?;
         let before = begun.look(&file, &folder, &[])?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
         let earlier = Earlier::after(&folder, step)?;
@@ -197,7 +197,7 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
 }
 
 /// A training before its first step, and what belongs to it.
-struct Begun {
+struct StartedRun {
     training: Training<Policy>,
     prompts: Prompts,
     /// See [`Start::reports`].
@@ -206,7 +206,7 @@ struct Begun {
     kind: &'static str,
 }
 
-impl Begun {
+impl StartedRun {
     fn of(file: &TrainFile, start: Start, interrupt: Arc<AtomicBool>) -> anyhow::Result<Self> {
         let Start { parts, prompts, of_evaluation, writer, kind, reports, .. } = start;
         let config = file.grpo();
