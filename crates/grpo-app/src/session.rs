@@ -12,13 +12,13 @@ use grpo_train::{
 };
 
 use crate::args::RunArguments;
-use crate::earlier::Earlier;
 use crate::evidence::violations_of_files;
 use crate::interrupt::Interrupted;
 use crate::models::Writer;
 use crate::output::say;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
+use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{Reopened, create_run, last_whole, reopen, unlisted};
 use crate::run_log::observer_error;
 use crate::task::Tasks;
@@ -38,7 +38,7 @@ pub(crate) struct Session {
     /// The policy as the run began with it.
     pub(crate) before: Option<Evaluated>,
     /// What steps to come were, where they were done before.
-    pub(crate) earlier: Earlier,
+    pub(crate) earlier: RecordedSteps,
     /// Whether it was taken up again.
     pub(crate) is_resumed: bool,
     /// As long as it lives, no other process writes into the folder.
@@ -80,7 +80,7 @@ impl Session {
         let folder = create_run(&file.run, force, &text, &info)?;
         let lock = folder.lock()?;
         let before = begun.look(&file, &folder, &outlook)?;
-        let earlier = Earlier::after(&folder, 0)?;
+        let earlier = RecordedSteps::after(&folder, 0)?;
         Ok(begun.session(file, tasks, folder, lock, before, earlier))
     }
 
@@ -105,7 +105,7 @@ impl Session {
         let begun = StartedRun::of(&file, start, interrupt)?;
         let before = begun.look(&file, &folder, &[])?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
-        let earlier = Earlier::after(&folder, step)?;
+        let earlier = RecordedSteps::after(&folder, step)?;
         let mut session = begun.session(file, tasks, folder, lock, before, earlier);
         if let Some((_, checkpoint)) = from {
             checkpoint::restore(&mut session.training, &checkpoint)?;
@@ -141,7 +141,7 @@ impl Session {
             }
             Ending::Finished | Ending::NoGain { .. } | Ending::Stopped { .. } => {}
         }
-        self.earlier = Earlier::default();
+        self.earlier = RecordedSteps::default();
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Session {
 }
 
 /// Compares steps with what they were.
-struct Verifier<'a>(&'a Earlier);
+struct Verifier<'a>(&'a RecordedSteps);
 
 impl TrainObserver<Policy> for Verifier<'_> {
     fn step(&mut self, done: &StepDone<'_>, _: &Training<Policy>) -> Result<(), TrainError> {
@@ -174,7 +174,7 @@ impl TrainObserver<Policy> for Verifier<'_> {
 /// The checkpoint to go on from, and its step; `None` for the beginning. To verify a run is to go back so far that
 /// at least one step that was recorded is done once more.
 fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, VerifiedFolder)>> {
-    let last = Earlier::after(folder, 0)?.last();
+    let last = RecordedSteps::after(folder, 0)?.last();
     anyhow::ensure!(
         !verify || last.is_some(),
         "`{}` has no step that could be verified; leave --verify out",
@@ -257,7 +257,7 @@ impl StartedRun {
         folder: RunFolder,
         lock: RunLock,
         before: Option<Evaluated>,
-        earlier: Earlier,
+        earlier: RecordedSteps,
     ) -> Session {
         let Self { training, prompts, writer, kind, .. } = self;
         Session {

@@ -13,9 +13,9 @@ use grpo_train::{
 
 use crate::checkpoint;
 use crate::dashboard::Monitor;
-use crate::earlier::Earlier;
 use crate::models::Writer;
 use crate::recorded::records;
+use crate::recorded_steps::RecordedSteps;
 use crate::run_log::{Line, RunLog, observer_error};
 use crate::session::Session;
 use crate::train_settings::TrainSettings;
@@ -44,7 +44,7 @@ pub(super) struct Observer {
     pub(super) has_several_updates: bool,
     pub(super) writer: Writer,
     /// What the steps were, where they were done before.
-    pub(super) earlier: Earlier,
+    pub(super) earlier: RecordedSteps,
     /// Whether a step before had to be corrected for its sampler.
     pub(super) was_corrected: bool,
 }
@@ -171,7 +171,7 @@ impl Observer {
         let kept = self.log.folder.kept_checkpoints(usize::MAX, &[])?;
         self.log.checkpointed(&written, false, kept)?;
         self.steps_done = training.steps();
-        self.earlier = Earlier::default();
+        self.earlier = RecordedSteps::default();
         self.monitor.say(&format!(
             "rolled back  to step {step}; learning rates are multiplied by {learning_rate_factor}, the KL penalty by {kl_coef} from now on; what was undone is in {}",
             aside.display()
