@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod args;
+mod before_after;
 pub mod checkpoint;
 mod commands;
 pub mod config;
@@ -11,7 +12,6 @@ mod evidence;
 mod explanation;
 pub mod generate;
 mod interrupt;
-mod look;
 pub mod models;
 pub mod output;
 mod pipeline;

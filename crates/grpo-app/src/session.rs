@@ -79,7 +79,7 @@ impl Session {
         let info = config::run_info(file.seed, data);
         let folder = create_run(&file.run, force, &text, &info)?;
         let lock = folder.lock()?;
-        let before = begun.look(&file, &folder, &outlook)?;
+        let before = begun.preview(&file, &folder, &outlook)?;
         let earlier = RecordedSteps::after(&folder, 0)?;
         Ok(begun.session(file, tasks, folder, lock, before, earlier))
     }
@@ -103,7 +103,7 @@ impl Session {
         let start = file.start(&tasks)?;
         unlisted(&start.files, &info.data)?;
         let begun = StartedRun::of(&file, start, interrupt)?;
-        let before = begun.look(&file, &folder, &[])?;
+        let before = begun.preview(&file, &folder, &[])?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
         let earlier = RecordedSteps::after(&folder, step)?;
         let mut session = begun.session(file, tasks, folder, lock, before, earlier);
@@ -224,7 +224,7 @@ impl StartedRun {
     }
 
     /// Says what the run is, and looks at the policy that it begins with.
-    fn look(
+    fn preview(
         &self,
         file: &TrainFile,
         folder: &RunFolder,

@@ -9,9 +9,9 @@ use grpo_train::{Ending, TrainError};
 use serde_json::Value;
 
 use crate::args::TrainArguments;
+use crate::before_after::{comparison, examples};
 use crate::interrupt;
 use crate::interrupt::{Deferred, Interrupted};
-use crate::look::{comparison, examples};
 use crate::output::{say, say_checked, sentence};
 use crate::run_log::{Line, observer_error};
 use crate::session::Session;
