@@ -12,7 +12,6 @@ use grpo_train::{
 };
 
 use crate::args::RunArguments;
-use crate::earlier::Earlier;
 use crate::evidence::violations_of_files;
 use crate::interrupt::Interrupted;
 use crate::models::Writer;
@@ -20,6 +19,7 @@ use crate::output::say;
 use crate::phase::Phase;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
+use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{Reopened, create_run, last_whole, reopen, unlisted};
 use crate::run_log::observer_error;
 use crate::task::Tasks;
@@ -39,7 +39,7 @@ pub(crate) struct Session {
     /// The policy as the run began with it.
     pub(crate) before: Option<Evaluated>,
     /// What steps to come were, where they were done before.
-    pub(crate) earlier: Earlier,
+    pub(crate) earlier: RecordedSteps,
     /// Whether it was taken up again.
     pub(crate) is_resumed: bool,
     /// As long as it lives, no other process writes into the folder.
@@ -75,15 +75,15 @@ impl Session {
         drop(phase);
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
-        let begun = Begun::of(&file, start, interrupt)?;
+        let begun = StartedRun::of(&file, start, interrupt)?;
         let outlook =
             preflight(&file, begun.training.grpo(), &begun.prompts, &begun.writer.spec.codec)?;
         let text = config::resolved(&file.resolved()?)?;
         let info = config::run_info(file.seed, data);
         let folder = create_run(&file.run, force, &text, &info)?;
         let lock = folder.lock()?;
-        let before = begun.look(&file, &folder, &outlook)?;
-        let earlier = Earlier::after(&folder, 0)?;
+        let before = begun.preview(&file, &folder, &outlook)?;
+        let earlier = RecordedSteps::after(&folder, 0)?;
         Ok(begun.session(file, tasks, folder, lock, before, earlier))
     }
 
@@ -110,10 +110,10 @@ impl Session {
         let start = file.start(&tasks)?;
         drop(phase);
         unlisted(&start.files, &info.data)?;
-        let begun = Begun::of(&file, start, interrupt)?;
-        let before = begun.look(&file, &folder, &[])?;
+        let begun = StartedRun::of(&file, start, interrupt)?;
+        let before = begun.preview(&file, &folder, &[])?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
-        let earlier = Earlier::after(&folder, step)?;
+        let earlier = RecordedSteps::after(&folder, step)?;
         let mut session = begun.session(file, tasks, folder, lock, before, earlier);
         if let Some((_, checkpoint)) = from {
             checkpoint::restore(&mut session.training, &checkpoint)?;
@@ -149,7 +149,7 @@ impl Session {
             }
             Ending::Finished | Ending::NoGain { .. } | Ending::Stopped { .. } => {}
         }
-        self.earlier = Earlier::default();
+        self.earlier = RecordedSteps::default();
         Ok(())
     }
 
@@ -160,7 +160,7 @@ impl Session {
 }
 
 /// Compares steps with what they were.
-struct Verifier<'a>(&'a Earlier);
+struct Verifier<'a>(&'a RecordedSteps);
 
 impl TrainObserver<Policy> for Verifier<'_> {
     fn step(&mut self, done: &StepDone<'_>, _: &Training<Policy>) -> Result<(), TrainError> {
@@ -182,7 +182,7 @@ impl TrainObserver<Policy> for Verifier<'_> {
 /// The checkpoint to go on from, and its step; `None` for the beginning. To verify a run is to go back so far that
 /// at least one step that was recorded is done once more.
 fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, VerifiedFolder)>> {
-    let last = Earlier::after(folder, 0)?.last();
+    let last = RecordedSteps::after(folder, 0)?.last();
     anyhow::ensure!(
         !verify || last.is_some(),
         "`{}` has no step that could be verified; leave --verify out",
@@ -205,7 +205,7 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
 }
 
 /// A training before its first step, and what belongs to it.
-struct Begun {
+struct StartedRun {
     training: Training<Policy>,
     prompts: Prompts,
     /// See [`Start::reports`].
@@ -214,7 +214,7 @@ struct Begun {
     kind: &'static str,
 }
 
-impl Begun {
+impl StartedRun {
     fn of(file: &TrainFile, start: Start, interrupt: Arc<AtomicBool>) -> anyhow::Result<Self> {
         let Start { parts, prompts, of_evaluation, writer, kind, reports, .. } = start;
         let config = file.grpo();
@@ -232,7 +232,7 @@ impl Begun {
     }
 
     /// Says what the run is, and looks at the policy that it begins with.
-    fn look(
+    fn preview(
         &self,
         file: &TrainFile,
         folder: &RunFolder,
@@ -269,7 +269,7 @@ impl Begun {
         folder: RunFolder,
         lock: RunLock,
         before: Option<Evaluated>,
-        earlier: Earlier,
+        earlier: RecordedSteps,
     ) -> Session {
         let Self { training, prompts, writer, kind, .. } = self;
         Session {

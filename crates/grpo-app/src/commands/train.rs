@@ -9,9 +9,9 @@ use grpo_train::{Ending, Evaluated, TrainError};
 use serde_json::Value;
 
 use crate::args::TrainArguments;
+use crate::before_after::{best_samples, comparison, examples, has_prompts, recorded};
 use crate::interrupt;
 use crate::interrupt::{Deferred, Interrupted};
-use crate::look::{best_samples, comparison, examples, has_prompts, recorded};
 use crate::output::{say, say_checked, sentence};
 use crate::phase::Phase;
 use crate::run_log::{Line, observer_error};

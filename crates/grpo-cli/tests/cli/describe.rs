@@ -5,6 +5,7 @@ use std::process::Stdio;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use snapbox::str;
 
 use crate::support::{Ended, Place};
 
@@ -100,29 +101,29 @@ fn an_output_file_is_there_when_it_is_whole() {
     place.write("bad.smi", b"C\nC\n\xff\n");
     place.refuse(
         &["describe", "bad.smi", "-o", "a.csv"],
-        "describing into a.csv failed: line 3 of `bad.smi` is not UTF-8 text; save the file as UTF-8 (a compressed file's name must end in `.gz`)",
+        str!["describing into a.csv failed: line 3 of `bad.smi` is not UTF-8 text; save the file as UTF-8 (a compressed file's name must end in `.gz`)"],
     );
     place.refuse(
         &["describe", "a.smi", "-o", "absent/a.csv"],
-        "cannot write absent/a.csv: No such file or directory (os error 2)",
+        str!["cannot write absent/a.csv: No such file or directory (os error 2)"],
     );
     std::fs::create_dir(place.path("folder")).unwrap();
-    place.refuse(&["describe", "a.smi", "-o", "folder"], "folder is a folder, not a file");
+    place.refuse(&["describe", "a.smi", "-o", "folder"], str!["folder is a folder, not a file"]);
 }
 
 #[test]
 fn files_that_cannot_be_read() {
     let place = Place::new();
-    place.refuse(&["describe", "absent.smi"], "`absent.smi` does not exist; check the path");
+    place.refuse(&["describe", "absent.smi"], str!["`absent.smi` does not exist; check the path"]);
     place.write("a.sdf", "C\n");
     place.refuse(
         &["describe", "a.sdf"],
-        "cannot tell the format of `a.sdf` from its name; expected a name that ends in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`",
+        str!["cannot tell the format of `a.sdf` from its name; expected a name that ends in `.smi`, `.smi.gz`, `.csv` or `.csv.gz`"],
     );
     place.write("a.csv", "smiles\nC\n");
     place.refuse(
         &["describe", "a.csv", "--smiles-column", "molecule"],
-        "`a.csv` has no column `molecule`; its columns are `smiles`; rename one, or name the column that holds the SMILES",
+        str!["`a.csv` has no column `molecule`; its columns are `smiles`; rename one, or name the column that holds the SMILES"],
     );
     place.write("a.smi.gz", "C\n");
     let ended = place.run(&["describe", "a.smi.gz"]);
@@ -155,13 +156,13 @@ fn a_full_disk() {
     place.write("a.smi", "CCO\n".repeat(1000));
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     let ended = Ended::of(place.command(&["describe", "a.smi"]).stdout(full()).output().unwrap());
-    ended.assert_refused(
-        "describing to standard output failed: No space left on device (os error 28)",
-    );
+    ended.assert_refused(str![
+        "describing to standard output failed: No space left on device (os error 28)"
+    ]);
     // A device is written to and not replaced by a file.
     place.refuse(
         &["describe", "a.smi", "-o", "/dev/full"],
-        "describing into /dev/full failed: No space left on device (os error 28)",
+        str!["describing into /dev/full failed: No space left on device (os error 28)"],
     );
     place.succeed(&["describe", "a.smi", "-o", "/dev/null"]);
     for device in ["/dev/full", "/dev/null"] {
@@ -183,6 +184,7 @@ fn a_disk_that_becomes_full() {
     );
     let mut shell = std::process::Command::new("sh");
     let run = shell.arg("-c").arg(script).current_dir(place.path(".")).output().unwrap();
-    Ended::of(run).assert_refused("describing into a.csv failed: File too large (os error 27)");
+    Ended::of(run)
+        .assert_refused(str!["describing into a.csv failed: File too large (os error 27)"]);
     assert_eq!(place.files(), before, "half a file was left");
 }

@@ -1,6 +1,7 @@
 //! Evaluations during a training.
 
 use serde_json::{Map, Value};
+use snapbox::str;
 
 use crate::support::Place;
 use crate::training_texts;
@@ -67,23 +68,31 @@ fn evaluations_that_cannot_be() {
     for (sets, expected) in [
         (
             ["eval.samples=0", "eval.every=2"],
-            "--set eval.every=2: eval.every = 2 asks for evaluations, and eval.samples = 0 leaves nothing to evaluate; set one of the two",
+            str![
+                "--set eval.every=2: eval.every = 2 asks for evaluations, and eval.samples = 0 leaves nothing to evaluate; set one of the two"
+            ],
         ),
         (
             ["eval.samples=5", "eval.patience=2"],
-            "train.toml: eval.patience counts evaluations, and eval.every = 0 makes none during the training; set eval.every to a number of steps",
+            str![
+                "train.toml: eval.patience counts evaluations, and eval.every = 0 makes none during the training; set eval.every to a number of steps"
+            ],
         ),
         (
             ["eval.samples=5", "eval.file=more.jsonl"],
-            "eval.file holds prompts, and a training without [data] has none; leave it out",
+            str!["eval.file holds prompts, and a training without [data] has none; leave it out"],
         ),
         (
             ["eval.samples=5", "save.keep_last=0"],
-            "--set save.keep_last=0: save.keep_last = 0 would keep no checkpoint; use 1 or more",
+            str![
+                "--set save.keep_last=0: save.keep_last = 0 would keep no checkpoint; use 1 or more"
+            ],
         ),
         (
             ["eval.samples=5", "save.every_minutes=-1"],
-            "--set save.every_minutes=-1: save.every_minutes = -1 is out of range; expected 0 to 1000000",
+            str![
+                "--set save.every_minutes=-1: save.every_minutes = -1 is out of range; expected 0 to 1000000"
+            ],
         ),
     ] {
         place.refuse(&["train", "train.toml", "--set", sets[0], "--set", sets[1]], expected);

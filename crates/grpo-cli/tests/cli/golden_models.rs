@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use snapbox::str;
 
 use crate::support::Place;
 use crate::texts::{config, numbers};
@@ -160,7 +161,7 @@ fn expectations_that_cannot_be_used() {
     fs::remove_file(place.path("golden/gpt2/config.json")).unwrap();
     place.refuse(
         &["selftest", "--golden", "golden"],
-        "cannot read golden/gpt2/config.json: No such file or directory (os error 2)",
+        str!["cannot read golden/gpt2/config.json: No such file or directory (os error 2)"],
     );
 }
 
@@ -296,6 +297,6 @@ fn optimizer_steps() {
     fs::rename(place.path("other"), place.path("golden/train/after")).unwrap();
     place.refuse(
         &["selftest", "--golden", "golden"],
-        "`golden/train/expected.json`, key `steps`: the models in before and after are not of the same sizes",
+        str!["`golden/train/expected.json`, key `steps`: the models in before and after are not of the same sizes"],
     );
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use snapbox::str;
 
 use crate::support::Place;
 use crate::texts::{entries, objects};
@@ -320,6 +321,6 @@ fn a_judge_that_sees_too_little_weighs_no_texts() {
     place.succeed(&["train-judge", "short.toml"]);
     place.refuse(
         &["pretrain", "infiller.toml", "--run", "new", "--set", "modifiers.judge.model=judge/model"],
-        "--set modifiers.judge.model=judge/model: modifiers.judge.model: the judge sees 12 characters of a text, and texts have up to 16 (data.length); lower data.length, or take a judge that was trained on longer texts",
+        str!["--set modifiers.judge.model=judge/model: modifiers.judge.model: the judge sees 12 characters of a text, and texts have up to 16 (data.length); lower data.length, or take a judge that was trained on longer texts"],
     );
 }

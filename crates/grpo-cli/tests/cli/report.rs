@@ -1,5 +1,7 @@
 //! `grpo report`.
 
+use snapbox::str;
+
 use crate::support::{Place, small_model};
 use std::fs;
 
@@ -51,7 +53,7 @@ fn runs_are_compared() {
     place.succeed(&other);
     place.refuse(
         &["report", "run", "deep/run"],
-        "a report on several runs belongs into the folder of none of them; name its file with -o",
+        str!["a report on several runs belongs into the folder of none of them; name its file with -o"],
     );
     place.succeed(&["report", "run", "deep/run", "-o", "both.html"]);
     let page = place.read("both.html");
@@ -82,15 +84,15 @@ fn what_is_no_run_is_refused() {
     let place = trained();
     place.refuse(
         &["report", "nowhere"],
-        "`nowhere` is not the folder of a run, as it has no `run.json`; check the path",
+        str!["`nowhere` is not the folder of a run, as it has no `run.json`; check the path"],
     );
     place.refuse(
         &["report", "run", "./run", "-o", "x.html"],
-        "`./run` is named twice; name each run once",
+        str!["`./run` is named twice; name each run once"],
     );
     place.refuse(
         &["report", "run", "-o", "run/metrics.jsonl"],
-        "`run/metrics.jsonl` is no name for a report; give -o a file that ends in .html",
+        str!["`run/metrics.jsonl` is no name for a report; give -o a file that ends in .html"],
     );
 }
 
@@ -128,7 +130,7 @@ fn damage_is_named() {
     place.write("run/config.toml", config.replace("max_kl", "most_kl"));
     place.refuse(
         &["report", "run"],
-        "`run/config.toml` has a section [success] that cannot be read: unknown field `most_kl`, expected one of `reward_rise`, `max_kl`, `max_kl_sequence`, `min_validity`, `max_validity_drop`, `max_zero_std`, `max_diversity_drop`",
+        str!["`run/config.toml` has a section [success] that cannot be read: unknown field `most_kl`, expected one of `reward_rise`, `max_kl`, `max_kl_sequence`, `min_validity`, `max_validity_drop`, `max_zero_std`, `max_diversity_drop`"],
     );
     place.write("run/config.toml", config);
     let metrics = place.read("run/metrics.jsonl");
@@ -147,6 +149,6 @@ fn criteria_out_of_range_are_refused_before_the_run() {
     let place = Place::for_training();
     place.refuse(
         &["train", "train.toml", "--set", "success.min_validity=80"],
-        "--set success.min_validity=80: success.min_validity = 80 is out of range; expected 0 to 1",
+        str!["--set success.min_validity=80: success.min_validity = 80 is out of range; expected 0 to 1"],
     );
 }

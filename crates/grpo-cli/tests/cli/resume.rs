@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use grpo_data::{CounterRng, Purpose};
 use serde_json::{Map, Value};
+use snapbox::str;
 
 use crate::support::{Ended, Place, train_toml};
 use crate::training_texts;
@@ -229,9 +230,9 @@ fn a_run_belongs_to_one_process() {
         .spawn()
         .unwrap();
     wait_for(&place.path("run/checkpoints/step-1"));
-    place.run(&["train", "--resume", "run"]).assert_refused(
-        "another process is at work in the run folder `run`; wait for its end, or end it",
-    );
+    place.run(&["train", "--resume", "run"]).assert_refused(str![
+        "another process is at work in the run folder `run`; wait for its end, or end it"
+    ]);
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -284,7 +285,7 @@ fn damaged_checkpoints_are_never_loaded() {
     let checkpoints = fs::read_dir(place.path("run/checkpoints")).unwrap().count();
     if checkpoints == 2 {
         place.run(&["train", "--resume", "run"]).assert_refused(
-            "none of the 2 checkpoints of `run` is intact; start again with `grpo train run/config.toml --run` and another folder",
+            str!["none of the 2 checkpoints of `run` is intact; start again with `grpo train run/config.toml --run` and another folder"],
         );
     }
 }
@@ -317,13 +318,13 @@ fn runs_that_cannot_be_resumed() {
     let place = place(2);
     place.refuse(
         &["train", "--resume", "nowhere"],
-        "`nowhere` is not the folder of a run, as it has no `run.json`; check the path",
+        str!["`nowhere` is not the folder of a run, as it has no `run.json`; check the path"],
     );
     let ended = place.run(&["train", "--resume", "run", "train.toml"]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     place.refuse(
         &["train", "train.toml", "--verify"],
-        "--verify goes with --resume RUN: a new run has nothing that could be verified",
+        str!["--verify goes with --resume RUN: a new run has nothing that could be verified"],
     );
 }
 
@@ -436,7 +437,6 @@ fn verifying_leaves_a_run_as_it_is() {
     );
 }
 
-/// A run resumes with what it was made with.
 #[test]
 fn a_changed_configuration_is_refused() {
     let place = place(2);
@@ -445,6 +445,6 @@ fn a_changed_configuration_is_refused() {
     place.write("run/config.toml", config.replace("steps = 2", "steps = 3"));
     place.refuse(
         &["train", "--resume", "run"],
-        "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it",
+        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"],
     );
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Instant;
 
+use snapbox::{Data, str};
+
 use crate::infill_parts::{INFILLER, JUDGE, OWN_TRUNK, with_infiller};
 use crate::polychromic::{self, POLYCHROMIC};
 use crate::resume::{Result, files, kill_and_resume, kills, result, wait_for};
@@ -176,19 +178,19 @@ fn supervised_runs_that_cannot_be_resumed() {
     place.succeed(&["pretrain", "pretrain.toml", "--run", "run", "--set", "pretrain.epochs=1"]);
     place.refuse(
         &["pretrain", "--resume", "nowhere"],
-        "`nowhere` is not the folder of a run, as it has no `run.json`; check the path",
+        str!["`nowhere` is not the folder of a run, as it has no `run.json`; check the path"],
     );
     let both = place.run(&["pretrain", "--resume", "run", "pretrain.toml"]);
     assert_eq!(both.code, Some(2), "{}", both.stderr);
     let none = place.run(&["train-judge"]);
     assert_eq!(none.code, Some(2), "{}", none.stderr);
     let other = "`run` is a run of `grpo pretrain`, and this is for runs of `grpo";
-    let refused = |arguments: &[&str], expected: &str| {
+    let refused = |arguments: &[&str], expected: Data| {
         place.run(arguments).assert_refused(expected);
     };
-    refused(&["train-judge", "--resume", "run"], &format!("{other} train-judge`"));
-    refused(&["train-engagement", "--resume", "run"], &format!("{other} train-engagement`"));
-    refused(&["train", "--resume", "run"], &format!("{other} train`"));
+    refused(&["train-judge", "--resume", "run"], format!("{other} train-judge`").into());
+    refused(&["train-engagement", "--resume", "run"], format!("{other} train-engagement`").into());
+    refused(&["train", "--resume", "run"], format!("{other} train`").into());
 
     let molecules = place.read("molecules.smi");
     place.write("molecules.smi", format!("{molecules}CCCCCCC\n"));
@@ -201,12 +203,16 @@ fn supervised_runs_that_cannot_be_resumed() {
     place.write("run/config.toml", config.replace("epochs = 1", "epochs = 2"));
     refused(
         &["pretrain", "--resume", "run"],
-        "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it",
+        str![
+            "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"
+        ].into(),
     );
     let (before, _) = config.split_once("[save]").unwrap();
     place.write("run/config.toml", before);
     refused(
         &["pretrain", "--resume", "run"],
-        "`run` was written by an older version of this program, which saved no checkpoints of such runs; begin a new run with `grpo pretrain run/config.toml --run` and another folder",
+        str![
+            "`run` was written by an older version of this program, which saved no checkpoints of such runs; begin a new run with `grpo pretrain run/config.toml --run` and another folder"
+        ].into(),
     );
 }
