@@ -27,7 +27,8 @@ pub fn sentence(error: &anyhow::Error) -> String {
             sentence.push_str(&cause);
         }
     }
-    sentence
+    // Line ends come from values in files and arguments.
+    sentence.lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether the reader of our standard output went away, as `head` does: no error of ours.

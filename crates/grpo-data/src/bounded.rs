@@ -1,6 +1,7 @@
 //! Limits for rendering untrusted templates: their library has none on memory, nesting and the time of one call.
 
 use crate::DataError;
+use crate::caught::caught;
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,8 +30,9 @@ pub(crate) fn bounded<R: Send>(
     let limited = || grpo_process::limited(&what, remedy, MEMORY, work);
     let limited = || grpo_process::time_limited(&what, remedy, TIME, limited);
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, limited);
+        let silent = || caught(limited);
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, silent);
         let thread = thread.map_err(|error| failed(&format!("no thread for it ({error})")))?;
-        thread.join().map_err(|_| failed("its engine panicked; report the template"))
+        thread.join().ok().and_then(Result::ok).ok_or_else(|| failed("its engine panicked"))
     })
 }

@@ -1,6 +1,7 @@
 //! Conversations as the text that a chat model was trained on.
 
 mod environment;
+mod namespaces;
 
 use crate::DataError;
 use crate::bounded::bounded;
@@ -9,6 +10,7 @@ use crate::origin::read_text_if_there;
 use environment::{environment, without_generation_tags};
 use minijinja::Environment;
 use minijinja::value::Value;
+use namespaces::used_as_value;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -90,6 +92,12 @@ impl ChatTemplate {
                 source.len()
             )));
         }
+        if let Some(name) = used_as_value(&source) {
+            return Err(DataError::Invalid(format!(
+                "the chat template in `{}` uses the namespace `{name}` as a value, which could contain itself; use its attributes only",
+                path.display()
+            )));
+        }
         let source = without_generation_tags(&source);
         let added = bounded(&path, || environment.add_template_owned(NAME, source))?;
         if let Err(error) = added {
@@ -154,10 +162,15 @@ fn named_default(config: &ModelJson) -> Result<Option<&str>, DataError> {
     }
 }
 
+/// The beginning of what a template gives to `raise_exception`, which can be of any length.
+fn one_line(detail: &str) -> String {
+    detail.chars().take(300).map(|c| if c == '\n' { ' ' } else { c }).collect()
+}
+
 /// The line, from 1, and what minijinja says without its own naming of the place.
 fn line_and_reason(error: &minijinja::Error) -> (u64, String) {
     let reason = match error.detail() {
-        Some(detail) => format!("{}: {detail}", error.kind()),
+        Some(detail) => format!("{}: {}", error.kind(), one_line(detail)),
         None => error.kind().to_string(),
     };
     (error.line().unwrap_or(1) as u64, reason)

@@ -99,16 +99,13 @@ pub fn short_number(value: f64) -> String {
 }
 
 /// The message of a deserializer, with what was expected in words in place of a Rust type.
-fn without_rust_types(message: &str) -> String {
+pub(crate) fn without_rust_types(message: &str) -> String {
     let Some((found, expected)) = message.split_once(", expected ") else {
         return message.to_owned();
     };
-    let (expected, rest) = match expected.split_once(['\n', ',']) {
-        Some((expected, _)) => {
-            (expected, &message[found.len() + ", expected ".len() + expected.len()..])
-        }
-        None => (expected, ""),
-    };
+    let ends = [expected.find(['\n', ',']), expected.find(" at line ")];
+    let end = ends.into_iter().flatten().min().unwrap_or(expected.len());
+    let (expected, rest) = expected.split_at(end);
     let found = match found {
         "invalid type: map" => "invalid type: table",
         "invalid type: sequence" => "invalid type: list",

@@ -1,17 +1,10 @@
 //! The JSON files beside a model's weights.
 
 use crate::error::{DataError, described};
+use crate::json::parse_json;
 use crate::origin::read_text_if_there;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
-
-/// Returns why a text is not the JSON that it should be, in words that need no line where there is none.
-pub fn json_reason(error: &serde_json::Error) -> String {
-    match error.is_eof() && (error.line(), error.column()) == (1, 0) {
-        true => "it is empty".to_owned(),
-        false => error.to_string(),
-    }
-}
 
 /// A JSON object, such as `config.json`, and where it is from.
 pub(crate) struct ModelJson {
@@ -24,14 +17,14 @@ impl ModelJson {
     pub(crate) fn read(folder: &Path, name: &str) -> Result<Self, DataError> {
         let path = folder.join(name);
         let object = match read_text_if_there(&path)? {
-            Some(text) => serde_json::from_str(text.strip_prefix('\u{feff}').unwrap_or(&text))
-                .map_err(|error| {
+            Some(text) => {
+                parse_json(text.strip_prefix('\u{feff}').unwrap_or(&text)).map_err(|reason| {
                     DataError::Invalid(format!(
-                        "`{}` is not a JSON object: {}; copy the file from the model again",
-                        path.display(),
-                        json_reason(&error)
+                        "`{}` is not a JSON object: {reason}; copy the file from the model again",
+                        path.display()
                     ))
-                })?,
+                })?
+            }
             None => Map::new(),
         };
         Ok(Self { path, object })

@@ -3,7 +3,7 @@
 use crate::DataError;
 use crate::caught::caught;
 use crate::error::Shortened;
-use crate::model_json::json_reason;
+use crate::json::parse_json;
 use crate::origin::read_text;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ impl TextTokenizer {
         let text = read_text(path)?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         // Before the crate, which panics on malformed JSON.
-        let added_tokens = added_tokens(text).map_err(|error| bad(json_reason(&error)))?;
+        let AddedTokens { added_tokens } = parse_json(text).map_err(bad)?;
         let load = || caught(|| Tokenizer::from_str(text).map_err(|error| error.to_string()));
         let what = format!("the tokenizer `{}`", path.display().to_string().escape_debug());
         let inner = limited(&what, text.len(), load);
@@ -218,8 +218,4 @@ struct AddedToken {
     content: String,
     #[serde(default)]
     special: bool,
-}
-
-fn added_tokens(text: &str) -> Result<Vec<AddedToken>, serde_json::Error> {
-    serde_json::from_str::<AddedTokens>(text).map(|file| file.added_tokens)
 }

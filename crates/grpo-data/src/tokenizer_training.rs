@@ -19,6 +19,9 @@ const TURN_END: &str = "<|im_end|>";
 /// Ids of a vocabulary that no text decides: 256 bytes and the three special tokens.
 pub const SMALLEST_VOCABULARY: usize = 256 + 3;
 
+/// Tables are allocated for the whole vocabulary in advance; the largest vocabularies in use have 260,000 ids.
+const LARGEST_VOCABULARY: usize = 1_000_000;
+
 /// Turns with their roles between two marks, as Qwen's models have them (ChatML).
 const CHAT_TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
@@ -51,6 +54,11 @@ pub fn train_tokenizer<'a>(
     vocabulary: usize,
 ) -> Result<[(&'static str, String); 2], DataError> {
     let bad = |reason: String| DataError::Invalid(format!("no tokenizer: {reason}"));
+    if vocabulary > LARGEST_VOCABULARY {
+        return Err(bad(format!(
+            "a vocabulary of {vocabulary} is too large; expected at most {LARGEST_VOCABULARY}"
+        )));
+    }
     if vocabulary < SMALLEST_VOCABULARY {
         return Err(bad(format!(
             "a vocabulary of {vocabulary} is too small: the bytes and the special tokens alone are {SMALLEST_VOCABULARY}"
@@ -146,6 +154,10 @@ mod tests {
         assert_eq!(
             fault(258),
             "no tokenizer: a vocabulary of 258 is too small: the bytes and the special tokens alone are 259"
+        );
+        assert_eq!(
+            fault(1_000_001),
+            "no tokenizer: a vocabulary of 1000001 is too large; expected at most 1000000"
         );
         assert!(
             fault(5000).ends_with(

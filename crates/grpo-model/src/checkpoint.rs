@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::f16;
-use grpo_data::{json_reason, regular_file};
+use grpo_data::{json_reason, parse_json, regular_file};
 use safetensors::tensor::{Dtype, Metadata};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -66,8 +66,7 @@ impl Checkpoint {
         }
         let broken = |message: String| ModelError::in_file(&index, message);
         let text = regular_file::read_to_string(&index).map_err(read_error(&index))?;
-        let list: Index =
-            serde_json::from_str(&text).map_err(|error| broken(json_reason(&error)))?;
+        let list: Index = parse_json(&text).map_err(broken)?;
         let names: BTreeSet<&String> = list.weight_map.values().collect();
         let mut files = Vec::new();
         let mut places = BTreeMap::new();

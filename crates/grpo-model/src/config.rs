@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use grpo_data::{json_reason, regular_file};
+use grpo_data::{parse_json, regular_file};
 use serde_json::{Map, Value};
 
 use crate::description::Description;
@@ -32,8 +32,7 @@ impl ModelConfig {
 
     /// Reads the text of a `config.json`; the fault is a sentence.
     pub fn from_json(text: &str) -> Result<Self, String> {
-        let json: Map<String, Value> =
-            serde_json::from_str(text).map_err(|error| json_reason(&error))?;
+        let json: Map<String, Value> = parse_json(text)?;
         let family = family(&json)?;
         if json.get("quantization_config").is_some_and(|value| !value.is_null()) {
             return Err("the weights are quantised (quantization_config); take the checkpoint in \

@@ -1,16 +1,18 @@
 //! Adapters in PEFT's folder format: `adapter_config.json` and `adapter_model.safetensors`.
 
 mod excluded;
+mod targets;
 
 use std::path::Path;
 
 use burn::module::Param;
 use burn::tensor::{Device, Tensor, TensorData};
-use grpo_data::{json_reason, regular_file};
+use grpo_data::{parse_json, regular_file};
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use self::excluded::Excluded;
+use self::targets::Targets;
 use crate::checkpoint::Checkpoint;
 use crate::lora::{Adaptable, Adapter, LoraConfig, LoraPair, last_names, scale};
 use crate::stored::{StoredAs, StoredTensors};
@@ -110,8 +112,7 @@ impl AdapterFolder {
         let text = regular_file::read_to_string(&path)
             .map_err(|source| ModelError::Read { path: path.clone(), source })?;
         let broken = |message: String| ModelError::in_file(&path, message);
-        let json: Map<String, Value> =
-            serde_json::from_str(&text).map_err(|error| broken(json_reason(&error)))?;
+        let json: Map<String, Value> = parse_json(&text).map_err(broken)?;
         let scales = Scales::of(&json).map_err(broken)?;
         let weights = Checkpoint::of_file(&folder.join(WEIGHTS_FILE))?;
         let config = AdapterConfig { json, base: weights.metadata(BASE_KEY).map(str::to_owned) };
@@ -162,16 +163,14 @@ fn adapter(
     device: &Device,
 ) -> Result<Adapter, ModelError> {
     let layers = model.adaptable_layers();
-    if let Targets::Named { names, .. } = &scales.targets {
-        // As in PEFT, one that fits is enough: lists are written for several families.
-        if !layers.iter().any(|layer| scales.targets.allows(layer)) {
-            let problem = format!(
-                "its adapter_config.json targets {}, and the linear layers of this model are {}; was the adapter trained on another base?",
-                names.join(", "),
-                last_names(&layers).join(", ")
-            );
-            return Err(ModelError::in_file(weights.path(), problem));
-        }
+    // As in PEFT, one that fits is enough: lists are written for several families.
+    if !layers.iter().any(|layer| scales.targets.allows(layer)) {
+        let problem = format!(
+            "its adapter_config.json targets {}, and the linear layers of this model are {}; was the adapter trained on another base?",
+            scales.targets,
+            last_names(&layers).join(", ")
+        );
+        return Err(ModelError::in_file(weights.path(), problem));
     }
     let mut pairs = Vec::new();
     for layer in &layers {
@@ -247,33 +246,6 @@ struct Scales {
     alphas: Vec<(Regex, f64)>,
 }
 
-/// Which layers have a pair.
-enum Targets {
-    /// Those with one of these ends, in these blocks or in all, and each of them.
-    Named { names: Vec<String>, blocks: Option<Vec<u64>> },
-    /// Not said in a way that we read: whatever the file has.
-    Unsaid,
-}
-
-impl Targets {
-    fn needs(&self, layer: &Adaptable) -> bool {
-        match self {
-            Self::Named { .. } => self.allows(layer),
-            Self::Unsaid => false,
-        }
-    }
-
-    fn allows(&self, layer: &Adaptable) -> bool {
-        match self {
-            Self::Named { names, blocks } => {
-                let is_in = |blocks: &Vec<u64>| blocks.iter().any(|&block| layer.is_in(block));
-                names.iter().any(|name| layer.is_named(name)) && blocks.as_ref().is_none_or(is_in)
-            }
-            Self::Unsaid => true,
-        }
-    }
-}
-
 impl Scales {
     fn of(json: &Map<String, Value>) -> Result<Self, String> {
         refuse_other_kinds(json)?;
@@ -294,25 +266,12 @@ impl Scales {
                 .as_bool()
                 .ok_or_else(|| format!("use_rslora = {value}; expected true or false"))?,
         };
-        let targets = match json.get("target_modules") {
-            None | Some(Value::Null | Value::String(_)) => Targets::Unsaid,
-            Some(targets @ Value::Array(names)) => {
-                let name = |name: &Value| name.as_str().map(str::to_owned);
-                let names: Option<Vec<String>> = names.iter().map(name).collect();
-                let names =
-                    names.ok_or_else(|| format!("target_modules = {targets}; expected names"))?;
-                Targets::Named { names, blocks: blocks(json)? }
-            }
-            Some(other) => {
-                return Err(format!("target_modules = {other}; expected a list of names"));
-            }
-        };
         Ok(Self {
             rank,
             alpha,
             dropout,
             rslora,
-            targets,
+            targets: Targets::from_json(json)?,
             excluded: Excluded::of(json)?,
             ranks: patterns(json, "rank_pattern", positive_whole)?,
             alphas: patterns(json, "alpha_pattern", positive)?,
@@ -377,18 +336,6 @@ fn refuse_other_kinds(json: &Map<String, Value>) -> Result<(), String> {
         Some(key) => Err(format!("{key} = {} is not supported", json[key])),
         None => Ok(()),
     }
-}
-
-/// `layers_to_transform`: the number of a block, or a list of them.
-fn blocks(json: &Map<String, Value>) -> Result<Option<Vec<u64>>, String> {
-    let blocks = match json.get("layers_to_transform") {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::Array(blocks)) => blocks.iter().map(Value::as_u64).collect(),
-        Some(block) => block.as_u64().map(|block| vec![block]),
-    };
-    let found = &json["layers_to_transform"];
-    let expected = || format!("layers_to_transform = {found}; expected numbers of blocks");
-    Ok(Some(blocks.ok_or_else(expected)?))
 }
 
 /// Patterns of module paths, in PEFT's meaning: the whole path, or an end of it behind a dot.

@@ -2,7 +2,7 @@
 
 use crate::smiles_tokens::unknown_token;
 use crate::{UnknownToken, smiles_tokens};
-use grpo_data::{CodecKind, DataError, SpecialIds, TextCodec, json_reason, read_text};
+use grpo_data::{CodecKind, DataError, SpecialIds, TextCodec, parse_json, read_text};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -70,12 +70,11 @@ impl Vocabulary {
     pub fn from_json(text: &str, path: &Path) -> Result<Self, DataError> {
         let fault = |fault: String| Err(DataError::Invalid(fault));
         let place = path.display();
-        let entries: BTreeMap<String, u64> = match serde_json::from_str(text) {
+        let entries: BTreeMap<String, u64> = match parse_json(text) {
             Ok(entries) => entries,
-            Err(error) => {
+            Err(reason) => {
                 return fault(format!(
-                    "`{place}` is not a vocabulary: {}; expected a JSON object from token to index, such as {{\"<\": 0, \"C\": 1}}",
-                    json_reason(&error)
+                    "`{place}` is not a vocabulary: {reason}; expected a JSON object from token to index, such as {{\"<\": 0, \"C\": 1}}"
                 ));
             }
         };

@@ -10,8 +10,9 @@ use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use std::fmt::Write as _;
 use std::io;
 
-/// Instructions for a conversation: some hundred for each of ten thousand turns. It also bounds how deep values are nested.
-const FUEL: u64 = 2_000_000;
+/// Instructions for a conversation: some hundred for each of thousands of turns. It also bounds how deep values are nested,
+/// which are dropped by functions that call themselves.
+const FUEL: u64 = 400_000;
 
 /// Depth of nested blocks and macro calls.
 const RECURSION: usize = 200;

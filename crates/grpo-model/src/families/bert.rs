@@ -83,7 +83,7 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
         causal: false,
         head: HeadKind::None,
         critic: false,
-        initial_deviation: fields.positive("initializer_range", Some(0.02))?,
-        residual_deviation: fields.positive("initializer_range", Some(0.02))?,
+        initial_deviation: fields.initial_deviation()?,
+        residual_deviation: fields.initial_deviation()?,
     })
 }

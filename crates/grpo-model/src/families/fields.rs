@@ -37,6 +37,14 @@ impl Fields<'_> {
         }
     }
 
+    /// The standard deviation of new weights, `initializer_range`.
+    pub(super) fn initial_deviation(&self) -> Result<f64, Fault> {
+        match self.positive("initializer_range", Some(0.02))? {
+            value if value <= 10.0 => Ok(value),
+            value => Err(Fault(format!("initializer_range = {value:e}; expected at most 10"))),
+        }
+    }
+
     /// True or false.
     pub(super) fn flag(&self, key: &str, default: bool) -> Result<bool, Fault> {
         Ok(self.read(key, "true or false", Value::as_bool)?.unwrap_or(default))

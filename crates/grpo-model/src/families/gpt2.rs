@@ -77,7 +77,7 @@ pub(super) fn describe(fields: &Fields<'_>) -> Result<Description, Fault> {
             false => HeadKind::Own,
         },
         critic: false,
-        initial_deviation: fields.positive("initializer_range", Some(0.02))?,
-        residual_deviation: fields.positive("initializer_range", Some(0.02))?,
+        initial_deviation: fields.initial_deviation()?,
+        residual_deviation: fields.initial_deviation()?,
     })
 }

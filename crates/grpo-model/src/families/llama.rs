@@ -90,8 +90,8 @@ pub(super) fn describe(family: Family, fields: &Fields<'_>) -> Result<Descriptio
             false => HeadKind::Own,
         },
         critic: false,
-        initial_deviation: fields.positive("initializer_range", Some(0.02))?,
-        residual_deviation: fields.positive("initializer_range", Some(0.02))?,
+        initial_deviation: fields.initial_deviation()?,
+        residual_deviation: fields.initial_deviation()?,
     })
 }
 

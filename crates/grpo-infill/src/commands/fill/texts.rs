@@ -126,7 +126,10 @@ fn held_out(
     blanks: &Blanks<'_>,
 ) -> anyhow::Result<Vec<Text>> {
     let count = arguments.passages.unwrap_or(PASSAGES);
-    anyhow::ensure!(count > 0, "--passages 0 would fill nothing; use 1 or more");
+    anyhow::ensure!(
+        (1..=100_000).contains(&count),
+        "--passages {count} is out of range; expected 1 to 100000"
+    );
     let length = arguments.length.unwrap_or(blanks.longest);
     anyhow::ensure!(
         (1..=blanks.longest).contains(&length),
