@@ -274,7 +274,7 @@ fn texts_that_cannot_be_filled() {
     check(&["--file", "none.txt"], "none.txt has no texts");
     place.write("latin.txt", b"a_\xe9");
     check(&["--file", "latin.txt"], "latin.txt is not UTF-8 text");
-    check(&["--file", "absent"], "cannot read absent: No such file or directory (os error 2)");
+    check(&["--file", "absent"], "cannot read absent: no such file or folder");
     place.write("other.jsonl", "{\"blanked\": \"a_\", \"text\": \"ba\"}\n");
     check(
         &["--file", "other.jsonl"],

@@ -132,12 +132,7 @@ fn what_cannot_be_merged() {
         "new",
         "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors",
     );
-    merge(
-        "m",
-        "m",
-        "new",
-        "cannot read m/adapter_config.json: No such file or directory (os error 2)",
-    );
+    merge("m", "m", "new", "cannot read m/adapter_config.json: no such file or folder");
 
     // An adapter of another base.
     place.model_of_ids("gpt2", "gpt2", 12);
@@ -308,10 +303,10 @@ fn what_cannot_be_made() {
     };
     let exists = "`source` exists already; choose another path, or remove it first";
     init("source/config.json", "source", exists);
-    let nowhere = "cannot write `source/config.json/new`: Not a directory (os error 20); make room or choose a folder that can be written to";
+    let nowhere = "cannot write `source/config.json/new`: a part of the path is not a folder; make room or choose a folder that can be written to";
     init("source/config.json", "source/config.json/new", nowhere);
-    init("absent.json", "new", "cannot read absent.json: No such file or directory (os error 2)");
-    init("source", "new", "cannot read source: Is a directory (os error 21)");
+    init("absent.json", "new", "cannot read absent.json: no such file or folder");
+    init("source", "new", "cannot read source: it is a folder");
     // A tokenizer that is larger than the model.
     place.add_tokenizer("source");
     place.write("source/config.json", config("llama", 300));

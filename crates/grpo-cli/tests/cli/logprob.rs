@@ -172,8 +172,9 @@ fn a_file_for_the_output() {
     assert_eq!(place.lines(&again).len(), 3);
     let expected = ["in.jsonl", "m", "m-source", "out.jsonl", "out.jsonl.gz"];
     assert_eq!(entries(&place.path(".")), expected);
-    to("absent/out.jsonl")
-        .assert_refused("cannot write absent/out.jsonl: No such file or directory (os error 2)");
+    to("absent/out.jsonl").assert_refused(
+        "cannot write absent/out.jsonl: the folder absent does not exist; create it first",
+    );
 }
 
 /// Refuses a file whose third line is wrong, into an output file that is not there afterwards.
