@@ -48,7 +48,8 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
         config::REVISION.get_or_init(|| revision);
     }
     let tasks = Tasks::new(tasks);
-    let Asked { threads, command } = args::parse(&tasks, std::env::args_os());
+    let Asked { threads, quiet, command } = args::parse(&tasks, std::env::args_os());
+    output::set_quiet(quiet);
     match grpo_process::compute(threads, || execute(command, &tasks))
         .unwrap_or_else(|error| Err(error.into()))
     {
@@ -59,7 +60,7 @@ pub fn main(tasks: &'static [&'static dyn Task], revision: Option<&'static str>)
         Err(error) if error.is::<interrupt::Interrupted>() => ExitCode::from(interrupt::EXIT_CODE),
         Err(error) => {
             // The sentence first; each cause behind it, where it says something new.
-            output::say_aside(format_args!("error: {}", output::sentence(&error)));
+            output::say_error(&error);
             pipeline::exit_code(&error)
         }
     }
@@ -75,8 +76,9 @@ pub fn run(
     command_line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
 ) -> anyhow::Result<()> {
     let tasks = Tasks::new(tasks);
-    let Asked { threads, command } = args::parse(&tasks, command_line);
+    let Asked { threads, quiet, command } = args::parse(&tasks, command_line);
     anyhow::ensure!(threads.is_none(), "--threads is for a process of its own; leave it out");
+    anyhow::ensure!(!quiet, "--quiet is for a process of its own; leave it out");
     execute(command, &tasks)
 }
 
@@ -104,5 +106,7 @@ fn run_own(command: Command, options: &ArgMatches, tasks: &Tasks) -> anyhow::Res
         Command::Init(arguments) => commands::init::run(&arguments, tasks),
         Command::TrainTokenizer(arguments) => commands::train_tokenizer::run(&arguments),
         Command::Selftest(arguments) => commands::selftest::run(&arguments),
+        Command::Completions(arguments) => commands::completions::run(&arguments, tasks),
+        Command::Man(arguments) => commands::man::run(&arguments, tasks),
     }
 }

@@ -178,11 +178,7 @@ pub fn read(
     let (policy, adapter) = match trained {
         Trained::Whole => (Policy::Whole(base), None),
         Trained::Adapter(path) | Trained::AdapterOfAnyBase(path) => {
-            files.extend(check_folder(
-                path,
-                "adapter",
-                "adapter_config.json and adapter_model.safetensors",
-            )?);
+            files.extend(check_folder(path, "adapter", ADAPTER_FILES)?);
             let AdapterFolder { adapter, config } = AdapterFolder::load(path, &base, device)?;
             let config = match trained {
                 Trained::AdapterOfAnyBase(_) => config,
@@ -201,6 +197,9 @@ pub fn read(
     };
     Ok(Loaded { spec, policy, adapter, files })
 }
+
+/// The files of an adapter folder.
+pub(crate) const ADAPTER_FILES: &str = "adapter_config.json and adapter_model.safetensors";
 
 /// Refuses a MolGPT in `folder` that knows neither the begin nor the end of a molecule.
 pub fn check_codec(spec: &ModelSpec, folder: &Path) -> Result<(), DataError> {
@@ -223,7 +222,12 @@ pub fn check_folder(
         "there is no {role} folder {}; {} {role} folder holds {holds}{}",
         path.display(),
         if role == "adapter" { "an" } else { "a" },
-        if path.starts_with("data") { example_hint(path) } else { "" }
+        match role {
+            "adapter" =>
+                ", and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]",
+            _ if path.starts_with("data") => example_hint(path),
+            _ => "",
+        }
     );
     if path.join("manifest.json").exists() {
         grpo_run::verify(path)?;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
@@ -28,7 +28,37 @@ pub fn sentence(error: &anyhow::Error) -> String {
         }
     }
     // Line ends come from values in files and arguments.
-    sentence.lines().map(str::trim).collect::<Vec<_>>().join(" ")
+    let sentence = sentence.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    without_os_codes(&sentence)
+}
+
+/// What operating systems call common faults, and what we call them.
+const OS_FAULTS: [(&str, &str); 6] = [
+    ("No such file or directory", "no such file or folder"),
+    ("Is a directory", "it is a folder"),
+    ("Not a directory", "a part of the path is not a folder"),
+    ("Permission denied", "permission denied"),
+    ("No space left on device", "no space left on the disk"),
+    ("File too large", "the file is too large"),
+];
+
+/// Replaces `Is a directory (os error 21)` and the like.
+fn without_os_codes(text: &str) -> String {
+    const CODE: &str = " (os error ";
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some((before, (_, after))) =
+        rest.split_once(CODE).and_then(|(before, after)| Some((before, after.split_once(')')?)))
+    {
+        let known = OS_FAULTS
+            .iter()
+            .find_map(|(fault, ours)| before.strip_suffix(fault).map(|start| (start, *ours)));
+        let (start, fault) = known.unwrap_or((before, ""));
+        plain.push_str(start);
+        plain.push_str(fault);
+        rest = after;
+    }
+    plain + rest
 }
 
 /// Whether the reader of our standard output went away, as `head` does: no error of ours.
@@ -43,12 +73,32 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
+/// Whether `--quiet` was given.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Drops all lines of this process, except errors and data, if `quiet`.
+pub(crate) fn set_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+/// Whether only errors and data are written.
+pub fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
 /// The first fault of standard output in this command.
 static LOST: Mutex<Option<String>> = Mutex::new(None);
 
 /// Writes a line to standard output. Work continues where the line cannot be written: if nobody reads it any more, as behind
 /// `| head`, nothing is lost; any other fault is reported by [`check_written`] at the end of the command.
 pub fn say(line: fmt::Arguments<'_>) {
+    if !is_quiet() {
+        say_data(line);
+    }
+}
+
+/// As [`say`], for data that a script reads: `--quiet` keeps it.
+pub(crate) fn say_data(line: fmt::Arguments<'_>) {
     match writeln!(io::stdout(), "{}", visible(&line.to_string())) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,8 +122,17 @@ pub(crate) fn check_written() -> anyhow::Result<()> {
     }
 }
 
+/// Writes an error to standard error: the message first, then each cause that adds something.
+pub(crate) fn say_error(error: &anyhow::Error) {
+    let message = format!("error: {}", sentence(error));
+    let _unread = writeln!(io::stderr(), "{}", visible(&message));
+}
+
 /// Writes a line to standard error. One that cannot be written is dropped: results are never written there.
 pub fn say_aside(line: fmt::Arguments<'_>) {
+    if is_quiet() {
+        return;
+    }
     let _unread = writeln!(io::stderr(), "{}", visible(&line.to_string()));
 }
 
@@ -122,14 +181,21 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// A table with a frame, whose columns `right` are aligned to the right.
+/// Whether tables have a frame: on a terminal, or if the environment variable `CLICOLOR_FORCE` asks for what a terminal gets.
+fn has_frames() -> bool {
+    let is_forced = std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| value != "0");
+    is_forced || io::stdout().is_terminal()
+}
+
+/// A table whose columns `right` are aligned to the right.
 pub(crate) fn table(
     header: impl Into<Row>,
     rows: impl IntoIterator<Item: Into<Row>>,
     right: impl RangeBounds<usize>,
 ) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header).add_rows(rows);
+    let style = if has_frames() { presets::UTF8_BORDERS_ONLY } else { presets::NOTHING };
+    table.load_style(style).set_header(header).add_rows(rows);
     for (_, column) in table.column_iter_mut().enumerate().filter(|(i, _)| right.contains(i)) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -151,7 +217,10 @@ impl Progress {
     pub fn new(steps: u64) -> Self {
         let style = "{wide_bar} {pos}/{len}  {msg}  {eta} left";
         let style = ProgressStyle::with_template(style).expect("the template is right");
-        let bar = ProgressBar::new(steps).with_style(style);
+        let bar = match is_quiet() {
+            true => ProgressBar::hidden(),
+            false => ProgressBar::new(steps).with_style(style),
+        };
         Self { bar, steps, is_terminal: io::stderr().is_terminal() }
     }
 
@@ -197,15 +266,21 @@ enum Sink {
 }
 
 impl FileInPlace {
-    /// A file that is none of `inputs`, which it would replace.
-    pub fn create_beside(path: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
-        Self::create_for("-o another file", path, inputs)
+    /// A file that is none of `inputs`, which it would replace. With `force` it replaces any other file.
+    pub fn create_beside(path: &Path, inputs: &[&Path], force: bool) -> anyhow::Result<Self> {
+        Self::create_for("-o another file", path, inputs, force)
     }
 
     /// As [`Self::create_beside`], for a file that another option of the command line says; `other` is what to give
     /// instead, such as `--rejected another file`.
-    pub fn create_for(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
+    pub fn create_for(
+        other: &str,
+        path: &Path,
+        inputs: &[&Path],
+        force: bool,
+    ) -> anyhow::Result<Self> {
         refuse_input(other, path, inputs)?;
+        refuse_existing(path, force)?;
         Self::create(path)
     }
 
@@ -213,6 +288,14 @@ impl FileInPlace {
     pub fn create(path: &Path) -> anyhow::Result<Self> {
         let name = path.file_name().with_context(|| format!("{} is no file", path.display()))?;
         anyhow::ensure!(!path.is_dir(), "{} is a folder, not a file", path.display());
+        if let Some(folder) = path.parent().filter(|folder| *folder != Path::new("")) {
+            anyhow::ensure!(
+                folder.exists(),
+                "cannot write {}: the folder {} does not exist; create it first",
+                path.display(),
+                folder.display()
+            );
+        }
         let is_device = is_device(path);
         let (temporary, file) = match is_device {
             true => File::create(path).map(|file| (None, file)),
@@ -256,6 +339,16 @@ pub fn refuse_input(other: &str, path: &Path, inputs: &[&Path]) -> anyhow::Resul
     anyhow::ensure!(
         !inputs.iter().any(|input| is_same_place(input, path)),
         "{} is the input; give {other}",
+        path.display()
+    );
+    Ok(())
+}
+
+/// Refuses to replace a file without `--force`.
+pub fn refuse_existing(path: &Path, force: bool) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        force || is_device(path) || !path.is_file(),
+        "{} exists already; name another file, or replace it with --force",
         path.display()
     );
     Ok(())
@@ -374,6 +467,20 @@ mod tests {
         assert!(is_same_place(&at("x"), &at("z")));
         // Nowhere.
         assert!(is_same_place(&at("none/x"), &at("none/x")));
+    }
+
+    #[test]
+    fn codes_of_the_operating_system_are_left_out() {
+        let check = |text: &str, expect: &str| assert_eq!(without_os_codes(text), expect);
+        check(
+            "cannot read `a`: No such file or directory (os error 2); check that it is there",
+            "cannot read `a`: no such file or folder; check that it is there",
+        );
+        check(
+            "a: Is a directory (os error 21): b: Strange (os error 99)",
+            "a: it is a folder: b: Strange",
+        );
+        check("nothing (os error", "nothing (os error");
     }
 
     #[test]

@@ -171,24 +171,53 @@ pub struct Sampling<'a> {
     pub loaded: &'a Loaded,
 }
 
+/// A group of commands in the help of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandGroup {
+    /// The first command of a new user.
+    Start,
+    /// Commands that train a model.
+    Train,
+    /// Commands that use a model or make one from another.
+    Use,
+    /// Commands that read a run.
+    Inspect,
+    /// Commands that read or write data.
+    Prepare,
+    /// Commands about the program itself.
+    Other,
+}
+
+impl CommandGroup {
+    /// All groups in their order, with their titles.
+    pub(crate) const TITLES: [(Self, &'static str); 6] = [
+        (Self::Start, "Start"),
+        (Self::Train, "Train"),
+        (Self::Use, "Use a model"),
+        (Self::Inspect, "Inspect a run"),
+        (Self::Prepare, "Prepare data"),
+        (Self::Other, "This program"),
+    ];
+}
+
 /// A subcommand of a task.
 pub struct TaskCommand {
     /// Its arguments and help.
     pub(crate) command: clap::Command,
-    /// The subcommand behind which it stands in the help.
-    pub(crate) behind: &'static str,
+    /// Where it stands in the help of the program.
+    pub(crate) group: CommandGroup,
     run: Box<Run>,
 }
 
 type Run = dyn Fn(&Tasks, &ArgMatches) -> anyhow::Result<()> + Send + Sync;
 
 impl TaskCommand {
-    /// Makes a subcommand that takes the arguments `A`. `about` has the paragraphs of its help, the first of which says in a
-    /// line what it does; in the list of all commands it stands behind `behind`.
+    /// Makes a subcommand that takes the arguments `A`. `about` has the paragraphs of its help; the first one is a summary in
+    /// one line, which the list of all commands shows in `group`.
     pub fn new<A: Args + FromArgMatches + 'static>(
         name: &'static str,
         about: &[&'static str],
-        behind: &'static str,
+        group: CommandGroup,
         run: fn(&Tasks, &A) -> anyhow::Result<()>,
     ) -> Self {
         let run = move |tasks: &Tasks, matches: &ArgMatches| {
@@ -200,7 +229,7 @@ impl TaskCommand {
             1 => command.long_about(None),
             _ => command.long_about(about.join("\n\n")),
         };
-        Self { command, behind, run: Box::new(run) }
+        Self { command, group, run: Box::new(run) }
     }
 
     /// Runs it.

@@ -296,7 +296,7 @@ impl<'a> Sorter<'a> {
         if train.len() < least {
             let CorpusReport { train, rows, .. } = self.report;
             return Err(DataError::Invalid(format!(
-                "{train} usable training molecules are left of {rows} rows and at least {least} are needed ({}); give a larger file, or a vocabulary and a length limit that fit it",
+                "{train} usable training molecules are left of {rows} rows and at least {least} are needed ({}); give a larger file, lower `data.min_molecules`, or give a vocabulary and a length limit that fit the file",
                 self.report
             )));
         }

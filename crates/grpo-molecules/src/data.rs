@@ -48,7 +48,11 @@ fn default_min_molecules() -> usize {
 
 impl MoleculeKeys {
     fn options(&self) -> ReadOptions {
-        ReadOptions { smiles_column: self.smiles_column.clone(), keep_empty: false }
+        ReadOptions {
+            smiles_column: self.smiles_column.clone(),
+            column_setting: Some("`data.smiles_column`"),
+            keep_empty: false,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use std::path::Path;
 pub enum MoleculeFormat {
     /// One molecule a line: the SMILES up to the first blank, then a name.
     Smi,
-    /// Comma-separated values with a header line.
+    /// Values separated by commas, semicolons or tabs, with a header line.
     Csv,
 }
 
@@ -29,6 +29,8 @@ pub struct ReadOptions {
     /// The CSV column that holds the SMILES, in any case of letters. Without one, the first of
     /// `smiles`, `canonical_smiles` and `molecule` that there is.
     pub smiles_column: Option<String>,
+    /// The option or key that names the column, for the message if it is missing.
+    pub column_setting: Option<&'static str>,
     /// Gives a record with an empty SMILES for a line that has none, instead of skipping it.
     pub keep_empty: bool,
 }
@@ -38,7 +40,8 @@ pub struct ReadOptions {
 ///
 /// - `.smi`: the SMILES ends at the first space or tab. A first line that begins with the word
 ///   `smiles` is a header, kept in [`Self::header`].
-/// - `.csv`: names of columns in any case of letters, cells trimmed.
+/// - `.csv`: names of columns in any case of letters, cells trimmed. A header without a comma may separate cells by
+///   semicolons or tabs.
 /// - Either with `.gz` behind it. Byte order marks and all line ends are fine. Lines without a
 ///   SMILES are skipped and counted in [`Self::empty_lines`], unless [`ReadOptions::keep_empty`].
 pub struct MoleculeReader {
@@ -81,8 +84,7 @@ impl MoleculeReader {
         let (rows, header) = match format {
             MoleculeFormat::Smi => (Rows::Smi(SmiRows::new(source)), None),
             MoleculeFormat::Csv => {
-                let (rows, header) =
-                    CsvRows::new(source, options.smiles_column.as_deref(), &origin)?;
+                let (rows, header) = CsvRows::new(source, options, &origin)?;
                 (Rows::Csv(rows), Some(header))
             }
         };

@@ -24,11 +24,11 @@ const NUMBER: u32 = 1000;
 /// Options of molecules.
 #[derive(Debug, Args)]
 struct MoleculeOptions {
-    /// Write only valid molecules, each once, in canonical form
-    #[arg(long)]
+    /// Only valid molecules, each once, in canonical form
+    #[arg(long, help_heading = "Molecules")]
     distinct: bool,
-    /// Count which molecules are new against this file; with --distinct, write only those
-    #[arg(long, value_name = "FILE")]
+    /// File of known molecules, to measure novelty; with --distinct, only new molecules are written
+    #[arg(long, value_name = "FILE", help_heading = "Molecules")]
     not_in: Option<PathBuf>,
 }
 
@@ -70,7 +70,7 @@ impl MoleculeSampling {
         let known = not_in.as_deref().map(known_molecules).transpose()?;
         // Before the work, so that a place that cannot be written to costs none.
         let inputs: Vec<&Path> = not_in.as_deref().into_iter().collect();
-        let create = |path| FileInPlace::create_beside(path, &inputs);
+        let create = |path| FileInPlace::create_beside(path, &inputs, arguments.force);
         let output = arguments.output.as_deref().map(create).transpose()?;
         let begin = codec.begin_id().context("a vocabulary of molecules has a beginning mark")?;
         let prompts = unconditional_prompts(arguments.number.unwrap_or(NUMBER), begin);

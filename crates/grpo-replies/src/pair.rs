@@ -79,6 +79,17 @@ impl PairRecord {
         line: u64,
         keys: Map<String, Value>,
     ) -> Result<Self, String> {
+        let is_missing = |key: &&str| keys.get(*key).is_none_or(Value::is_null);
+        let missing: Vec<String> = ["tweet_id", "tweet", "reply"]
+            .into_iter()
+            .filter(is_missing)
+            .map(|key| format!("`{key}`"))
+            .collect();
+        if let Some((last, others)) = missing.split_last() {
+            let others = others.join(", ");
+            let or = if others.is_empty() { "" } else { " or " };
+            return Err(format!("there is no {others}{or}{last}"));
+        }
         let mut keys = Keys(keys);
         let record = Self {
             tweet_id: keys.needed("tweet_id", Keys::word)?,

@@ -50,8 +50,8 @@ impl Task for Replies {
 /// Options of replies.
 #[derive(Debug, Args)]
 struct ReplyOptions {
-    /// Tweet to reply to, put to the model as the section [data.replies] puts it; may be repeated
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["prompt", "prompts", "thinking"])]
+    /// Tweet to reply to, in the prompt template of the section [data.replies]; repeatable
+    #[arg(long, value_name = "TEXT", help_heading = "Input", conflicts_with_all = ["prompt", "prompts", "thinking"])]
     tweet: Vec<String>,
 }
 

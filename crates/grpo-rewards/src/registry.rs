@@ -142,6 +142,13 @@ impl RewardRegistry {
         self.0.iter().find(|kind| kind.type_name == name)
     }
 
+    /// Returns the types that there are, sorted.
+    pub fn type_names(&self) -> Vec<&'static str> {
+        let mut names: Vec<&str> = self.0.iter().map(|kind| kind.type_name).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// Reads a section: `type` selects the kind, which reads the other keys. Nothing is checked beyond their types.
     ///
     /// # Errors
@@ -153,13 +160,15 @@ impl RewardRegistry {
                 let message = format!("invalid type: {}, expected a string", other.type_str());
                 return Err(ConfigFault::from_sentence("type", message));
             }
-            None => return ConfigFault::refuse("missing field `type`"),
+            None => {
+                let known = self.type_names().join(", ");
+                let message = format!("missing key `type`; expected one of {known}");
+                return Err(ConfigFault::from_sentence("", message));
+            }
         };
         let Some(&RewardKind { type_name, parse }) = self.kind(&name) else {
-            let mut known: Vec<&str> = self.0.iter().map(|kind| kind.type_name).collect();
-            known.sort_unstable();
-            let message =
-                format!("unknown type of reward `{name}`; there are: {}", known.join(", "));
+            let known = self.type_names().join(", ");
+            let message = format!("unknown type of reward `{name}`; there are: {known}");
             return Err(ConfigFault::from_sentence("type", message));
         };
         let (spec, settings) = parse(self, section)?;

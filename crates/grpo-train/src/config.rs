@@ -219,8 +219,12 @@ impl GrpoConfig {
         in_range("sampling.max_new_tokens", self.sampling.max_new_tokens as f64, 1.0..=1e6)?;
         in_range("sampling.batch_size", self.sampling.batch_size as f64, 1.0..=1e6)?;
         self.advantages()?;
-        let warmup = f64::from(self.schedule.warmup_steps);
-        in_range("schedule.warmup_steps", warmup, 0.0..=f64::from(train.steps))?;
+        let warmup = self.schedule.warmup_steps;
+        if warmup > train.steps {
+            let (key, expected) =
+                ("schedule.warmup_steps", format!("0 to {} (train.steps)", train.steps));
+            return Err(ConfigFault::out_of_range(key, warmup.into(), &expected));
+        }
         in_range("schedule.floor", self.schedule.floor, 0.0..=1.0)?;
         let loss = self.loss.resolve()?;
         let updates = train.updates_per_rollout;

@@ -58,11 +58,11 @@ pub(crate) fn run(root: &Path, bench: &Bench) -> Result<()> {
     done
 }
 
-/// Where the built `grpo-bench` lies. The whole workspace is named, so that its dependencies have the same features as in
-/// other builds of it, and are not built once more.
+/// Returns the path of `grpo-bench`, built if it is not. It shares every library with the program that `cargo xtask train`
+/// builds: its manifest asks for the same features.
 fn build(root: &Path, target: &Path) -> Result<PathBuf> {
     let mut cargo = process::cargo(root);
-    process::run(cargo.args(["build", "--release", "--workspace", "--bin", "grpo-bench"]))?;
+    process::run(cargo.args(["build", "--release", "--package", "grpo-bench"]))?;
     Ok(target.join("release").join(format!("grpo-bench{}", std::env::consts::EXE_SUFFIX)))
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::args::AuditArguments;
 use crate::evidence::{Depth, findings};
-use crate::output::say;
+use crate::output::{say, say_data};
 use crate::task::Tasks;
 
 pub(crate) fn run(arguments: &AuditArguments, tasks: &Tasks) -> anyhow::Result<()> {
@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: &AuditArguments, tasks: &Tasks) -> anyhow::Result<(
         true => {
             let violations = findings.iter().map(|finding| finding.violations().len()).sum();
             let report = Report { run: &arguments.run, steps, violations, findings };
-            say(format_args!("{}", serde_json::to_string_pretty(&report)?));
+            say_data(format_args!("{}", serde_json::to_string_pretty(&report)?));
         }
         false => findings.iter().for_each(print),
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::args::ExplainArguments;
 use crate::explanation::{Explained, Explanation, Token, Unrecorded, Wanted, meaning_of};
-use crate::output::{say, table};
+use crate::output::{say, say_data, table};
 use crate::recorded::of_step;
 use crate::task::Tasks;
 use crate::train_file::TrainFile;
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
     let explanation = Explanation::of(step, &records, line, wanted, &piece)
         .with_context(|| format!("`{}`", folder.completions_path(step).display()))?;
     if arguments.json {
-        say(format_args!("{}", serde_json::to_string_pretty(&explanation)?));
+        say_data(format_args!("{}", serde_json::to_string_pretty(&explanation)?));
     } else {
         show(&explanation);
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::args::LogprobArguments;
 use crate::device;
 use crate::models::{Trained, load};
-use crate::output::{FileInPlace, is_same_place};
+use crate::output::{FileInPlace, is_same_place, refuse_existing};
 use crate::task::Tasks;
 use crate::visible::data_output;
 
@@ -49,6 +49,11 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
         arguments.temperature
     );
     anyhow::ensure!(arguments.batch_size > 0, "--batch-size 0 would score nothing; use 1 or more");
+    for path in [&arguments.output, &arguments.full].into_iter().flatten() {
+        if !is_same_place(path, &arguments.input) {
+            refuse_existing(path, arguments.force)?;
+        }
+    }
     let trained = Trained::argument(arguments.adapter.as_deref());
     let loaded =
         load(&arguments.model, &tasks.codecs(), trained, arguments.weights, &device::device())?;
@@ -61,7 +66,7 @@ pub(crate) fn run(arguments: &LogprobArguments, tasks: &Tasks) -> anyhow::Result
     let mut table = table.context("cannot write --full")?;
     match &arguments.output {
         Some(path) => {
-            let mut file = FileInPlace::create_beside(path, &[&arguments.input])?;
+            let mut file = FileInPlace::create_beside(path, &[&arguments.input], arguments.force)?;
             score_all(reader, &scored, &mut table, &mut file)?;
             file.finish()?;
         }
@@ -84,7 +89,7 @@ fn full_file(path: &Path, arguments: &LogprobArguments) -> anyhow::Result<FileIn
         "--output and --full are both {}; name two files",
         path.display()
     );
-    FileInPlace::create_for("--full another file", path, &[&arguments.input])
+    FileInPlace::create_for("--full another file", path, &[&arguments.input], arguments.force)
 }
 
 /// What scores, and how.

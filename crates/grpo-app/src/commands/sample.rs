@@ -49,6 +49,13 @@ pub(crate) fn run(
         !arguments.chat || !arguments.prompt.is_empty(),
         "--chat is for --prompt; give the prompts of a file as `messages`"
     );
+    if let (Some((option, _)), false) = (of_tasks.first(), codec.has_chat_template()) {
+        anyhow::bail!(
+            "{} needs a model with a chat template, and {} has none; name another one with --model",
+            option.split(' ').next().unwrap_or(option),
+            arguments.model.display()
+        );
+    }
     // A task's completions have no thoughts.
     let thinking = if of_tasks.is_empty() { arguments.thinking } else { Some(false) };
     let chat = loaded.chat_options(thinking, &arguments.model)?;

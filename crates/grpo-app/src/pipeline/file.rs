@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use grpo_report::command_of;
 use serde::Deserialize;
 use toml::Table;
 
@@ -91,7 +92,16 @@ const OWN_OPTIONS: [&str; 5] = ["--force", "--resume", "--check", "--plain", "--
 impl Pipeline {
     /// Reads and checks the file at `path`.
     pub(super) fn read(path: &Path, commands: &clap::Command) -> anyhow::Result<Self> {
-        let loaded = config::load::<PipelineFile>(path, &[])?;
+        let keys = config::load::<Table>(path, &[])?;
+        let command = command_of(&keys.value);
+        let is_stage = ["run", "extends", "train", "reward", "data"];
+        ensure!(
+            keys.value.contains_key("stages")
+                || !is_stage.iter().any(|key| keys.value.contains_key(*key)),
+            "{0} configures a single training run, not a pipeline; run `grpo {command} {0}`",
+            path.display()
+        );
+        let loaded = keys.parse::<PipelineFile>()?;
         let (file, origin) = (loaded.value, loaded.origin);
         ensure!(
             !file.stages.is_empty(),

@@ -24,30 +24,31 @@ use summary::Outcome;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  grpo run configs/infill/pipeline.toml                     an infiller, its judges, and GRPO with them
+  grpo run configs/infill/pipeline.toml                     an infiller, its judges, then GRPO
   grpo run configs/replies/pipeline.toml --set seed=7       another seed for the last stage
-  grpo run configs/replies/pipeline.toml --check            what would run, and whether its configurations are valid
+  grpo run configs/replies/pipeline.toml --check            only check the configurations
 
-Finished stages are reused. From the first stage that has to run, all later ones run too, since each uses the results of
-earlier ones. docs/configuration.md describes pipeline files.")]
+docs/configuration.md describes pipeline files.")]
 pub(crate) struct PipelineArguments {
     /// Pipeline file (TOML)
     #[arg(value_name = "FILE")]
     pipeline: PathBuf,
-    /// Run every stage from scratch; existing run folders are renamed (nothing is deleted)
-    #[arg(long)]
+    /// Run every stage from scratch and rename existing run folders; nothing is deleted
+    #[arg(long, help_heading = "Run")]
     force: bool,
-    /// Change one key of the last stage's configuration, e.g. --set train.steps=50; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
+    /// Value for a key of the last stage's configuration, e.g. --set train.steps=50; repeatable
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Configuration")]
     set: Vec<String>,
-    /// Write plain lines instead of a screen with curves
-    #[arg(long)]
+    /// Plain progress lines instead of the live screen
+    #[arg(long, help_heading = "Display")]
     plain: bool,
-    /// Check the stages and their configurations, say what would run, and exit; nothing is written
-    #[arg(long)]
+    /// Check the stages and their configurations and list what would run, then exit; nothing is written
+    #[arg(long, help_heading = "Configuration")]
     check: bool,
     #[arg(from_global)]
     threads: Option<usize>,
+    #[arg(from_global)]
+    quiet: bool,
 }
 
 /// Runs the pipeline that the arguments name; `commands` are those that it may use.
@@ -61,7 +62,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
             say_aside(format_args!("{:<12} {difference}", stage.name));
         }
     }
-    let program = Program::new(arguments.threads)?;
+    let program = Program::new(arguments.threads, arguments.quiet)?;
     for (stage, plan) in pipeline.stages.iter().zip(&plans) {
         check_configuration(&program, stage, plan, set)?;
     }
@@ -81,7 +82,9 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
             false => error,
         }
     })?;
-    for command in &pipeline.summary {
+    // Nobody would see what these print.
+    let summary = if arguments.quiet { &[] } else { &pipeline.summary[..] };
+    for command in summary {
         program.run(command).context("the stages are finished, and the summary failed")?;
     }
     let header = ["stage", "", "time", "folder", "first and last value of each metric"];

@@ -15,6 +15,7 @@ use crate::output::say_aside;
 pub(super) struct Program {
     path: PathBuf,
     threads: Option<usize>,
+    quiet: bool,
     /// Set by the first signal.
     interrupted: Arc<AtomicBool>,
     /// The process id of the command that runs; 0 if none does.
@@ -23,7 +24,7 @@ pub(super) struct Program {
 
 impl Program {
     /// Passes signals on to the command that runs from now on: it ends as if it had been started alone.
-    pub(super) fn new(threads: Option<usize>) -> anyhow::Result<Self> {
+    pub(super) fn new(threads: Option<usize>, quiet: bool) -> anyhow::Result<Self> {
         let path = std::env::current_exe().context("the path of this program is unknown")?;
         let interrupted = Arc::new(AtomicBool::new(false));
         let running = Arc::new(AtomicU32::new(0));
@@ -36,7 +37,7 @@ impl Program {
             }
         };
         ctrlc::set_handler(handler).context("signals cannot be caught")?;
-        Ok(Self { path, threads, interrupted, running })
+        Ok(Self { path, threads, quiet, interrupted, running })
     }
 
     /// Runs a command on our terminal.
@@ -60,6 +61,9 @@ impl Program {
         let mut command = Command::new(&self.path);
         if let Some(threads) = self.threads {
             command.arg(format!("--threads={threads}"));
+        }
+        if self.quiet {
+            command.arg("--quiet");
         }
         command.args(words);
         command

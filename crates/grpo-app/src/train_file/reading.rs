@@ -26,7 +26,10 @@ impl TrainFile {
         tasks: &Tasks,
     ) -> anyhow::Result<config::Loaded<Self>> {
         let layers = config::load::<Table>(path, set)?;
-        let (command, path) = (command_of(&layers.value), path.display());
+        let (command, path) = match layers.value.contains_key("stages") {
+            true => ("run", path.display()),
+            false => (command_of(&layers.value), path.display()),
+        };
         anyhow::ensure!(
             command == "train",
             "{path} is a configuration of `grpo {command}`: say `grpo {command} {path}`"
@@ -63,8 +66,13 @@ impl TrainFile {
             }
             None => Ok(None),
         };
-        let reward = section("reward")?
-            .ok_or_else(|| explain(ConfigFault::from_sentence("", "missing field `reward`")))?;
+        let reward = section("reward")?.with_context(|| {
+            format!(
+                "{}there is no section [reward]; add one with `type`, one of {}",
+                origin.place(""),
+                tasks.rewards().type_names().join(", ")
+            )
+        })?;
         let reward =
             tasks.rewards().parse(reward).map_err(|fault| explain(fault.below("reward")))?;
         let data = section("data")?

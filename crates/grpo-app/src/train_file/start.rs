@@ -12,7 +12,7 @@ use grpo_train::{Combined, CombinedConfig, Parts, ReferenceFrom};
 
 use crate::device;
 use crate::generate::decoder;
-use crate::models::{Loaded, Trained, Writer, check_causal, read};
+use crate::models::{ADAPTER_FILES, Loaded, Trained, Writer, check_causal, check_folder, read};
 use crate::output::say;
 use crate::prompts::{CombinedExamples, Prompts};
 use crate::task::Tasks;
@@ -76,6 +76,10 @@ impl TrainFile {
             match &self.source {
                 Some(source) => source.check_model(&self.model)?,
                 None => check_causal(&self.model)?,
+            }
+            if let Some(adapter) = adapter.filter(|adapter| !adapter.is_dir()) {
+                check_folder(adapter, "adapter", ADAPTER_FILES)
+                    .with_context(|| format!("adapter = \"{}\"", adapter.display()))?;
             }
             read(
                 &self.model,

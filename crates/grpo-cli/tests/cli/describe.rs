@@ -97,15 +97,20 @@ fn an_output_file_is_there_when_it_is_whole() {
     assert_eq!((ended.stdout.as_str(), place.read("a.csv")), ("", shown));
     assert_eq!(place.files().len(), 2);
 
-    // A second time over it, but not where reading fails.
+    // A second time over it with --force, but not where reading fails.
+    place.refuse(
+        &["describe", "a.smi", "-o", "a.csv"],
+        "a.csv exists already; name another file, or replace it with --force",
+    );
+    place.succeed(&["describe", "a.smi", "-o", "a.csv", "--force"]);
     place.write("bad.smi", b"C\nC\n\xff\n");
     place.refuse(
-        &["describe", "bad.smi", "-o", "a.csv"],
+        &["describe", "bad.smi", "-o", "a.csv", "--force"],
         str!["describing into a.csv failed: line 3 of `bad.smi` is not UTF-8 text; save the file as UTF-8 (a compressed file's name must end in `.gz`)"],
     );
     place.refuse(
         &["describe", "a.smi", "-o", "absent/a.csv"],
-        str!["cannot write absent/a.csv: No such file or directory (os error 2)"],
+        str!["cannot write absent/a.csv: the folder absent does not exist; create it first"],
     );
     std::fs::create_dir(place.path("folder")).unwrap();
     place.refuse(&["describe", "a.smi", "-o", "folder"], str!["folder is a folder, not a file"]);
@@ -123,7 +128,7 @@ fn files_that_cannot_be_read() {
     place.write("a.csv", "smiles\nC\n");
     place.refuse(
         &["describe", "a.csv", "--smiles-column", "molecule"],
-        str!["`a.csv` has no column `molecule`; its columns are `smiles`; rename one, or name the column that holds the SMILES"],
+        str!["`a.csv` has no column `molecule`; its columns are `smiles`; rename the one that contains the SMILES, or name it with --smiles-column"],
     );
     place.write("a.smi.gz", "C\n");
     let ended = place.run(&["describe", "a.smi.gz"]);
@@ -156,13 +161,11 @@ fn a_full_disk() {
     place.write("a.smi", "CCO\n".repeat(1000));
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     let ended = Ended::of(place.command(&["describe", "a.smi"]).stdout(full()).output().unwrap());
-    ended.assert_refused(str![
-        "describing to standard output failed: No space left on device (os error 28)"
-    ]);
+    ended.assert_refused(str!["describing to standard output failed: no space left on the disk"]);
     // A device is written to and not replaced by a file.
     place.refuse(
         &["describe", "a.smi", "-o", "/dev/full"],
-        str!["describing into /dev/full failed: No space left on device (os error 28)"],
+        str!["describing into /dev/full failed: no space left on the disk"],
     );
     place.succeed(&["describe", "a.smi", "-o", "/dev/null"]);
     for device in ["/dev/full", "/dev/null"] {
@@ -184,7 +187,6 @@ fn a_disk_that_becomes_full() {
     );
     let mut shell = std::process::Command::new("sh");
     let run = shell.arg("-c").arg(script).current_dir(place.path(".")).output().unwrap();
-    Ended::of(run)
-        .assert_refused(str!["describing into a.csv failed: File too large (os error 27)"]);
+    Ended::of(run).assert_refused(str!["describing into a.csv failed: the file is too large"]);
     assert_eq!(place.files(), before, "half a file was left");
 }

@@ -161,7 +161,7 @@ fn expectations_that_cannot_be_used() {
     fs::remove_file(place.path("golden/gpt2/config.json")).unwrap();
     place.refuse(
         &["selftest", "--golden", "golden"],
-        str!["cannot read golden/gpt2/config.json: No such file or directory (os error 2)"],
+        str!["cannot read golden/gpt2/config.json: no such file or folder"],
     );
 }
 
@@ -206,12 +206,12 @@ fn an_encoder_and_an_adapter() {
     check(
         "bert",
         adapter("absent", json!([1])),
-        "cannot read golden/absent/config.json: No such file or directory (os error 2)",
+        "cannot read golden/absent/config.json: no such file or folder",
     );
     check(
         "bert",
         adapter("gpt2", json!([1])),
-        "cannot read golden/bert/adapter_config.json: No such file or directory (os error 2)",
+        "cannot read golden/bert/adapter_config.json: no such file or folder",
     );
     // Numbers that are missing are missed.
     place.write("golden/bert/expected.json", sentence(json!([1, 2])).to_string());

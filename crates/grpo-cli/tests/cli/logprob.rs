@@ -174,7 +174,7 @@ fn a_file_for_the_output() {
     let expected = ["in.jsonl", "m", "m-source", "out.jsonl", "out.jsonl.gz"];
     assert_eq!(entries(&place.path(".")), expected);
     to("absent/out.jsonl").assert_refused(str![
-        "cannot write absent/out.jsonl: No such file or directory (os error 2)"
+        "cannot write absent/out.jsonl: the folder absent does not exist; create it first"
     ]);
 }
 

@@ -11,6 +11,7 @@ mod engagement;
 mod evaluation;
 mod explain;
 mod fill;
+mod first_hour;
 mod folders;
 mod golden_models;
 mod guards;

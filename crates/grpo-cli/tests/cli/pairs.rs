@@ -177,7 +177,7 @@ fn a_split_that_cannot_be_leaves_nothing_behind() {
     check(
         &["none.jsonl"],
         str![
-            "`none.jsonl` has no pair of a tweet and a reply: 1 lines were left out, the first of them none.jsonl:1: there is no `tweet_id`; write one object a line with `tweet_id`, `tweet` and `reply`"
+            "`none.jsonl` has no pair of a tweet and a reply: 1 lines were left out, the first of them none.jsonl:1: there is no `tweet_id`, `tweet` or `reply`; write one object a line with `tweet_id`, `tweet` and `reply`"
         ],
     );
     check(&["missing.jsonl"], str!["`missing.jsonl` does not exist; check the path"]);

@@ -41,7 +41,7 @@ fn place() -> Place {
 
 /// The outcome of each stage in the table at the end.
 fn outcomes(ended: &Ended) -> Vec<&str> {
-    let rows = ended.stdout.lines().filter_map(|line| line.strip_prefix("│ "));
+    let rows = ended.stdout.lines().filter_map(|line| line.strip_prefix(' '));
     let cells = rows.filter_map(|row| row.split_whitespace().nth(1));
     let known = ["done", "resumed", "reused"];
     cells.filter(|cell| known.contains(cell)).collect()

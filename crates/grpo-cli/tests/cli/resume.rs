@@ -132,8 +132,15 @@ fn a_finished_run_is_finished() {
     place.succeed(&["train", "train.toml"]);
     let expected = result(&place.path("run"));
     let again = place.succeed(&["train", "--resume", "run"]);
-    assert!(again.stdout.contains("resuming     after step 2 of 2\n"), "{}", again.stdout);
+    assert_eq!(
+        again.stdout,
+        "finished     run: all 2 steps are done (`grpo report run` shows them)\ntrain longer grpo train run/config.toml --set model=run/model --run run-longer\n"
+    );
     assert_eq!(result(&place.path("run")), expected);
+    // What it proposes is a command.
+    let longer = again.stdout.rsplit_once("train longer grpo ").unwrap().1;
+    place.succeed(&longer.split_whitespace().collect::<Vec<_>>());
+    assert!(place.path("run-longer/model/model.safetensors").is_file());
 }
 
 /// SIGINT and SIGTERM end a run between two steps, with a checkpoint.

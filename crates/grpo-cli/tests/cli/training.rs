@@ -214,7 +214,7 @@ fn a_disk_that_becomes_full() {
     assert!(last.starts_with("error: "), "{last}");
     assert!(
         ended.stderr.ends_with(
-            ": File too large (os error 27); make room or choose a folder that can be written to\n"
+            ": the file is too large; make room or choose a folder that can be written to\n"
         ),
         "{}",
         ended.stderr

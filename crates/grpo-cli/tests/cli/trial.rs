@@ -72,7 +72,7 @@ fn a_sound_configuration_can_begin() {
     assert!(line(&ended, "Audit").ends_with(" properties proven, none violated"));
     let verdict = "verdict      go ahead: nothing speaks against the long run\n";
     assert!(ended.stdout.ends_with(verdict), "{}", ended.stdout);
-    for stage in ["│ 1–1 ", "│ 2–6 ", "│ 7–12 "] {
+    for stage in ["\n 1–1 ", "\n 2–6 ", "\n 7–12 "] {
         assert!(ended.stdout.contains(stage), "{stage}: {}", ended.stdout);
     }
     // Nothing but the run is left.
@@ -171,7 +171,7 @@ fn a_policy_that_runs_away_is_stopped() {
         &fast,
         "not yet: KL stays small: at most # nats per token, in step 2 (required: below 0.05); No guard stopped it: stopped after step 2: step 2: kl was #, above 0.1: on average a token is more than # times likelier than the reference has it",
     );
-    assert!(ended.stdout.contains("│ 2–6, 1 done "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("\n 2–6, 1 done "), "{}", ended.stdout);
     assert_eq!(
         line(&ended, "Reward has not fallen"),
         "not judged  Reward has not fallen: `reward` was measured in 2 steps; a comparison needs at least 10"
@@ -353,7 +353,7 @@ fn what_cannot_be_a_trial_is_refused_before_it_begins() {
     // A fault of the long run, which the trial has not.
     place.refuse(
         &["trial", "train.toml", "--set", "schedule.warmup_steps=400"],
-        str!["--set schedule.warmup_steps=400: schedule.warmup_steps = 400 is out of range; expected 0 to 300"],
+        str!["--set schedule.warmup_steps=400: schedule.warmup_steps = 400 is out of range; expected 0 to 300 (train.steps)"],
     );
     // And one that only the trial has.
     let file = place.read("train.toml");

@@ -22,7 +22,7 @@ use crate::sections::LoadedInfiller;
 pub(crate) use arguments::FillArguments;
 use arguments::Order;
 use grpo_app::device;
-use grpo_app::task::TaskCommand;
+use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_app::visible::{Visible, data_output};
 use models::{critic, judge};
 use output::Completion;
@@ -36,8 +36,11 @@ const MOST: u32 = 100_000;
 
 /// The subcommand.
 pub(crate) fn command() -> TaskCommand {
-    let about = "Fill the blanks of a text: completions with their log-probabilities and a judge's rewards, the best first";
-    TaskCommand::new("fill", &[about], "sample", |_, arguments| run(arguments))
+    let about = [
+        "Fill the blanks of a text with an infiller",
+        "Shows several completions of each text with their log-probabilities and, with --judge, the judge's reward, best first.",
+    ];
+    TaskCommand::new("fill", &about, CommandGroup::Use, |_, arguments| run(arguments))
 }
 
 pub(crate) fn run(arguments: &FillArguments) -> anyhow::Result<()> {

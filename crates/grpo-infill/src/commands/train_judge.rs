@@ -22,7 +22,7 @@ use grpo_app::config::Origin;
 use grpo_app::device;
 use grpo_app::output::{say, say_checked};
 use grpo_app::supervised_run::{ModelFiles, Request, SupervisedRun, save_folder};
-use grpo_app::task::TaskCommand;
+use grpo_app::task::{CommandGroup, TaskCommand};
 
 /// Configuration of `grpo train-judge`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -82,10 +82,10 @@ struct JudgeSection {
 /// The subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
-        "Train a judge, which says how much of a text an infiller has replaced",
-        "From natural texts, and from texts with blanks that the infiller filled. On held-out texts the judge is held against the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.",
+        "Train a judge, a reward for filled blanks",
+        "The judge predicts how much of a text an infiller has replaced. It is trained on natural texts and on texts with blanks that the infiller filled, then tested on held-out texts: the exit code is 0 if it passes the gate of the configuration, and 1 if it must not be used as a reward.",
     ];
-    TaskCommand::new("train-judge", &about, "pretrain", |_, arguments| run(arguments))
+    TaskCommand::new("train-judge", &about, CommandGroup::Train, |_, arguments| run(arguments))
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {

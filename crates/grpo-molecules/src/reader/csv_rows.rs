@@ -2,8 +2,9 @@
 
 use super::quotes::{Quotes, Unclosed};
 use super::record::{LONGEST, MoleculeRecord, filled};
+use crate::ReadOptions;
 use grpo_data::{Bytes, DataError, FileOrigin, Names, too_long};
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read};
 
 /// Columns that hold SMILES where the caller names none; the first that there is counts.
 const SMILES_COLUMNS: [&str; 3] = ["smiles", "canonical_smiles", "molecule"];
@@ -15,6 +16,8 @@ pub(super) struct CsvRows {
     csv: csv::Reader<RowLimit>,
     unclosed: Unclosed,
     row: csv::ByteRecord,
+    /// What separates the cells of a row.
+    delimiter: u8,
     /// Cells of the header line.
     width: usize,
     smiles: usize,
@@ -26,12 +29,14 @@ impl CsvRows {
     /// Reads the header line, which is returned too, and finds the columns by it.
     pub(super) fn new(
         source: Bytes,
-        smiles_column: Option<&str>,
+        options: &ReadOptions,
         origin: &FileOrigin,
     ) -> Result<(Self, String), DataError> {
-        let (source, unclosed) = Quotes::new(source);
+        let (delimiter, source) = delimited(source, origin)?;
+        let (source, unclosed) = Quotes::new(source, delimiter);
         let mut csv = csv::ReaderBuilder::new()
             .has_headers(false)
+            .delimiter(delimiter)
             // Widths are checked here, where the line is known.
             .flexible(true)
             .buffer_capacity(BUFFER)
@@ -45,16 +50,19 @@ impl CsvRows {
             .map(|cell| origin.text(cell, line).map(|name| name.trim().to_owned()))
             .collect::<Result<Vec<String>, _>>()?;
         let find = |wanted: &str| names.iter().position(|name| name.eq_ignore_ascii_case(wanted));
-        let wanted = match smiles_column {
+        let wanted = match options.smiles_column.as_deref() {
             Some(name) => vec![name.trim()],
             None => SMILES_COLUMNS.to_vec(),
         };
         let Some(smiles) = wanted.iter().find_map(|name| find(name)) else {
+            let named =
+                options.column_setting.map(|setting| format!(", or name it with {setting}"));
             return Err(DataError::Invalid(format!(
-                "`{}` has no column {}; its columns are {}; rename one, or name the column that holds the SMILES",
+                "`{}` has no column {}; its columns are {}; rename the one that contains the SMILES{}",
                 origin.path.display(),
                 Names(wanted.into_iter().map(str::to_owned).collect()),
-                Names(names)
+                Names(names),
+                named.unwrap_or_default()
             )));
         };
         let (name, split) = (find("name"), find("split").or_else(|| find("source")));
@@ -68,7 +76,7 @@ impl CsvRows {
                 )));
             }
         }
-        let rows = Self { csv, unclosed, row, width: names.len(), smiles, name, split };
+        let rows = Self { csv, unclosed, row, delimiter, width: names.len(), smiles, name, split };
         Ok((rows, names.join(",")))
     }
 
@@ -87,10 +95,15 @@ impl CsvRows {
         let line = line_of(&self.csv, &self.row);
         if self.row.len() != self.width {
             return Err(DataError::Invalid(format!(
-                "line {line} of `{}` has {} cells where the header has {}; put cells that contain commas in double quotes",
+                "line {line} of `{}` has {} cells where the header has {}; put cells that contain {} in double quotes",
                 origin.path.display(),
                 self.row.len(),
-                self.width
+                self.width,
+                match self.delimiter {
+                    b';' => "semicolons",
+                    b'\t' => "tabs",
+                    _ => "commas",
+                }
             )));
         }
         let cell = |column: usize| origin.text(&self.row[column], line);
@@ -105,6 +118,22 @@ impl CsvRows {
             split: optional(self.split)?,
         }))
     }
+}
+
+/// Returns what separates the cells, by the header line, and the source from its beginning.
+fn delimited(source: Bytes, origin: &FileOrigin) -> Result<(u8, Bytes), DataError> {
+    let mut source = BufReader::new(source);
+    let mut head = Vec::new();
+    while head.trim_ascii().is_empty() && head.len() <= LONGEST {
+        let mut limited = source.by_ref().take(LONGEST as u64 + 1);
+        let read =
+            limited.read_until(b'\n', &mut head).map_err(|error| origin.io_error(error, 0))?;
+        if read == 0 {
+            break;
+        }
+    }
+    let delimiter = [b',', b';', b'\t'].into_iter().find(|delimiter| head.contains(delimiter));
+    Ok((delimiter.unwrap_or(b','), Box::new(Cursor::new(head).chain(source))))
 }
 
 /// Refuses a row that a quote without an end made of all that followed.

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Passes bytes on, and notes at their end where a quote was opened that was never closed.
 pub(super) struct Quotes<R> {
     source: R,
+    /// What separates cells.
+    delimiter: u8,
     place: Place,
     line: u64,
     /// The line of the quote that was opened last.
@@ -35,10 +37,13 @@ enum Place {
 }
 
 impl<R: Read> Quotes<R> {
-    pub(super) fn new(source: R) -> (Self, Unclosed) {
+    pub(super) fn new(source: R, delimiter: u8) -> (Self, Unclosed) {
         let unclosed = Unclosed::default();
         let place = Place::CellStart;
-        (Self { source, place, line: 1, opened: 0, unclosed: unclosed.clone() }, unclosed)
+        (
+            Self { source, delimiter, place, line: 1, opened: 0, unclosed: unclosed.clone() },
+            unclosed,
+        )
     }
 
     fn pass(&mut self, byte: u8) {
@@ -50,7 +55,8 @@ impl<R: Read> Quotes<R> {
             (Place::AfterQuote, b'"') => Place::Quoted,
             (Place::Quoted, b'"') => Place::AfterQuote,
             (Place::Quoted, _) => Place::Quoted,
-            (_, b',' | b'\n') => Place::CellStart,
+            (_, b'\n') => Place::CellStart,
+            (_, byte) if byte == self.delimiter => Place::CellStart,
             _ => Place::Plain,
         };
         self.line += u64::from(byte == b'\n');

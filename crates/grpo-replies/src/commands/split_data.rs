@@ -15,29 +15,36 @@ use grpo_run::{DataFile, lock_folder};
 use serde::Serialize;
 
 use grpo_app::output::{FileInPlace, is_same_place, refuse_input, say};
-use grpo_app::task::TaskCommand;
+use grpo_app::task::{CommandGroup, TaskCommand};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
+#[command(after_help = "Examples:
   grpo split-data --input data/replies/replies.jsonl
+  grpo split-data --input pairs.jsonl --split-ratio 0.7 --output-dir data/mine
 
-Into the output folder: train_phase1_sft.jsonl and train_phase2_grpo.jsonl, the lines of the input as they were; what both
-have in common in phase_split_statistics.json, with every line that was left out; phase_split_distributions.svg.")]
+Files in the output folder: train_phase1_sft.jsonl and train_phase2_grpo.jsonl with the unchanged lines of the input,
+phase_split_statistics.json with a comparison of both and all skipped lines, and phase_split_distributions.svg.")]
 pub(crate) struct SplitDataArguments {
-    /// Pairs: .jsonl, .jsonl.gz or .parquet, or a folder of such files
-    #[arg(long, value_name = "FILE")]
+    /// File of pairs (.jsonl, .jsonl.gz or .parquet), or a folder of such files
+    #[arg(long, value_name = "FILE", help_heading = "Input")]
     input: PathBuf,
-    /// Folder to write into
-    #[arg(long, value_name = "FOLDER", default_value = "data/processed")]
+    /// Output folder
+    #[arg(long, value_name = "FOLDER", help_heading = "Output", default_value = "data/processed")]
     output_dir: PathBuf,
-    /// The part of the pairs for the supervised phase, between 0 and 1
-    #[arg(long, value_name = "PART", default_value_t = 0.5)]
+    /// Fraction of the pairs for the supervised phase, between 0 and 1
+    #[arg(
+        long,
+        value_name = "FRACTION",
+        default_value_t = 0.5,
+        allow_negative_numbers = true,
+        help_heading = "Split"
+    )]
     split_ratio: f64,
-    /// Decides which tweets go where
-    #[arg(long, default_value_t = 42)]
+    /// Seed of the split
+    #[arg(long, default_value_t = 42, help_heading = "Split")]
     seed: u64,
-    /// Replace what an earlier split wrote
-    #[arg(long)]
+    /// Replace the files of an earlier split
+    #[arg(long, help_heading = "Output")]
     force: bool,
 }
 
@@ -81,8 +88,11 @@ struct Duplicate {
 
 /// The subcommand.
 pub(crate) fn command() -> TaskCommand {
-    let about = "Split tweets and replies between the supervised phase and the GRPO phase: whole tweets, alike in engagement";
-    TaskCommand::new("split-data", &[about], "train-tokenizer", |_, arguments| run(arguments))
+    let about = [
+        "Split tweets and replies into a supervised and a GRPO phase",
+        "All replies to a tweet go to the same phase. The split is stratified by engagement, so that both phases are alike.",
+    ];
+    TaskCommand::new("split-data", &about, CommandGroup::Prepare, |_, arguments| run(arguments))
 }
 
 pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {

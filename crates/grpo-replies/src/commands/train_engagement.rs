@@ -24,7 +24,7 @@ use grpo_app::config::Origin;
 use grpo_app::device;
 use grpo_app::output::{say, say_checked};
 use grpo_app::supervised_run::{ModelFiles, Request, save_folder};
-use grpo_app::task::TaskCommand;
+use grpo_app::task::{CommandGroup, TaskCommand};
 
 /// Configuration of `grpo train-engagement`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -78,10 +78,10 @@ fn default_held_out() -> f64 {
 /// The subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
-        "Train an engagement model, which says how well a reply to a tweet will be received",
-        "A small head learns from past replies and their likes, on vectors of a frozen embedder. On held-out tweets it is held against the gate of the configuration: the exit code is 0 where it passes, and 1 where it may not be a reward.",
+        "Train an engagement model, a reward for replies to tweets",
+        "Trains a small head on the vectors of a frozen embedder to predict the engagement of past replies. The model is then tested on held-out tweets: the exit code is 0 if it passes the gate of the configuration, and 1 if it must not be used as a reward.",
     ];
-    TaskCommand::new("train-engagement", &about, "pretrain", |_, arguments| run(arguments))
+    TaskCommand::new("train-engagement", &about, CommandGroup::Train, |_, arguments| run(arguments))
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {

@@ -135,7 +135,7 @@ fn gzip_and_folders_are_read_and_files_without_a_pair_are_refused() {
     let bad = write(folder.path(), "c.jsonl", "{\"a\":1}\n");
     let error = read_pairs(folder.path()).unwrap_err().to_string();
     let expected = format!(
-        "`{0}` has no pair of a tweet and a reply: 1 lines were left out, the first of them {0}:1: there is no `tweet_id`; write one object a line with `tweet_id`, `tweet` and `reply`",
+        "`{0}` has no pair of a tweet and a reply: 1 lines were left out, the first of them {0}:1: there is no `tweet_id`, `tweet` or `reply`; write one object a line with `tweet_id`, `tweet` and `reply`",
         bad.display()
     );
     assert_eq!(error, expected);

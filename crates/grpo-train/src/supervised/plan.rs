@@ -86,7 +86,11 @@ impl StepsConfig {
         in_range(&key("batch_size"), self.batch_size as f64, 1.0..=1e6)?;
         let micro = self.micro_batch_tokens.unwrap_or(1);
         in_range(&key("micro_batch_tokens"), micro as f64, 1.0..=1e9)?;
-        in_range(&key("warmup_steps"), self.warmup_steps as f64, 0.0..=self.steps as f64)?;
+        if self.warmup_steps > self.steps {
+            let expected = format!("0 to {} ({section}.steps)", self.steps);
+            let warmup = self.warmup_steps as f64;
+            return Err(ConfigFault::out_of_range(key("warmup_steps"), warmup, &expected));
+        }
         in_range(&key("learning_rate_floor"), self.learning_rate_floor, 0.0..=1.0)?;
         in_range(&key("dropout"), f64::from(self.dropout), 0.0..=0.9)?;
         in_range(&key("eval_every"), self.eval_every as f64, 1.0..=1e9)?;

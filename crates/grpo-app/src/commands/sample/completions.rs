@@ -50,7 +50,7 @@ pub(super) fn run(
     let generation = Generation::from_options(arguments, loaded, &prompts, MOST_NEW_TOKENS);
     // Before the work, so that a place that cannot be written to costs none.
     let inputs: Vec<&Path> = arguments.prompts.iter().map(PathBuf::as_path).collect();
-    let create = |path| FileInPlace::create_beside(path, &inputs);
+    let create = |path| FileInPlace::create_beside(path, &inputs, arguments.force);
     let output = arguments.output.as_deref().map(create).transpose()?;
     let number = arguments.number.unwrap_or(1);
     let groups = generate(&loaded.policy, codec, &prompts, number, &generation)?;
