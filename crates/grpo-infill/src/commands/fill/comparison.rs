@@ -82,7 +82,9 @@ fn table(all: &[Compared<'_>]) -> String {
             |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / pairs.len() as f64;
         let (before, after) = (mean(|pair| pair.0), mean(|pair| pair.1));
         let Change { mean, error } = Change::of_pairs(pairs.iter().copied());
-        let change = format!("{mean:+.4} ± {error:.4}");
+        // One pair has no error.
+        let error_in_words = if error.is_nan() { "–".to_owned() } else { format!("{error:.4}") };
+        let change = format!("{mean:+.4} ± {error_in_words}");
         let word = match mean / error {
             errors if errors >= SURE => "rose",
             errors if errors <= -SURE => "fell",
