@@ -10,6 +10,7 @@ use grpo_rollout::{Autoregressive, Decode, Rollout, RolloutSettings, StepKey};
 
 use crate::args::SampleArguments;
 use crate::models::Loaded;
+use crate::phase::Phase;
 
 /// How completions are drawn outside of training.
 pub struct Generation {
@@ -77,6 +78,8 @@ pub fn generate<M: LanguageModel>(
         .context("sampling")?;
     let key =
         StepKey { seed: generation.seed, purpose: Purpose::Evaluation, step: 0, policy_version: 0 };
+    let count = prompts.len() as u64 * u64::from(number);
+    let _phase = Phase::begin(format!("sampling {count} completions"));
     Ok(rollout.sample(&Frozen::snapshot(model), prompts, key)?)
 }
 

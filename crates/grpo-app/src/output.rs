@@ -7,6 +7,7 @@ use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context;
 use comfy_table::{CellAlignment, Row, Table, presets};
@@ -215,12 +216,14 @@ const LINES: u64 = 20;
 impl Progress {
     /// Shows a bar of so many steps.
     pub fn new(steps: u64) -> Self {
-        let style = "{wide_bar} {pos}/{len}  {msg}  {eta} left";
+        let style = "{wide_bar} {pos}/{len}  {msg}  {elapsed} elapsed, {eta} left";
         let style = ProgressStyle::with_template(style).expect("the template is right");
         let bar = match is_quiet() {
             true => ProgressBar::hidden(),
             false => ProgressBar::new(steps).with_style(style),
         };
+        // The bar is there before the first step, and its clock runs while a step, a validation or a checkpoint takes long.
+        bar.enable_steady_tick(Duration::from_secs(1));
         Self { bar, steps, is_terminal: io::stderr().is_terminal() }
     }
 

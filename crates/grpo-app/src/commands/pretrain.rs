@@ -24,6 +24,7 @@ use crate::data::{DataSection, ReadExamples, ReadFrom, SharedKeys};
 use crate::device;
 use crate::models::{Loaded, Trained, Writer, load};
 use crate::output::{say, say_checked};
+use crate::phase::Phase;
 use crate::supervised_run::{self, Request};
 use crate::task::Tasks;
 
@@ -134,8 +135,10 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
         return Ok(());
     }
     let device = device::device().autodiff();
+    let phase = Phase::begin(format!("loading the model and {}", data.keys.file.display()));
     let loaded = starting_point(&file, &data, tasks, &device)?;
     let ReadExamples { examples, report, files: read } = data.examples(&loaded, file.seed)?;
+    drop(phase);
     anyhow::ensure!(
         !examples.validation.is_empty(),
         "no {} of {} is left for validation, so the best model could not be told; raise data.validation_fraction (it is {})",

@@ -8,6 +8,7 @@ use grpo_data::PromptSource;
 use crate::args::SampleArguments;
 use crate::device;
 use crate::models::{Trained, load};
+use crate::phase::Phase;
 use crate::task::{Sampling, Tasks};
 
 /// All that are drawn are held in memory at once.
@@ -27,8 +28,10 @@ pub(crate) fn run(
         "--thinking is a switch of chat templates, which --prompt goes through with --chat alone; add --chat, or leave --thinking out"
     );
     let trained = Trained::argument(arguments.adapter.as_deref());
+    let phase = Phase::begin(format!("loading {}", arguments.model.display()));
     let loaded =
         load(&arguments.model, &tasks.codecs(), trained, arguments.weights, &device::device())?;
+    drop(phase);
     let codec = &loaded.spec.codec;
     anyhow::ensure!(
         arguments.stop.is_empty() || codec.is_text(),

@@ -97,14 +97,14 @@ fn the_numbers_are_those_of_the_record() {
     // For people: all completions, and token by token.
     let said = explain(&place, &["--step", "3"]);
     assert!(said.starts_with("step 3\n"), "{said}");
-    for words in ["KL pull", "what became of it", "valid", "qed", "\nprompt 0  ", "\nprompt 1  "] {
+    for words in ["KL pull", "effect", "valid", "qed", "\nprompt 0  ", "\nprompt 1  "] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(!said.contains("log π_ref"), "{said}");
     for words in [
-        "\nin the tables:\n  advantage       how much better",
-        "\n  push            how strongly the rewards made the completion likelier (above 0)",
-        "\n  KL pull         what the KL penalty added",
+        "\nColumns:\n  advantage       how much better",
+        "\n  push            how strongly the rewards make the completion likelier (above 0)",
+        "\n  KL pull         the contribution of the KL penalty",
         "\n  moved           the rewards made the token likelier or less likely\n",
     ] {
         assert!(said.contains(words), "{words}: {said}");
@@ -112,7 +112,7 @@ fn the_numbers_are_those_of_the_record() {
     assert!(!said.contains("\n  ∂loss/∂log π"), "{said}");
     let said = explain(&place, &["--step", "3", "--prompt", "1"]);
     assert_eq!(said.matches("log π_ref").count(), 4, "{said}");
-    assert!(said.contains("\n  ∂loss/∂log π    push and KL pull on the token"), "{said}");
+    assert!(said.contains("\n  ∂loss/∂log π    gradient of the loss"), "{said}");
     assert!(!said.contains("\nprompt 0 "), "{said}");
 }
 

@@ -20,6 +20,7 @@ use grpo_app::checkpoint::CheckpointSection;
 use grpo_app::config::Origin;
 use grpo_app::device;
 use grpo_app::output::{say, say_checked};
+use grpo_app::phase::Phase;
 use grpo_app::supervised_run::Request;
 use grpo_app::task::Tasks;
 
@@ -86,8 +87,10 @@ pub(crate) fn run(_: &Tasks, arguments: &RunArguments) -> anyhow::Result<()> {
         return Ok(());
     }
     let device = device::device().autodiff();
+    let phase = Phase::begin("loading the model and the texts");
     let Beginning { spec, model, passages, mut files } = Beginning::of(&file, &device)?;
     let judge = file.judge(&passages, &device)?;
+    drop(phase);
     let data = MaskedData::new(&passages, &file.masking, file.seed)
         .with_context(|| format!("{}masking", origin.place("masking.stages")))?;
     let trainer = MaskedLmObjective::trainer(model, &data, judge.as_ref(), &settings, file.seed);

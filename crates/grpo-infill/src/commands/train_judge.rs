@@ -21,6 +21,7 @@ use grpo_app::checkpoint::CheckpointSection;
 use grpo_app::config::Origin;
 use grpo_app::device;
 use grpo_app::output::{say, say_checked};
+use grpo_app::phase::Phase;
 use grpo_app::supervised_run::{ModelFiles, Request, SupervisedRun, save_folder};
 use grpo_app::task::{CommandGroup, TaskCommand};
 
@@ -97,11 +98,13 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
         return Ok(());
     }
     let device = device::device().autodiff();
+    let phase = Phase::begin(format!("loading {} and the texts", file.infiller.display()));
     let infiller = LoadedInfiller::load(&file.infiller, &device)
         .with_context(|| format!("infiller = \"{}\"", file.infiller.display()))?;
     infiller.sees(&file.data, &file.infiller)?;
     let passages = file.data.read(Some(infiller.characters()))?;
     let (spec, mut judge) = beginning(&file, &infiller, &device)?;
+    drop(phase);
     let plan = file.masking.clone().for_judge();
     let train =
         MaskedStream::new(passages.clone(), Split::Train, plan, file.seed, Purpose::Masking);

@@ -23,6 +23,7 @@ use grpo_app::checkpoint::CheckpointSection;
 use grpo_app::config::Origin;
 use grpo_app::device;
 use grpo_app::output::{say, say_checked};
+use grpo_app::phase::Phase;
 use grpo_app::supervised_run::{ModelFiles, Request, save_folder};
 use grpo_app::task::{CommandGroup, TaskCommand};
 
@@ -101,7 +102,9 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let split = split_by_tweet(&read.pairs, &file.data.fractions(), file.seed)
         .with_context(|| format!("{}data", origin.place("data")))?;
     let texts: Vec<(&str, &str)> = read.pairs.iter().map(texts).collect();
+    let phase = Phase::begin(format!("embedding {} replies", texts.len()));
     let features = engagement_features(&*embedder, &texts)?;
+    drop(phase);
     let data = EngagementData::new(&read.pairs, features, &split);
     let head = Perceptron::random(2 * embedder.width(), file.hidden, file.seed, &device);
     let trainer = EngagementHeadObjective::trainer(head, &data, &settings, file.seed);
