@@ -166,11 +166,11 @@ fn example(
 
 /// Holds out a part of the distinct examples.
 fn split(all: Vec<Example>, fraction: f64, seed: u64) -> Examples {
-    let lot = |example: &Example| {
+    let draw = |example: &Example| {
         let bytes: Vec<u8> = example.ids.iter().flat_map(|id| id.to_le_bytes()).collect();
         crate::split_draw(seed, &bytes)
     };
-    let limit = crate::split_limit(all.iter().map(lot), fraction);
-    let (validation, train) = all.into_iter().partition(|example| lot(example) < limit);
+    let limit = crate::split_limit(all.iter().map(draw), fraction);
+    let (validation, train) = all.into_iter().partition(|example| draw(example) < limit);
     Examples { train, validation }
 }
