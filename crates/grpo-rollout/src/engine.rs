@@ -35,7 +35,7 @@ pub(crate) struct Task<'a, M> {
 struct Engine<'a, M> {
     task: &'a Task<'a, M>,
     /// Completions that it samples at the same time.
-    room: usize,
+    capacity: usize,
     cache: KvCache,
     /// Groups whose prompt was run, with completions that did not begin yet.
     ready: VecDeque<Ready>,
@@ -85,13 +85,13 @@ impl<'a, M: LanguageModel> Task<'a, M> {
         Self { rollout, policy, prompts, key, waiting: Mutex::new(waiting) }
     }
 
-    /// The completions, in the order of prompts and samples, by an engine for each of `rooms`.
-    pub(crate) fn run(&self, rooms: &[usize]) -> Result<Vec<Completion>, RolloutError> {
-        let mut sampled = match *rooms {
-            [room] => awake(|| Engine::new(self, room).run())?,
+    /// The completions, in the order of prompts and samples, by an engine for each of `capacities`.
+    pub(crate) fn run(&self, capacities: &[usize]) -> Result<Vec<Completion>, RolloutError> {
+        let mut sampled = match *capacities {
+            [capacity] => awake(|| Engine::new(self, capacity).run())?,
             _ => {
-                let engine = |&room: &usize| Engine::new(self, room).run();
-                let engines = rooms.par_iter().with_max_len(1);
+                let engine = |&capacity: &usize| Engine::new(self, capacity).run();
+                let engines = capacities.par_iter().with_max_len(1);
                 engines.map(engine).collect::<Result<Vec<_>, _>>()?.concat()
             }
         };
@@ -101,10 +101,10 @@ impl<'a, M: LanguageModel> Task<'a, M> {
 }
 
 impl<'a, M: LanguageModel> Engine<'a, M> {
-    fn new(task: &'a Task<'a, M>, room: usize) -> Self {
+    fn new(task: &'a Task<'a, M>, capacity: usize) -> Self {
         Self {
             task,
-            room,
+            capacity,
             cache: KvCache::new(),
             ready: VecDeque::new(),
             running: Vec::new(),
@@ -130,7 +130,7 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
         let mut begun: Vec<(Running, usize)> = Vec::new();
         let mut exhausted = 0;
         for (index, ready) in self.ready.iter_mut().enumerate() {
-            while self.running.len() + begun.len() < self.room {
+            while self.running.len() + begun.len() < self.capacity {
                 let Some(sample) = ready.group.samples.pop_front() else { break };
                 let last = ready.group.samples.is_empty();
                 let slot = if last { ready.slot } else { self.cache.fork(ready.slot) };
@@ -160,15 +160,15 @@ impl<'a, M: LanguageModel> Engine<'a, M> {
         let mut next: Vec<Group> = Vec::new();
         // Completions of one token end as they begin: without those that are still to begin, prompts would pile up.
         let to_begin: usize = self.ready.iter().map(|ready| ready.group.samples.len()).sum();
-        let mut room = (self.room - self.running.len()).saturating_sub(to_begin);
+        let mut capacity = (self.capacity - self.running.len()).saturating_sub(to_begin);
         let mut tokens = 0;
         let mut waiting = self.task.waiting.lock().expect("no engine panicked");
         while let Some(group) = waiting.front() {
             let length = self.task.prompts[group.prompt].ids.len();
-            if room == 0 || (tokens > 0 && tokens + length > PROMPT_TOKENS) {
+            if capacity == 0 || (tokens > 0 && tokens + length > PROMPT_TOKENS) {
                 break;
             }
-            room = room.saturating_sub(group.samples.len());
+            capacity = capacity.saturating_sub(group.samples.len());
             tokens += length;
             next.extend(waiting.pop_front());
         }
