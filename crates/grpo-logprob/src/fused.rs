@@ -72,7 +72,7 @@ pub(crate) trait Steps<B: Backend> {
     fn absorb(
         running: &mut Self::Running,
         logits: FloatTensor<B>,
-        at: &mut Place<'_>,
+        at: &mut TilePosition<'_>,
         weigh: bool,
     ) -> Option<FloatTensor<B>>;
 
@@ -91,7 +91,7 @@ pub(crate) trait Steps<B: Backend> {
         running: &Self::Running,
         sum: FloatTensor<B>,
         weight: &FloatTensor<B>,
-        at: &Place<'_>,
+        at: &TilePosition<'_>,
     ) -> FloatTensor<B>;
 
     /// Gradient of the logits of a tile, `[positions, ids]`.
@@ -102,7 +102,7 @@ pub(crate) trait Steps<B: Backend> {
         scores: &FloatTensor<B>,
         log_normalizer: &FloatTensor<B>,
         upstream: &FloatTensor<B>,
-        at: &mut Place<'_>,
+        at: &mut TilePosition<'_>,
     ) -> FloatTensor<B>;
 
     fn zeros(like: &FloatTensor<B>, shape: [usize; 2]) -> FloatTensor<B>;
@@ -115,14 +115,14 @@ pub(crate) trait Steps<B: Backend> {
 }
 
 /// Which tile.
-pub(crate) struct Place<'a> {
+pub(crate) struct TilePosition<'a> {
     pub(crate) targets: &'a Targets,
     pub(crate) tiles: Tiles<'a>,
     pub(crate) positions: Range<usize>,
     pub(crate) ids: Range<usize>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> TilePosition<'a> {
     fn new(targets: &'a Targets, positions: Range<usize>) -> Self {
         Self { targets, tiles: Tiles::new(targets, positions.clone()), positions, ids: 0..0 }
     }
@@ -142,7 +142,7 @@ pub(crate) fn forward<B: Backend, S: Steps<B>>(
     for positions in problem.position_ranges() {
         let hidden = rows::<B>(problem.hidden, &positions);
         let mut running = S::start(&hidden, positions.len());
-        let mut at = Place::new(problem.targets, positions.clone());
+        let mut at = TilePosition::new(problem.targets, positions.clone());
         let mut sum: Option<FloatTensor<B>> = None;
         for ids in problem.id_ranges() {
             at.ids = ids.clone();
@@ -183,7 +183,7 @@ pub(crate) fn backward<B: Backend, S: Steps<B>>(
         let part = |of: &FloatTensor<B>| rows::<B>(of, &positions);
         let (scores, normalizer) = (part(&forward.scores), part(&forward.log_normalizer));
         let upstream = part(upstream);
-        let mut at = Place::new(problem.targets, positions.clone());
+        let mut at = TilePosition::new(problem.targets, positions.clone());
         let mut hidden_gradient: Option<FloatTensor<B>> = None;
         let mut bias_parts = Vec::new();
         for ids in problem.id_ranges() {

@@ -7,7 +7,7 @@ use grpo_kernels::simd;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::{Place, Steps};
+use super::{Steps, TilePosition};
 use crate::tiles::RowSets;
 
 /// See [`Steps`].
@@ -51,7 +51,7 @@ impl Steps<Flex> for Fused {
     fn absorb(
         running: &mut Vec<Row>,
         mut logits: FlexTensor,
-        at: &mut Place<'_>,
+        at: &mut TilePosition<'_>,
         weigh: bool,
     ) -> Option<FlexTensor> {
         let scale = Scale::new(at);
@@ -102,7 +102,7 @@ impl Steps<Flex> for Fused {
         running: &Vec<Row>,
         mut sum: FlexTensor,
         weight: &FlexTensor,
-        at: &Place<'_>,
+        at: &TilePosition<'_>,
     ) -> FlexTensor {
         let width = sum.shape()[1];
         let strides = weight.layout().strides();
@@ -127,7 +127,7 @@ impl Steps<Flex> for Fused {
         scores: &FlexTensor,
         log_normalizer: &FlexTensor,
         upstream: &FlexTensor,
-        at: &mut Place<'_>,
+        at: &mut TilePosition<'_>,
     ) -> FlexTensor {
         let scale = Scale::new(at);
         let chosen = at.chosen();
@@ -206,7 +206,7 @@ struct Excluded {
 }
 
 impl Scale {
-    fn new(at: &Place<'_>) -> Self {
+    fn new(at: &TilePosition<'_>) -> Self {
         Self {
             inverse_temperature: 1.0 / at.targets.temperature(),
             penalty: at.targets.penalty().map_or(1.0, |penalty| penalty.factor),

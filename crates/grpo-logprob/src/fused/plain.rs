@@ -4,7 +4,7 @@ use burn::backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_device_settings};
 use burn::tensor::{DType, TensorData};
 
-use super::{Place, Steps};
+use super::{Steps, TilePosition};
 use crate::tiles::EXCLUDED;
 
 /// See [`Steps`].
@@ -47,7 +47,7 @@ impl<B: Backend> Steps<B> for Plain {
     fn absorb(
         running: &mut Columns<B>,
         logits: FloatTensor<B>,
-        at: &mut Place<'_>,
+        at: &mut TilePosition<'_>,
         weigh: bool,
     ) -> Option<FloatTensor<B>> {
         let Scaled { x, factors, .. } = Scaled::<B>::new(logits, at);
@@ -101,7 +101,7 @@ impl<B: Backend> Steps<B> for Plain {
         running: &Columns<B>,
         sum: FloatTensor<B>,
         weight: &FloatTensor<B>,
-        at: &Place<'_>,
+        at: &TilePosition<'_>,
     ) -> FloatTensor<B> {
         let ids = at.chosen().iter().map(|&id| id as usize);
         let ids = indices::<B>(ids, [at.chosen().len()].into(), &weight.device());
@@ -117,7 +117,7 @@ impl<B: Backend> Steps<B> for Plain {
         scores: &FloatTensor<B>,
         log_normalizer: &FloatTensor<B>,
         upstream: &FloatTensor<B>,
-        at: &mut Place<'_>,
+        at: &mut TilePosition<'_>,
     ) -> FloatTensor<B> {
         let column = |of: &FloatTensor<B>, c: usize| super::columns::<B>(of, &(c..c + 1));
         let (of_logprob, of_entropy) = (column(upstream, 0), column(upstream, 1));
@@ -163,7 +163,7 @@ struct Scaled<B: Backend> {
 }
 
 impl<B: Backend> Scaled<B> {
-    fn new(logits: FloatTensor<B>, at: &mut Place<'_>) -> Self {
+    fn new(logits: FloatTensor<B>, at: &mut TilePosition<'_>) -> Self {
         let shape = [at.positions.len(), at.ids.len()];
         let device = logits.device();
         let flags = |flags| B::bool_from_data(TensorData::new::<bool, _>(flags, shape), &device);
@@ -205,7 +205,7 @@ impl<B: Backend> Scaled<B> {
 
 /// The place of each position's token in the tile, `[positions, 1]`, and whether it is none of the tile's.
 fn chosen_places<B: Backend>(
-    at: &Place<'_>,
+    at: &TilePosition<'_>,
     like: &FloatTensor<B>,
 ) -> (IntTensor<B>, BoolTensor<B>) {
     let column = [at.positions.len(), 1];
