@@ -1,4 +1,4 @@
-//! The elements of a tile in Burn's own operations: every backend and precision.
+//! Elements of a tile with Burn's operations, for every backend and precision.
 
 use burn::backend::tensor::{BoolTensor, Device, FloatTensor, IntTensor};
 use burn::backend::{Backend, TensorMetadata, get_device_settings};
@@ -10,7 +10,7 @@ use crate::tiles::EXCLUDED;
 /// See [`Steps`].
 pub(crate) struct Plain;
 
-/// Columns `[positions, 1]` over the ids seen so far, with `x` the scaled logit.
+/// Running sums, columns of `[positions, 1]`, over the ids seen so far; `x` is the scaled logit.
 pub(crate) struct Columns<B: Backend> {
     /// `max x`.
     max: FloatTensor<B>,
@@ -157,7 +157,7 @@ impl<B: Backend> Steps<B> for Plain {
 /// Scaled logits of a tile.
 struct Scaled<B: Backend> {
     x: FloatTensor<B>,
-    /// What a repetition penalty multiplied each logit by; 0 for excluded ids.
+    /// Factors of the repetition penalty; 0 for excluded ids.
     factors: Option<FloatTensor<B>>,
     excluded: Option<BoolTensor<B>>,
 }
@@ -186,7 +186,8 @@ impl<B: Backend> Scaled<B> {
         if inverse_temperature != 1.0 {
             x = B::float_mul_scalar(x, inverse_temperature.into());
         }
-        // As an excluded id: 0 · ∞ is not 0. Compared and not clamped, which would hide NaN.
+        // Treats it as an excluded id, because 0 · ∞ is not 0. A comparison preserves NaN, clamping
+        // would not.
         let bool_type = get_device_settings::<B>(&device).bool_dtype;
         let infinite = B::float_lower_elem(x.clone(), EXCLUDED.into(), bool_type);
         x = B::float_mask_fill(x, infinite, EXCLUDED.into());
@@ -203,7 +204,8 @@ impl<B: Backend> Scaled<B> {
     }
 }
 
-/// The place of each position's token in the tile, `[positions, 1]`, and whether it is none of the tile's.
+/// Returns the index of each position's token in the tile, `[positions, 1]`, and whether the token
+/// is in another tile.
 fn chosen_places<B: Backend>(
     at: &TilePosition<'_>,
     like: &FloatTensor<B>,
