@@ -1,20 +1,20 @@
-//! Work on templates of somebody else, whose library has no limit on memory and nesting.
+//! Limits for untrusted templates, whose library has no limits on memory and nesting.
 
 use crate::DataError;
 use std::path::Path;
 
-/// Bytes of a template's stack. Values and expressions can be nested as deep as a template is long, and are walked over by
-/// functions that call themselves; what is not used costs nothing.
+/// Stack size in bytes. Templates can be nested as deeply as they are long and are processed
+/// recursively; unused stack costs nothing.
 const STACK: usize = 1 << 30;
 
-/// Bytes that a template may take.
+/// Memory limit of a template in bytes.
 const MEMORY: usize = 512 << 20;
 
-/// Runs `work` on a thread with a deep stack and limited memory. Too much memory ends the process: see
-/// [`grpo_process::limited`].
+/// Runs `work` on a thread with a large stack and limited memory. Exceeding the memory limit ends
+/// the process; see [`grpo_process::limited`].
 ///
 /// # Errors
-/// There is no memory for a thread, or the work panics.
+/// Returns an error if no thread can be created or if the work panics.
 pub(crate) fn bounded<R: Send>(
     path: &Path,
     work: impl FnOnce() -> R + Send,

@@ -1,14 +1,12 @@
 #![doc = include_str!("../README.md")]
 //!
-//! - [`CounterRng`] gives every random number of the workspace as a function of
-//!   `(seed, purpose, counter)`.
-//! - [`EpochOrder`] walks over a corpus in a shuffled order that can be resumed anywhere.
-//! - [`PromptReader`] streams a user's prompts from JSON lines or Parquet; [`ChatTemplate`] makes
-//!   text of conversations, [`TextTokenizer`] ids of text, and [`SpecialIds`] says which of them
-//!   begin, end and pad.
-//! - [`split_groups`] splits records into parts that share no group and have their share of every stratum;
-//!   [`RecordSplit`] is a split into training, validation and test records.
-//! - [`Prompt`], [`Completion`] and [`Group`] are what sampling hands to rewards and losses.
+//! - [`CounterRng`] computes every random number of the workspace as a function of `(seed, purpose, counter)`.
+//! - [`EpochOrder`] iterates over a corpus in a shuffled order that can resume anywhere.
+//! - [`PromptReader`] streams prompts from JSON lines or Parquet; [`ChatTemplate`] formats conversations,
+//!   [`TextTokenizer`] converts text to ids, and [`SpecialIds`] are the ids that begin, end and pad a text.
+//! - [`split_groups`] splits records by groups with even shares of every stratum; [`RecordSplit`] is a split into training,
+//!   validation and test records.
+//! - [`Prompt`], [`Completion`] and [`Group`] are passed from sampling to rewards and losses.
 
 mod bounded;
 mod caught;

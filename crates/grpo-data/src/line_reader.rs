@@ -1,4 +1,4 @@
-//! The lines of a file, none of them longer than memory.
+//! Reads lines of limited length.
 
 use crate::DataError;
 use crate::origin::{Bytes, FileOrigin};
@@ -8,22 +8,23 @@ use std::io::{BufRead, BufReader, Read};
 pub struct LineReader {
     source: BufReader<Bytes>,
     longest: usize,
-    /// Lines that were read whole.
+    /// Number of lines read.
     line: u64,
     bytes: Vec<u8>,
 }
 
 impl LineReader {
-    /// Reads lines of at most `longest` bytes, their ends included.
+    /// Reads lines of at most `longest` bytes, including line ends.
     pub fn new(source: Bytes, longest: usize) -> Self {
         let source = BufReader::with_capacity(1 << 16, source);
         Self { source, longest, line: 0, bytes: Vec::new() }
     }
 
-    /// Returns the number of the next line, from 1, and its bytes with the end and without a byte order mark.
+    /// Returns the number of the next line, from 1, and its bytes with the line end and without a
+    /// byte order mark.
     ///
     /// # Errors
-    /// The source cannot be read, or the line is too long.
+    /// Returns an error if the source cannot be read or the line is too long.
     pub fn next_line(&mut self, origin: &FileOrigin) -> Result<Option<(u64, &[u8])>, DataError> {
         self.bytes.clear();
         let mut source = (&mut self.source).take(self.longest as u64 + 1);
@@ -41,7 +42,7 @@ impl LineReader {
     }
 }
 
-/// Returns the error of a line or record of more than `longest` bytes.
+/// Returns the error of a line or record longer than `longest` bytes.
 pub fn too_long(longest: usize) -> DataError {
     DataError::Invalid(format!(
         "the record is longer than {} MiB; write one record a line, and close every quote",

@@ -1,4 +1,4 @@
-//! The rows of a Parquet file of which nothing is known.
+//! Reads untrusted Parquet files row by row.
 
 use crate::caught::caught;
 use crate::expansion::check_expansion;
@@ -7,13 +7,14 @@ use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row};
 use std::fs::File;
 
-/// Bytes that a value takes at least.
+/// Minimum size of a value in bytes.
 const VALUE: u64 = 8;
-/// Bytes that a row takes at least.
+/// Minimum size of a row in bytes.
 const ROW: u64 = 64;
 
-/// Reads a Parquet file row by row. The panics of its reader at damaged files are errors, and so is a file whose data is out
-/// of proportion to its size: run lengths and dictionaries can stand for any amount. After an error the iterator ends.
+/// Reads a Parquet file row by row. Panics of its reader at damaged files become errors, and so
+/// does content that is too large for the file: run lengths and dictionaries can represent any
+/// amount. After an error the iterator ends.
 pub struct ParquetFile {
     rows: Option<RowIter<'static>>,
     columns: Vec<String>,
@@ -25,7 +26,8 @@ impl ParquetFile {
     /// Reads the footer and the headers of all pages.
     ///
     /// # Errors
-    /// It is not a Parquet file, or its pages have more values than a file of its size can be believed to hold.
+    /// Returns an error if it is not a Parquet file, or if its pages claim more values than is
+    /// plausible for its size.
     pub fn new(file: File) -> Result<Self, String> {
         let stored = file.metadata().map_err(|error| error.to_string())?.len();
         let opened = caught(|| {
@@ -41,7 +43,7 @@ impl ParquetFile {
         Ok(Self { rows: Some(rows), columns, stored, expanded: 0 })
     }
 
-    /// The names of its columns.
+    /// Returns the names of the columns.
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
@@ -70,7 +72,7 @@ impl Iterator for ParquetFile {
     }
 }
 
-/// How many values the headers of the pages promise.
+/// Returns the number of values in the page headers.
 fn values_of(reader: &SerializedFileReader<File>) -> Result<u64, String> {
     let mut values = 0;
     for group in 0..reader.num_row_groups() {
@@ -87,7 +89,7 @@ fn values_of(reader: &SerializedFileReader<File>) -> Result<u64, String> {
     Ok(values)
 }
 
-/// Bytes of a value, about.
+/// Returns the approximate size of a value in bytes.
 fn size(field: &Field) -> u64 {
     let inner = match field {
         Field::Str(text) => text.len() as u64,
