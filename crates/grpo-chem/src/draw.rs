@@ -21,12 +21,12 @@ const SECOND: f64 = 6.0;
 
 /// A place in the picture, `x` to the right and `y` down.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Place {
+struct Point {
     x: f64,
     y: f64,
 }
 
-impl Place {
+impl Point {
     fn toward(self, other: Self, share: f64) -> Self {
         Self { x: self.x + share * (other.x - self.x), y: self.y + share * (other.y - self.y) }
     }
@@ -76,24 +76,24 @@ pub(crate) fn draw(model: &Molecule, rings: &[Vec<usize>]) -> String {
     svg
 }
 
-fn places(model: &Molecule) -> Vec<Place> {
+fn places(model: &Molecule) -> Vec<Point> {
     let layout = compute_layout(model);
     let place = |i| {
         let point = layout.get(AtomIdx(i as u32));
-        Place { x: point.x, y: point.y }
+        Point { x: point.x, y: point.y }
     };
     (0..model.atom_count()).map(place).collect()
 }
 
 /// Turned by a quarter where it would be taller than wide: pages are wide.
-fn upright(places: Vec<Place>) -> Vec<Place> {
-    let span = |of: fn(&Place) -> f64| {
+fn upright(places: Vec<Point>) -> Vec<Point> {
+    let span = |of: fn(&Point) -> f64| {
         -least(places.iter().map(|place| -of(place))) - least(places.iter().map(of))
     };
     if span(|place| place.y) <= 1.2 * span(|place| place.x) {
         return places;
     }
-    places.iter().map(|place| Place { x: -place.y, y: place.x }).collect()
+    places.iter().map(|place| Point { x: -place.y, y: place.x }).collect()
 }
 
 fn least(values: impl Iterator<Item = f64>) -> f64 {
@@ -101,28 +101,28 @@ fn least(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// The middle of the smallest ring that a bond is in: its second line lies on that side.
-fn inside(ends: [usize; 2], rings: &[Vec<usize>], places: &[Place]) -> Option<Place> {
+fn inside(ends: [usize; 2], rings: &[Vec<usize>], places: &[Point]) -> Option<Point> {
     let ring = rings
         .iter()
         .filter(|ring| ends.iter().all(|end| ring.contains(end)))
         .min_by_key(|ring| ring.len())?;
     let n = ring.len() as f64;
-    let sum = |of: fn(&Place) -> f64| ring.iter().map(|&atom| of(&places[atom])).sum::<f64>() / n;
-    Some(Place { x: sum(|place| place.x), y: sum(|place| place.y) })
+    let sum = |of: fn(&Point) -> f64| ring.iter().map(|&atom| of(&places[atom])).sum::<f64>() / n;
+    Some(Point { x: sum(|place| place.x), y: sum(|place| place.y) })
 }
 
 fn bond_lines(
     svg: &mut String,
     order: BondOrder,
-    [from, to]: [Place; 2],
-    [a, b]: [Place; 2],
-    inside: Option<Place>,
+    [from, to]: [Point; 2],
+    [a, b]: [Point; 2],
+    inside: Option<Point>,
 ) {
     let length = a.distance(b).max(1.0);
     // A unit vector across the bond.
-    let across = Place { x: -(b.y - a.y) / length, y: (b.x - a.x) / length };
+    let across = Point { x: -(b.y - a.y) / length, y: (b.x - a.x) / length };
     let beside =
-        |place: Place, by: f64| Place { x: place.x + by * across.x, y: place.y + by * across.y };
+        |place: Point, by: f64| Point { x: place.x + by * across.x, y: place.y + by * across.y };
     match order {
         BondOrder::Double | BondOrder::Aromatic => {
             let dashed = order == BondOrder::Aromatic;
@@ -151,7 +151,7 @@ fn bond_lines(
     }
 }
 
-fn line(svg: &mut String, from: Place, to: Place, dashed: bool) {
+fn line(svg: &mut String, from: Point, to: Point, dashed: bool) {
     let dashes = if dashed { " stroke-dasharray=\"3 4\"" } else { "" };
     let _ = write!(
         svg,
@@ -199,7 +199,7 @@ impl Label {
     }
 
     /// The symbol in the middle of its atom, hydrogens on the free side.
-    fn write(&self, svg: &mut String, at: Place, free: Side) {
+    fn write(&self, svg: &mut String, at: Point, free: Side) {
         let symbol = self.symbol;
         let isotope = raised(&self.isotope.map(|mass| mass.to_string()).unwrap_or_default());
         let charge = raised(&self.charge());
@@ -270,8 +270,8 @@ enum Side {
 }
 
 /// The right one, where it is free: letters are read from the left.
-fn free_side(at: Place, neighbors: &[Place]) -> Side {
-    let is_free = |toward: fn(Place, Place) -> f64| {
+fn free_side(at: Point, neighbors: &[Point]) -> Side {
+    let is_free = |toward: fn(Point, Point) -> f64| {
         neighbors.iter().all(|neighbor| toward(at, *neighbor) < 0.3 * BOND_LEN)
     };
     if is_free(|at, neighbor| neighbor.x - at.x) {

@@ -1,4 +1,4 @@
-//! The lines of a file, none of them longer than memory.
+//! Reads lines of limited length.
 
 use crate::DataError;
 use crate::origin::{Bytes, FileOrigin};
@@ -11,7 +11,7 @@ const MOST_EMPTY: u64 = 100_000;
 pub struct LineReader {
     source: BufReader<Bytes>,
     longest: usize,
-    /// Lines that were read whole.
+    /// Number of lines read.
     line: u64,
     /// Empty lines since the last that was not.
     empty: u64,
@@ -19,16 +19,17 @@ pub struct LineReader {
 }
 
 impl LineReader {
-    /// Reads lines of at most `longest` bytes, their ends included.
+    /// Reads lines of at most `longest` bytes, including line ends.
     pub fn new(source: Bytes, longest: usize) -> Self {
         let source = BufReader::with_capacity(1 << 16, source);
         Self { source, longest, line: 0, empty: 0, bytes: Vec::new() }
     }
 
-    /// Returns the number of the next line, from 1, and its bytes with the end and without a byte order mark.
+    /// Returns the number of the next line, from 1, and its bytes with the line end and without a
+    /// byte order mark.
     ///
     /// # Errors
-    /// The source cannot be read, the line is too long, or there are 100,000 empty lines in a row, which compress to almost nothing.
+    /// Returns an error if the source cannot be read, the line is too long, or 100,000 lines in a row are empty.
     pub fn next_line(&mut self, origin: &FileOrigin) -> Result<Option<(u64, &[u8])>, DataError> {
         self.bytes.clear();
         let mut source = (&mut self.source).take(self.longest as u64 + 1);
@@ -51,7 +52,7 @@ impl LineReader {
     }
 }
 
-/// Returns the error of a line or record of more than `longest` bytes.
+/// Returns the error of a line or record longer than `longest` bytes.
 pub fn too_long(longest: usize) -> DataError {
     DataError::Invalid(format!(
         "the record is longer than {} MiB; write one record a line, and close every quote",

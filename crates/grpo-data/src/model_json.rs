@@ -1,4 +1,4 @@
-//! The JSON files beside a model's weights.
+//! JSON files of a model folder.
 
 use crate::error::{DataError, described};
 use crate::json::parse_json;
@@ -6,14 +6,14 @@ use crate::origin::read_text_if_there;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-/// A JSON object, such as `config.json`, and where it is from.
+/// A JSON object, such as `config.json`, with its path.
 pub(crate) struct ModelJson {
     pub(crate) path: PathBuf,
     pub(crate) object: Map<String, Value>,
 }
 
 impl ModelJson {
-    /// Reads `folder/name`; an empty object where there is no such file.
+    /// Reads `folder/name`; an empty object if there is no such file.
     pub(crate) fn read(folder: &Path, name: &str) -> Result<Self, DataError> {
         let path = folder.join(name);
         let object = match read_text_if_there(&path)? {
@@ -30,12 +30,13 @@ impl ModelJson {
         Ok(Self { path, object })
     }
 
-    /// A value that is there and not null.
+    /// Returns a value that is present and not null.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 
-    /// A special token such as `eos_token`: a string, or an object with its text in `content`.
+    /// Returns a special token such as `eos_token`: a string, or an object with the text in
+    /// `content`.
     pub(crate) fn token(&self, key: &str) -> Result<Option<&str>, DataError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let text = value.as_str().or_else(|| value.get("content")?.as_str());

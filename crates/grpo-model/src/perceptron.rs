@@ -1,4 +1,4 @@
-//! A multilayer perceptron: from a vector of features to one number.
+//! A multilayer perceptron from features to a number.
 
 use std::path::Path;
 
@@ -13,21 +13,23 @@ use crate::{Dropout, ModelError, read_tensors};
 
 /// `σ(W₃ · drop(relu(W₂ · drop(relu(W₁ · x + b₁)) + b₂)) + b₃)` of features `x`.
 ///
-/// Without the σ it is the *logit*, by which preferences between two items are learned (Bradley–Terry).
+/// Without the σ it is the *logit*, from which preferences between two items are learned
+/// (Bradley–Terry).
 #[derive(Module, Debug)]
 pub struct Perceptron {
     layers: Vec<Linear>,
 }
 
 impl Perceptron {
-    /// The sizes of the hidden layers where nobody asks for others.
+    /// Default sizes of the hidden layers.
     pub const HIDDEN: [usize; 2] = [256, 128];
 
-    /// A new head for so many features. Weights are normal with deviation `√(2 / in)` (He et al. 2015), of the last layer a
-    /// tenth of that so that all outputs begin near ½; biases are 0. Equal seeds give equal heads.
+    /// Creates a head with random weights: normal with deviation `√(2 / in)` (He et al. 2015), a
+    /// tenth of that in the last layer so that initial outputs are near ½; biases are 0. Equal
+    /// seeds give equal heads.
     ///
     /// # Panics
-    /// If a size is 0.
+    /// Panics if a size is 0.
     pub fn random(features: usize, hidden: [usize; 2], seed: u64, device: &Device) -> Self {
         let rng = CounterRng::new(seed, Purpose::Initialisation);
         let layer = |(number, [input, output]): (usize, [usize; 2])| {
@@ -42,10 +44,11 @@ impl Perceptron {
         Self { layers: shapes(features, hidden).into_iter().enumerate().map(layer).collect() }
     }
 
-    /// Reads what [`Self::write`] wrote, of a head with these sizes.
+    /// Loads a head of these sizes written by [`Self::write`].
     ///
     /// # Errors
-    /// A file that is damaged; a tensor that is missing, has another shape or no place.
+    /// Returns an error if the file is damaged, or a tensor is missing, unexpected, or has another
+    /// shape.
     pub fn load(
         file: &Path,
         features: usize,
@@ -83,35 +86,35 @@ impl Perceptron {
     /// Writes the weights as safetensors.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn write(&self, file: &Path) -> Result<(), ModelError> {
         StoredTensors::of_parameters(self).write(file, StoredAs::F32, None)
     }
 
-    /// How many features it reads.
+    /// Returns the number of features.
     pub fn features(&self) -> usize {
         self.layers[0].shape()[0]
     }
 
-    /// The device that the head lives on.
+    /// Returns the device of the head.
     pub fn device(&self) -> Device {
         self.layers[0].weight.val().device()
     }
 
-    /// The numbers in front of the σ.
+    /// Computes the logits before the σ.
     ///
     /// # Shapes
-    /// `features`: `[items, features]`; the logits: `[items]`.
+    /// `features`: `[items, features]`; result: `[items]`.
     pub fn logits(&self, features: Tensor<2>, dropout: &mut Dropout) -> Tensor<1> {
         let (last, hidden) = self.layers.split_last().expect("there are three layers");
         let hidden = hidden.iter().fold(features, |x, layer| dropout.apply(relu(layer.product(x))));
         last.product(hidden).squeeze_dim(1)
     }
 
-    /// The scores of items, each in 0..1.
+    /// Computes scores in 0..1.
     ///
     /// # Shapes
-    /// `features`: `[items, features]`; the scores: `[items]`.
+    /// `features`: `[items, features]`; result: `[items]`.
     pub fn forward(&self, features: Tensor<2>, dropout: &mut Dropout) -> Tensor<1> {
         sigmoid(self.logits(features, dropout))
     }

@@ -197,7 +197,7 @@ struct Sorter<'a> {
 struct Molecule {
     ids: Vec<u32>,
     /// Decides a split by hash: a number that depends on the text and the seed only.
-    lot: [u32; 4],
+    draw: [u32; 4],
     part: Part,
 }
 
@@ -245,7 +245,7 @@ impl<'a> Sorter<'a> {
         }
         self.molecules.push(Molecule {
             ids,
-            lot: split_draw(self.options.seed, record.smiles.as_bytes()),
+            draw: split_draw(self.options.seed, record.smiles.as_bytes()),
             part: part(record.split.as_deref()),
         });
         self.seen.insert(record.smiles);
@@ -280,11 +280,11 @@ impl<'a> Sorter<'a> {
             self.molecules.retain(|molecule| ours.contains(&molecule.part));
             self.report.held_out = (before - self.molecules.len()) as u64;
         }
-        let draws = self.molecules.iter().map(|molecule| molecule.lot);
+        let draws = self.molecules.iter().map(|molecule| molecule.draw);
         let limit = split_limit(draws, self.options.validation_fraction);
         let (mut train, mut held) = (Vec::new(), Vec::new());
         for molecule in self.molecules {
-            let hold = if by_column { molecule.part == validation } else { molecule.lot < limit };
+            let hold = if by_column { molecule.part == validation } else { molecule.draw < limit };
             if hold { &mut held } else { &mut train }.push(molecule.ids);
         }
         if by_column {

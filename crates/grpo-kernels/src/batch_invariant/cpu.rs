@@ -141,14 +141,14 @@ impl WithSimd for Product<'_, '_> {
                     _ if y.len() <= FEW_ROWS => FEW_DEPTH,
                     _ => DEPTH,
                 };
-                let mut room = vec![0.0; deep.min(inner) * STRIP];
+                let mut buffer = vec![0.0; deep.min(inner) * STRIP];
                 for depth in (0..inner).step_by(deep) {
                     let terms = depth..inner.min(depth + deep);
-                    let room = &mut room[..terms.len() * STRIP];
+                    let buffer = &mut buffer[..terms.len() * STRIP];
                     for strip in (0..y[0].len()).step_by(STRIP) {
                         let weights = rows.at(depth, first + strip);
                         let x = Terms { x, inner, terms: terms.clone() };
-                        add_strip(simd, x, weights, in_registers, room, strip, y);
+                        add_strip(simd, x, weights, in_registers, buffer, strip, y);
                     }
                 }
             }
@@ -164,7 +164,7 @@ fn add_strip<S: Simd>(
     x: Terms<'_>,
     weights: Rows<'_>,
     in_registers: bool,
-    room: &mut [f32],
+    buffer: &mut [f32],
     strip: usize,
     y: &mut [&mut [f32]],
 ) {
@@ -178,11 +178,11 @@ fn add_strip<S: Simd>(
         Rows::Quantized(weights) if is_whole && in_registers => {
             return block_rows(simd, x, &weights, strip, y);
         }
-        Rows::F32(weights) => pack::<S>(&weights, columns, room),
-        Rows::Bf16(weights) => pack::<S>(&weights, columns, room),
-        Rows::Quantized(weights) => pack::<S>(&weights, columns, room),
+        Rows::F32(weights) => pack::<S>(&weights, columns, buffer),
+        Rows::Bf16(weights) => pack::<S>(&weights, columns, buffer),
+        Rows::Quantized(weights) => pack::<S>(&weights, columns, buffer),
     }
-    block_rows(simd, x, &Strip { values: &*room, stride: STRIP }, strip, y);
+    block_rows(simd, x, &Strip { values: &*buffer, stride: STRIP }, strip, y);
 }
 
 /// Writes a strip of `columns` columns into rows of [`STRIP`] numbers.

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Passes bytes on, and notes at their end where a quote was opened that was never closed.
 pub(super) struct Quotes<R> {
     source: R,
-    /// What separates cells.
+    /// Cell separator.
     delimiter: u8,
-    place: Place,
+    state: State,
     line: u64,
     /// The line of the quote that was opened last.
     opened: u64,
@@ -28,7 +28,7 @@ impl Unclosed {
 
 /// Where the next byte is, as the csv reader sees it: a quote opens a cell at its beginning alone.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum State {
     CellStart,
     Plain,
     Quoted,
@@ -39,25 +39,25 @@ enum Place {
 impl<R: Read> Quotes<R> {
     pub(super) fn new(source: R, delimiter: u8) -> (Self, Unclosed) {
         let unclosed = Unclosed::default();
-        let place = Place::CellStart;
+        let state = State::CellStart;
         (
-            Self { source, delimiter, place, line: 1, opened: 0, unclosed: unclosed.clone() },
+            Self { source, delimiter, state, line: 1, opened: 0, unclosed: unclosed.clone() },
             unclosed,
         )
     }
 
     fn pass(&mut self, byte: u8) {
-        self.place = match (self.place, byte) {
-            (Place::CellStart, b'"') => {
+        self.state = match (self.state, byte) {
+            (State::CellStart, b'"') => {
                 self.opened = self.line;
-                Place::Quoted
+                State::Quoted
             }
-            (Place::AfterQuote, b'"') => Place::Quoted,
-            (Place::Quoted, b'"') => Place::AfterQuote,
-            (Place::Quoted, _) => Place::Quoted,
-            (_, b'\n') => Place::CellStart,
-            (_, byte) if byte == self.delimiter => Place::CellStart,
-            _ => Place::Plain,
+            (State::AfterQuote, b'"') => State::Quoted,
+            (State::Quoted, b'"') => State::AfterQuote,
+            (State::Quoted, _) => State::Quoted,
+            (_, b'\n') => State::CellStart,
+            (_, byte) if byte == self.delimiter => State::CellStart,
+            _ => State::Plain,
         };
         self.line += u64::from(byte == b'\n');
     }
@@ -67,7 +67,7 @@ impl<R: Read> Read for Quotes<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read(buffer)?;
         buffer[..read].iter().for_each(|&byte| self.pass(byte));
-        if read == 0 && !buffer.is_empty() && self.place == Place::Quoted {
+        if read == 0 && !buffer.is_empty() && self.state == State::Quoted {
             self.unclosed.0.store(self.opened, Ordering::Relaxed);
         }
         Ok(read)

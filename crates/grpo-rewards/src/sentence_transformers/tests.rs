@@ -3,8 +3,8 @@ use std::fs;
 use super::*;
 use crate::EmbedderConfig;
 
-/// A tiny encoder of random weights, as version 6 of sentence-transformers writes it; its vectors are compared by the
-/// selftest.
+/// A tiny encoder with random weights in the format of sentence-transformers 6. The selftest
+/// compares its vectors.
 fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../grpo-selftest/fixtures/models/sentence-new")
 }
@@ -13,7 +13,7 @@ fn load(folder: &Path) -> Result<SentenceTransformers, FolderError> {
     SentenceTransformers::load(folder, &Device::flex())
 }
 
-/// A copy of the fixture that one may spoil.
+/// A copy of the fixture that tests may change.
 fn copy() -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for path in SentenceTransformers::files(&fixture()).unwrap() {

@@ -1,4 +1,4 @@
-//! From a Parquet file to records. What other programs wrote again, in other types of the same meaning, is read too.
+//! Reads completions from Parquet, also with equivalent types that other programs write.
 
 use super::record::{CompletionRecord, RecordedOutcome};
 use super::table::{BONUS, FATES, IDS, PART, finish_name, required_columns};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
-/// The records of a file, which are all of step `step`.
+/// Reads the records of a file, which must all be of step `step`.
 pub(super) fn records(path: &Path, step: u64) -> Result<Vec<CompletionRecord>, RunError> {
     let file = regular_file::open(path).map_err(RunError::read(path))?;
     rows(file, step).map_err(|reason| damaged(path, reason))
@@ -153,7 +153,7 @@ fn text(field: &Field) -> Option<String> {
 }
 
 impl CompletionRecord {
-    /// Refuses columns that do not fit together.
+    /// Checks that the columns are consistent.
     fn check(&self, step: u64) -> Result<(), String> {
         if self.step != step {
             return Err(format!("`step` is {}, which is not that of the file's name", self.step));
@@ -187,7 +187,7 @@ impl CompletionRecord {
     }
 }
 
-/// A file of completions that is not what we write.
+/// The error of an invalid file of completions.
 fn damaged(path: &Path, reason: impl Into<String>) -> RunError {
     RunError::BadCompletions { path: path.to_owned(), reason: reason.into() }
 }

@@ -1,11 +1,11 @@
-//! Limits of the losses that a validation finds.
+//! Limits of the validation losses.
 
 use super::{LimitAction, LossLimits};
 use crate::supervised::Review;
 
 impl LossLimits {
-    /// Holds the losses after `step` optimizer steps against the limits. A limit that warns does so once: `told` says which
-    /// have.
+    /// Checks the losses after `step` optimizer steps. A limit warns once; `told` records which
+    /// limits have.
     pub(super) fn review(
         &self,
         step: u64,
@@ -31,7 +31,7 @@ impl LossLimits {
         }
     }
 
-    /// The limits that are exceeded, by index, with a sentence for each.
+    /// Returns the exceeded limits by index, with a message for each.
     fn exceeded(&self, step: u64, train_loss: f64, eval_loss: f64) -> Vec<(usize, String)> {
         let gap = eval_loss - train_loss;
         let mut exceeded = Vec::new();

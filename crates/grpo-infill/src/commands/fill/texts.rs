@@ -222,8 +222,8 @@ impl Blanks<'_> {
         let count = ((truth.len() as f64 * ratio).round() as usize).max(1);
         let rng = CounterRng::new(self.seed, Purpose::Masking);
         let mut places: Vec<usize> = (0..truth.len()).collect();
-        let lot = |place: usize| rng.bits([place as u32, index, 0, 0]);
-        places.sort_by_cached_key(|&place| lot(place));
+        let draw = |place: usize| rng.bits([place as u32, index, 0, 0]);
+        places.sort_by_cached_key(|&place| draw(place));
         let mut ids = truth.to_vec();
         places.iter().take(count).for_each(|&place| ids[place] = self.characters.mask_id());
         ids
