@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use self::excluded::Excluded;
 use self::targets::Targets;
 use crate::checkpoint::Checkpoint;
-use crate::lora::{Adaptable, Adapter, LoraConfig, LoraPair, last_names, scale};
+use crate::lora::{Adapter, LoraConfig, LoraPair, last_names, scale};
 use crate::stored::{StoredAs, StoredTensors};
 use crate::{ModelError, Transformer, WeightsDigest};
 

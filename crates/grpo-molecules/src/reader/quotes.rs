@@ -1,22 +1,22 @@
-//! Quotes of CSV that are never closed, which the csv reader lets pass: all lines behind one become a single cell.
+//! Detects unclosed CSV quotes, which the CSV reader accepts: all following lines become one cell.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Passes bytes on, and notes at their end where a quote was opened that was never closed.
+/// Passes bytes through, and records at the end the line of an unclosed quote.
 pub(super) struct Quotes<R> {
     source: R,
     /// Cell separator.
     delimiter: u8,
     state: State,
     line: u64,
-    /// The line of the quote that was opened last.
+    /// The line of the last opening quote.
     opened: u64,
     unclosed: Unclosed,
 }
 
-/// The line of the quote that was never closed, once the bytes have ended.
+/// The line of an unclosed quote, available at the end.
 #[derive(Clone, Default)]
 pub(super) struct Unclosed(Arc<AtomicU64>);
 
@@ -26,13 +26,13 @@ impl Unclosed {
     }
 }
 
-/// Where the next byte is, as the csv reader sees it: a quote opens a cell at its beginning alone.
+/// State of the CSV reader; a quote opens a cell only at its beginning.
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     CellStart,
     Plain,
     Quoted,
-    /// Behind a quote in a quoted cell: its end, or the first half of a quote that is written twice.
+    /// After a quote in a quoted cell: the end of the cell, or the first of a doubled quote.
     AfterQuote,
 }
 
