@@ -29,32 +29,20 @@ pub struct ReadOptions {
     /// The CSV column of the SMILES, case-insensitive. Default: the first of `smiles`,
     /// `canonical_smiles` and `molecule`.
     pub smiles_column: Option<String>,
-<<<<<<< HEAD
     /// The option or key that names the column, for the message if it is missing.
     pub column_setting: Option<&'static str>,
-    /// Gives a record with an empty SMILES for a line that has none, instead of skipping it.
-=======
     /// Whether to return lines without a SMILES as empty records instead of skipping them.
->>>>>>> wt-C3
     pub keep_empty: bool,
 }
 
 /// Iterates lazily over the molecules of a file. After an error the iterator ends.
 ///
-<<<<<<< HEAD
-/// - `.smi`: the SMILES ends at the first space or tab. A first line that begins with the word
-///   `smiles` is a header, kept in [`Self::header`].
-/// - `.csv`: names of columns in any case of letters, cells trimmed. A header without a comma may separate cells by
-///   semicolons or tabs.
-/// - Either with `.gz` behind it. Byte order marks and all line ends are fine. Lines without a
-///   SMILES are skipped and counted in [`Self::empty_lines`], unless [`ReadOptions::keep_empty`].
-=======
 /// - `.smi`: the SMILES ends at the first space or tab. A first line that starts with `smiles` is a header, kept in
 ///   [`Self::header`].
-/// - `.csv`: column names are case-insensitive, cells are trimmed.
+/// - `.csv`: column names are case-insensitive, cells are trimmed. Without a comma in the header, cells are separated by
+///   semicolons or tabs.
 /// - Either may end in `.gz`. Byte order marks and all line ends are accepted. Lines without a SMILES are skipped and counted in
 ///   [`Self::empty_lines`], unless [`ReadOptions::keep_empty`] is set.
->>>>>>> wt-C3
 pub struct MoleculeReader {
     origin: FileOrigin,
     rows: Rows,

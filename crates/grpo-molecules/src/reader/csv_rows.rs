@@ -16,13 +16,9 @@ pub(super) struct CsvRows {
     csv: csv::Reader<RowLimit>,
     unclosed: Unclosed,
     row: csv::ByteRecord,
-<<<<<<< HEAD
     /// What separates the cells of a row.
     delimiter: u8,
-    /// Cells of the header line.
-=======
     /// Number of header cells.
->>>>>>> wt-C3
     width: usize,
     smiles: usize,
     name: Option<usize>,
@@ -40,12 +36,8 @@ impl CsvRows {
         let (source, unclosed) = Quotes::new(source, delimiter);
         let mut csv = csv::ReaderBuilder::new()
             .has_headers(false)
-<<<<<<< HEAD
             .delimiter(delimiter)
-            // Widths are checked here, where the line is known.
-=======
             // Widths are checked here, to report the line.
->>>>>>> wt-C3
             .flexible(true)
             .buffer_capacity(BUFFER)
             .from_reader(RowLimit { source, read: 0 });
@@ -128,8 +120,7 @@ impl CsvRows {
     }
 }
 
-<<<<<<< HEAD
-/// Returns what separates the cells, by the header line, and the source from its beginning.
+/// Returns the cell separator of the header line, and the source from its beginning.
 fn delimited(source: Bytes, origin: &FileOrigin) -> Result<(u8, Bytes), DataError> {
     let mut source = BufReader::new(source);
     let mut head = Vec::new();
@@ -145,10 +136,7 @@ fn delimited(source: Bytes, origin: &FileOrigin) -> Result<(u8, Bytes), DataErro
     Ok((delimiter.unwrap_or(b','), Box::new(Cursor::new(head).chain(source))))
 }
 
-/// Refuses a row that a quote without an end made of all that followed.
-=======
 /// Rejects a row that extends to the end of the file because of an unclosed quote.
->>>>>>> wt-C3
 fn refuse_unclosed(unclosed: &Unclosed, origin: &FileOrigin) -> Result<(), DataError> {
     match unclosed.line() {
         None => Ok(()),
