@@ -26,7 +26,7 @@ pub(crate) struct Explanation {
     /// Tokens of the step, and how often each fate was one's: once an update.
     pub(crate) tokens: u64,
     pub(crate) updates: u32,
-    pub(crate) fates: Fates,
+    pub(crate) fates: OutcomeCounts,
     /// The groups that were asked for.
     pub(crate) groups: Vec<Group>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Explained {
     pub(crate) push: f64,
     /// −Σ ∂penalty/∂log π over its tokens: what the KL penalty added to that.
     pub(crate) kl_pull: f64,
-    pub(crate) fates: Fates,
+    pub(crate) fates: OutcomeCounts,
     /// In words.
     pub(crate) why: String,
     /// Token by token, where that was asked for.
@@ -84,7 +84,7 @@ pub(crate) struct Token {
 }
 
 /// How often each fate was one's; those that were none's are left out.
-pub(crate) type Fates = BTreeMap<&'static str, u64>;
+pub(crate) type OutcomeCounts = BTreeMap<&'static str, u64>;
 
 /// What is to be explained.
 #[derive(Clone, Copy, Debug)]
@@ -149,7 +149,7 @@ impl Explanation {
         }
         let rewards: Vec<f64> = records.iter().filter_map(|record| record.reward).collect();
         let reward = MeanAndStd::of(&rewards);
-        let mut fates = Fates::new();
+        let mut fates = OutcomeCounts::new();
         for completion in groups.iter().flat_map(|group| &group.completions) {
             for (fate, count) in &completion.fates {
                 *fates.entry(fate).or_default() += count;
@@ -319,7 +319,7 @@ impl Explained {
         updates: u32,
         piece: Option<Piece<'_>>,
     ) -> anyhow::Result<Self> {
-        let mut fates = Fates::new();
+        let mut fates = OutcomeCounts::new();
         for words in &record.fates {
             let of_token = TokenOutcome::split(words).map_err(anyhow::Error::msg)?;
             // One word stands for all updates.
@@ -364,7 +364,12 @@ impl Explained {
 }
 
 /// What happened to a completion, in words.
-fn why(record: &CompletionRecord, constant: Option<f64>, push: f64, fates: &Fates) -> String {
+fn why(
+    record: &CompletionRecord,
+    constant: Option<f64>,
+    push: f64,
+    fates: &OutcomeCounts,
+) -> String {
     let all: u64 = fates.values().sum();
     let moved = fates.get(TokenOutcome::Moved.name()).copied().unwrap_or(0);
     let rest = || words_of_rest(fates, Some(all));
@@ -391,7 +396,7 @@ fn why(record: &CompletionRecord, constant: Option<f64>, push: f64, fates: &Fate
 }
 
 /// How many tokens were not moved, and why; `all` of them are not counted.
-fn words_of_rest(fates: &Fates, all: Option<u64>) -> String {
+fn words_of_rest(fates: &OutcomeCounts, all: Option<u64>) -> String {
     let rest = TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved);
     let words = rest.filter_map(|fate| {
         let count = *fates.get(fate.name())?;

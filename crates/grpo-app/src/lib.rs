@@ -1,24 +1,26 @@
 #![doc = include_str!("../README.md")]
 
 pub mod args;
+mod before_after;
 pub mod checkpoint;
 mod commands;
 pub mod config;
 mod dashboard;
 pub mod data;
 pub mod device;
-mod earlier;
 mod evidence;
 mod explanation;
+mod first_screen;
 pub mod generate;
 mod interrupt;
-mod look;
 pub mod models;
 pub mod output;
+pub mod phase;
 mod pipeline;
 mod preflight;
 mod prompts;
 mod recorded;
+mod recorded_steps;
 mod resume_check;
 mod run_files;
 mod run_log;

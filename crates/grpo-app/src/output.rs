@@ -171,6 +171,14 @@ fn one_line(text: &str) -> String {
     }
 }
 
+/// The beginning of a text that has more characters than this.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some(_) => format!("{}…", text.chars().take(most - 1).collect::<String>()),
+        None => text.to_owned(),
+    }
+}
+
 /// Whether tables have a frame: on a terminal, or if the environment variable `CLICOLOR_FORCE` asks for what a terminal gets.
 fn has_frames() -> bool {
     let is_forced = std::env::var_os("CLICOLOR_FORCE").is_some_and(|value| value != "0");

@@ -6,7 +6,7 @@ use grpo_run::{
     ChainWriter, Checkpoint, Event, EventKind, EventProof, JsonLinesWriter, ProvenEvent, RunFolder,
     TensorBoard, sha256_of_file, sha256_of_manifest,
 };
-use grpo_train::{TrainError, Trip};
+use grpo_train::{GuardTrigger, TrainError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -116,8 +116,8 @@ impl RunLog {
     }
 
     /// Writes what a guard saw, and returns it as a line to be shown.
-    pub(crate) fn guard(&mut self, step: u64, trip: &Trip) -> anyhow::Result<String> {
-        let Trip { watch, value, bound, steps, action, message, .. } = trip.clone();
+    pub(crate) fn guard(&mut self, step: u64, trigger: &GuardTrigger) -> anyhow::Result<String> {
+        let GuardTrigger { watch, value, bound, steps, action, message, .. } = trigger.clone();
         let action = action.name().to_owned();
         let line = format!("guard        {message}: {action}");
         self.event(step, EventKind::Guard { watch, value, bound, steps, action, message })?;

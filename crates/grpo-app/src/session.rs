@@ -12,18 +12,19 @@ use grpo_train::{
 };
 
 use crate::args::RunArguments;
-use crate::earlier::Earlier;
 use crate::evidence::violations_of_files;
 use crate::interrupt::Interrupted;
 use crate::models::Writer;
 use crate::output::say;
+use crate::phase::Phase;
 use crate::preflight::preflight;
 use crate::prompts::Prompts;
+use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{Reopened, create_run, last_whole, reopen, unlisted};
 use crate::run_log::observer_error;
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
-use crate::{checkpoint, config};
+use crate::{checkpoint, config, first_screen};
 
 /// A run and the training in it.
 pub(crate) struct Session {
@@ -38,7 +39,7 @@ pub(crate) struct Session {
     /// The policy as the run began with it.
     pub(crate) before: Option<Evaluated>,
     /// What steps to come were, where they were done before.
-    pub(crate) earlier: Earlier,
+    pub(crate) earlier: RecordedSteps,
     /// Whether it was taken up again.
     pub(crate) is_resumed: bool,
     /// As long as it lives, no other process writes into the folder.
@@ -69,18 +70,20 @@ impl Session {
         interrupt: Arc<AtomicBool>,
     ) -> anyhow::Result<Self> {
         // Everything that can be refused is refused before the run has a folder.
+        let phase = Phase::begin(format!("loading {}", file.model.display()));
         let start = file.start(&tasks)?;
+        drop(phase);
         let measured = start.files.iter().map(|(role, path)| DataFile::measure(role, path));
         let data = measured.collect::<Result<Vec<_>, _>>()?;
-        let begun = Begun::of(&file, start, interrupt)?;
+        let begun = StartedRun::of(&file, start, interrupt)?;
         let outlook =
             preflight(&file, begun.training.grpo(), &begun.prompts, &begun.writer.spec.codec)?;
         let text = config::resolved(&file.resolved()?)?;
         let info = config::run_info(file.seed, data);
         let folder = create_run(&file.run, force, &text, &info)?;
         let lock = folder.lock()?;
-        let before = begun.look(&file, &folder, &outlook)?;
-        let earlier = Earlier::after(&folder, 0)?;
+        let before = begun.preview(&file, &folder, &outlook)?;
+        let earlier = RecordedSteps::after(&folder, 0)?;
         Ok(begun.session(file, tasks, folder, lock, before, earlier))
     }
 
@@ -96,16 +99,21 @@ impl Session {
             loaded.value.check(&loaded.origin)?;
             Ok(loaded.value)
         })?;
+        let phase = Phase::begin("checking the files of the run");
         let from = place(&folder, verify)?;
-        for violation in violations_of_files(run, &tasks) {
+        let violations = violations_of_files(run, &tasks);
+        drop(phase);
+        for violation in violations {
             say(format_args!("audit        {violation}"));
         }
+        let phase = Phase::begin(format!("loading {}", file.model.display()));
         let start = file.start(&tasks)?;
+        drop(phase);
         unlisted(&start.files, &info.data)?;
-        let begun = Begun::of(&file, start, interrupt)?;
-        let before = begun.look(&file, &folder, &[])?;
+        let begun = StartedRun::of(&file, start, interrupt)?;
+        let before = begun.preview(&file, &folder, &[])?;
         let step = from.as_ref().map_or(0, |(step, _)| *step);
-        let earlier = Earlier::after(&folder, step)?;
+        let earlier = RecordedSteps::after(&folder, step)?;
         let mut session = begun.session(file, tasks, folder, lock, before, earlier);
         if let Some((_, checkpoint)) = from {
             checkpoint::restore(&mut session.training, &checkpoint)?;
@@ -119,7 +127,7 @@ impl Session {
         let roll_backs = session.training.roll_backs();
         session.earlier.forget(&session.folder.undone(roll_backs)?);
         let (step, steps) = (session.training.steps(), session.file.train.steps);
-        say(format_args!("going on     after step {step} of {steps}"));
+        say(format_args!("resuming     after step {step} of {steps}"));
         if step < steps {
             // It is not the run's last word.
             session.folder.move_aside(session.kind)?;
@@ -141,7 +149,7 @@ impl Session {
             }
             Ending::Finished | Ending::NoGain { .. } | Ending::Stopped { .. } => {}
         }
-        self.earlier = Earlier::default();
+        self.earlier = RecordedSteps::default();
         Ok(())
     }
 
@@ -152,7 +160,7 @@ impl Session {
 }
 
 /// Compares steps with what they were.
-struct Verifier<'a>(&'a Earlier);
+struct Verifier<'a>(&'a RecordedSteps);
 
 impl TrainObserver<Policy> for Verifier<'_> {
     fn step(&mut self, done: &StepDone<'_>, _: &Training<Policy>) -> Result<(), TrainError> {
@@ -174,7 +182,7 @@ impl TrainObserver<Policy> for Verifier<'_> {
 /// The checkpoint to go on from, and its step; `None` for the beginning. To verify a run is to go back so far that
 /// at least one step that was recorded is done once more.
 fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, VerifiedFolder)>> {
-    let last = Earlier::after(folder, 0)?.last();
+    let last = RecordedSteps::after(folder, 0)?.last();
     anyhow::ensure!(
         !verify || last.is_some(),
         "`{}` has no step that could be verified; leave --verify out",
@@ -197,7 +205,7 @@ fn place(folder: &RunFolder, verify: bool) -> anyhow::Result<Option<(u64, Verifi
 }
 
 /// A training before its first step, and what belongs to it.
-struct Begun {
+struct StartedRun {
     training: Training<Policy>,
     prompts: Prompts,
     /// See [`Start::reports`].
@@ -206,7 +214,7 @@ struct Begun {
     kind: &'static str,
 }
 
-impl Begun {
+impl StartedRun {
     fn of(file: &TrainFile, start: Start, interrupt: Arc<AtomicBool>) -> anyhow::Result<Self> {
         let Start { parts, prompts, of_evaluation, writer, kind, reports, .. } = start;
         let config = file.grpo();
@@ -224,13 +232,15 @@ impl Begun {
     }
 
     /// Says what the run is, and looks at the policy that it begins with.
-    fn look(
+    fn preview(
         &self,
         file: &TrainFile,
         folder: &RunFolder,
         outlook: &[String],
     ) -> anyhow::Result<Option<Evaluated>> {
         say(format_args!("run folder   {}", folder.path().display()));
+        let settings = first_screen::settings(file, self.training.policy());
+        settings.iter().for_each(|line| say(format_args!("{line}")));
         for (role, report) in &self.reports {
             say(format_args!("{role:<12} {report}"));
         }
@@ -244,9 +254,11 @@ impl Begun {
             say(format_args!("no tokenizer: the reward sees ids with spaces between them"));
         }
         let count = self.training.evaluated_count();
-        if count > 0 {
-            say(format_args!("drawing {count} completions, to compare with later"));
+        if count == 0 {
+            return Ok(None);
         }
+        say(format_args!("evaluating   {count} completions before the training"));
+        let _phase = Phase::begin(format!("sampling and scoring {count} completions"));
         Ok(self.training.evaluate()?)
     }
 
@@ -257,7 +269,7 @@ impl Begun {
         folder: RunFolder,
         lock: RunLock,
         before: Option<Evaluated>,
-        earlier: Earlier,
+        earlier: RecordedSteps,
     ) -> Session {
         let Self { training, prompts, writer, kind, .. } = self;
         Session {

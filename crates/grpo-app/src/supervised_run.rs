@@ -202,7 +202,7 @@ impl SupervisedRun {
         trainer.interrupted_by(Arc::clone(&self.interrupt));
         let (done, steps) = (trainer.steps(), trainer.plan().steps);
         if self.is_resumed {
-            say(format_args!("going on     after step {done} of {steps}"));
+            say(format_args!("resuming     after step {done} of {steps}"));
         }
         files.begin(&self.folder, done)?;
         let (mut log, _) = RunLog::open(&self.folder, done, 0, save.clone())?;

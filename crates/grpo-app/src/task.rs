@@ -87,6 +87,8 @@ pub type MeasureRows = Vec<(&'static str, f64)>;
 pub struct Measures {
     /// What a sample is called, in the plural.
     pub samples: &'static str,
+    /// The names of the rows that measure diversity. Larger values are more diverse.
+    pub diversity: &'static [&'static str],
     /// Returns rows of a name and a number, from texts and what the reward says of each.
     pub measure: fn(&[String], &[Outcome]) -> MeasureRows,
 }

@@ -57,6 +57,7 @@ impl Task for Words {
         codec.own::<Letters>()?;
         Some(Measures {
             samples: "words",
+            diversity: &[],
             measure: |words, _| {
                 let mean = |of: fn(&str) -> f64| {
                     words.iter().map(|word| of(word)).sum::<f64>() / words.len() as f64

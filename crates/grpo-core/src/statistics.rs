@@ -141,7 +141,7 @@ impl TokenStatistics {
         self.ratio.0
     }
 
-    /// Names, as TRL has them, and values of all that was measured. `docs/algorithm.md` defines each.
+    /// Names, as TRL has them, and values of all that was measured. `docs/metrics.md` defines each.
     pub fn metrics(&self) -> Vec<(&'static str, f64)> {
         let all = self.all_metrics().into_iter();
         all.filter_map(|(name, value)| Some((name, value?))).collect()

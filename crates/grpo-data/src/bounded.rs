@@ -1,7 +1,8 @@
-//! Work on templates of somebody else, whose library has no limit on memory and nesting.
+//! Limits for rendering untrusted templates: their library has none on memory, nesting and the time of one call.
 
 use crate::DataError;
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes of a template's stack. Values and expressions can be nested as deep as a template is long, and are walked over by
 /// functions that call themselves; what is not used costs nothing.
@@ -10,7 +11,10 @@ const STACK: usize = 1 << 30;
 /// Bytes that a template may take.
 const MEMORY: usize = 512 << 20;
 
-/// Runs `work` on a thread with a deep stack and limited memory. Too much memory ends the process: see
+/// Time for a conversation, which takes microseconds. Fuel counts instructions, and one can search a text of `MEMORY` bytes.
+const TIME: Duration = Duration::from_secs(20);
+
+/// Runs `work` on a thread with a deep stack, limited memory and limited time. Going beyond ends the process: see
 /// [`grpo_process::limited`].
 ///
 /// # Errors
@@ -21,7 +25,9 @@ pub(crate) fn bounded<R: Send>(
 ) -> Result<R, DataError> {
     let what = format!("the chat template in `{}`", path.display().to_string().escape_debug());
     let failed = |reason: &str| DataError::Invalid(format!("{what} cannot be rendered: {reason}"));
-    let limited = || grpo_process::limited(&what, "use a template that writes less", MEMORY, work);
+    let remedy = "use a template that does less";
+    let limited = || grpo_process::limited(&what, remedy, MEMORY, work);
+    let limited = || grpo_process::time_limited(&what, remedy, TIME, limited);
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, limited);
         let thread = thread.map_err(|error| failed(&format!("no thread for it ({error})")))?;

@@ -12,6 +12,10 @@ const VALUE: u64 = 8;
 /// Bytes that a row takes at least.
 const ROW: u64 = 64;
 
+/// Bytes that one row, and the pages that begin with it, may take. A header of a few bytes can claim 2 GiB.
+const PAGE: usize = 1 << 30;
+const REMEDY: &str = "write the file with smaller pages";
+
 /// Reads a Parquet file row by row. The panics of its reader at damaged files are errors, and so is a file whose data is out
 /// of proportion to its size: run lengths and dictionaries can stand for any amount. After an error the iterator ends.
 pub struct ParquetFile {
@@ -48,8 +52,9 @@ impl ParquetFile {
 
     fn read(&mut self) -> Result<Option<Row>, String> {
         let Some(rows) = &mut self.rows else { return Ok(None) };
+        let read = || caught(|| rows.next().transpose().map_err(|error| error.to_string()));
         let row =
-            caught(|| rows.next().transpose().map_err(|error| error.to_string())).flatten()?;
+            grpo_process::limited("a page of a Parquet file", REMEDY, PAGE, read).flatten()?;
         if let Some(row) = &row {
             self.expanded += ROW + row.get_column_iter().map(|(_, field)| size(field)).sum::<u64>();
             check_expansion(self.stored, self.expanded).map_err(|error| error.to_string())?;

@@ -58,7 +58,9 @@ impl TextTokenizer {
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         // Before the crate, which panics on malformed JSON.
         let added_tokens = added_tokens(text).map_err(|error| bad(json_reason(&error)))?;
-        let inner = caught(|| Tokenizer::from_str(text).map_err(|error| error.to_string()));
+        let load = || caught(|| Tokenizer::from_str(text).map_err(|error| error.to_string()));
+        let what = format!("the tokenizer `{}`", path.display().to_string().escape_debug());
+        let inner = limited(&what, text.len(), load);
         let mut inner = inner.flatten().map_err(bad)?;
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|error| bad(error.to_string()))?;
@@ -80,7 +82,6 @@ impl TextTokenizer {
         let largest = largest.ok_or_else(|| bad("it has no tokens".to_owned()))?;
         let (len, path) = (largest as usize + 1, PathBuf::from(path));
         let (added, unknown) = (added_tokens, Vec::new());
-        let what = format!("the tokenizer `{}`", path.display().to_string().escape_debug());
         let mut tokenizer = Self { inner, path, len, marks_beginning: false, added, unknown, what };
         tokenizer.unknown = tokenizer.encode(UNKNOWN).unwrap_or_default();
         let [alone, behind] = [tokenizer.encode("x"), tokenizer.behind_anchor("x")];
@@ -175,16 +176,9 @@ impl TextTokenizer {
     fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>, DataError> {
         let encode =
             || caught(|| self.inner.encode_fast(text, special).map_err(|error| error.to_string()));
-        let encoding = self.limited(text.len(), encode);
+        let encoding = limited(&self.what, text.len(), encode);
         let encoding = encoding.flatten().map_err(|reason| self.not_encoded(text, &reason))?;
         Ok(encoding.get_ids().to_vec())
-    }
-
-    /// Runs work on `length` bytes or ids. Normalizers can replace each character by any text, one behind another.
-    fn limited<R>(&self, length: usize, work: impl FnOnce() -> R) -> R {
-        let remedy = "use the tokenizer of a model that can be trusted, or shorter texts";
-        let bytes = MEMORY.saturating_add(length.saturating_mul(MEMORY_PER_BYTE));
-        grpo_process::limited(&self.what, remedy, bytes, work)
     }
 
     fn not_encoded(&self, text: &str, reason: &str) -> DataError {
@@ -196,12 +190,20 @@ impl TextTokenizer {
     }
 
     fn text(&self, ids: &[u32], skip_special: bool) -> String {
-        match self.limited(ids.len(), || caught(|| self.inner.decode(ids, skip_special))) {
+        match limited(&self.what, ids.len(), || caught(|| self.inner.decode(ids, skip_special))) {
             Ok(Ok(text)) => text,
             // A decoder that fails leaves the tokens themselves.
             _ => ids.iter().filter_map(|&id| self.inner.id_to_token(id)).collect(),
         }
     }
+}
+
+/// Runs work of the tokenizer `what` on `length` bytes or ids. Normalizers can replace each character by any text, one behind
+/// another.
+fn limited<R>(what: &str, length: usize, work: impl FnOnce() -> R) -> R {
+    let remedy = "use the tokenizer of a model that can be trusted, or shorter texts";
+    let bytes = MEMORY.saturating_add(length.saturating_mul(MEMORY_PER_BYTE));
+    grpo_process::limited(what, remedy, bytes, work)
 }
 
 #[derive(Deserialize)]

@@ -9,7 +9,7 @@ use grpo_app::output::say;
 use grpo_app::task::{CommandGroup, TaskCommand};
 use grpo_run::{Existing, RunError, write_folder_atomically};
 
-use crate::FILES;
+use crate::files::FILES;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -1,14 +1,11 @@
 #![doc = include_str!("../README.md")]
 
+mod files;
 mod init_project;
 
 use grpo_app::task::{Task, TaskCommand};
 
-/// A file of the examples: its path relative to the project, with `/`, and its content.
-pub type ExampleFile = (&'static str, &'static [u8]);
-
-/// The example files, sorted by path.
-pub static FILES: &[ExampleFile] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
+pub use files::{ExampleFile, FILES};
 
 /// Adds the command `init-project` to the program.
 pub struct Examples;

@@ -31,6 +31,6 @@ pub use masked_lm::{
 };
 pub use masked_stream::{MaskedData, MaskedStream};
 pub use masking::{Corruption, MaskedText, Masking, MaskingPlan, MaskingPreset};
-pub use passages::{Half, PassageOptions, PassageReport, PassageUnit, Passages};
+pub use passages::{PassageOptions, PassageReport, PassageUnit, Passages, Split};
 pub use reward::{InfillReward, Judge};
 pub use task::Infill;

@@ -35,7 +35,7 @@ pub use self::modifiers::{EntropyWeighting, JudgeWeighting, MaskRatioWeighting, 
 pub struct MaskedLmConfig {
     /// Steps, batches, AdamW.
     pub steps: StepsConfig,
-    /// Batches of a look at the validation half.
+    /// Batches of a look at the validation split.
     pub eval_batches: u64,
     /// Changes of the plain cross-entropy.
     pub modifiers: ModifierConfig,
@@ -135,10 +135,10 @@ impl MaskedLmConfig {
     }
 }
 
-/// Batches of a look at the validation half, where nothing else is said.
+/// Batches of a look at the validation split, where nothing else is said.
 pub const DEFAULT_EVAL_BATCHES: u64 = 10;
 
-/// What was seen of the validation half.
+/// What was seen of the validation split.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MaskedLmMeasures {
     /// Mean cross-entropy over the targets, in nats.

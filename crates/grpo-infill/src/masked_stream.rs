@@ -1,18 +1,18 @@
 //! Batches of masked texts without end.
 
 use crate::masking::{Draws, mask};
-use crate::{Characters, Half, MaskedText, Masking, MaskingPlan, PassageUnit, Passages};
+use crate::{Characters, MaskedText, Masking, MaskingPlan, PassageUnit, Passages, Split};
 use grpo_data::{CounterRng, DataError, Purpose};
 use std::sync::Arc;
 
 /// Batches of masked texts, made as they are asked for.
 ///
-/// A batch is a function of seed, purpose, half, plan, index and size. So nothing is to be saved, to be taken up again or
+/// A batch is a function of seed, purpose, split, plan, index and size. So nothing is to be saved, to be taken up again or
 /// to be waited for: a run that goes on at step `n` asks for batch `n`.
 #[derive(Clone, Debug)]
 pub struct MaskedStream {
     passages: Arc<Passages>,
-    half: Half,
+    split: Split,
     plan: MaskingPlan,
     seed: u64,
     purpose: Purpose,
@@ -25,13 +25,13 @@ const ATTEMPTS: u32 = 1000;
 const STREAM: u32 = 0x4D53_0000;
 
 impl MaskedStream {
-    /// The stream of one half of a text.
+    /// The stream of one split of a text.
     ///
     /// # Errors
     /// The plan replaces lines, and passages are not made of lines.
     pub fn new(
         passages: Arc<Passages>,
-        half: Half,
+        split: Split,
         plan: MaskingPlan,
         seed: u64,
         purpose: Purpose,
@@ -43,7 +43,7 @@ impl MaskedStream {
                 "stage {stage} of the masking, `line`, replaces whole lines, and passages have none with `unit` = {:?}; use `unit` = \"lines\", or take the stage out",
                 unit.name()
             ))),
-            _ => Ok(Self { passages, half, plan, seed, purpose }),
+            _ => Ok(Self { passages, split, plan, seed, purpose }),
         }
     }
 
@@ -76,7 +76,7 @@ impl MaskedStream {
     pub fn batch(&self, index: u64, size: usize) -> Result<Vec<MaskedText>, DataError> {
         let rng = CounterRng::new(self.seed, self.purpose);
         let counter = |i: usize, what: u32| {
-            [index as u32, (index >> 32) as u32, i as u32, STREAM | what << 8 | self.half as u32]
+            [index as u32, (index >> 32) as u32, i as u32, STREAM | what << 8 | self.split as u32]
         };
         let stages = self.plan.stages().len();
         let before = index as u128 * size as u128;
@@ -100,14 +100,14 @@ impl MaskedStream {
         for attempt in 0..ATTEMPTS {
             let draws = Draws { rng, attempt };
             let corruption = self.plan.corruption();
-            let text = mask(masking, corruption, stage, &self.passages, self.half, &draws);
+            let text = mask(masking, corruption, stage, &self.passages, self.split, &draws);
             if text.is_target.contains(&true) {
                 return Ok(text);
             }
         }
         Err(DataError::Invalid(match masking {
             Masking::Line { .. } => format!(
-                "stage {stage} of the masking, `line`, found no other line to put in in {ATTEMPTS} passages one after another: lines of this half are all alike; give a text with different lines, or take the stage out"
+                "stage {stage} of the masking, `line`, found no other line to put in in {ATTEMPTS} passages one after another: lines of this split are all alike; give a text with different lines, or take the stage out"
             ),
             _ => format!(
                 "stage {stage} of the masking, `{}`, masked nothing in {ATTEMPTS} passages one after another; give it a larger ratio",
@@ -121,25 +121,25 @@ impl MaskedStream {
 pub struct MaskedData {
     /// The vocabulary.
     pub characters: Characters,
-    /// The training half.
+    /// The training split.
     pub train: MaskedStream,
-    /// The half that is held out; its first batches are looked at, always the same ones.
+    /// The split that is held out; its first batches are looked at, always the same ones.
     pub validation: MaskedStream,
 }
 
 impl MaskedData {
-    /// Streams of both halves of `passages`, where each stage of `plan` masks something.
+    /// Streams of both splits of `passages`, where each stage of `plan` masks something.
     ///
     /// # Errors
     /// A stage that masks nothing, or that these passages cannot have.
     pub fn new(passages: &Arc<Passages>, plan: &MaskingPlan, seed: u64) -> Result<Self, DataError> {
-        let stream = |half, purpose| {
-            MaskedStream::new(passages.clone(), half, plan.clone(), seed, purpose)?.checked()
+        let stream = |split, purpose| {
+            MaskedStream::new(passages.clone(), split, plan.clone(), seed, purpose)?.checked()
         };
         Ok(Self {
             characters: passages.characters().clone(),
-            train: stream(Half::Train, Purpose::Masking)?,
-            validation: stream(Half::Validation, Purpose::Evaluation)?,
+            train: stream(Split::Train, Purpose::Masking)?,
+            validation: stream(Split::Validation, Purpose::Evaluation)?,
         })
     }
 }

@@ -52,7 +52,7 @@ pub enum Masking {
         /// How many, from 1 to 10,000.
         spans: u32,
     },
-    /// A part of the lines, at least one, each replaced by another whole line of the same half. For judges: there is
+    /// A part of the lines, at least one, each replaced by another whole line of the same split. For judges: there is
     /// nothing to fill in. The text may get shorter, or longer up to the length of a passage.
     Line {
         /// The least part of the lines.
@@ -61,7 +61,7 @@ pub enum Masking {
         max_ratio: f64,
     },
     /// Places as by [`Masking::Random`]; each run of them becomes random characters, MASK, or the characters of another
-    /// passage of the same half, with these weights.
+    /// passage of the same split, with these weights.
     Replacement {
         /// The least probability of a place; 0 if not given.
         #[serde(default)]
@@ -74,7 +74,7 @@ pub enum Masking {
         /// The weight of MASK.
         #[serde(default = "other_weight")]
         mask: f64,
-        /// The weight of another passage. There is none where half of the places or more are chosen, or in validation:
+        /// The weight of another passage. There is none where split of the places or more are chosen, or in validation:
         /// the other two share its part.
         #[serde(default = "other_weight")]
         fragment: f64,

@@ -14,14 +14,14 @@ use std::path::Path;
 
 /// The two sides of the split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Half {
+pub enum Split {
     /// To train on: the beginning of the file.
     Train,
     /// Held out: its end.
     Validation,
 }
 
-/// A text as ids, cut into a half to train on and a half that is held out. Both have passages.
+/// A text as ids, cut into a split to train on and a split that is held out. Both have passages.
 #[derive(Clone, Debug)]
 pub struct Passages {
     characters: Characters,
@@ -107,17 +107,17 @@ impl Passages {
     }
 
     /// A passage that `rng` draws at `counter`: characters alone, at least 2 and at most [`PassageOptions::length`].
-    pub fn passage(&self, half: Half, rng: &CounterRng, counter: [u32; 2]) -> Vec<u32> {
-        let lines = self.half(half);
+    pub fn passage(&self, split: Split, rng: &CounterRng, counter: [u32; 2]) -> Vec<u32> {
+        let lines = self.split(split);
         let bound = lines.places(&self.options) as u64;
-        let place = rng.below([counter[0], counter[1], half as u32, 0], bound) as usize;
+        let place = rng.below([counter[0], counter[1], split as u32, 0], bound) as usize;
         lines.passage(place, &self.options)
     }
 
-    pub(crate) fn half(&self, half: Half) -> &Lines {
-        match half {
-            Half::Train => &self.train,
-            Half::Validation => &self.validation,
+    pub(crate) fn split(&self, split: Split) -> &Lines {
+        match split {
+            Split::Train => &self.train,
+            Split::Validation => &self.validation,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::Characters;
-use crate::{FillBlanks, Half, MaskedStream, MaskedText, MaskingPlan};
+use crate::{FillBlanks, MaskedStream, MaskedText, MaskingPlan, Split};
 use anyhow::Context;
 use grpo_data::{Codec, CodecKind, ConfigFault, Prompt, Purpose, TextCodec, deserialize_settings};
 use grpo_model::{LanguageModel, Policy};
@@ -143,13 +143,13 @@ impl Source for BlankSections {
         let characters = loaded.spec.codec.own::<Characters>();
         let passages = Arc::new(section.load(characters).context("passages")?);
         let report = format!("{}: {}", section.file.display(), passages.report());
-        let stream = |half| {
+        let stream = |split| {
             let passages = Arc::clone(&passages);
-            MaskedStream::new(passages, half, masking.clone(), seed, Purpose::MaskedPrompts)?
+            MaskedStream::new(passages, split, masking.clone(), seed, Purpose::MaskedPrompts)?
                 .checked()
         };
-        let train = stream(Half::Train).context("masking")?;
-        let held_out = stream(Half::Validation).context("masking")?;
+        let train = stream(Split::Train).context("masking")?;
+        let held_out = stream(Split::Validation).context("masking")?;
         for fields in extremes(passages.characters(), section.length) {
             reward.check(&fields).map_err(|fault| anyhow::anyhow!("reward: {fault}"))?;
         }

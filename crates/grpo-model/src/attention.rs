@@ -7,7 +7,7 @@ use grpo_kernels::{Heads, attention, joint_attention, padded_attention};
 use crate::description::Description;
 use crate::layers::{Linear, Norm};
 use crate::parameters::Parameters;
-use crate::pass::{Pass, Sight};
+use crate::pass::{Pass, Visibility};
 use crate::{KvCache, ModelError};
 
 /// Attention of every family: causal or not, with joint or separate inputs, grouped or not, rotary or not.
@@ -62,12 +62,12 @@ impl Attention {
         pass: &mut Pass<'_>,
     ) -> Tensor<2> {
         let scale = (self.heads.width as f64).powf(-0.5);
-        let mixed = match (&pass.frame.sight, cache) {
-            (Sight::Cached(plan), Some((cache, layer))) => {
+        let mixed = match (&pass.context.visibility, cache) {
+            (Visibility::Cached(plan), Some((cache, layer))) => {
                 let plan = plan.clone();
                 cache.attend(layer, self.query_key_value(x, pass), &plan, scale)
             }
-            (Sight::Packed(packing), _) => {
+            (Visibility::Packed(packing), _) => {
                 let packing = packing.clone();
                 if let ([joint], false) = (self.inputs.as_slice(), pass.dropout.is_on()) {
                     let inputs = joint.forward(x, pass);
@@ -84,7 +84,7 @@ impl Attention {
                     }
                 }
             }
-            (Sight::Cached(_), None) => unreachable!("a pass over a cache has the cache"),
+            (Visibility::Cached(_), None) => unreachable!("a pass over a cache has the cache"),
         };
         self.output.forward(mixed, pass)
     }
@@ -122,7 +122,7 @@ impl Attention {
                 }
                 None => x,
             };
-            match &pass.frame.rotary {
+            match &pass.context.rotary {
                 Some(rotary) => rotary.turn(x),
                 None => x,
             }

@@ -10,7 +10,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Gradients, Tensor};
 
 use crate::language_model::{Forward, LanguageModel};
-use crate::pass::{Frame, Pass};
+use crate::pass::{Pass, PassContext};
 use crate::{Dropout, Policy, TokenBatch};
 
 /// What a block is computed from, once more.
@@ -30,11 +30,11 @@ pub(crate) fn forward(
     let off_tape = policy.valid();
     let (model, adapter) = off_tape.parts();
     let device = model.device();
-    let (mut x, frame) = model.begin(tokens, None, None, dropout, &device);
+    let (mut x, context) = model.begin(tokens, None, None, dropout, &device);
     let mut kept = Vec::new();
     for layer in 0..model.description().layers {
         kept.push(Kept { input: x.clone(), dropout: dropout.clone() });
-        let mut pass = Pass { frame: frame.clone(), adapter, dropout };
+        let mut pass = Pass { context: context.clone(), adapter, dropout };
         x = model.block(layer, x, &mut pass);
     }
     let output = Tensor::from_inner(x).require_grad();
@@ -42,7 +42,7 @@ pub(crate) fn forward(
     let tokens = tokens.clone();
     let back = move |policy: &Policy, last: &Gradients| {
         let gradient = output.grad(last).expect("a loss is made of the hidden states");
-        backward(policy, &tokens, at_start, kept, &frame, gradient)
+        backward(policy, &tokens, at_start, kept, &context, gradient)
     };
     Forward::recomputed(hidden, Box::new(back))
 }
@@ -53,14 +53,14 @@ fn backward(
     tokens: &TokenBatch,
     mut at_start: Dropout,
     kept: Vec<Kept>,
-    frame: &Frame,
+    context: &PassContext,
     mut gradient: Tensor<2>,
 ) -> Vec<GradientsParams> {
     let (model, adapter) = policy.parts();
     let mut parts = Vec::new();
     for (layer, Kept { input, mut dropout }) in kept.into_iter().enumerate().rev() {
         let input = Tensor::from_inner(input).require_grad();
-        let mut pass = Pass { frame: frame.clone(), adapter, dropout: &mut dropout };
+        let mut pass = Pass { context: context.clone(), adapter, dropout: &mut dropout };
         let output = model.block(layer, input.clone(), &mut pass);
         let gradients = (output * Tensor::from_inner(gradient)).sum().backward();
         gradient = input.grad(&gradients).expect("a block's output is made of its input");

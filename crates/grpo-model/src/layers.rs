@@ -53,12 +53,12 @@ impl Linear {
     pub(crate) fn forward(&self, x: Tensor<2>, pass: &mut Pass<'_>) -> Tensor<2> {
         let added = pass.adapter.and_then(|adapter| adapter.pair(self.number)).map(|pair| {
             let dropped = pass.dropout.apply_at(pair.dropout, x.clone());
-            match pass.frame.is_cached() {
+            match pass.context.is_cached() {
                 true => pair.forward_invariant(dropped),
                 false => pair.forward(dropped),
             }
         });
-        let y = match pass.frame.is_cached() {
+        let y = match pass.context.is_cached() {
             true => {
                 let bias = self.bias.as_ref().map(|bias| dense(bias.val()));
                 batch_invariant_linear(x, self.weight.val(), bias)

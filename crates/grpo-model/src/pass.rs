@@ -11,7 +11,7 @@ use crate::rotary::Rotary;
 
 /// What one forward pass carries through the blocks.
 pub(crate) struct Pass<'a> {
-    pub(crate) frame: Frame,
+    pub(crate) context: PassContext,
     /// What is added to the linear layers.
     pub(crate) adapter: Option<&'a Adapter>,
     pub(crate) dropout: &'a mut Dropout,
@@ -19,23 +19,23 @@ pub(crate) struct Pass<'a> {
 
 /// What the tokens of a pass see, and how they are turned: the same in every block.
 #[derive(Clone, Debug)]
-pub(crate) struct Frame {
-    pub(crate) sight: Sight,
+pub(crate) struct PassContext {
+    pub(crate) visibility: Visibility,
     /// Turns of queries and keys, where positions are rotary.
     pub(crate) rotary: Option<Rotary>,
 }
 
 /// What the tokens of a pass see.
 #[derive(Clone, Debug)]
-pub(crate) enum Sight {
+pub(crate) enum Visibility {
     /// Each other.
     Packed(Packing),
     /// What is in the cache, which they enter. No token's result then depends on the tokens of other sequences.
     Cached(Arc<CachePlan>),
 }
 
-impl Frame {
+impl PassContext {
     pub(crate) fn is_cached(&self) -> bool {
-        matches!(self.sight, Sight::Cached(_))
+        matches!(self.visibility, Visibility::Cached(_))
     }
 }

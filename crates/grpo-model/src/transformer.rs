@@ -13,7 +13,7 @@ use crate::layers::{Embedding, Linear, Norm};
 use crate::lora::{Adaptable, Adapter};
 use crate::names::{CRITIC, HEAD, Names, SCORE_HEAD};
 use crate::parameters::Parameters;
-use crate::pass::{Frame, Pass, Sight};
+use crate::pass::{Pass, PassContext, Visibility};
 use crate::precision::dense;
 use crate::rotary::Rotary;
 use crate::score_head::ScoreHead;
@@ -127,8 +127,8 @@ impl Transformer {
         device: &Device,
     ) -> Tensor<2> {
         let prefixed = prefix.as_ref().map_or(0, |prefix| prefix.dims()[1]);
-        let (mut x, frame) = self.begin(tokens, prefix, cache.as_mut(), dropout, device);
-        let mut pass = Pass { frame, adapter, dropout };
+        let (mut x, context) = self.begin(tokens, prefix, cache.as_mut(), dropout, device);
+        let mut pass = Pass { context, adapter, dropout };
         for (layer, block) in self.blocks.iter().enumerate() {
             let cache = cache.as_mut().map(|(cache, _)| (&mut **cache, layer));
             x = block.forward(x, cache, &mut pass);
@@ -157,11 +157,11 @@ impl Transformer {
         cache: Option<&mut (&mut KvCache, &[CacheSlot])>,
         dropout: &mut Dropout,
         device: &Device,
-    ) -> (Tensor<2>, Frame) {
+    ) -> (Tensor<2>, PassContext) {
         let prefixed = prefix.as_ref().map_or(0, |prefix| prefix.dims()[1]);
         assert!(prefixed == 0 || !tokens.has_continuations(), "a prefix is of each sequence");
         let tables = self.token_embedding.device();
-        let (sight, positions) = self.sight(tokens, prefixed, cache, &tables);
+        let (visibility, positions) = self.visibility(tokens, prefixed, cache, &tables);
         let longest = positions.iter().max().map_or(0, |last| last + 1);
         let context = self.description.context;
         assert!(longest <= context, "{longest} tokens in a context of {context}");
@@ -189,17 +189,17 @@ impl Transformer {
             }
             Positions::Learned => None,
         };
-        (dropout.apply(x), Frame { sight, rotary })
+        (dropout.apply(x), PassContext { visibility, rotary })
     }
 
     /// What the tokens see, with the position of each.
-    fn sight(
+    fn visibility(
         &self,
         tokens: &TokenBatch,
         prefixed: usize,
         cache: Option<&mut (&mut KvCache, &[CacheSlot])>,
         device: &Device,
-    ) -> (Sight, Vec<usize>) {
+    ) -> (Visibility, Vec<usize>) {
         let Some((cache, slots)) = cache else {
             let packing = tokens.packing(self.description.causal);
             let positions = packing.positions();
@@ -208,7 +208,7 @@ impl Transformer {
                 0 => packing,
                 _ => Packing::of_lengths(with_prefix, self.description.causal),
             };
-            return (Sight::Packed(packing), positions);
+            return (Visibility::Packed(packing), positions);
         };
         assert!(self.description.causal, "what is remembered has seen nothing behind it");
         let first = slots.iter().map(|&slot| cache.tokens(slot));
@@ -216,7 +216,7 @@ impl Transformer {
         let positions = positions.collect();
         cache.prepare(self.description.layers, self.description.head_shape(), device);
         let plan = cache.plan(tokens, slots, prefixed);
-        (Sight::Cached(Arc::new(plan)), positions)
+        (Visibility::Cached(Arc::new(plan)), positions)
     }
 
     /// `x` with the vectors of `prefix` in front of each sequence.

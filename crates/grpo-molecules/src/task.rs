@@ -41,7 +41,11 @@ impl Task for Molecules {
 
     fn measures(&self, codec: &Codec) -> Option<Measures> {
         codec.own::<Vocabulary>()?;
-        Some(Measures { samples: "molecules", measure: measured })
+        Some(Measures {
+            samples: "molecules",
+            diversity: &["uniqueness (of valid)", "scaffolds for each molecule"],
+            measure: measured,
+        })
     }
 
     fn drawing(&self, reward_type: &str) -> Option<Drawing> {

@@ -8,6 +8,6 @@ mod threads;
 
 pub use allocator::Allocator;
 pub use error::ThreadsError;
-pub use limit::limited;
+pub use limit::{limited, time_limited};
 pub use memory::{ResidentMemory, available_memory};
 pub use threads::compute;

@@ -1,7 +1,10 @@
-//! A limit on the memory of work on somebody else's data, whose libraries have none.
+//! Limits on memory and time for work on untrusted data by libraries that have none.
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
 /// What a thread may still take.
 #[derive(Clone, Copy)]
@@ -33,6 +36,23 @@ pub fn limited<R>(what: &str, remedy: &str, bytes: usize, work: impl FnOnce() ->
     ));
     let _before = Restore(LIMIT.replace(Some(Limit { held, asked: held * ASKED })));
     work()
+}
+
+/// Runs `work`, which may take `limit` of time. If it takes longer, the process ends with the sentence
+/// `error: {what} takes longer than … s; {remedy}` and exit code 1, because a thread cannot be stopped from outside.
+pub fn time_limited<R>(what: &str, remedy: &str, limit: Duration, work: impl FnOnce() -> R) -> R {
+    let message = format!("error: {what} takes longer than {} s; {remedy}\n", limit.as_secs_f64());
+    let (done, waiting) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            if waiting.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                exit_with(&message);
+            }
+        });
+        let result = work();
+        drop(done);
+        result
+    })
 }
 
 /// Puts back the limit that there was, after a panic too.
@@ -67,9 +87,11 @@ pub(crate) fn refund(bytes: usize) {
 #[cold]
 fn end() -> ! {
     LIMIT.set(None);
-    MESSAGE.with_borrow(|message| {
-        let _unread = io::stderr().write_all(message.as_bytes());
-    });
+    exit_with(&MESSAGE.take())
+}
+
+fn exit_with(message: &str) -> ! {
+    let _unread = io::stderr().write_all(message.as_bytes());
     std::process::exit(1);
 }
 

@@ -2,16 +2,38 @@
 //! set once in each process, before there are other threads. A test harness has some.
 
 use std::ffi::c_long;
+use std::process::Command;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
-use grpo_process::{ResidentMemory, ThreadsError, compute};
+use grpo_process::{ResidentMemory, ThreadsError, compute, time_limited};
+
+/// Set where this program is its own child.
+const CHILD: &str = "GRPO_PROCESS_TEST_CHILD";
 
 fn main() {
+    if std::env::var_os(CHILD).is_some() {
+        return work_that_never_ends();
+    }
+    work_beyond_its_time_limit_ends_the_process();
     if cfg!(target_os = "linux") {
         a_process_that_has_threads_already_is_refused();
         what_is_taken_is_counted();
     }
     a_program_runs_in_a_pool_of_its_threads();
+}
+
+fn work_that_never_ends() {
+    let long = Duration::from_secs(600);
+    assert_eq!(time_limited("work", "do less", long, || 7), 7);
+    time_limited("work", "do less", Duration::from_millis(1), || std::thread::sleep(long));
+}
+
+fn work_beyond_its_time_limit_ends_the_process() {
+    let child = Command::new(std::env::current_exe().unwrap()).env(CHILD, "").output().unwrap();
+    assert_eq!(child.status.code(), Some(1));
+    let error = String::from_utf8(child.stderr).unwrap();
+    assert_eq!(error, "error: work takes longer than 0.001 s; do less\n");
 }
 
 fn a_process_that_has_threads_already_is_refused() {

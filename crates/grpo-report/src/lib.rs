@@ -2,8 +2,8 @@
 //!
 //! Everything is read from the folders of the runs, as the training wrote it: nothing is computed again, no model is loaded,
 //! and a run that is still going, or was killed, is shown as far as it got. [`RunData::read`] reads a folder, [`judge`]
-//! holds its numbers against the section `[success]` of its configuration, and [`render`] writes the page, which loads
-//! nothing and runs no script.
+//! compares its numbers with the section `[success]` of its configuration, and [`render`] writes the page, which loads
+//! nothing. Its only script sorts and filters the table of completions.
 
 mod chart;
 mod distributions;
@@ -15,7 +15,9 @@ mod run_data;
 mod samples;
 mod series;
 mod stages;
+mod story;
 mod success;
+mod validations;
 
 pub use distributions::{Scores, distributions};
 pub use error::ReportError;

@@ -20,6 +20,23 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
+/// Three digits that count, for sentences.
+pub(crate) fn short(value: f64) -> String {
+    let size = value.abs();
+    if !(1e-3..1e3).contains(&size) {
+        return number(value);
+    }
+    let decimals = (2 - size.log10().floor() as i32).clamp(0, 3) as usize;
+    format!("{value:.decimals$}")
+}
+
+/// With a capital letter in front.
+pub(crate) fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    let first = characters.next().map(|first| first.to_uppercase().to_string());
+    first.unwrap_or_default() + characters.as_str()
+}
+
 /// As `1 h 02 min`, `3 min 04 s` or `5.6 s`.
 pub(crate) fn duration(seconds: f64) -> String {
     let whole = seconds.round() as u64;
@@ -49,6 +66,11 @@ mod tests {
         ] {
             assert_eq!(number(value), text);
         }
+        for (value, text) in [(0.84841, "0.848"), (1.9415, "1.94"), (0.9, "0.900"), (33.04, "33.0")]
+        {
+            assert_eq!(short(value), text);
+        }
+        assert_eq!((short(0.0), short(6541.4)), ("0".to_owned(), "6541".to_owned()));
         for (seconds, text) in [(5.64, "5.6 s"), (184.0, "3 min 04 s"), (3725.0, "1 h 02 min")] {
             assert_eq!(duration(seconds), text);
         }

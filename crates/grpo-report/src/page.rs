@@ -7,15 +7,18 @@ use grpo_run::{Event, EventKind};
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use crate::numbers::{duration, number};
 use crate::panels::{Constant, Key, Panel, Panels};
-use crate::samples::{Drawing, Samples};
+use crate::samples::{CompletionTable, Drawing, Gallery};
 use crate::series::points_of;
-use crate::{Outcome, RunData, Verdict, chart};
+use crate::story::Story;
+use crate::validations::NumberTable;
+use crate::{Outcome, RunData, Verdict, chart, command_of};
 
-/// One self-contained page about `runs`: style and pictures are in it, it loads nothing and runs no script. The same runs
-/// give the same page, byte for byte; its only dates are those of the runs.
+/// One self-contained page about `runs`: style, pictures and the script that sorts the table are in it, and it loads
+/// nothing. The same runs give the same page, byte for byte; its only dates are those of the runs.
 ///
 /// `drawing` returns what draws samples that were scored by a reward of a type, if anything does.
 ///
@@ -32,14 +35,18 @@ pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> St
     let page = Page {
         title: runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>().join(" · "),
         style: STYLE,
+        script: SCRIPT,
+        script_hash: base64(&Sha256::digest(SCRIPT)),
         runs: runs.iter().enumerate().map(|(i, run)| about(i, run)).collect(),
         is_single: single.is_some(),
+        compared: single.and_then(compared),
+        galleries: single.map_or_else(Vec::new, |run| Gallery::all(run, drawing)),
         panels: panels.main,
         more: panels.more,
         constant: panels.constant,
         numbers: numbers(runs),
         differences: differences(runs),
-        samples: single.map_or_else(Vec::new, |run| Samples::of(run, drawing)),
+        completions: single.and_then(CompletionTable::new),
         events: single.map_or_else(Vec::new, |run| {
             // What every run has now and then is no event for a reader.
             let plain = |event: &&Event| {
@@ -58,20 +65,26 @@ pub fn render(runs: &[RunData], drawing: &dyn Fn(&str) -> Option<Drawing>) -> St
 
 const TEMPLATE: &str = include_str!("report.html.j2");
 const STYLE: &str = include_str!("report.css");
+const SCRIPT: &str = include_str!("report.js");
 
 /// All that the template names.
 #[derive(Serialize)]
 struct Page {
     title: String,
     style: &'static str,
+    script: &'static str,
+    /// The page forbids every script but the one with this hash.
+    script_hash: String,
     runs: Vec<About>,
     is_single: bool,
+    compared: Option<Compared>,
+    galleries: Vec<Gallery>,
     panels: Vec<Panel>,
     more: Vec<Panel>,
     constant: Vec<Constant>,
     numbers: Vec<Row>,
     differences: Vec<(String, Vec<String>)>,
-    samples: Vec<Samples>,
+    completions: Option<CompletionTable>,
     events: Vec<(u64, String, &'static str, String)>,
 }
 
@@ -79,45 +92,90 @@ struct Page {
 #[derive(Serialize)]
 struct About {
     key: Key,
+    story: Story,
+    /// What a reader wants to know first.
+    brief: Vec<(&'static str, String)>,
     facts: Vec<(&'static str, String)>,
     outcome: Outcome,
-    /// In a word.
-    word: &'static str,
     verdict: Verdict,
 }
 
 fn about(i: usize, run: &RunData) -> About {
     let verdict = run.verdict();
-    let outcome = verdict.outcome();
-    let word = match outcome {
-        Outcome::Passed => "Success",
-        Outcome::Failed => "No success",
-        Outcome::NotJudged => "Not judged",
-    };
     let key = Key { label: run.name.clone(), color: chart::css_color(i) };
-    About { key, facts: facts(run), outcome, word, verdict }
+    About {
+        key,
+        story: Story::new(run, &verdict),
+        brief: brief(run),
+        facts: facts(run),
+        outcome: verdict.outcome(),
+        verdict,
+    }
 }
 
-fn facts(run: &RunData) -> Vec<(&'static str, String)> {
-    let top = |key: &str| run.config.get(key).map(plain);
-    let mut facts = vec![("model", top("model").unwrap_or_default())];
+/// The table of the evaluations or validations of a run.
+#[derive(Serialize)]
+struct Compared {
+    title: &'static str,
+    note: String,
+    table: NumberTable,
+}
+
+fn compared(run: &RunData) -> Option<Compared> {
+    let (title, note, table) = match (&run.comparison, run.is_supervised()) {
+        (Some(comparison), false) => (
+            "Before and after",
+            format!(
+                "{} {} from the same prompts and random numbers, before the training and after step {}.",
+                comparison.count, comparison.samples, comparison.step
+            ),
+            NumberTable::of_comparison(run)?,
+        ),
+        (None, false) => return None,
+        (_, true) => (
+            "Validations",
+            "On held-out data. The kept model is that of the lowest loss.".to_owned(),
+            NumberTable::of_validations(run)?,
+        ),
+    };
+    Some(Compared { title, note, table })
+}
+
+fn brief(run: &RunData) -> Vec<(&'static str, String)> {
+    let top = |key: &str| run.config.get(key).and_then(toml::Value::as_str).map(str::to_owned);
+    let mut facts = vec![("command", format!("grpo {}", command_of(&run.config)))];
+    facts.extend(top("model").map(|model| ("model", model)));
     facts.extend(top("adapter").map(|adapter| ("adapter", adapter)));
+    facts.extend(run.setting("reward", "type").map(|reward| ("reward", plain(reward))));
     facts.extend(run.setting("loss", "preset").map(|preset| ("preset", plain(preset))));
-    let done = run.metrics.last().map_or(0, |line| crate::series::step_of(line, 0));
+    let done = run.last_step();
     let steps = match run.setting("train", "steps") {
         Some(all) => format!("{done} of {all}"),
         None => done.to_string(),
     };
     facts.push(("steps", steps));
     let seconds: f64 = points_of(&run.metrics, "step_time").iter().map(|point| point.1).sum();
-    facts.push(("time in steps", duration(seconds)));
-    facts.push(("seed", run.info.seed.to_string()));
-    facts.push(("device", format!("{}, {} threads", run.info.device, run.info.threads)));
-    facts.push(("started", run.info.started.clone()));
+    if seconds > 0.0 {
+        facts.push(("time in steps", duration(seconds)));
+    }
+    facts
+}
+
+fn facts(run: &RunData) -> Vec<(&'static str, String)> {
+    let mut facts = vec![
+        ("folder", run.path.display().to_string()),
+        ("started", run.info.started.clone()),
+        ("device", format!("{}, {} threads", run.info.device, run.info.threads)),
+        ("seed", run.info.seed.to_string()),
+    ];
     let versions = run.info.versions.iter().map(|(name, version)| format!("{name} {version}"));
     facts.push(("versions", versions.collect::<Vec<_>>().join(", ")));
     facts.extend(run.info.git_revision.iter().map(|revision| ("git", revision.clone())));
-    facts.push(("folder", run.path.display().to_string()));
+    facts.extend(run.info.data.iter().map(|file| {
+        let hash = file.sha256.get(..12).unwrap_or(&file.sha256);
+        ("data", format!("{}: {} (SHA-256 {hash}…)", file.role, file.path.display()))
+    }));
+    facts.push(("command line", run.info.command.join(" ")));
     facts.extend(run.events.iter().rev().find_map(|event| match &event.what {
         EventKind::Best { best_step, reward, checkpoint } => {
             Some(("best evaluation", best(*best_step, *reward, checkpoint.as_deref())))
@@ -127,9 +185,22 @@ fn facts(run: &RunData) -> Vec<(&'static str, String)> {
     facts
 }
 
+/// Base64 with padding, as a content security policy writes a hash.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let of_three = |three: &[u8]| {
+        let byte = |i: usize| u32::from(three.get(i).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        let letter = move |i: usize| LETTERS[(bits >> (18 - 6 * i)) as usize & 63] as char;
+        let count = three.len() + 1;
+        (0..4).map(move |i| if i < count { letter(i) } else { '=' }).collect::<String>()
+    };
+    bytes.chunks(3).map(of_three).collect()
+}
+
 /// The best evaluation, and where its policy is.
 fn best(step: u64, reward: f64, checkpoint: Option<&str>) -> String {
-    let place = checkpoint.unwrap_or("no checkpoint was kept");
+    let place = checkpoint.unwrap_or("its checkpoint was not kept");
     format!("after step {step}, mean reward {}: {place}", number(reward))
 }
 
@@ -216,15 +287,15 @@ fn plain(value: &toml::Value) -> String {
 /// A row of the table of events.
 fn row(event: &Event) -> (u64, String, &'static str, String) {
     let (kind, text) = match &event.what {
-        EventKind::Started {} => ("started", "The run began.".to_owned()),
-        EventKind::Saved {} => ("saved", "What was trained was written.".to_owned()),
-        EventKind::Resumed {} => ("resumed", "The run goes on from this step.".to_owned()),
-        EventKind::Interrupted {} => ("interrupted", "A signal asked the run to end.".to_owned()),
+        EventKind::Started {} => ("started", "The run started.".to_owned()),
+        EventKind::Saved {} => ("saved", "The trained weights were saved.".to_owned()),
+        EventKind::Resumed {} => ("resumed", "The run resumed from this step.".to_owned()),
+        EventKind::Interrupted {} => ("interrupted", "A signal ended the run.".to_owned()),
         EventKind::Checkpoint { best } => {
             ("checkpoint", if *best { "The best held-out reward so far." } else { "" }.to_owned())
         }
         EventKind::Reference { mix, .. } => {
-            ("reference", format!("The reference takes in the policy with a share of {mix}."))
+            ("reference", format!("The reference was mixed with the policy, with weight {mix}."))
         }
         EventKind::Guard { action, message, .. } => {
             ("guard", format!("{message} ({})", action.replace('_', " ")))
@@ -242,4 +313,18 @@ fn row(event: &Event) -> (u64, String, &'static str, String) {
         EventKind::Finished {} => ("finished", "All steps are done.".to_owned()),
     };
     (event.step, event.at.clone(), kind, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::base64;
+
+    #[test]
+    fn base64_has_its_padding() {
+        for (text, code) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
+            assert_eq!(base64(text.as_bytes()), code);
+        }
+    }
 }

@@ -81,15 +81,15 @@ const PLANS: &[Plan] = &[
     },
     plan(
         "Supervised loss",
-        "Mean of a step, and of held-out data",
+        "Mean over a step, and on held-out data",
         &[("step_train_loss", "training"), ("eval_loss", "validation")],
     ),
     plan(
         "KL to the reference",
-        "Nats a token",
+        "Nats per token",
         &[("kl", "training"), ("eval_kl", "held out"), ("reward_kl", "in the reward")],
     ),
-    plan("Entropy", "Nats a token", &[("entropy", "training"), ("eval_entropy", "held out")]),
+    plan("Entropy", "Nats per token", &[("entropy", "training"), ("eval_entropy", "held out")]),
     Plan {
         spread: Spread::Between("completions/min_length", "completions/max_length"),
         ..plan(
@@ -103,7 +103,7 @@ const PLANS: &[Plan] = &[
     },
     plan(
         "Clipped tokens",
-        "Share of the tokens whose ratio was clipped",
+        "Fraction of tokens whose ratio was clipped",
         &[
             ("clip_ratio/low_mean", "below"),
             ("clip_ratio/high_mean", "above"),
@@ -112,22 +112,26 @@ const PLANS: &[Plan] = &[
     ),
     plan(
         "Groups without signal",
-        "Share of the groups whose rewards were all equal",
+        "Fraction of groups in which all rewards are equal",
         &[("frac_reward_zero_std", "")],
     ),
     plan(
         "Completions cut off",
-        "Share that reached the limit of tokens",
+        "Fraction that reached the token limit",
         &[("completions/clipped_ratio", "")],
     ),
-    plan("Distinct completions", "Share of a step's texts", &[("completions/unique_ratio", "")]),
+    plan(
+        "Unique completions",
+        "Fraction of the texts of a step that are distinct",
+        &[("completions/unique_ratio", "")],
+    ),
     plan("Gradient norm", "Before clipping", &[("grad_norm", "")]),
     plan(
         "Loss",
         "Mean of the step's updates",
-        &[("loss", "all of it"), ("policy_loss", "without the entropy bonus")],
+        &[("loss", "total"), ("policy_loss", "without the entropy bonus")],
     ),
-    plan("Learning rate", "As the schedule has it", &[("learning_rate", "")]),
+    plan("Learning rate", "After the schedule", &[("learning_rate", "")]),
     plan("KL coefficient", "β in the loss", &[("kl_coef", "")]),
 ];
 
@@ -181,7 +185,7 @@ impl Panels {
             let Some(part) = part else { continue };
             let (std, eval) = (format!("rewards/{part}/std"), format!("eval_{name}"));
             let metrics = [(name.as_str(), "training"), (eval.as_str(), "held out")];
-            let title = format!("Reward part: {part}");
+            let title = format!("Reward component: {part}");
             let spread = Spread::None;
             self.main.extend(panels_of(runs, &title, "Mean over a step", &metrics, &spread));
             shown.extend([name.clone(), std, eval]);
@@ -230,8 +234,9 @@ fn panels_of(
     let mut caption = join(what, "");
     let words = match spread {
         Spread::None => None,
-        Spread::Deviation(std) => deviation(run, metrics[0].0, std)
-            .map(|band| (band, "Area: one standard deviation to both sides")),
+        Spread::Deviation(std) => {
+            deviation(run, metrics[0].0, std).map(|band| (band, "Area: ± 1 standard deviation"))
+        }
         Spread::Between(low, high) => {
             let [lower, upper] = [low, high].map(|name| points_of(&run.metrics, name));
             let is_whole = !lower.is_empty() && lower.len() == upper.len();
@@ -352,7 +357,7 @@ fn distribution(runs: &[RunData]) -> Option<Panel> {
     Some(Panel {
         title: "Rewards of single completions".to_owned(),
         caption: format!(
-            "In the {} recorded steps. Line: median. Dark: the middle half. Light: 5 to 95 %.",
+            "In the {} recorded steps. Line: median. Dark area: 25 to 75 %. Light area: 5 to 95 %.",
             run.rewards.len()
         ),
         svg: chart.svg(),
@@ -395,6 +400,6 @@ fn times(runs: &[RunData]) -> Vec<Panel> {
     if chart.is_empty() {
         return Vec::new();
     }
-    let caption = "Seconds, one phase upon the other.".to_owned();
+    let caption = "Seconds, stacked by phase.".to_owned();
     vec![Panel { title: "Time of a step".to_owned(), caption, svg: chart.svg(), legend }]
 }

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use grpo_data::statistics::percentile_of_sorted;
-use grpo_run::{CompletionRecord, Event, RunFolder, RunInfo};
+use grpo_run::{Comparison, CompletionRecord, Event, RunFolder, RunInfo, read_json_lines};
 use serde_json::{Map, Value};
 
-use crate::series::LARGEST;
-use crate::success::judge_supervised;
+use crate::series::{LARGEST, step_of};
+use crate::success::{diversity_is_kept, judge_supervised};
 use crate::{Judged, ReportError, SuccessCriteria, Verdict, judge};
 
 /// A training run, as far as it got.
@@ -25,6 +25,10 @@ pub struct RunData {
     pub(crate) rewards: Vec<RewardsOfStep>,
     /// The completions of the first recorded step, and of the last where that is another one.
     pub(crate) samples: Vec<(u64, Vec<CompletionRecord>)>,
+    /// The lines of `samples.jsonl`: completions of the validation prompts of a supervised run.
+    pub(crate) validation_samples: Vec<Map<String, Value>>,
+    /// The evaluations before and after the training, if the run has finished with them.
+    pub(crate) comparison: Option<Comparison>,
     /// What the run was judged by.
     pub criteria: SuccessCriteria,
     /// What an audit of its files found, as one more criterion; `None` where it has none.
@@ -95,6 +99,11 @@ impl RunData {
             events: folder.read_events()?,
             rewards,
             samples,
+            validation_samples: match folder.path().join("samples.jsonl") {
+                path if path.exists() => read_json_lines(&path)?,
+                _ => Vec::new(),
+            },
+            comparison: folder.read_comparison()?,
             criteria,
             audit: None,
         })
@@ -125,12 +134,29 @@ impl RunData {
 
     /// Whether the run reached its criteria.
     pub fn verdict(&self) -> Verdict {
-        let mut verdict = match command_of(&self.config) {
-            "train" => judge(&self.metrics, &self.events, &self.criteria),
-            _ => judge_supervised(&self.metrics, &self.events),
+        let mut verdict = match self.is_supervised() {
+            false => judge(&self.metrics, &self.events, &self.criteria),
+            true => judge_supervised(&self.metrics, &self.events),
         };
+        if !self.is_supervised() {
+            verdict.criteria.push(diversity_is_kept(
+                self.comparison.as_ref(),
+                self.last_step(),
+                self.criteria.max_diversity_drop,
+            ));
+        }
         verdict.criteria.extend(self.audit.clone());
         verdict
+    }
+
+    /// Whether it learned from given targets, not from rewards.
+    pub(crate) fn is_supervised(&self) -> bool {
+        command_of(&self.config) != "train"
+    }
+
+    /// The last step that is done.
+    pub(crate) fn last_step(&self) -> u64 {
+        self.metrics.last().map_or(0, |line| step_of(line, self.metrics.len() - 1))
     }
 
     /// The value of `section.key` of the configuration.

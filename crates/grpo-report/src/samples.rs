@@ -1,88 +1,291 @@
-//! What the policy wrote at the beginning, and what it writes now.
+//! Completions: a few as cards near the top of the page, and all of two steps as a table.
+
+use std::collections::BTreeSet;
 
 use grpo_data::Finish;
-use grpo_run::CompletionRecord;
+use grpo_run::{ComparedSample, CompletionRecord};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::RunData;
-use crate::numbers::number;
+use crate::numbers::{capitalized, number, short};
+use crate::validations::Validations;
 
 /// Draws a sample as an element `<svg>`; `None` for a sample that cannot be drawn.
 pub type Drawing = fn(&str) -> Option<String>;
 
-/// Completions of a step, from the worst to the best.
+/// Cards in a row.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Samples {
-    pub(crate) step: u64,
-    /// Completions that were recorded of the step.
-    pub(crate) recorded: usize,
+pub(crate) struct Gallery {
+    pub(crate) title: String,
+    pub(crate) note: String,
     pub(crate) cards: Vec<Card>,
+}
+
+/// A completion, or the first and the last of one prompt.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Card {
+    pub(crate) prompt: Option<String>,
+    pub(crate) sides: Vec<Side>,
+}
+
+/// One completion of a card.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Side {
+    /// `before` or `after` where a card has both.
+    pub(crate) when: &'static str,
+    /// The text as a picture; `None` where there is none.
+    pub(crate) drawing: Option<String>,
+    pub(crate) text: String,
+    /// A number, or a dash.
+    pub(crate) reward: String,
+    pub(crate) parts: Vec<(String, String)>,
+}
+
+/// Cards of each gallery.
+const CARDS: usize = 6;
+/// Cards of the best.
+const BEST: usize = 12;
+/// Characters of a text that are shown.
+const LONGEST: usize = 600;
+
+impl Gallery {
+    /// What the policy wrote before and after the training, and its best. Without the evaluations of a finished run, the
+    /// first and the last recorded steps stand for them.
+    pub(crate) fn all(run: &RunData, drawing: &dyn Fn(&str) -> Option<Drawing>) -> Vec<Self> {
+        let reward = run.setting("reward", "type").and_then(toml::Value::as_str);
+        let draw = reward.and_then(drawing);
+        match &run.comparison {
+            Some(comparison) if !comparison.before.is_empty() => {
+                let name = capitalized(&comparison.samples);
+                let after = format!("after step {}", comparison.step);
+                Self::between(
+                    &name,
+                    ["before the training", &after],
+                    [&comparison.before, &comparison.after],
+                    &comparison.best,
+                    draw,
+                )
+            }
+            _ if run.is_supervised() => Self::of_validation(run),
+            _ => Self::of_steps(run, draw),
+        }
+    }
+
+    /// Completions of validation prompts next to the data, by the model that was kept.
+    fn of_validation(run: &RunData) -> Vec<Self> {
+        let Some(kept) = Validations::of(run).map(|validations| validations.kept) else {
+            return Vec::new();
+        };
+        let text = |row: &Map<String, Value>, key: &str| {
+            row.get(key).and_then(Value::as_str).map(shortened).unwrap_or_default()
+        };
+        let side = |when, text| Side {
+            when,
+            drawing: None,
+            text,
+            reward: String::new(),
+            parts: Vec::new(),
+        };
+        let is_kept = |row: &&Map<String, Value>| {
+            row.get("train_step").and_then(Value::as_u64) == Some(kept.step)
+        };
+        let rows = run.validation_samples.iter().filter(is_kept);
+        let cards: Vec<Card> = rows
+            .map(|row| Card {
+                prompt: Some(text(row, "prompt")),
+                sides: vec![
+                    side("generated", text(row, "generated")),
+                    side("data", text(row, "ground_truth")),
+                ],
+            })
+            .collect();
+        let title = format!("Completions after step {}", kept.step);
+        let note = "By the kept model, next to the data.".to_owned();
+        if cards.is_empty() { Vec::new() } else { vec![Self { title, note, cards }] }
+    }
+
+    fn of_steps(run: &RunData, draw: Option<Drawing>) -> Vec<Self> {
+        let steps: Vec<_> = run.samples.iter().filter(|(_, records)| !records.is_empty()).collect();
+        let Some((last_step, last)) = steps.last() else { return Vec::new() };
+        let ranked = |records: &[CompletionRecord]| -> Vec<ComparedSample> {
+            let mut sorted: Vec<&CompletionRecord> = records.iter().collect();
+            let rank = |record: &CompletionRecord| record.reward.unwrap_or(f64::NEG_INFINITY);
+            sorted.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
+            let count = CARDS.min(sorted.len());
+            let last = sorted.len() - 1;
+            (0..count).map(|i| compared(sorted[i * last / (count - 1).max(1)])).collect()
+        };
+        let mut all: Vec<&CompletionRecord> =
+            last.iter().filter(|record| record.reward.is_some()).collect();
+        all.sort_by(|a, b| b.reward.unwrap_or(0.0).total_cmp(&a.reward.unwrap_or(0.0)));
+        let mut seen = BTreeSet::new();
+        all.retain(|record| seen.insert(&record.text));
+        let best: Vec<_> = all.into_iter().take(BEST).map(compared).collect();
+        let note = "from the lowest reward to the highest, at equal distances";
+        let mut galleries: Vec<Self> = steps
+            .iter()
+            .map(|(step, records)| Self {
+                title: format!("Completions of step {step}"),
+                note: format!("{} of {}, {note}.", CARDS.min(records.len()), records.len()),
+                cards: ranked(records).iter().map(|sample| card(sample, draw)).collect(),
+            })
+            .collect();
+        galleries.push(Self::best(&format!("Best completions of step {last_step}"), &best, draw));
+        galleries.retain(|gallery| !gallery.cards.is_empty());
+        galleries
+    }
+
+    fn between(
+        name: &str,
+        [first, last]: [&str; 2],
+        [before, after]: [&[ComparedSample]; 2],
+        best: &[ComparedSample],
+        draw: Option<Drawing>,
+    ) -> Vec<Self> {
+        let is_paired = before.iter().any(|sample| sample.prompt.is_some());
+        let mut galleries = match is_paired {
+            true => {
+                let pairs = before.iter().zip(after).map(|(before, after)| Card {
+                    prompt: before.prompt.as_deref().map(shortened),
+                    sides: vec![side("before", before, draw), side("after", after, draw)],
+                });
+                vec![Self {
+                    title: format!("{name} before and after"),
+                    note: "The same prompts with the same random numbers.".to_owned(),
+                    cards: pairs.collect(),
+                }]
+            }
+            false => [(first, before), (last, after)]
+                .map(|(when, samples)| Self {
+                    title: format!("{name} {when}"),
+                    note: "From the 10th to the 90th percentile of the reward.".to_owned(),
+                    cards: samples.iter().map(|sample| card(sample, draw)).collect(),
+                })
+                .into(),
+        };
+        galleries.push(Self::best(&format!("Best {} {last}", name.to_lowercase()), best, draw));
+        galleries.retain(|gallery| !gallery.cards.is_empty());
+        galleries
+    }
+
+    fn best(title: &str, best: &[ComparedSample], draw: Option<Drawing>) -> Self {
+        let cards: Vec<Card> = best.iter().take(BEST).map(|sample| card(sample, draw)).collect();
+        Self {
+            title: title.to_owned(),
+            note: "The highest rewards; each text once.".to_owned(),
+            cards,
+        }
+    }
+}
+
+fn compared(record: &CompletionRecord) -> ComparedSample {
+    ComparedSample {
+        prompt: record.prompt_text.clone().filter(|text| !text.trim().is_empty()),
+        text: record.text.clone(),
+        reward: record.reward,
+        parts: record.parts.clone(),
+    }
+}
+
+fn card(sample: &ComparedSample, draw: Option<Drawing>) -> Card {
+    let prompt = sample.prompt.as_deref().map(shortened);
+    Card { prompt, sides: vec![side("", sample, draw)] }
+}
+
+fn side(when: &'static str, sample: &ComparedSample, draw: Option<Drawing>) -> Side {
+    Side {
+        when,
+        drawing: draw.and_then(|draw| draw(&sample.text)),
+        text: shortened(&sample.text),
+        reward: sample.reward.map_or_else(|| "–".to_owned(), short),
+        // A card shows what tells samples apart; the table has all.
+        parts: sample
+            .parts
+            .iter()
+            .filter(|(name, value)| *name != "valid" || **value != 1.0)
+            .take(4)
+            .map(|(name, value)| (name.clone(), short(*value)))
+            .collect(),
+    }
+}
+
+/// The completions of the first and the last recorded step, one in a row.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CompletionTable {
+    pub(crate) steps: Vec<u64>,
+    pub(crate) parts: Vec<String>,
+    pub(crate) has_prompts: bool,
+    pub(crate) rows: Vec<TableRow>,
+    /// Completions of these steps that are in the files, and not in the table.
+    pub(crate) left_out: usize,
 }
 
 /// A completion.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Card {
-    /// The text as a picture; `None` where there is none.
-    pub(crate) drawing: Option<String>,
-    pub(crate) prompt: Option<String>,
-    pub(crate) text: String,
+pub(crate) struct TableRow {
+    pub(crate) step: u64,
+    pub(crate) prompt: u32,
     /// A number, or why there is none.
     pub(crate) reward: String,
-    pub(crate) reason: Option<String>,
     pub(crate) advantage: String,
-    pub(crate) parts: Vec<(String, String)>,
-    /// Where it did not end by itself.
+    pub(crate) parts: Vec<String>,
+    pub(crate) tokens: u32,
+    /// Whether it was cut off.
     pub(crate) cut: bool,
+    pub(crate) prompt_text: String,
+    pub(crate) text: String,
+    pub(crate) reason: Option<String>,
 }
 
-/// Completions that are shown of a step.
-const CARDS: usize = 6;
-/// Characters of a text that are shown.
-const LONGEST: usize = 600;
+/// Rows of a step that a page has at most.
+const ROWS: usize = 300;
+/// Characters of a text in the table.
+const CELL: usize = 300;
 
-impl Samples {
-    /// Of the first and of the last recorded step.
-    pub(crate) fn of(run: &RunData, drawing: &dyn Fn(&str) -> Option<Drawing>) -> Vec<Self> {
-        let reward = run.setting("reward", "type").and_then(toml::Value::as_str);
-        let draw = reward.and_then(drawing);
-        run.samples
-            .iter()
-            .filter(|(_, records)| !records.is_empty())
-            .map(|(step, records)| Self {
-                step: *step,
-                recorded: records.len(),
-                cards: chosen(records).into_iter().map(|r| card(r, draw)).collect(),
-            })
-            .collect()
+impl CompletionTable {
+    /// `None` for a run without recorded completions.
+    pub(crate) fn new(run: &RunData) -> Option<Self> {
+        let records = || run.samples.iter().flat_map(|(_, records)| records.iter().take(ROWS));
+        let parts: BTreeSet<&String> = records().flat_map(|record| record.parts.keys()).collect();
+        let has_prompts = records().any(|record| {
+            record.prompt_text.as_deref().is_some_and(|text| !text.trim().is_empty())
+        });
+        let rows: Vec<TableRow> = records().map(|record| row(record, &parts)).collect();
+        let all: usize = run.samples.iter().map(|(_, records)| records.len()).sum();
+        (!rows.is_empty()).then(|| Self {
+            steps: run.samples.iter().map(|(step, _)| *step).collect(),
+            parts: parts.into_iter().cloned().collect(),
+            has_prompts,
+            left_out: all - rows.len(),
+            rows,
+        })
     }
 }
 
-/// From the best reward to the worst, at equal distances; those without a reward come last.
-fn chosen(records: &[CompletionRecord]) -> Vec<&CompletionRecord> {
-    let mut sorted: Vec<&CompletionRecord> = records.iter().collect();
-    let rank = |record: &CompletionRecord| record.reward.unwrap_or(f64::NEG_INFINITY);
-    sorted.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
-    let last = sorted.len() - 1;
-    let count = CARDS.min(sorted.len());
-    (0..count).map(|i| sorted[i * last / (count - 1).max(1)]).collect()
-}
-
-fn card(record: &CompletionRecord, draw: Option<Drawing>) -> Card {
-    Card {
-        drawing: draw.and_then(|draw| draw(&record.text)),
-        prompt: record.prompt_text.as_deref().map(shortened),
-        text: shortened(&record.text),
+fn row(record: &CompletionRecord, parts: &BTreeSet<&String>) -> TableRow {
+    let part = |name: &&String| record.parts.get(*name).map_or("–".to_owned(), |v| number(*v));
+    TableRow {
+        step: record.step,
+        prompt: record.prompt,
         reward: record.reward.map_or_else(|| record.outcome.name().to_owned(), number),
-        reason: record.reason.as_deref().map(shortened),
         advantage: number(record.advantage),
-        parts: record.parts.iter().map(|(name, v)| (name.clone(), number(*v))).collect(),
+        parts: parts.iter().map(part).collect(),
+        tokens: record.actions,
         cut: record.finish == Finish::Length,
+        prompt_text: cut_at(record.prompt_text.as_deref().unwrap_or_default(), CELL),
+        text: cut_at(&record.text, CELL),
+        reason: record.reason.as_deref().map(shortened),
     }
 }
 
 /// The beginning of a long text.
 fn shortened(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+    cut_at(text, LONGEST)
+}
+
+fn cut_at(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
         Some((end, _)) => format!("{} …", &text[..end]),
         None => text.to_owned(),
     }

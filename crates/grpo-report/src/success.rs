@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use grpo_data::ConfigFault;
 use grpo_data::statistics::{mean, sample_variance};
-use grpo_run::{Event, EventKind};
+use grpo_run::{Comparison, Event, EventKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -28,6 +28,8 @@ pub struct SuccessCriteria {
     pub max_validity_drop: f64,
     /// A step has a signal where `frac_reward_zero_std` is at most this; most steps must have one.
     pub max_zero_std: f64,
+    /// Each measure of diversity in `comparison.json` loses at most this fraction of what it was before the training.
+    pub max_diversity_drop: f64,
 }
 
 impl Default for SuccessCriteria {
@@ -39,6 +41,7 @@ impl Default for SuccessCriteria {
             min_validity: 0.8,
             max_validity_drop: 0.05,
             max_zero_std: 0.5,
+            max_diversity_drop: 0.5,
         }
     }
 }
@@ -59,6 +62,7 @@ impl SuccessCriteria {
             ("min_validity", self.min_validity, &share, "0 to 1"),
             ("max_validity_drop", self.max_validity_drop, &share, "0 to 1"),
             ("max_zero_std", self.max_zero_std, &share, "0 to 1"),
+            ("max_diversity_drop", self.max_diversity_drop, &share, "0 to 1"),
         ];
         let is_good =
             |value: f64, range: &RangeInclusive<f64>| value.is_finite() && range.contains(&value);
@@ -158,11 +162,12 @@ pub(crate) fn judge_supervised(metrics: &[Map<String, Value>], events: &[Event])
     Verdict { criteria: vec![loss_falls(metrics), nothing_stopped_it(metrics, events)] }
 }
 
-const LOSS: &str = "Validation loss falls";
-const REWARD: &str = "Reward rises";
+pub(crate) const LOSS: &str = "Validation loss falls";
+pub(crate) const REWARD: &str = "Reward rises";
 /// Of a run that need not gain anything.
-const REWARD_KEPT: &str = "Reward has not fallen";
-const END: &str = "No guard stopped it";
+pub(crate) const REWARD_KEPT: &str = "Reward has not fallen";
+pub(crate) const END: &str = "No guard stopped it";
+pub(crate) const DIVERSITY: &str = "Diversity is kept";
 
 /// Steps at the beginning, and as many at the end, that are compared: a tenth, and 5 where that is less.
 fn tenth(steps: usize) -> usize {
@@ -214,32 +219,79 @@ impl Ends {
     }
 }
 
+/// A metric in the first and the last tenth of a run.
+pub(crate) struct Rise {
+    /// Steps of each tenth.
+    pub(crate) steps: usize,
+    pub(crate) first: f64,
+    pub(crate) last: f64,
+    /// The standard error of the difference of the two means.
+    pub(crate) error: f64,
+}
+
+impl Rise {
+    /// # Errors
+    /// There are too few steps, or values: in words.
+    pub(crate) fn of(metrics: &[Map<String, Value>], name: &str) -> Result<Self, String> {
+        let Ends { steps, first, last } = Ends::of(metrics, name)?;
+        // Of the difference of two means of steps, each with its own variance (Welch).
+        let squared = |values: &[f64]| sample_variance(values) / values.len() as f64;
+        let error = (squared(&first) + squared(&last)).sqrt();
+        Ok(Self { steps, first: mean(&first), last: mean(&last), error })
+    }
+
+    pub(crate) fn change(&self) -> f64 {
+        self.last - self.first
+    }
+}
+
 fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
     let name = if least < 0.0 { REWARD_KEPT } else { REWARD };
-    let Ends { steps, first, last } = match Ends::of(metrics, "reward") {
-        Ok(ends) => ends,
+    let rise = match Rise::of(metrics, "reward") {
+        Ok(rise) => rise,
         Err(why) => return Judged::open(name, why),
     };
-    let rise = mean(&last) - mean(&first);
-    // Of the difference of two means of steps, each with its own variance (Welch).
-    let squared = |values: &[f64]| sample_variance(values) / values.len() as f64;
-    let error = (squared(&first) + squared(&last)).sqrt();
+    let Rise { steps, first, last, error } = rise;
+    let change = rise.change();
     // Without any scatter every rise is beyond doubt, and no rise is none.
     let errors = if error > 0.0 {
-        rise / error
-    } else if rise == 0.0 {
+        change / error
+    } else if change == 0.0 {
         0.0
     } else {
-        rise * f64::INFINITY
+        change * f64::INFINITY
     };
-    let rises = rise > 0.0 || least < 0.0;
+    let rises = change > 0.0 || least < 0.0;
     Judged::of(
         name,
         errors >= least && rises,
         format!(
-            "from {:.4} to {:.4} between the first and the last {steps} steps, {errors:+.1} standard errors; at least {least} are wanted",
-            mean(&first),
-            mean(&last)
+            "from {first:.4} in the first {steps} steps to {last:.4} in the last {steps}, {errors:+.1} standard errors (required: at least {least})"
+        ),
+    )
+}
+
+/// Judges how much of the diversity before the training is left after it. `last` is the last step of the run.
+pub(crate) fn diversity_is_kept(comparison: Option<&Comparison>, last: u64, most: f64) -> Judged {
+    let Some(comparison) = comparison.filter(|comparison| comparison.step == last) else {
+        return Judged::open(DIVERSITY, "the run has no evaluation before and after training");
+    };
+    let measured = comparison.measures.iter().filter_map(|measure| {
+        Some((measure, measure.diversity_lost()?, measure.before?, measure.after?))
+    });
+    let worst = measured.max_by(|a, b| a.1.total_cmp(&b.1));
+    let Some((measure, lost, before, after)) = worst else {
+        return Judged::open(DIVERSITY, "the evaluation has no measure of diversity");
+    };
+    let change = if lost > 0.0 { "lost" } else { "gained" };
+    Judged::of(
+        DIVERSITY,
+        lost <= most + ROUNDING,
+        format!(
+            "{} from {before:.3} to {after:.3}, {:.0} % {change} (required: at most {:.0} % lost)",
+            measure.name,
+            100.0 * lost.abs(),
+            100.0 * most
         ),
     )
 }
@@ -251,13 +303,16 @@ fn loss_falls(metrics: &[Map<String, Value>]) -> Judged {
     };
     let Some((step, lowest)) = rest.iter().copied().reduce(|a, b| if b.1 < a.1 { b } else { a })
     else {
-        return Judged::open(LOSS, format!("{first:.4} after step {first_step} is the only one"));
+        return Judged::open(
+            LOSS,
+            format!("the only validation was after step {first_step}: {first:.4}"),
+        );
     };
     Judged::of(
         LOSS,
         lowest < *first,
         format!(
-            "from {first:.4} after step {first_step} to {lowest:.4} after step {step}, the lowest behind it"
+            "from {first:.4} after step {first_step} to {lowest:.4} after step {step}, the lowest after it"
         ),
     )
 }
@@ -269,15 +324,15 @@ struct Kl {
     unit: &'static str,
 }
 
-const OF_TOKEN: Kl = Kl { name: "KL stays small", metric: "kl", unit: "nats a token" };
+const OF_TOKEN: Kl = Kl { name: "KL stays small", metric: "kl", unit: "nats per token" };
 const OF_SEQUENCE: Kl =
-    Kl { name: "KL of a sequence stays small", metric: "kl_sequence", unit: "nats a completion" };
+    Kl { name: "KL of a sequence stays small", metric: "kl_sequence", unit: "nats per completion" };
 
 fn kl_is_small(metrics: &[Map<String, Value>], of: &Kl, most: f64) -> Judged {
     let &Kl { name, metric, unit } = of;
     let measured = values_of(metrics, metric);
     if let Some((step, _)) = measured.iter().find(|(_, kl)| !kl.is_finite()) {
-        return Judged::of(name, false, format!("in step {step} it was no finite number"));
+        return Judged::of(name, false, format!("not a finite number in step {step}"));
     }
     let highest = measured.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
     match highest {
@@ -285,7 +340,7 @@ fn kl_is_small(metrics: &[Map<String, Value>], of: &Kl, most: f64) -> Judged {
         Some((step, kl)) => Judged::of(
             name,
             kl < most,
-            format!("at most {kl:.4} {unit}, in step {step}; it must stay below {most}"),
+            format!("at most {kl:.4} {unit}, in step {step} (required: below {most})"),
         ),
     }
 }
@@ -295,7 +350,7 @@ fn validity_is_kept(metrics: &[Map<String, Value>], criteria: &SuccessCriteria) 
     if values_of(metrics, "rewards/valid/mean").iter().all(|(_, share)| !share.is_finite()) {
         return Judged::open(
             NAME,
-            "`rewards/valid/mean` was not measured: the reward has no such part",
+            "`rewards/valid/mean` was not measured: the reward has no component `valid`",
         );
     }
     let (first, last) = match Ends::of(metrics, "rewards/valid/mean") {
@@ -309,7 +364,7 @@ fn validity_is_kept(metrics: &[Map<String, Value>], criteria: &SuccessCriteria) 
         NAME,
         kept,
         format!(
-            "from {first:.3} to {last:.3}; at least {min_validity} at the end and a drop of at most {max_validity_drop} are wanted"
+            "from {first:.3} to {last:.3} (required: at least {min_validity} at the end and a drop of at most {max_validity_drop})"
         ),
     )
 }
@@ -328,7 +383,7 @@ fn signal_is_there(metrics: &[Map<String, Value>], most: f64) -> Judged {
         NAME,
         2 * with_signal > shares.len(),
         format!(
-            "in {with_signal} of {} steps at most {most} of the groups had equal rewards; more than half of the steps are wanted",
+            "rewards differed within enough groups in {with_signal} of {} steps (required: more than half of the steps with at most {most} of the groups without a difference)",
             shares.len()
         ),
     )
@@ -362,7 +417,7 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
         return Judged::of(END, false, format!("stopped after step {step}: {reason}"));
     }
     if metrics.is_empty() {
-        return Judged::open(END, "no step is done");
+        return Judged::open(END, "no step has finished");
     }
     let count = |is: fn(&EventKind) -> bool| events.iter().filter(|event| is(&event.what)).count();
     let spoke = count(|what| matches!(what, EventKind::Guard { .. }));
@@ -370,8 +425,9 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
     let steps = metrics.last().map_or(0, |line| step_of(line, metrics.len() - 1));
     let mut sentence = format!("none in {steps} steps");
     if (spoke, rolled_back) != (0, 0) {
-        sentence +=
-            &format!("; guards spoke {spoke} times, and the run went back {rolled_back} times");
+        sentence += &format!(
+            "; guards triggered {spoke} times, and the run was rolled back {rolled_back} times"
+        );
     }
     match ended {
         Some(_) if has_finished => return Judged::of(END, true, sentence),
@@ -380,13 +436,13 @@ fn nothing_stopped_it(metrics: &[Map<String, Value>], events: &[Event]) -> Judge
             sentence += &format!("; it ended early, after step {step}: {reason}");
         }
         Some(event) => sentence += &format!("; it was interrupted after step {}", event.step),
-        None => sentence += "; it has not finished: it goes on, or was ended from outside",
+        None => sentence += "; it has not finished: it is still running, or was killed",
     }
     Judged::open(END, sentence)
 }
 
 fn too_few(name: &str, steps: usize) -> String {
-    format!("`{name}` was measured in {steps} steps; {} are the least to compare", 2 * LEAST)
+    format!("`{name}` was measured in {steps} steps; a comparison needs at least {}", 2 * LEAST)
 }
 
 #[cfg(test)]

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use grpo_data::Finish;
-use grpo_run::{CompletionRecord, Event, EventKind, RecordedOutcome, RunInfo};
+use grpo_run::{
+    ComparedSample, Comparison, CompletionRecord, DiversityScale, Event, EventKind, Measure,
+    RecordedOutcome, RunInfo,
+};
 use serde_json::{Map, Value, json};
 
 use crate::run_data::{RewardsOfStep, rewards_of};
@@ -38,6 +41,8 @@ fn run(name: &str, steps: u64) -> RunData {
             (1, vec![completion(1, "CCO", 0.3), completion(1, "c1ccccc1", 0.7)]),
             (steps, vec![completion(steps, "C1CC", 0.0)]),
         ],
+        validation_samples: Vec::new(),
+        comparison: None,
         criteria: SuccessCriteria::default(),
         audit: None,
     }
@@ -109,7 +114,7 @@ fn a_page_has_what_the_run_has_and_no_empty_chart() {
         [
             "Reward",
             "KL to the reference",
-            "Reward part: valid",
+            "Reward component: valid",
             "Rewards of single completions",
             "Time of a step",
             "sampling/entropy"
@@ -120,21 +125,133 @@ fn a_page_has_what_the_run_has_and_no_empty_chart() {
         "<h1>molecules</h1>",
         "<b>steps</b> 30 of 40",
         "<b>time in steps</b> 24.0 s",
-        "<p class=\"word\">Not judged</p>",
-        "from 0.5300 to 0.7800 between the first and the last 5 steps",
+        "<p class=\"word\">Learned so far, not finished</p>",
+        "Mean reward rose from 0.530 in the first 5 steps to 0.780 in the last 5 (+0.250 ± 0.010).",
+        "The KL to the reference reached 0.030 nats per token.",
+        "from 0.5300 in the first 5 steps to 0.7800 in the last 5",
         "<code>clip_ratio/low_mean</code> 0",
         "Lines are exponential moving averages",
         "<h2>Completions of step 1</h2>",
         "<h2>Completions of step 30</h2>",
-        "<span>qed 0.25</span>",
-        "advantage -1.5",
+        "<h2>Best completions of step 30</h2>",
+        "<span>qed 0.250</span>",
+        "<td>-1.5</td>",
+        "All recorded completions of steps 1 and 30.",
+        "<th data-kind=\"number\">qed</th>",
     ] {
         assert!(page.contains(words), "{words:?} is not in the page");
     }
     // Ethanol and benzene are drawn, the ring that is not closed is not.
     assert_eq!(page.matches("<svg class=\"molecule\"").count(), 2);
-    assert!(!page.contains("<h2>Events</h2>") && !page.contains("<h2>Configuration</h2>"));
+    assert_eq!(page.matches("<tr data-step=").count(), 3);
+    assert!(!page.contains("<h2 id=\"events\">") && !page.contains("<h2>Configuration</h2>"));
     assert!(!page.contains("NaN"));
+    // The summary is in front of the samples, and those are in front of the curves.
+    let order = [
+        "id=\"summary\"",
+        "id=\"samples\"",
+        "id=\"curves\"",
+        "id=\"completions\"",
+        "id=\"details\"",
+    ];
+    let positions = order.map(|id| page.find(id).unwrap_or_else(|| panic!("no {id}")));
+    assert!(positions.is_sorted());
+}
+
+fn finished(step: u64) -> Event {
+    Event { step, at: "2026-01-31T12:34:56Z".to_owned(), what: EventKind::Finished {} }
+}
+
+/// Evaluations between which the scaffolds of molecules fell from 0.86 to `scaffolds`.
+fn comparison(scaffolds: f64) -> Comparison {
+    let measure = |name: &str, before: f64, after: f64| Measure {
+        name: name.to_owned(),
+        before: Some(before),
+        after: Some(after),
+        error: None,
+        diversity: None,
+    };
+    let sample = |text: &str, reward: f64| ComparedSample {
+        text: text.to_owned(),
+        reward: Some(reward),
+        parts: BTreeMap::from([("qed".to_owned(), 0.5)]),
+        prompt: None,
+    };
+    Comparison {
+        step: 40,
+        samples: "molecules".to_owned(),
+        count: 1000,
+        reward: Some(Measure { error: Some(0.007), ..measure("mean reward", 0.6917, 0.8484) }),
+        measures: vec![
+            measure("validity", 0.93, 0.98),
+            Measure {
+                diversity: Some(DiversityScale::HigherIsDiverse),
+                ..measure("scaffolds", 0.86, scaffolds)
+            },
+        ],
+        before: vec![sample("CCC", 0.1), sample("C1CC", 0.4)],
+        after: vec![sample("CCN", 0.2), sample("CCS", 0.5)],
+        best: vec![sample("CCF", 0.9)],
+    }
+}
+
+#[test]
+fn lost_diversity_is_a_price_that_the_verdict_knows() {
+    let mut run = run("molecules", 40);
+    run.events.push(finished(40));
+    run.comparison = Some(comparison(0.8));
+    assert!(render(std::slice::from_ref(&run)).contains("<p class=\"word\">Success</p>"));
+    run.comparison = Some(comparison(0.39));
+    let page = render(&[run]);
+    for words in [
+        "<p class=\"word\">Learned, at a price</p>",
+        "Mean reward rose from 0.692 to 0.848 (+0.157 ± 0.007) on 1000 molecules",
+        "The price: scaffolds fell from 0.860 to 0.390.",
+        "Missed criterion: Diversity is kept.",
+        "<h2>Before and after</h2>",
+        "<tr class=\"bad\"><td>scaffolds</td><td>0.8600</td><td>0.3900</td><td>-0.4700</td></tr>",
+        "<td>mean reward</td><td>0.6917</td><td>0.8484</td><td>+0.1567 ± 0.0070</td>",
+        "<h2>Molecules before the training</h2>",
+        "<h2>Molecules after step 40</h2>",
+        "<h2>Best molecules after step 40</h2>",
+    ] {
+        assert!(page.contains(words), "{words:?} is not in the page");
+    }
+    assert_eq!(page.matches("<svg class=\"molecule\"").count(), 4, "the open ring is not drawn");
+}
+
+#[test]
+fn a_supervised_run_has_its_validations_and_samples() {
+    let mut run = run("prior", 30);
+    run.config = "[pretrain]\nepochs = 2\n".parse().unwrap();
+    run.samples.clear();
+    run.rewards.clear();
+    let line = |step: u64, key: &str, loss: f64, best: bool| {
+        let line = json!({"train_step": step, key: loss, "best": best, "eval_accuracy": 0.5});
+        line.as_object().unwrap().clone()
+    };
+    run.metrics = (1..=30)
+        .flat_map(|step| {
+            let mut lines = vec![line(step, "step_train_loss", 3.0 - 0.05 * step as f64, false)];
+            let loss = [2.5, 1.5, 1.75].get(step as usize / 10 - 1).filter(|_| step % 10 == 0);
+            lines.extend(loss.map(|loss| line(step, "eval_loss", *loss, step < 30)));
+            lines
+        })
+        .collect();
+    let sample =
+        json!({"train_step": 20, "prompt": "How?", "generated": "So.", "ground_truth": "Thus."});
+    run.validation_samples = vec![sample.as_object().unwrap().clone()];
+    let page = render(&[run]);
+    for words in [
+        "The validation loss fell from 2.5 after step 10 to 1.5 after step 20, the lowest of 3 validations.",
+        "After step 30, the last validation, it is 1.75. The kept model is that of step 20.",
+        "<th>kept (step 20)</th>",
+        "<td>eval_loss</td><td>2.5</td><td>1.5</td><td>1.75</td>",
+        "<h2>Completions after step 20</h2>",
+        "<p class=\"text\">Thus.</p>",
+    ] {
+        assert!(page.contains(words), "{words:?} is not in the page");
+    }
 }
 
 #[test]
@@ -146,7 +263,7 @@ fn the_same_runs_give_the_same_page() {
 #[test]
 fn the_page_forbids_itself_to_load_anything() {
     let page = crate::tests::page(&[run("a", 30)]);
-    let policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">";
+    let policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-";
     assert!(page.split("<style>").next().unwrap().contains(policy));
     // The head is the template's own, but for the title.
     let evil = crate::tests::page(&[run("</title><script>", 30)]);
@@ -177,12 +294,13 @@ fn all_text_of_a_run_is_escaped() {
     other.name = format!("{evil} 2");
     other.config.insert("seed".to_owned(), evil.into());
     for page in [render(std::slice::from_ref(&run)), render(&[run, other])] {
-        assert!(!page.contains("<script"), "a script is in the page");
+        assert_eq!(page.matches("<script").count(), 1, "a foreign script is in the page");
         assert!(page.matches("&lt;script&gt;").count() >= 5);
         // Nothing is loaded: the only addresses are names of namespaces.
         let namespaces = page.matches("xmlns=\"http://www.w3.org/2000/svg\"").count();
         assert_eq!(page.matches("http").count(), namespaces);
-        assert!(!page.contains("src=\"") && !page.contains("href="));
+        assert!(!page.contains("src=\""));
+        assert_eq!(page.matches("href=").count(), page.matches("href=\"#").count());
     }
 }
 
@@ -219,9 +337,9 @@ fn events_are_a_table_and_marks() {
 #[test]
 fn a_run_that_finished_is_a_success() {
     let mut run = run("molecules", 40);
-    let what = EventKind::Finished {};
-    run.events = vec![Event { step: 40, at: "2026-01-31T12:34:56Z".to_owned(), what }];
-    assert!(render(&[run]).contains("<p class=\"word\">Success</p>"));
+    run.events = vec![finished(40)];
+    let headline = "<p class=\"word\">Learned; diversity was not measured</p>";
+    assert!(render(&[run]).contains(headline));
 }
 
 #[test]
@@ -232,10 +350,10 @@ fn several_runs_are_overlaid_and_compared() {
     assert!(page.contains("<h1>molecules · other</h1>"));
     assert!(page.contains("<tr><td><code>seed</code></td><td>1</td><td>2</td></tr>"));
     assert!(!page.contains("<code>loss.preset</code>"), "the same in both");
-    assert!(!page.contains("<h2>Completions"), "completions belong to one run");
+    assert!(!page.contains("id=\"completions\""), "completions belong to one run");
     // Each chart has a legend of two.
     assert_eq!(page.matches("</i>other</span>").count(), charts(&page).len());
-    assert_eq!(page.matches("<p class=\"word\">Not judged</p>").count(), 2);
+    assert_eq!(page.matches("<p class=\"word\">Learned so far, not finished</p>").count(), 2);
 }
 
 #[test]
@@ -259,7 +377,7 @@ fn nothing_finite_is_no_chart() {
     }
     let page = render(&[run]);
     assert!(charts(&page).is_empty(), "{:?}", charts(&page));
-    assert!(page.contains("in step 1 it was no finite number"));
+    assert!(page.contains("not a finite number in step 1"));
 }
 
 #[test]

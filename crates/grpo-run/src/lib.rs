@@ -10,6 +10,7 @@
 //!   events.out.tfevents.…  the metrics for TensorBoard              TensorBoard
 //!   completions/
 //!     step-N.parquet       what was sampled, what it got, and what that did  CompletionRecord
+//!   comparison.json        the policy before and after, evaluated on the same prompts  Comparison
 //!   checkpoints/step-N/    a model or an adapter, and manifest.json with each file's hash  Checkpoint
 //!     trainer/             what else the next step depends on
 //!   model/                 what was trained, when the run has ended (adapter/ of an adapter)
@@ -25,6 +26,7 @@ mod atomic;
 mod audit;
 mod chain;
 mod checkpoints;
+mod comparison;
 mod completions;
 mod error;
 mod events;
@@ -44,6 +46,7 @@ pub use audit::{
 };
 pub use chain::ChainWriter;
 pub use checkpoints::{Checkpoint, Newest};
+pub use comparison::{ComparedSample, Comparison, DiversityScale, Measure};
 pub use completions::{CompletionRecord, RecordedOutcome};
 pub use error::RunError;
 pub use events::{Event, EventKind, EventProof, ProvenEvent};

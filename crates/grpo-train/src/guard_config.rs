@@ -18,7 +18,7 @@ pub struct GuardConfig {
     pub above: Option<f64>,
     /// A smaller value is out of the range.
     pub below: Option<f64>,
-    /// So many steps in a row trip the guard.
+    /// So many steps in a row trigger the guard.
     #[serde(default = "one")]
     pub steps: u32,
     /// Steps before this one, from 1, do not count.
@@ -36,7 +36,7 @@ fn one() -> u32 {
     1
 }
 
-/// What is done where a guard trips.
+/// What is done where a guard triggers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuardAction {
@@ -48,7 +48,7 @@ pub enum GuardAction {
     RollBack,
 }
 
-/// What is to be done about a trip, in the order of severity.
+/// What is to be done about a trigger, in the order of severity.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub enum Action {
     /// It is said.

@@ -32,7 +32,7 @@ pub struct GuardsState {
 
 /// A guard that saw what it watches for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Trip {
+pub struct GuardTrigger {
     /// Its place among the guards of the run, from 0.
     pub guard: usize,
     /// Its metric, or `not_finite`.
@@ -52,10 +52,10 @@ pub struct Trip {
 }
 
 impl Action {
-    /// What is done about several trips at once: the most severe action, and of two that go back the smaller learning
-    /// rate with the larger KL coefficient. `None` for no trips.
-    pub fn of(trips: &[Trip]) -> Option<Self> {
-        trips.iter().map(|trip| trip.action).reduce(|a, b| match (a, b) {
+    /// What is done about several triggers at once: the most severe action, and of two that go back the smaller learning
+    /// rate with the larger KL coefficient. `None` for no triggers.
+    pub fn of(triggers: &[GuardTrigger]) -> Option<Self> {
+        triggers.iter().map(|trigger| trigger.action).reduce(|a, b| match (a, b) {
             (
                 Self::RollBack { learning_rate_factor, kl_coef_factor },
                 Self::RollBack { learning_rate_factor: other_rate, kl_coef_factor: other_coef },
@@ -79,36 +79,40 @@ impl Guards {
         Self { guards, state }
     }
 
-    /// Takes note of the metrics of `step`, from 1, and gives the guards that trip, in their order. One that warns
+    /// Takes note of the metrics of `step`, from 1, and gives the guards that trigger, in their order. One that warns
     /// does so once, and again only after a step in which it was quiet. A step that lacks the metric, or has no number
     /// for it, is passed over: it is neither quiet nor out of the range.
     ///
     /// # Errors
     /// A metric that steps of this run do not have: the first one has it not, and not by chance
     /// ([`Metrics::is_of_run`]).
-    pub fn observe(&mut self, step: u64, metrics: &Metrics) -> Result<Vec<Trip>, TrainError> {
+    pub fn observe(
+        &mut self,
+        step: u64,
+        metrics: &Metrics,
+    ) -> Result<Vec<GuardTrigger>, TrainError> {
         if !self.state.has_begun {
             self.refuse_missing(metrics)?;
             self.state.has_begun = true;
         }
-        let mut trips = Vec::new();
+        let mut triggers = Vec::new();
         for place in 0..self.guards.len() {
             let guard = &self.guards[place];
             if step < u64::from(guard.from_step) {
                 continue;
             }
             match seen(guard, metrics) {
-                Some(seen) => trips.extend(self.count(place, step, seen)),
+                Some(seen) => triggers.extend(self.count(place, step, seen)),
                 None if is_gap(guard, metrics) => {}
                 None => self.state.streaks[place] = 0,
             }
         }
-        Ok(trips)
+        Ok(triggers)
     }
 
-    /// As [`Self::observe`], for a step that failed. Nothing trips where it was not because of a number that is not
+    /// As [`Self::observe`], for a step that failed. Nothing triggers where it was not because of a number that is not
     /// finite, or where no guard watches for that.
-    pub fn failed(&mut self, step: u64, error: &TrainError) -> Vec<Trip> {
+    pub fn failed(&mut self, step: u64, error: &TrainError) -> Vec<GuardTrigger> {
         if !is_not_finite(error) {
             return Vec::new();
         }
@@ -118,8 +122,8 @@ impl Guards {
         });
         let watching: Vec<usize> = watching.collect();
         let words = format!("the step failed: {error}");
-        let trip = |place| self.count(place, step, Seen::number(words.clone()));
-        watching.into_iter().filter_map(trip).collect()
+        let trigger = |place| self.count(place, step, Seen::number(words.clone()));
+        watching.into_iter().filter_map(trigger).collect()
     }
 
     /// What is to be saved with a run.
@@ -144,7 +148,7 @@ impl Guards {
     }
 
     /// One more step in a row.
-    fn count(&mut self, place: usize, step: u64, seen: Seen) -> Option<Trip> {
+    fn count(&mut self, place: usize, step: u64, seen: Seen) -> Option<GuardTrigger> {
         let streak = &mut self.state.streaks[place];
         *streak = streak.saturating_add(1);
         let first = &mut self.state.first[place];
@@ -159,7 +163,7 @@ impl Guards {
         };
         let in_a_row =
             if *streak > 1 { format!(", {streak} steps in a row") } else { String::new() };
-        is_due.then(|| Trip {
+        is_due.then(|| GuardTrigger {
             guard: place,
             watch: guard.watch.clone(),
             value: seen.value,

@@ -46,7 +46,7 @@ pub use eval_config::{EvalConfig, Evaluations};
 pub use evaluation::{Evaluated, Evaluation, GroupDiversity};
 pub use grpo_rollout::{Actions, Decode, NextTokens};
 pub use guard_config::{Action, GuardAction, GuardConfig, default_guards};
-pub use guards::{Guards, GuardsState, Trip};
+pub use guards::{GuardTrigger, Guards, GuardsState};
 pub use learner::{LearnResult, Learner, SupervisedUpdate, Update};
 pub use loss_settings::{AdvantageSettings, LossSettings};
 pub use metrics::Metrics;

@@ -14,8 +14,8 @@ use crate::eval_config::Evaluations;
 use crate::evaluation::{Evaluated, Evaluation};
 use crate::guards::refuse_other_rewards;
 use crate::{
-    Action, Combined, Decode, DiversityBonus, Grpo, GrpoConfig, Guards, Learner, Metrics,
-    StepReport, TrainError, Trip,
+    Action, Combined, Decode, DiversityBonus, Grpo, GrpoConfig, GuardTrigger, Guards, Learner,
+    Metrics, StepReport, TrainError,
 };
 
 /// Who is told how a training goes.
@@ -30,8 +30,8 @@ pub trait TrainObserver<M> {
     ///
     /// # Errors
     /// Ends the training.
-    fn failed(&mut self, trips: &[Trip]) -> Result<(), TrainError> {
-        let _told_elsewhere = trips;
+    fn failed(&mut self, triggers: &[GuardTrigger]) -> Result<(), TrainError> {
+        let _told_elsewhere = triggers;
         Ok(())
     }
 
@@ -54,7 +54,7 @@ pub struct StepDone<'a> {
     /// Whether that was the best one so far.
     pub is_best: bool,
     /// The guards that saw what they watch for.
-    pub trips: &'a [Trip],
+    pub triggers: &'a [GuardTrigger],
     /// Why the training ends here, where it does.
     pub ending: Option<&'a Ending>,
 }
@@ -319,8 +319,8 @@ impl<M: LanguageModel> Training<M> {
                 self.progress.evaluations.observe(self.progress.steps, evaluated.reward(), config);
             metrics.extend(evaluated.metrics());
         }
-        let trips = self.guards.observe(self.progress.steps.into(), &metrics)?;
-        let ending = of_trips(self.progress.steps, &trips).or_else(|| self.no_gain());
+        let triggers = self.guards.observe(self.progress.steps.into(), &metrics)?;
+        let ending = of_triggers(self.progress.steps, &triggers).or_else(|| self.no_gain());
         if let Some(Ending::Stopped { message }) = &ending {
             self.progress.stopped = Some(message.clone());
         }
@@ -330,7 +330,7 @@ impl<M: LanguageModel> Training<M> {
                 metrics: &metrics,
                 evaluated: evaluated.as_ref(),
                 is_best,
-                trips: &trips,
+                triggers: &triggers,
                 ending: ending.as_ref(),
             },
             self,
@@ -388,9 +388,9 @@ impl<M: LanguageModel> Training<M> {
         observer: &mut dyn TrainObserver<M>,
     ) -> Result<Ending, TrainError> {
         let step = self.progress.steps + 1;
-        let trips = self.guards.failed(step.into(), &error);
-        observer.failed(&trips)?;
-        match of_trips(step, &trips) {
+        let triggers = self.guards.failed(step.into(), &error);
+        observer.failed(&triggers)?;
+        match of_triggers(step, &triggers) {
             Some(ending @ Ending::RollBack { .. }) => Ok(ending),
             // The error itself is the better reason.
             _ => Err(error),
@@ -409,17 +409,17 @@ impl<M: LanguageModel> Training<M> {
 }
 
 /// What the guards that tripped in `step`, from 1, make of a training.
-fn of_trips(step: u32, trips: &[Trip]) -> Option<Ending> {
-    let action = Action::of(trips)?;
-    let decisive: Vec<&Trip> =
-        trips.iter().filter(|trip| trip.action.name() == action.name()).collect();
-    let messages: Vec<&str> = decisive.iter().map(|trip| trip.message.as_str()).collect();
+fn of_triggers(step: u32, triggers: &[GuardTrigger]) -> Option<Ending> {
+    let action = Action::of(triggers)?;
+    let decisive: Vec<&GuardTrigger> =
+        triggers.iter().filter(|trigger| trigger.action.name() == action.name()).collect();
+    let messages: Vec<&str> = decisive.iter().map(|trigger| trigger.message.as_str()).collect();
     let message = messages.join("; ");
     match action {
         Action::Warn => None,
         Action::Stop => Some(Ending::Stopped { message }),
         Action::RollBack { learning_rate_factor, kl_coef_factor } => {
-            let since = decisive.iter().map(|trip| trip.since).min();
+            let since = decisive.iter().map(|trigger| trigger.since).min();
             let since = since.and_then(|since| u32::try_from(since).ok()).unwrap_or(step);
             Some(Ending::RollBack { since, learning_rate_factor, kl_coef_factor, message })
         }

@@ -5,7 +5,7 @@
 
 TensorBoard's EventAccumulator reads the event file: every number of every line of metrics.jsonl must be there, equal in f32.
 pandas and pyarrow read the completions, file by file and the folder at once: columns, types and lengths of lists must be
-those of docs/configuration.md, and means over completions those of metrics.jsonl. Exit code 1 at the first difference.
+those of docs/files.md, and means over completions those of metrics.jsonl. Exit code 1 at the first difference.
 """
 
 import json

@@ -12,10 +12,10 @@ use grpo_train::{Grpo, GrpoConfig, Metrics, Parts};
 
 use crate::args::ReplayArguments;
 use crate::checkpoint;
-use crate::earlier::Earlier;
 use crate::output::{Progress, say};
 use crate::prompts::Prompts;
 use crate::recorded::{listed, of_step, one_of};
+use crate::recorded_steps::RecordedSteps;
 use crate::run_files::{unchanged, unlisted};
 use crate::task::Tasks;
 use crate::train_file::{Start, TrainFile};
@@ -195,7 +195,7 @@ fn trained(
 ) -> anyhow::Result<Policy> {
     let again = steps_to(steps);
     say(format_args!("the run kept no policy of step {}: training {again} again", steps + 1));
-    let recorded = Earlier::after(folder, 0)?;
+    let recorded = RecordedSteps::after(folder, 0)?;
     let mut grpo = Grpo::new(parts, file.grpo(), file.seed)?;
     let progress = Progress::new(u64::from(steps));
     let mut num_tokens = 0;

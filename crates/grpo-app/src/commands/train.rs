@@ -6,14 +6,15 @@ mod observer;
 use std::sync::Arc;
 
 use grpo_run::{EventKind, RunFolder};
-use grpo_train::{Ending, TrainError};
+use grpo_train::{Ending, Evaluated, TrainError};
 use serde_json::Value;
 
 use crate::args::TrainArguments;
+use crate::before_after::{best_samples, comparison, examples, has_prompts, recorded};
 use crate::interrupt;
 use crate::interrupt::{Deferred, Interrupted};
-use crate::look::{comparison, examples};
 use crate::output::{say, say_checked, sentence};
+use crate::phase::Phase;
 use crate::run_log::{Line, observer_error};
 use crate::session::Session;
 use crate::task::Tasks;
@@ -122,7 +123,7 @@ fn finish(
     ending: &Ending,
     deferred: Deferred,
 ) -> anyhow::Result<()> {
-    let Session { training, folder, writer, kind, file, before, .. } = session;
+    let Session { training, folder, writer, kind, file, .. } = session;
     let steps = training.steps();
     let best = best_evaluation(session)?;
     if let (Some(best), false) = (&best, matches!(ending, Ending::Interrupted)) {
@@ -156,17 +157,18 @@ fn finish(
         ));
     }
     drop(deferred);
+    let count = training.evaluated_count();
+    let phase = (count > 0).then(|| {
+        say(format_args!("evaluating   {count} completions after the training"));
+        Phase::begin(format!("sampling and scoring {count} completions"))
+    });
     let after = match training.evaluate() {
         // The signal came in the last step, or now.
         Err(TrainError::Interrupted) => return Err(Interrupted.into()),
         evaluated => evaluated?,
     };
-    let (tasks, codec) = (&session.tasks, session.codec());
-    say(format_args!("{}", comparison(tasks, codec, before.as_ref(), after.as_ref())));
-    if let (Some(before), Some(after), true) = (before, &after, codec.is_text()) {
-        let examples = examples(tasks, codec, training.evaluated_prompts(), before, after);
-        examples.iter().for_each(|line| say(format_args!("{line}")));
-    }
+    drop(phase);
+    conclude(session, after.as_ref())?;
     if let Some(EventKind::Best { best_step, reward, checkpoint }) = best {
         let place = checkpoint.map(|place| format!(": {}", folder.path().join(place).display()));
         let place = place.unwrap_or_default();
@@ -174,6 +176,7 @@ fn finish(
     }
     say(format_args!("{kind:<12} {}", target.display()));
     say(format_args!("metrics      {}", folder.metrics_path().display()));
+    next_steps(session);
     match ending {
         Ending::Stopped { message } => anyhow::bail!(
             "a guard ended the training of {} after step {steps} of {}: {message}",
@@ -181,6 +184,43 @@ fn finish(
             file.train.steps
         ),
         _ => Ok(()),
+    }
+}
+
+/// Shows and records the evaluations before and after the training.
+fn conclude(session: &Session, after: Option<&Evaluated>) -> anyhow::Result<()> {
+    let Session { tasks, before, training, folder, .. } = session;
+    let codec = session.codec();
+    say(format_args!("{}", comparison(tasks, codec, before.as_ref(), after)));
+    let (Some(before), Some(after)) = (before, after) else { return Ok(()) };
+    folder.write_comparison(&recorded(tasks, codec, training.steps(), before, after))?;
+    if has_prompts(tasks, codec, before) {
+        if codec.is_text() {
+            let examples = examples(tasks, codec, before, after);
+            examples.iter().for_each(|line| say(format_args!("{line}")));
+        }
+    } else if let Some(table) = best_samples(tasks, codec, after) {
+        say(format_args!("{table}"));
+    }
+    Ok(())
+}
+
+/// What to do with a run that has ended, in three lines.
+fn next_steps(session: &Session) {
+    let Session { folder, kind, file, training, .. } = session;
+    let run = folder.path().display();
+    // An adapter needs its base model.
+    let model = match *kind {
+        "adapter" => format!("--model {} --adapter {run}/adapter", file.model.display()),
+        kind => format!("--model {run}/{kind}"),
+    };
+    let every = file.save.completions_every;
+    let step = (every > 0).then(|| training.steps() / every * every).filter(|step| *step > 0);
+    say(format_args!("next         grpo sample {model}"));
+    say(format_args!("             grpo report {run}"));
+    match step {
+        Some(step) => say(format_args!("             grpo explain {run} --step {step}")),
+        None => say(format_args!("             grpo audit {run}")),
     }
 }
 

@@ -12,9 +12,10 @@ use grpo_model::{Policy, parameters};
 use grpo_train::Grpo;
 
 pub(crate) use self::section::PreflightSection;
-use crate::device;
+use crate::phase::Phase;
 use crate::prompts::Prompts;
 use crate::train_file::TrainFile;
+use crate::{device, first_screen};
 use memory::MemoryPlan;
 use trial::Trial;
 
@@ -27,8 +28,12 @@ pub(crate) fn preflight(
     codec: &Codec,
 ) -> anyhow::Result<Vec<String>> {
     refuse_unfrozen(grpo)?;
+    let phase = Phase::begin("sampling and scoring a trial batch");
     let trial = Trial::of(file, grpo, prompts, codec)?;
-    let mut lines = trial.as_ref().map_or_else(Vec::new, |trial| trial.lines(file));
+    drop(phase);
+    let seconds = trial.as_ref().map(Trial::seconds_per_completion);
+    let mut lines = vec![first_screen::plan(file, seconds)];
+    lines.extend(trial.iter().flat_map(|trial| trial.lines(file)));
     let lengths = trial.as_ref().map(Trial::lengths);
     let disk = disk::Need::of(file, grpo.policy(), lengths);
     lines.push(format!("disk         {}", disk.checked(&file.run)?));

@@ -1,6 +1,7 @@
 //! Some completions, drawn and scored before anything is learned.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use grpo_data::{Codec, Completion, Finish, Group, Purpose, Sample};
 use grpo_model::{Frozen, Policy};
@@ -14,6 +15,8 @@ use crate::train_file::TrainFile;
 /// The scored samples of the trial batch.
 pub(super) struct Trial {
     groups: Vec<Group>,
+    /// How long sampling them took.
+    time: Duration,
 }
 
 /// Tokens of completions.
@@ -46,9 +49,15 @@ impl Trial {
         let key =
             StepKey { seed: file.seed, purpose: Purpose::Preflight, step: 0, policy_version: 0 };
         let frozen = Frozen::snapshot_in(policy, config.sampling.weights);
+        let begun = Instant::now();
         let mut groups = sampler.sample(&frozen, &prompts, key)?;
+        let time = begun.elapsed();
         grpo.rewards().score_groups(&mut groups, &*decode);
-        Ok(Some(Self { groups }))
+        Ok(Some(Self { groups, time }))
+    }
+
+    pub(super) fn seconds_per_completion(&self) -> f64 {
+        self.time.as_secs_f64() / self.completions().count().max(1) as f64
     }
 
     pub(super) fn lengths(&self) -> Lengths {

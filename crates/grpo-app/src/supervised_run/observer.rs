@@ -151,8 +151,8 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
         if let Some(validation) = done.validation {
             self.validated(validation, done.warnings, trainer.model())?;
         }
-        for trip in done.trips {
-            let line = self.log.guard(train_step, trip)?;
+        for trigger in done.triggers {
+            let line = self.log.guard(train_step, trigger)?;
             self.progress.say(&line);
         }
         self.written = train_step;

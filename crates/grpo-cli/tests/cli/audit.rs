@@ -6,6 +6,7 @@ use std::path::Path;
 
 use grpo_run::RunFolder;
 use serde_json::{Value, json};
+use snapbox::str;
 
 use crate::support::Place;
 use crate::texts::objects;
@@ -366,11 +367,11 @@ fn a_damaged_ledger_is_refused() {
     run.place.write(LEDGER, "{\"step\":1}\n");
     run.place.refuse(
         &audit,
-        "line 1 of `run/ledger.jsonl` is damaged: missing field `rollout` at line 1 column 10; remove the line, or restore the file from a copy",
+        str!["line 1 of `run/ledger.jsonl` is damaged: missing field `rollout` at line 1 column 10; remove the line, or restore the file from a copy"],
     );
     run.place.refuse(
         &["audit", "nowhere"],
-        "`nowhere` is not the folder of a run, as it has no `run.json`; check the path",
+        str!["`nowhere` is not the folder of a run, as it has no `run.json`; check the path"],
     );
 }
 

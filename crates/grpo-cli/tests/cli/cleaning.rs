@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use grpo_replies::read_pairs;
 use serde_json::{Value, json};
+use snapbox::str;
 
 use crate::pairs::lines;
 use crate::support::Place;
@@ -69,7 +70,7 @@ fn a_cleaning_says_of_every_line_that_goes_why() {
 
     place.refuse(
         &arguments,
-        "clean.jsonl exists already; name another file, or replace it with --force",
+        str!["clean.jsonl exists already; name another file, or replace it with --force"],
     );
     place.write("rules.toml", "[validation]\nmin_likes = 100\n");
     let mut with_rules = vec!["--config", "rules.toml", "--force"];
@@ -122,7 +123,7 @@ fn a_cleaning_writes_two_files_or_none() {
             "--skip",
             "validation",
         ],
-        "b/../pairs.jsonl is the input; give --rejected another file",
+        str!["b/../pairs.jsonl is the input; give --rejected another file"],
     );
     assert_eq!(std::fs::read_dir(place.path("a")).unwrap().count(), 0);
     let names = std::fs::read_dir(place.path(".")).unwrap();

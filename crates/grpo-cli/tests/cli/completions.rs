@@ -1,6 +1,8 @@
 //! `grpo sample` of prompts.
 
 use serde_json::{Map, Value, json};
+use snapbox::data::Inline;
+use snapbox::str;
 
 use crate::support::{Place, small_model};
 use crate::texts::{CONTEXT, END, VOCABULARY, config, distance, entries, logprobs, numbers};
@@ -93,12 +95,12 @@ fn stop_strings_that_cannot_be_meant() {
     place.model_of_texts("m", "llama");
     place.refuse(
         &["sample", "--model", "m", "--prompt", "the", "--stop", "", "-o", "drawn.jsonl"],
-        "sampling: an empty stop string would end every completion after its first token; leave it out",
+        str!["sampling: an empty stop string would end every completion after its first token; leave it out"],
     );
     place.model_of_ids("ids", "llama", 20);
     place.refuse(
         &["sample", "--model", "ids", "--stop", "1"],
-        "--stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own beside its weights",
+        str!["--stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own beside its weights"],
     );
 }
 
@@ -151,6 +153,7 @@ fn what_was_drawn_can_be_scored() {
             temperature,
             "-o",
             "drawn.jsonl",
+            "--force",
         ]);
         // Of the text and of the ids it is one.
         let drawn = crate::texts::objects(&place.read("drawn.jsonl"));
@@ -193,7 +196,7 @@ fn without_a_template_there_is_no_chat() {
     place.write("m/tokenizer_config.json", "{\"eos_token\": \"<|im_end|>\"}");
     place.refuse(
         &["sample", "--model", "m", "--prompt", "2 + 2", "--chat"],
-        "--prompt 2 + 2: `m` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text",
+        str!["--prompt 2 + 2: `m` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text"],
     );
     place.write("m/chat_template.jinja", "{% for m in messages %}\n{{ m.content }\n{% endfor %}");
     let ended = place.run(&["sample", "--model", "m", "--prompt", "2 + 2", "--chat"]);
@@ -213,11 +216,11 @@ fn a_model_that_begins_nowhere_needs_a_prompt() {
     place.model_of_ids("m", "gpt2", 12);
     place.refuse(
         &["sample", "--model", "m"],
-        "the model has no id that begins a text, so it needs a prompt: --prompt TEXT, or --prompts FILE",
+        str!["the model has no id that begins a text, so it needs a prompt: --prompt TEXT, or --prompts FILE"],
     );
     place.refuse(
         &["sample", "--model", "m", "--prompt", "2 + 2"],
-        "--prompt 2 + 2: `m` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`",
+        str!["--prompt 2 + 2: `m` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`"],
     );
     // Ids in, ids out.
     place.write("p.jsonl", "{\"prompt_ids\": [1, 2]}\n");
@@ -248,7 +251,7 @@ fn a_molecule_can_be_gone_on_from() {
     }
     place.refuse(
         &["sample", "--model", model, "--prompt", "CX"],
-        "--prompt CX: `CX` is not in the model's vocabulary: `X` (character 2 of `CX`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token",
+        str!["--prompt CX: `CX` is not in the model's vocabulary: `X` (character 2 of `CX`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token"],
     );
     for argument in [&["--distinct"][..], &["--not-in", "absent.smi"]] {
         place.refuse(
@@ -266,35 +269,39 @@ fn a_molecule_can_be_gone_on_from() {
 fn what_cannot_be_continued() {
     let place = Place::new();
     place.model_of_ids("m", "gpt2", 12);
-    let check = |file: &str, more: &[&str], expected: &str| {
+    let check = |file: &str, more: &[&str], expected: Inline| {
         place.write("p.jsonl", file);
         let arguments = ["sample", "--model", "m", "--prompts", "p.jsonl", "-o", "out.jsonl"];
         place.refuse(&[&arguments[..], more].concat(), expected);
     };
-    check("", &[], "p.jsonl has no prompts");
+    check("", &[], str!["p.jsonl has no prompts"]);
     check(
         "{\"prompt_ids\": [1]}\n{\"prompt_ids\": [12]}\n",
         &[],
-        "p.jsonl:2: the id 12 is outside the model's vocabulary of 12 tokens",
+        str!["p.jsonl:2: the id 12 is outside the model's vocabulary of 12 tokens"],
     );
     let long = format!("{}\n", json!({"prompt_ids": vec![1; CONTEXT + 1]}));
     let full = format!("{}\n", json!({"prompt_ids": vec![1; CONTEXT]}));
     check(
         &long,
         &["--max-new-tokens", "1"],
-        "sampling: a prompt of 49 tokens and max_new_tokens = 1 do not fit into the model's context of 48 tokens; a prompt may have at most 48",
+        str![
+            "p.jsonl:1: the prompt has 49 tokens, and the model's context 48; shorten the prompt or take it out"
+        ],
     );
     check(
         &full,
         &["--max-new-tokens", "2"],
-        "sampling: a prompt of 48 tokens and max_new_tokens = 2 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 1",
+        str![
+            "sampling: a prompt of 48 tokens and max_new_tokens = 2 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 1"
+        ],
     );
     place.write("p.jsonl", &full);
     let lines = place.lines(&["sample", "--model", "m", "--prompts", "p.jsonl"]);
     assert_eq!(numbers(&lines[0], "completion_ids").len(), 1);
     place.refuse(
         &["sample", "--model", "m", "--prompts", "absent.jsonl"],
-        "`absent.jsonl` does not exist; check the path",
+        str!["`absent.jsonl` does not exist; check the path"],
     );
 }
 
@@ -305,7 +312,7 @@ fn an_encoder_says_nothing() {
     place.succeed(&["init", "source/config.json", "-o", "bert"]);
     place.refuse(
         &["sample", "--model", "bert", "--prompt", "2 + 2"],
-        "bert is an encoder (bert): it has no next token to sample, score or train",
+        str!["bert is an encoder (bert): it has no next token to sample, score or train"],
     );
     assert_eq!(entries(&place.path(".")), ["bert", "source"]);
 }
@@ -326,6 +333,6 @@ fn marks_outside_the_vocabulary_are_nobodys_trouble_until_they_are_needed() {
     place.succeed(&["sample", "--model", "m", "--prompts", "in.jsonl"]);
     place.refuse(
         &["sample", "--model", "m"],
-        "a prompt has the id 50256, and the vocabulary has 12 tokens",
+        str!["a prompt has the id 50256, and the vocabulary has 12 tokens"],
     );
 }

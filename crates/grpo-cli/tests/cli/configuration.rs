@@ -1,16 +1,18 @@
 //! Configuration files that are wrong.
 
+use snapbox::{IntoData, str};
+
 use crate::support::Place;
 
 /// Adds `--set` to a training that would be fine.
 #[track_caller]
-fn check_set(pair: &str, expected: &str) {
+fn check_set(pair: &str, expected: impl IntoData) {
     Place::for_training().refuse(&["train", "train.toml", "--set", pair], expected);
 }
 
 /// Changes the text of a configuration that would be fine.
 #[track_caller]
-fn check_text(from: &str, to: &str, expected: &str) {
+fn check_text(from: &str, to: &str, expected: impl IntoData) {
     let place = Place::for_training();
     let text = place.read("train.toml");
     assert!(text.contains(from), "{from} is not in the configuration");
@@ -47,6 +49,7 @@ fn keys_without_effect_are_refused() {
         &["loss.preset=reinforce", "train.updates_per_rollout=2"],
         "train.updates_per_rollout = 2: the reinforce surrogate has no importance ratio, so that every update but the first would be off-policy and not corrected; set it to 1, or choose a loss with a ratio",
     );
+    check(&["eval.group_size=1001"], "eval.group_size = 1001 is out of range; expected 1 to 1000");
     // A default is never refused, whoever writes it down.
     for set in ["advantage.epsilon=1e-4", "reward.logp_centre=2.5", "loss.ratio_level=token"] {
         let none = ["--set", "advantage.scale=none", "--set", "loss.preset=reinforce"];
@@ -59,19 +62,25 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
     check_text(
         "group_size = 4",
         "groupsize = 4",
-        "train.toml:8: unknown key 'train.groupsize'; did you mean 'group_size'?",
+        str!["train.toml:8: unknown key 'train.groupsize'; did you mean 'group_size'?"],
     );
-    check_text("seed = 1", "sed = 1", "train.toml:3: unknown key 'sed'; did you mean 'seed'?");
+    check_text(
+        "seed = 1",
+        "sed = 1",
+        str!["train.toml:3: unknown key 'sed'; did you mean 'seed'?"],
+    );
     check_text(
         "qed = 0.7",
         "qde = 0.7",
-        "train.toml:16: unknown key 'reward.qde'; did you mean 'qed'?",
+        str!["train.toml:16: unknown key 'reward.qde'; did you mean 'qed'?"],
     );
-    check_text("[loss]", "[lost]", "train.toml:19: unknown key 'lost'; did you mean 'loss'?");
+    check_text("[loss]", "[lost]", str!["train.toml:19: unknown key 'lost'; did you mean 'loss'?"]);
     check_text(
         "kl_coef = 0.05",
         "zzz = 1",
-        "train.toml:20: unknown key 'loss.zzz'; there are: preset, surrogate, epsilon_low, epsilon_high, delta, cap, ratio_level, reduction, kl_coef, kl_estimator, kl_placement, kl_bias_correction, off_policy_threshold, high_entropy_share, mismatch, entropy_bonus",
+        str![
+            "train.toml:20: unknown key 'loss.zzz'; there are: preset, surrogate, epsilon_low, epsilon_high, delta, cap, ratio_level, reduction, kl_coef, kl_estimator, kl_placement, kl_bias_correction, off_policy_threshold, high_entropy_share, mismatch, entropy_bonus"
+        ],
     );
 }
 
@@ -80,61 +89,81 @@ fn a_wrong_type_is_named_with_its_line() {
     check_text(
         "steps = 3",
         "steps = \"three\"",
-        "train.toml:6: train.steps: invalid type: string \"three\", expected a whole number from 0 to 4294967295",
+        str![[
+            r#"train.toml:6: train.steps: invalid type: string "three", expected a whole number from 0 to 4294967295"#
+        ]],
     );
     check_text(
         "steps = 3",
         "steps = -3",
-        "train.toml:6: train.steps: invalid value: integer `-3`, expected a whole number from 0 to 4294967295",
+        str![
+            "train.toml:6: train.steps: invalid value: integer `-3`, expected a whole number from 0 to 4294967295"
+        ],
     );
     check_text(
         "learning_rate = 1e-2",
         "learning_rate = true",
-        "train.toml:23: optimizer.learning_rate: invalid type: boolean `true`, expected a number",
+        str![
+            "train.toml:23: optimizer.learning_rate: invalid type: boolean `true`, expected a number"
+        ],
     );
     check_text(
         "type = \"molecule\"",
         "type = \"molecules\"",
-        "train.toml:15: reward.type: unknown type of reward `molecules`; there are: answer, composite, heuristic, hybrid, infill, learned, molecule, pattern",
+        str![
+            "train.toml:15: reward.type: unknown type of reward `molecules`; there are: answer, composite, heuristic, hybrid, infill, learned, molecule, pattern"
+        ],
     );
 }
 
 #[test]
 fn a_missing_key_is_named() {
-    check_text("group_size = 4\n", "", "train.toml:5: train: missing field `group_size`");
-    check_text("seed = 1\n", "", "train.toml: missing field `seed`");
+    check_text("group_size = 4\n", "", str!["train.toml:5: train: missing field `group_size`"]);
+    check_text("seed = 1\n", "", str!["train.toml: missing field `seed`"]);
 }
 
 #[test]
 fn a_value_out_of_range_is_refused_before_the_run_begins() {
     check_set(
         "train.group_size=1",
-        "--set train.group_size=1: train.group_size = 1 is out of range; expected 2 to 1000000",
+        str![
+            "--set train.group_size=1: train.group_size = 1 is out of range; expected 2 to 1000000"
+        ],
     );
     check_set(
         "sampling.stop=[\"\"]",
-        "--set sampling.stop=[\"\"]: sampling: an empty stop string would end every completion after its first token; leave it out",
+        str![[
+            r#"--set sampling.stop=[""]: sampling: an empty stop string would end every completion after its first token; leave it out"#
+        ]],
     );
     check_set(
         "loss.epsilon_low=2",
-        "--set loss.epsilon_low=2: loss: epsilon_low = 2 is out of range; it must be 0 to 1",
+        str!["--set loss.epsilon_low=2: loss: epsilon_low = 2 is out of range; it must be 0 to 1"],
     );
     check_set(
         "loss.surrogate={type=\"reinforce\", bogus=1}",
-        "--set loss.surrogate={type=\"reinforce\", bogus=1}: unknown key 'loss.surrogate.bogus'; there are none",
+        str![[
+            r#"--set loss.surrogate={type="reinforce", bogus=1}: unknown key 'loss.surrogate.bogus'; there are none"#
+        ]],
     );
     check_set(
         "loss.surrogate={type=\"cispo\", cap=-1.0}",
-        "--set loss.surrogate={type=\"cispo\", cap=-1.0}: loss: cap = -1 is out of range; it must be above 0, and finite",
+        str![[
+            r#"--set loss.surrogate={type="cispo", cap=-1.0}: loss: cap = -1 is out of range; it must be above 0, and finite"#
+        ]],
     );
     check_text(
         "max_new_tokens = 20",
         "max_new_tokens = 20\n[advantage]\naggregation = \"normalize_then_sum\"\nscale = \"none\"",
-        "train.toml:15: advantage: scale has no effect with aggregation = \"normalize_then_sum\", which divides by the deviation of each group and then of the batch; leave it out",
+        str![[
+            r#"train.toml:15: advantage: scale has no effect with aggregation = "normalize_then_sum", which divides by the deviation of each group and then of the batch; leave it out"#
+        ]],
     );
     check_set(
         "sampling.max_new_tokens=0",
-        "--set sampling.max_new_tokens=0: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
+        str![
+            "--set sampling.max_new_tokens=0: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000"
+        ],
     );
     for (key, least) in [("train.group_size", 2), ("sampling.batch_size", 1)] {
         check_set(
@@ -144,33 +173,51 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     }
     check_set(
         "sampling.max_new_tokens=25",
-        "sampling: a prompt of 1 tokens and max_new_tokens = 25 do not fit into the model's context of 24 tokens; max_new_tokens may be at most 24",
+        str![
+            "sampling: a prompt of 1 tokens and max_new_tokens = 25 do not fit into the model's context of 24 tokens; max_new_tokens may be at most 24"
+        ],
     );
+}
+
+#[test]
+fn sampling_and_reward_values_out_of_range_are_refused() {
     check_set(
         "sampling.temperature=0",
-        "--set sampling.temperature=0: sampling: a temperature of 0 cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)",
+        str![
+            "--set sampling.temperature=0: sampling: a temperature of 0 cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
+        ],
     );
     check_set(
         "sampling.top_k=0",
-        "--set sampling.top_k=0: sampling: top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all",
+        str![
+            "--set sampling.top_k=0: sampling: top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all"
+        ],
     );
     check_set(
         "sampling.repetition_penalty=-1.0",
-        "--set sampling.repetition_penalty=-1.0: sampling: a repetition penalty of -1 cannot be sampled; use 0.01 to 100 (1 changes nothing)",
+        str![
+            "--set sampling.repetition_penalty=-1.0: sampling: a repetition penalty of -1 cannot be sampled; use 0.01 to 100 (1 changes nothing)"
+        ],
     );
     check_text(
         "max_new_tokens = 20",
         "max_new_tokens = 20\ntop_p = 1.5",
-        "train.toml:13: sampling: top_p = 1.5 is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)",
+        str![
+            "train.toml:13: sampling: top_p = 1.5 is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)"
+        ],
     );
     check_text(
         "max_new_tokens = 20",
         "max_new_tokens = 20\nmin_p = 1",
-        "train.toml:13: sampling: min_p = 1 is no part of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)",
+        str![
+            "train.toml:13: sampling: min_p = 1 is no part of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
+        ],
     );
     check_set(
         "reward.sa=0.5",
-        "--set reward.sa=0.5: reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.2",
+        str![
+            "--set reward.sa=0.5: reward.qed, reward.sa and reward.logp must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.2"
+        ],
     );
 }
 
@@ -184,11 +231,13 @@ fn a_configuration_can_be_checked_alone() {
     assert_eq!(place.files(), before);
     place.refuse(
         &[&arguments[..], &["--set", "train.stepz=5"]].concat(),
-        "--set train.stepz=5: unknown key 'train.stepz'; did you mean 'steps'?",
+        str!["--set train.stepz=5: unknown key 'train.stepz'; did you mean 'steps'?"],
     );
     place.refuse(
         &[&arguments[..], &["--set", "train.group_size=1"]].concat(),
-        "--set train.group_size=1: train.group_size = 1 is out of range; expected 2 to 1000000",
+        str![
+            "--set train.group_size=1: train.group_size = 1 is out of range; expected 2 to 1000000"
+        ],
     );
 }
 
@@ -196,14 +245,19 @@ fn a_configuration_can_be_checked_alone() {
 fn set_names_itself_where_it_is_wrong() {
     check_set(
         "train.stepz=5",
-        "--set train.stepz=5: unknown key 'train.stepz'; did you mean 'steps'?",
+        str!["--set train.stepz=5: unknown key 'train.stepz'; did you mean 'steps'?"],
     );
     check_set(
         "train.steps=many",
-        "--set train.steps=many: train.steps: invalid type: string \"many\", expected a whole number from 0 to 4294967295",
+        str![[
+            r#"--set train.steps=many: train.steps: invalid type: string "many", expected a whole number from 0 to 4294967295"#
+        ]],
     );
-    check_set("train.steps", "--set train.steps: expected KEY=VALUE, as in --set train.steps=50");
-    check_set("=5", "--set =5: expected KEY=VALUE, as in --set train.steps=50");
+    check_set(
+        "train.steps",
+        str!["--set train.steps: expected KEY=VALUE, as in --set train.steps=50"],
+    );
+    check_set("=5", str!["--set =5: expected KEY=VALUE, as in --set train.steps=50"]);
 }
 
 #[test]
@@ -211,7 +265,7 @@ fn a_configuration_that_cannot_be_read() {
     let place = Place::new();
     place.refuse(
         &["train", "absent.toml"],
-        "there is no configuration file absent.toml; check the path",
+        str!["there is no configuration file absent.toml; check the path"],
     );
     place.write("broken.toml", "run = \"a\"\nseed = = 1\n");
     let ended = place.run(&["train", "broken.toml"]);
@@ -220,7 +274,7 @@ fn a_configuration_that_cannot_be_read() {
     place.write("bytes.toml", [b'a', 0xff, 0xfe]);
     place.refuse(
         &["train", "bytes.toml"],
-        "cannot read the configuration bytes.toml: stream did not contain valid UTF-8",
+        str!["cannot read the configuration bytes.toml: stream did not contain valid UTF-8"],
     );
 }
 
@@ -231,28 +285,28 @@ fn layers_of_configuration() {
     // The upper layer counts, and the lower one gives the rest.
     place.refuse(
         &["train", "mine.toml"],
-        "mine.toml:4: train.steps = 0 is out of range; expected 1 to 1000000000",
+        str!["mine.toml:4: train.steps = 0 is out of range; expected 1 to 1000000000"],
     );
     place.write("mine.toml", "extends = \"train.toml\"\n\n[train]\nstep = 0\n");
     place.refuse(
         &["train", "mine.toml"],
-        "mine.toml:4: unknown key 'train.step'; did you mean 'steps'?",
+        str!["mine.toml:4: unknown key 'train.step'; did you mean 'steps'?"],
     );
     place.write("lower.toml", place.read("train.toml").replace("group_size", "groupsize"));
     place.write("mine.toml", "extends = \"lower.toml\"\n");
     place.refuse(
         &["train", "mine.toml"],
-        "lower.toml:8: unknown key 'train.groupsize'; did you mean 'group_size'?",
+        str!["lower.toml:8: unknown key 'train.groupsize'; did you mean 'group_size'?"],
     );
     place.write("mine.toml", "extends = \"absent.toml\"\n");
     place.refuse(
         &["train", "mine.toml"],
-        "mine.toml extends absent.toml: there is no configuration file absent.toml; check the path",
+        str!["mine.toml extends absent.toml: there is no configuration file absent.toml; check the path"],
     );
     place.write("mine.toml", "extends = 3\n");
     place.refuse(
         &["train", "mine.toml"],
-        "mine.toml: extends = 3 is not a path; write it as a string, relative to this file",
+        str!["mine.toml: extends = 3 is not a path; write it as a string, relative to this file"],
     );
 }
 
@@ -260,13 +314,16 @@ fn layers_of_configuration() {
 fn a_configuration_that_extends_itself() {
     let place = Place::new();
     place.write("mine.toml", "extends = \"mine.toml\"\n");
-    place.refuse(&["train", "mine.toml"], "mine.toml extends mine.toml: mine.toml: extends itself");
+    place.refuse(
+        &["train", "mine.toml"],
+        str!["mine.toml extends mine.toml: mine.toml: extends itself"],
+    );
     // The same by a path that grows with each turn.
     std::fs::create_dir(place.path("sub")).unwrap();
     place.write("sub/mine.toml", "extends = \"../sub/mine.toml\"\n");
     place.refuse(
         &["train", "sub/mine.toml"],
-        "sub/mine.toml extends sub/../sub/mine.toml: sub/../sub/mine.toml: extends itself",
+        str!["sub/mine.toml extends sub/../sub/mine.toml: sub/../sub/mine.toml: extends itself"],
     );
 }
 
@@ -275,6 +332,6 @@ fn no_threads() {
     let place = Place::for_training();
     place.refuse(
         &["train", "train.toml", "--threads", "0"],
-        "--threads 0 is out of range; expected 1 to 1024",
+        str!["--threads 0 is out of range; expected 1 to 1024"],
     );
 }

@@ -117,7 +117,7 @@ fn each_action_does_what_it_says_to_a_run_that_would_be_lost() {
 
 /// A run whose guard trips again and again goes back further each time, and recovers once its steps are small enough.
 #[test]
-fn a_guard_that_trips_again_goes_further_back() {
+fn a_guard_that_triggers_again_rolls_back_further() {
     let place = Place::new();
     let careful = rolling_back(8).replace("factor = 0.0001", "factor = 0.2");
     place.write("train.toml", careful.replace("steps = 8", "steps = 8\nmax_roll_backs = 20"));

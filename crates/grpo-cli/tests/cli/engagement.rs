@@ -3,6 +3,8 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use snapbox::data::Inline;
+use snapbox::str;
 
 use crate::support::Place;
 use crate::texts::objects;
@@ -169,41 +171,53 @@ fn a_model_of_noise_is_no_reward_unless_it_is_asked_for() {
 #[test]
 fn what_no_model_can_be_trained_of() {
     let place = place();
-    let check = |set: &str, expected: &str| {
+    let check = |set: &str, expected: Inline| {
         place.refuse(&["train-engagement", "engagement.toml", "--set", set], expected);
     };
     check(
         "training.epoch=3",
-        "--set training.epoch=3: unknown key 'training.epoch'; did you mean 'epochs'?",
+        str!["--set training.epoch=3: unknown key 'training.epoch'; did you mean 'epochs'?"],
     );
     check(
         "training.dropout=1.5",
-        "--set training.dropout=1.5: training.dropout = 1.5 is out of range; expected 0 to 0.9",
+        str![
+            "--set training.dropout=1.5: training.dropout = 1.5 is out of range; expected 0 to 0.9"
+        ],
     );
     check(
         "hidden=[0, 4]",
-        "--set hidden=[0, 4]: the vectors have 48 numbers and the hidden layers 0 and 4; expected each to be between 1 and 65536",
+        str![
+            "--set hidden=[0, 4]: the vectors have 48 numbers and the hidden layers 0 and 4; expected each to be between 1 and 65536"
+        ],
     );
     // What a reward could not read again is not trained.
     check(
         "embedder.width=70000",
-        "--set embedder.width=70000: the vectors have 70000 numbers and the hidden layers 16 and 8; expected each to be between 1 and 65536",
+        str![
+            "--set embedder.width=70000: the vectors have 70000 numbers and the hidden layers 16 and 8; expected each to be between 1 and 65536"
+        ],
     );
     check(
         "hidden=[65536, 65536]",
-        "--set hidden=[65536, 65536]: vectors of 48 numbers and hidden layers of 65536 and 65536 make a layer of 4294967296 weights; expected at most 268435456",
+        str![
+            "--set hidden=[65536, 65536]: vectors of 48 numbers and hidden layers of 65536 and 65536 make a layer of 4294967296 weights; expected at most 268435456"
+        ],
     );
     check(
         "embedder.width=0",
-        "--set embedder.width=0: embedder.width = 0 must be from 1 to 1048576",
+        str!["--set embedder.width=0: embedder.width = 0 must be from 1 to 1048576"],
     );
     check(
         "objective.type=stars",
-        "--set objective.type=stars: objective.type: unknown variant `stars`, expected one of `log`, `rank`, `pairwise`",
+        str![
+            "--set objective.type=stars: objective.type: unknown variant `stars`, expected one of `log`, `rank`, `pairwise`"
+        ],
     );
     check(
         "gate.min_pair_accuracy=-0.5",
-        "--set gate.min_pair_accuracy=-0.5: gate.min_pair_accuracy = -0.5 is out of range; expected 0 to 1",
+        str![
+            "--set gate.min_pair_accuracy=-0.5: gate.min_pair_accuracy = -0.5 is out of range; expected 0 to 1"
+        ],
     );
     for (set, ends) in [
         ("data.file=absent.jsonl", "absent.jsonl"),

@@ -1,6 +1,7 @@
 //! Evaluations during a training.
 
 use serde_json::{Map, Value};
+use snapbox::str;
 
 use crate::support::Place;
 use crate::training_texts;
@@ -46,8 +47,9 @@ fn the_best_evaluation_is_named_at_the_end() {
     let events = place.read("run/events.jsonl");
     let events: Vec<Value> =
         events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let [.., best, finished] = &events[..] else { panic!("{events:?}") };
-    assert_eq!((&best["event"], &finished["event"]), (&"best".into(), &"finished".into()));
+    let [.., best, saved, finished] = &events[..] else { panic!("{events:?}") };
+    let names = [best, saved, finished].map(|event| event["event"].as_str().unwrap());
+    assert_eq!(names, ["best", "saved", "finished"]);
     let checkpoint = best["checkpoint"].as_str().unwrap();
     assert_eq!(checkpoint, format!("checkpoints/step-{}", best["best_step"]));
     let line = format!("\nbest         step {}, mean reward ", best["best_step"]);
@@ -66,23 +68,31 @@ fn evaluations_that_cannot_be() {
     for (sets, expected) in [
         (
             ["eval.samples=0", "eval.every=2"],
-            "--set eval.every=2: eval.every = 2 asks for evaluations, and eval.samples = 0 leaves nothing to evaluate; set one of the two",
+            str![
+                "--set eval.every=2: eval.every = 2 asks for evaluations, and eval.samples = 0 leaves nothing to evaluate; set one of the two"
+            ],
         ),
         (
             ["eval.samples=5", "eval.patience=2"],
-            "train.toml: eval.patience counts evaluations, and eval.every = 0 makes none during the training; set eval.every to a number of steps",
+            str![
+                "train.toml: eval.patience counts evaluations, and eval.every = 0 makes none during the training; set eval.every to a number of steps"
+            ],
         ),
         (
             ["eval.samples=5", "eval.file=more.jsonl"],
-            "eval.file holds prompts, and a training without [data] has none; leave it out",
+            str!["eval.file holds prompts, and a training without [data] has none; leave it out"],
         ),
         (
             ["eval.samples=5", "save.keep_last=0"],
-            "--set save.keep_last=0: save.keep_last = 0 would keep no checkpoint; use 1 or more",
+            str![
+                "--set save.keep_last=0: save.keep_last = 0 would keep no checkpoint; use 1 or more"
+            ],
         ),
         (
             ["eval.samples=5", "save.every_minutes=-1"],
-            "--set save.every_minutes=-1: save.every_minutes = -1 is out of range; expected 0 to 1000000",
+            str![
+                "--set save.every_minutes=-1: save.every_minutes = -1 is out of range; expected 0 to 1000000"
+            ],
         ),
     ] {
         place.refuse(&["train", "train.toml", "--set", sets[0], "--set", sets[1]], expected);

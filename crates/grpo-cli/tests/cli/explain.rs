@@ -4,6 +4,8 @@ use std::fs;
 
 use grpo_run::{CompletionRecord, RecordedOutcome, RunFolder};
 use serde_json::{Value, json};
+use snapbox::data::Inline;
+use snapbox::str;
 
 use crate::support::Place;
 use crate::training_texts;
@@ -247,29 +249,37 @@ fn later_updates_and_cut_completions_are_told() {
 #[test]
 fn what_was_not_recorded_is_refused() {
     let place = trained(&["save.completions_every=2"]);
-    let check = |more: &[&str], expected: &str| {
+    let check = |more: &[&str], expected: Inline| {
         place.refuse(&[&["explain", "run"], more].concat(), expected);
     };
     check(
         &["--step", "3"],
-        "the completions of step 3 were not recorded (save.completions_every = 2); recorded are 2",
+        str![
+            "the completions of step 3 were not recorded (save.completions_every = 2); recorded are 2"
+        ],
     );
     check(
         &["--step", "2", "--prompt", "2"],
-        "`run/completions/step-2.parquet`: --prompt 2 is out of range; step 2 has the prompts 0 to 1",
+        str![
+            "`run/completions/step-2.parquet`: --prompt 2 is out of range; step 2 has the prompts 0 to 1"
+        ],
     );
     check(
         &["--step", "2", "--prompt", "1", "--sample", "4"],
-        "`run/completions/step-2.parquet`: --sample 4 is out of range; prompt 1 of step 2 has the samples 0 to 3",
+        str![
+            "`run/completions/step-2.parquet`: --sample 4 is out of range; prompt 1 of step 2 has the samples 0 to 3"
+        ],
     );
     place.refuse(
         &["explain", "none", "--step", "1"],
-        "`none` is not the folder of a run, as it has no `run.json`; check the path",
+        str!["`none` is not the folder of a run, as it has no `run.json`; check the path"],
     );
     place.falsify([2, 1, 3], |record| record.fates[0] = "moved+lost".to_owned());
     check(
         &["--step", "2"],
-        "`run/completions/step-2.parquet`: step 2, prompt 1, sample 3: `lost` is not the outcome of a token",
+        str![
+            "`run/completions/step-2.parquet`: step 2, prompt 1, sample 3: `lost` is not the outcome of a token"
+        ],
     );
     fs::write(place.path("run/completions/step-2.parquet"), "PAR1").unwrap();
     let ended = place.run(&["explain", "run", "--step", "2"]);

@@ -1,6 +1,7 @@
 //! `grpo fill`, with small models of random weights.
 
 use serde_json::Value;
+use snapbox::{Data, IntoData, str};
 
 use crate::support::{Ended, Place, small_model};
 
@@ -50,7 +51,7 @@ impl Place {
     }
 
     #[track_caller]
-    fn refuse_fill(&self, more: &[&str], expected: &str) {
+    fn refuse_fill(&self, more: &[&str], expected: impl IntoData) {
         self.refuse(&[&["fill", "model"], more].concat(), expected);
     }
 }
@@ -187,7 +188,7 @@ fn passages_that_are_held_out() {
     assert!(place.filled(&arguments).iter().any(|line| length(line) == 8));
     place.refuse_fill(
         &[&arguments[..], &["--length", "13"]].concat(),
-        "--length 13 is out of range; expected 1 to the 12 characters that the model can see",
+        str!["--length 13 is out of range; expected 1 to the 12 characters that the model can see"],
     );
 }
 
@@ -228,73 +229,96 @@ fn what_people_read() {
 #[test]
 fn texts_that_cannot_be_filled() {
     let place = Place::for_filling();
-    let check = |more: &[&str], expected: &str| place.refuse_fill(more, expected);
+    let check = |more: &[&str], expected: Data| place.refuse_fill(more, expected);
     check(
         &[],
-        "there is nothing to fill: give a text with --text TEXT, or a file of them with --file FILE",
+        str![
+            "there is nothing to fill: give a text with --text TEXT, or a file of them with --file FILE"
+        ].into(),
     );
     check(
         &["--text", "a_", "--text", "abc"],
-        "--text 2: the text has no blank; put '_' where a character is missing, or let --random RATIO blank some",
+        str![
+            "--text 2: the text has no blank; put '_' where a character is missing, or let --random RATIO blank some"
+        ].into(),
     );
     check(
         &["--text", "a_xb"],
-        "--text: 'x' (character 3 of \"a␣xb\") is not one of the 5 characters of the model; replace it, or train a model on text that has it",
+        str![[
+            r#"--text: 'x' (character 3 of "a␣xb") is not one of the 5 characters of the model; replace it, or train a model on text that has it"#
+        ]].into(),
     );
     check(
         &["--text", "abcdabcdabcd_"],
-        "--text: the text has 13 characters, and the model can see 12; shorten it",
+        str!["--text: the text has 13 characters, and the model can see 12; shorten it"].into(),
     );
     check(
         &["--text", "abba", "--blank", "b"],
-        "--text: 'b' is a character of the model, so that it cannot stand for a blank; write blanks as another one, and say which one: --blank '_'",
+        str![
+            "--text: 'b' is a character of the model, so that it cannot stand for a blank; write blanks as another one, and say which one: --blank '_'"
+        ].into(),
     );
     // It is in the way only where it is used.
     assert_eq!(place.filled(&["--text", "a␣", "--blank", "b"])[0]["blanked"], "a␣");
     for bad in ["0", "1.5", "NaN", "-1"] {
         check(
             &["--text", "a", &format!("--random={bad}")],
-            &format!(
+            format!(
                 "--random {bad} is out of range; expected a part of the text, above 0 and at most 1"
-            ),
+            )
+            .into(),
         );
     }
     check(
         &["--text", "", "--random", "0.5"],
-        "--text: the text is empty, so that nothing can be blanked",
+        str!["--text: the text is empty, so that nothing can be blanked"].into(),
     );
-    check(&["--text", "a_", "-n", "0"], "-n 0 is out of range; expected 1 to 100000");
+    check(&["--text", "a_", "-n", "0"], str!["-n 0 is out of range; expected 1 to 100000"].into());
+}
 
+#[test]
+fn refuses_files_of_texts_that_cannot_be_filled() {
+    let place = Place::for_filling();
+    let check = |more: &[&str], expected: Data| place.refuse_fill(more, expected);
     place.write("lines.txt", "a_\nabc\n");
     check(
         &["--file", "lines.txt"],
-        "lines.txt:2: the text has no blank; put '_' where a character is missing, or let --random RATIO blank some",
+        str![
+            "lines.txt:2: the text has no blank; put '_' where a character is missing, or let --random RATIO blank some"
+        ].into(),
     );
     place.write("none.txt", "\n\n");
-    check(&["--file", "none.txt"], "none.txt has no texts");
+    check(&["--file", "none.txt"], str!["none.txt has no texts"].into());
     place.write("latin.txt", b"a_\xe9");
-    check(&["--file", "latin.txt"], "latin.txt is not UTF-8 text");
-    check(&["--file", "absent"], "cannot read absent: no such file or folder");
+    check(&["--file", "latin.txt"], str!["latin.txt is not UTF-8 text"].into());
+    check(
+        &["--file", "absent"],
+        str!["cannot read absent: No such file or directory (os error 2)"].into(),
+    );
     place.write("other.jsonl", "{\"blanked\": \"a_\", \"text\": \"ba\"}\n");
     check(
         &["--file", "other.jsonl"],
-        "other.jsonl:1: `blanked` is not `text` with some characters blanked",
+        str!["other.jsonl:1: `blanked` is not `text` with some characters blanked"].into(),
     );
     check(
         &["--file", "other.jsonl", "--random", "0.5"],
-        "other.jsonl:1: --random blanks texts itself, and this one has blanks (`blanked`); leave one of them out",
+        str![
+            "other.jsonl:1: --random blanks texts itself, and this one has blanks (`blanked`); leave one of them out"
+        ].into(),
     );
     place.write("keys.jsonl", "{\"prompt\": \"a_\"}\n");
     check(
         &["--file", "keys.jsonl"],
-        "keys.jsonl:1: a line needs `blanked` (a text with blanks) or `text` (the same, or one for --random to blank)",
+        str![
+            "keys.jsonl:1: a line needs `blanked` (a text with blanks) or `text` (the same, or one for --random to blank)"
+        ].into(),
     );
 }
 
 #[test]
 fn models_that_cannot_fill_or_judge() {
     let place = Place::for_filling();
-    let check = |more: &[&str], expected: &str| {
+    let check = |more: &[&str], expected: Data| {
         place.refuse_fill(&[&["--text", "a_"], more].concat(), expected);
     };
     place.refuse(
@@ -306,33 +330,49 @@ fn models_that_cannot_fill_or_judge() {
     );
     place.refuse(
         &["fill", "judge", "--text", "a_"],
-        "judge is no infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller",
+        str!["judge is no infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller"],
     );
     place.refuse(
         &["fill", "absent", "--text", "a_"],
-        "there is no model folder absent; a model folder holds config.json, characters.json and model.safetensors",
+        str!["there is no model folder absent; a model folder holds config.json, characters.json and model.safetensors"],
     );
     check(
         &["--judge", "model"],
-        "model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+        str![
+            "model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+        ].into(),
     );
     let other = r#"{"characters": "\nabcx", "mask": 5, "pad": 6, "cls": 7}"#;
     place.model_of_characters("other-judge", "sequence_scorer", "", other, 8);
     check(
         &["--judge", "judge", "--second-judge", "other-judge"],
-        "the judge other-judge does not know 'd', which the model can write; take a judge that was trained for this model",
+        str![
+            "the judge other-judge does not know 'd', which the model can write; take a judge that was trained for this model"
+        ].into(),
     );
     let more = r#"{"characters": "\nabcdxy", "mask": 7, "pad": 8, "cls": 9}"#;
     place.model_of_characters("larger-judge", "sequence_scorer", "", more, 10);
     // It has the infiller's characters, with other ids.
     assert!(place.filled(&["--text", "a_", "--judge", "larger-judge"])[0]["judge_reward"].is_f64());
-    check(&["--quality", "judge"], "--quality judge needs a judge: add --judge FOLDER");
+}
+
+#[test]
+fn refuses_options_that_need_a_judge_iterations_or_held_out_texts() {
+    let place = Place::for_filling();
+    let other = r#"{"characters": "\nabcx", "mask": 5, "pad": 6, "cls": 7}"#;
+    let check = |more: &[&str], expected: Data| {
+        place.refuse_fill(&[&["--text", "a_"], more].concat(), expected);
+    };
+    check(
+        &["--quality", "judge"],
+        str!["--quality judge needs a judge: add --judge FOLDER"].into(),
+    );
     for more in ["--remask=critic", "--remask-rule=ratio", "--randomness=0.5"] {
         let name = more.split('=').next().unwrap();
         let expected = format!(
             "{name} says what is filled again, and in a single pass nothing is; add --iterations 15"
         );
-        check(&[more], &expected);
+        check(&[more], expected.into());
     }
     // What is about --held-out alone has no effect without it.
     for more in ["--unit=line", "--length=3", "--validation-fraction=0.2", "--passages=3"] {
@@ -340,24 +380,30 @@ fn models_that_cannot_fill_or_judge() {
         let expected = format!(
             "{name} is about the passages of --held-out FILE, and there are none; leave it out"
         );
-        check(&[more], &expected);
+        check(&[more], expected.into());
     }
     place.model_of_characters("plain", "infiller", "", CHARACTERS, 8);
     check(
         &["--iterations", "2", "--remask", "plain"],
-        "--remask plain: the model has no critic (`critic` in its config.json), so it cannot say which characters are wrong",
+        str![
+            "--remask plain: the model has no critic (`critic` in its config.json), so it cannot say which characters are wrong"
+        ].into(),
     );
     place.model_of_characters("other", "infiller", r#", "critic": true"#, other, 8);
     check(
         &["--iterations", "2", "--remask", "other"],
-        "--remask: other has other characters than the model; take one that was trained on the same text",
+        str![
+            "--remask: other has other characters than the model; take one that was trained on the same text"
+        ].into(),
     );
     check(
         &["--iterations", "3", "--remask-ratios", "0.5"],
-        "1 remasking ratios are not one fewer than the 3 iterations",
+        str!["1 remasking ratios are not one fewer than the 3 iterations"].into(),
     );
     check(
         &["--top-p", "0"],
-        "top_p = 0 is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)",
+        str![
+            "top_p = 0 is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)"
+        ].into(),
     );
 }

@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::{Map, Value};
+use snapbox::{Data, IntoData, str};
 
 use crate::support::Place;
 use crate::texts::{VOCABULARY, config, distance, entries, logprobs};
@@ -104,36 +105,50 @@ fn an_adapter_of_another_base_of_the_same_shapes_is_refused_everywhere() {
 fn what_cannot_be_merged() {
     let place = Place::new();
     with_adapter(&place, "llama");
-    let merge = |model: &str, adapter: &str, to: &str, expected: &str| {
+    let merge = |model: &str, adapter: &str, to: &str, expected: Data| {
         place.refuse(&["merge", "--model", model, "--adapter", adapter, "-o", to], expected);
     };
     let exists =
         |to: &str| format!("`{to}` exists already; choose another path, or remove it first");
-    merge("m", "a", "m", &exists("m"));
-    merge("m", "a", "learn.toml", &exists("learn.toml"));
+    merge("m", "a", "m", exists("m").into());
+    merge("m", "a", "learn.toml", exists("learn.toml").into());
     for folder in ["m", "a"] {
         let to = format!("{folder}/new/deeper");
         merge(
             "m",
             "a",
             &to,
-            &format!("{to} is inside {folder}, which is read; give -o another place"),
+            format!("{to} is inside {folder}, which is read; give -o another place").into(),
         );
     }
     merge(
         "absent",
         "a",
         "new",
-        "there is no model folder absent; a model folder holds config.json and model.safetensors",
+        str![
+            "there is no model folder absent; a model folder holds config.json and model.safetensors"
+        ].into(),
     );
     merge(
         "m",
         "absent",
         "new",
-        "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors",
+        str![
+            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors"
+        ].into(),
     );
-    merge("m", "m", "new", "cannot read m/adapter_config.json: no such file or folder");
+    merge(
+        "m",
+        "m",
+        "new",
+        str!["cannot read m/adapter_config.json: No such file or directory (os error 2)"].into(),
+    );
+}
 
+#[test]
+fn refuses_to_merge_an_adapter_of_another_base_or_an_altered_one() {
+    let place = Place::new();
+    with_adapter(&place, "llama");
     // An adapter of another base.
     place.model_of_ids("gpt2", "gpt2", 12);
     let ended = place.run(&["merge", "--model", "gpt2", "--adapter", "a", "-o", "new"]);
@@ -158,11 +173,9 @@ fn what_cannot_be_merged() {
     let config = place.read("a/adapter_config.json");
     let length = config.len();
     place.write("a/adapter_config.json", format!("{config} "));
-    merge(
-        "m",
-        "a",
-        "new",
-        &format!(
+    place.refuse(
+        &["merge", "--model", "m", "--adapter", "a", "-o", "new"],
+        format!(
             "`a/adapter_config.json` has {} bytes where its manifest says {length}; it is damaged, use another checkpoint",
             length + 1
         ),
@@ -250,14 +263,15 @@ fn a_tokenizer_comes_along() {
     assert!(place.path("m-source/new/tokenizer.json").exists());
 }
 
-/// Refuses a `config.json`; `{}` in the expected words is its path.
+/// Refuses a `config.json` with this message behind its path.
 #[track_caller]
-fn check(config: &str, expected: &str) {
+fn check(config: &str, expected: impl IntoData) {
     let place = Place::new();
     place.config_folder("source", config);
-    place.refuse(
+    place.refuse_after(
+        "source/config.json: ",
         &["init", "source/config.json", "-o", "new"],
-        &expected.replace("{}", "source/config.json"),
+        expected,
     );
 }
 
@@ -267,53 +281,58 @@ fn configurations_of_no_model() {
         "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
     check(
         "{}",
-        &format!("{{}}: it names no model_type (transformers) or architecture (MolGPT); {known}"),
+        &format!("it names no model_type (transformers) or architecture (MolGPT); {known}"),
     );
-    check(
-        "{\"model_type\": \"mamba\"}",
-        &format!("{{}}: the family \"mamba\" is not known; {known}"),
-    );
-    check("{\"model_type\": 3}", &format!("{{}}: the family 3 is not known; {known}"));
-    check("{\"model_type\": \"gpt2\", ", "{}: EOF while parsing a value at line 1 column 23");
-    check("{\"model_type\": \"gpt2\"}", "{}: the key 'n_embd' is missing");
+    check("{\"model_type\": \"mamba\"}", &format!("the family \"mamba\" is not known; {known}"));
+    check("{\"model_type\": 3}", &format!("the family 3 is not known; {known}"));
+    check("{\"model_type\": \"gpt2\", ", str!["EOF while parsing a value at line 1 column 23"]);
+    check("{\"model_type\": \"gpt2\"}", str!["the key 'n_embd' is missing"]);
     check(
         &config("gpt2", 12).replace("\"n_head\": 2", "\"n_head\": 3"),
-        "{}: n_embd = 16 cannot be split into n_head = 3 heads",
+        str!["n_embd = 16 cannot be split into n_head = 3 heads"],
     );
     check(
         &config("gpt2", 12).replace("\"n_layer\": 2", "\"n_layer\": \"two\""),
-        "{}: n_layer = \"two\"; expected a whole number of at least 0",
+        str![[r#"n_layer = "two"; expected a whole number of at least 0"#]],
     );
     check(
         &config("llama", 12).replace(
             "\"initializer_range\": 0.4",
             "\"rope_scaling\": {\"rope_type\": \"longrope\"}",
         ),
-        "{}: rope_type = \"longrope\" is not supported; there are default, linear, llama3 and yarn",
+        str![[
+            r#"rope_type = "longrope" is not supported; there are default, linear, llama3 and yarn"#
+        ]],
     );
-    check(&config("molgpt", 9), "`source/vocabulary.json` does not exist; check the path");
+    check(&config("molgpt", 9), str!["`source/vocabulary.json` does not exist; check the path"]);
 }
 
 #[test]
 fn what_cannot_be_made() {
     let place = Place::new();
     place.config_folder("source", &config("llama", VOCABULARY));
-    let init = |config: &str, to: &str, expected: &str| {
+    let init = |config: &str, to: &str, expected: Data| {
         place.refuse(&["init", config, "-o", to], expected);
     };
     let exists = "`source` exists already; choose another path, or remove it first";
-    init("source/config.json", "source", exists);
-    let nowhere = "cannot write `source/config.json/new`: a part of the path is not a folder; make room or choose a folder that can be written to";
-    init("source/config.json", "source/config.json/new", nowhere);
-    init("absent.json", "new", "cannot read absent.json: no such file or folder");
-    init("source", "new", "cannot read source: it is a folder");
+    init("source/config.json", "source", exists.into());
+    let nowhere = "cannot write `source/config.json/new`: Not a directory (os error 20); make room or choose a folder that can be written to";
+    init("source/config.json", "source/config.json/new", nowhere.into());
+    init(
+        "absent.json",
+        "new",
+        str!["cannot read absent.json: No such file or directory (os error 2)"].into(),
+    );
+    init("source", "new", str!["cannot read source: it is a folder, not a regular file"].into());
     // A tokenizer that is larger than the model.
     place.add_tokenizer("source");
     place.write("source/config.json", config("llama", 300));
     init(
         "source/config.json",
         "new",
-        "source: tokenizer.json has 335 tokens, but config.json says vocab_size = 300; they are not of the same model",
+        str![
+            "source: tokenizer.json has 335 tokens, but config.json says vocab_size = 300; they are not of the same model"
+        ].into(),
     );
     place.write("source/config.json", config("llama", VOCABULARY));
     place.write("source/tokenizer.json", "{\"version\": \"1.0\"");

@@ -1,5 +1,7 @@
 //! Settings of guards, of references that follow, and of a KL coefficient that follows.
 
+use snapbox::{IntoData, str};
+
 use crate::support::Place;
 use crate::training_texts;
 
@@ -13,7 +15,7 @@ fn place(lines: &str) -> Place {
 }
 
 #[track_caller]
-fn refused(lines: &str, expected: &str) {
+fn refused(lines: &str, expected: impl IntoData) {
     place(lines).refuse(&["train", "train.toml"], expected);
 }
 
@@ -22,25 +24,37 @@ fn a_guard_that_cannot_be_meant_is_named_with_its_line() {
     let sound = "[[guards]]\nwatch = \"kl\"\nabove = 1.0\naction = \"stop\"\n\n";
     refused(
         &format!("{sound}[[guards]]\nwatch = \"entrpy\"\nbelow = 0.1\naction = \"warn\"\n"),
-        "train.toml:37: guards[1]: watch = \"entrpy\" is no metric that a guard can watch; did you mean 'entropy'? `not_finite` watches all of them for NaN and infinity",
+        str![[
+            r#"train.toml:37: guards[1]: watch = "entrpy" is no metric that a guard can watch; did you mean 'entropy'? `not_finite` watches all of them for NaN and infinity"#
+        ]],
     );
     refused(
         &format!("{sound}[[guards]]\nwatch = \"step_time\"\nabove = 60\naction = \"warn\"\n"),
-        "train.toml:37: guards[1]: watch = \"step_time\" is another number in each run, and nothing is decided by such; watch what equal seeds make equal",
+        str![[
+            r#"train.toml:37: guards[1]: watch = "step_time" is another number in each run, and nothing is decided by such; watch what equal seeds make equal"#
+        ]],
     );
     refused(
         &format!(
             "{sound}[[guards]]\nwatch = \"kl\"\nabove = 1.0\naction = \"warn\"\nkl_coef_factor = 2.0\n"
         ),
-        "train.toml:40: guards[1]: kl_coef_factor belongs to action = \"roll_back\"; leave it out",
+        str![[
+            r#"train.toml:40: guards[1]: kl_coef_factor belongs to action = "roll_back"; leave it out"#
+        ]],
+    );
+    place("[[guards]]\nwatch = \"eval_reward\"\nbelow = 0.1\naction = \"stop\"\n").refuse(
+        &["train", "train.toml", "--set", "eval.every=0"],
+        "train.toml:32: guards[0]: watch = \"eval_reward\" is measured by evaluations, of which this run has none; set eval.every",
     );
     refused(
         "[[guards]]\nwatch = \"kl\"\nabov = 1.0\naction = \"warn\"\n",
-        "train.toml:33: unknown key 'guards[0].abov'; did you mean 'above'?",
+        str!["train.toml:33: unknown key 'guards[0].abov'; did you mean 'above'?"],
     );
     refused(
         "[[guards]]\nwatch = \"kl\"\nabove = 1.0\naction = \"halt\"\n",
-        "train.toml:34: guards[0].action: unknown variant `halt`, expected one of `warn`, `stop`, `roll_back`",
+        str![
+            "train.toml:34: guards[0].action: unknown variant `halt`, expected one of `warn`, `stop`, `roll_back`"
+        ],
     );
 }
 
@@ -72,19 +86,27 @@ fn a_run_writes_its_guards_down() {
 fn a_controller_that_cannot_be_meant_is_named_with_its_line() {
     refused(
         "[kl_controller]\ntarget = 0.0\nhorizon = 100\n",
-        "train.toml:32: kl_controller.target = 0 is out of range; it must be above 0, and finite",
+        str![
+            "train.toml:32: kl_controller.target = 0 is out of range; it must be above 0, and finite"
+        ],
     );
     refused(
         "[kl_controller]\ntarget = 0.1\nhorizon = 7\n",
-        "train.toml:33: kl_controller.horizon = 7 is less than the 8 completions of a step; a horizon of some steps follows the KL without swinging",
+        str![
+            "train.toml:33: kl_controller.horizon = 7 is less than the 8 completions of a step; a horizon of some steps follows the KL without swinging"
+        ],
     );
     refused(
         "[kl_controller]\ntarget = 0.1\nhorizon = 100\nmin = 0.1\n",
-        "train.toml:20: kl_coef = 0.05 is out of range; it must be between kl_controller.min and kl_controller.max, as it is where the controller begins",
+        str![
+            "train.toml:20: kl_coef = 0.05 is out of range; it must be between kl_controller.min and kl_controller.max, as it is where the controller begins"
+        ],
     );
     refused(
         "[kl_controller]\ntarget = 0.1\nhorizon = 100\nmax = 20\nmin = 30\n",
-        "train.toml:35: kl_controller.min = 30 is out of range; it must be at most kl_controller.max",
+        str![
+            "train.toml:35: kl_controller.min = 30 is out of range; it must be at most kl_controller.max"
+        ],
     );
 }
 
@@ -92,19 +114,25 @@ fn a_controller_that_cannot_be_meant_is_named_with_its_line() {
 fn a_reference_that_cannot_be_meant_is_named_with_its_line() {
     refused(
         "[reference]\nmix = 0.5\n",
-        "train.toml:32: reference.mix has no effect on a reference that stays what it is; add reference.every_steps or reference.every_epochs, or leave it out",
+        str![
+            "train.toml:32: reference.mix has no effect on a reference that stays what it is; add reference.every_steps or reference.every_epochs, or leave it out"
+        ],
     );
     refused(
         "[reference]\nevery_steps = 2\nevery_epochs = 1\n",
-        "train.toml:33: reference.every_steps and reference.every_epochs are two periods of one reference; leave one of them out",
+        str![
+            "train.toml:33: reference.every_steps and reference.every_epochs are two periods of one reference; leave one of them out"
+        ],
     );
     refused(
         "[reference]\nevery_epochs = 1\n",
-        "train.toml:32: reference.every_epochs counts passes over a file of prompts, and there is none; use reference.every_steps, or add [data]",
+        str![
+            "train.toml:32: reference.every_epochs counts passes over a file of prompts, and there is none; use reference.every_steps, or add [data]"
+        ],
     );
     refused(
         "[reference]\nevery_steps = 2\nmix = 2\n",
-        "train.toml:33: reference.mix = 2 is out of range; expected 0.000001 to 1",
+        str!["train.toml:33: reference.mix = 2 is out of range; expected 0.000001 to 1"],
     );
 }
 

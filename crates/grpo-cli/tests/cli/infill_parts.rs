@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use snapbox::str;
 
 use crate::support::Place;
 use crate::texts::{entries, objects};
@@ -187,6 +188,10 @@ fn a_judge_is_trained_and_held_against_its_gate() {
 #[test]
 fn a_judge_that_does_not_pass_is_written_and_refused() {
     let place = with_infiller();
+    place.refuse(
+        &["train-judge", "judge.toml", "--set", "validation.spread=10001"],
+        "--set validation.spread=10001: validation.spread = 10001 is out of range; expected 2 to 10000",
+    );
     let ended = place.run(&["train-judge", "judge.toml", "--set", "gate.min_spearman=1.0"]);
     assert_eq!(ended.code, Some(1));
     let report: Value = serde_json::from_str(&place.read("judge/model/judge.json")).unwrap();
@@ -316,6 +321,6 @@ fn a_judge_that_sees_too_little_weighs_no_texts() {
     place.succeed(&["train-judge", "short.toml"]);
     place.refuse(
         &["pretrain", "infiller.toml", "--run", "new", "--set", "modifiers.judge.model=judge/model"],
-        "--set modifiers.judge.model=judge/model: modifiers.judge.model: the judge sees 12 characters of a text, and texts have up to 16 (data.length); lower data.length, or take a judge that was trained on longer texts",
+        str!["--set modifiers.judge.model=judge/model: modifiers.judge.model: the judge sees 12 characters of a text, and texts have up to 16 (data.length); lower data.length, or take a judge that was trained on longer texts"],
     );
 }

@@ -3,13 +3,14 @@
 use std::fs;
 
 use serde_json::Value;
+use snapbox::{IntoData, str};
 
 use crate::infill_parts::{JUDGE, OWN_TRUNK, text, with_infiller};
 use crate::support::Place;
 
 /// Refuses what would begin a run in the folder `new`.
 #[track_caller]
-fn refuse(place: &Place, arguments: &[&str], expected: &str) {
+fn refuse(place: &Place, arguments: &[&str], expected: impl IntoData) {
     place.refuse(&[arguments, &["--run", "new"]].concat(), expected);
 }
 
@@ -19,43 +20,63 @@ fn bad_settings_of_an_infiller_are_refused() {
     for (set, expected) in [
         (
             "masked_lm.steps=0",
-            "--set masked_lm.steps=0: masked_lm.steps = 0 is out of range; expected 1 to 1000000000",
+            str![
+                "--set masked_lm.steps=0: masked_lm.steps = 0 is out of range; expected 1 to 1000000000"
+            ],
         ),
         (
             "data.length=1000",
-            "data: the whole text of `text.txt` has 960 characters, fewer than a passage of 1000 (`length`); give a longer text or a smaller `length`",
+            str![
+                "data: the whole text of `text.txt` has 960 characters, fewer than a passage of 1000 (`length`); give a longer text or a smaller `length`"
+            ],
         ),
         (
             "masking.stages=[{type=\"random\",max_ratio=1.5}]",
-            "--set masking.stages=[{type=\"random\",max_ratio=1.5}]: masking: `stages[0].max_ratio` is 1.5; expected a number above 0 and at most 1",
+            str![[
+                r#"--set masking.stages=[{type="random",max_ratio=1.5}]: masking: `stages[0].max_ratio` is 1.5; expected a number above 0 and at most 1"#
+            ]],
         ),
         (
             "masking.stages=[{type=\"line\",min_ratio=0.1,max_ratio=0.5}]",
-            "--set masking.stages=[{type=\"line\",min_ratio=0.1,max_ratio=0.5}]: masking.stages[0] replaces whole lines, and leaves nothing to fill in; it is for judges, so take it out",
+            str![[
+                r#"--set masking.stages=[{type="line",min_ratio=0.1,max_ratio=0.5}]: masking.stages[0] replaces whole lines, and leaves nothing to fill in; it is for judges, so take it out"#
+            ]],
         ),
         (
             "transfer.freeze_trunk=true",
-            "--set transfer.freeze_trunk=true: transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters; add [critic] with a model that has one, or transfer.unfreeze_at_step",
+            str![
+                "--set transfer.freeze_trunk=true: transfer.freeze_trunk = true leaves nothing to train: the head of an infiller is its table of characters; add [critic] with a model that has one, or transfer.unfreeze_at_step"
+            ],
         ),
         (
             "critic.alpha=0.5",
-            "--set critic.alpha=0.5: [critic] trains a critic, and the model has none; set model.critic = true, or leave the section out",
+            str![
+                "--set critic.alpha=0.5: [critic] trains a critic, and the model has none; set model.critic = true, or leave the section out"
+            ],
         ),
         (
             "modifiers.entropy.scale=-1",
-            "--set modifiers.entropy.scale=-1: modifiers.entropy.scale = -1 is out of range; expected 0 to 1000",
+            str![
+                "--set modifiers.entropy.scale=-1: modifiers.entropy.scale = -1 is out of range; expected 0 to 1000"
+            ],
         ),
         (
             "validation.batches=0",
-            "--set validation.batches=0: validation.batches = 0 is out of range; expected 1 to 1000000",
+            str![
+                "--set validation.batches=0: validation.batches = 0 is out of range; expected 1 to 1000000"
+            ],
         ),
         (
             "masking.stages=[{type=\"random\",max_ratio=1e-12}]",
-            "--set masking.stages=[{type=\"random\",max_ratio=1e-12}]: masking: stage 0 of the masking, `random`, masked nothing in 1000 passages one after another; give it a larger ratio",
+            str![[
+                r#"--set masking.stages=[{type="random",max_ratio=1e-12}]: masking: stage 0 of the masking, `random`, masked nothing in 1000 passages one after another; give it a larger ratio"#
+            ]],
         ),
         (
             "start=infiller/model",
-            "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out",
+            str![
+                "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out"
+            ],
         ),
     ] {
         refuse(&place, &["pretrain", "infiller.toml", "--set", set], expected);
@@ -69,51 +90,51 @@ fn bad_settings_of_a_judge_are_refused() {
     for (set, expected) in [
         (
             "natural_share=1.5",
-            "--set natural_share=1.5: natural_share = 1.5 is out of range; expected 0 to 0.99",
+            str![
+                "--set natural_share=1.5: natural_share = 1.5 is out of range; expected 0 to 0.99"
+            ],
         ),
         (
             "masking.corruption=\"bert\"",
-            "--set masking.corruption=\"bert\": a judge learns from blanks that the infiller fills, and masking.corruption = \"bert\" leaves random characters beside them; leave it out",
+            str![[
+                r#"--set masking.corruption="bert": a judge learns from blanks that the infiller fills, and masking.corruption = "bert" leaves random characters beside them; leave it out"#
+            ]],
         ),
         (
             "data.length=17",
-            "data.length = 17 is more than the 16 characters (block_size) that infiller/model can see; lower it",
+            str![
+                "data.length = 17 is more than the 16 characters (block_size) that infiller/model can see; lower it"
+            ],
         ),
         (
             "start_from_infiller=false",
-            "start_from_infiller = false makes a new judge, and [model] (its sizes) is not there; add it",
+            str![
+                "start_from_infiller = false makes a new judge, and [model] (its sizes) is not there; add it"
+            ],
         ),
         (
             "model={n_layer=1,n_head=1,n_embd=8}",
-            "a judge that begins as the infiller has its sizes already; leave [model] out, or set start_from_infiller = false",
+            str![
+                "a judge that begins as the infiller has its sizes already; leave [model] out, or set start_from_infiller = false"
+            ],
         ),
         (
             "masked_lm={steps=1,batch_size=1,eval_every=1,optimizer={learning_rate=0.1}}",
-            "--set masked_lm={steps=1,batch_size=1,eval_every=1,optimizer={learning_rate=0.1}}: [masked_lm] is for a judge that begins with nothing, and this one begins as the infiller; leave it out, or set start_from_infiller = false",
+            str![
+                "--set masked_lm={steps=1,batch_size=1,eval_every=1,optimizer={learning_rate=0.1}}: [masked_lm] is for a judge that begins with nothing, and this one begins as the infiller; leave it out, or set start_from_infiller = false"
+            ],
         ),
         (
             "fill.top_k=0",
-            "--set fill.top_k=0: fill: top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all",
+            str![
+                "--set fill.top_k=0: fill: top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all"
+            ],
         ),
         (
             "gate.max_zero_p90=2",
-            "--set gate.max_zero_p90=2: gate.max_zero_p90 = 2 is out of range; expected 0 to 1",
-        ),
-        (
-            "transfer.unfreeze_at_step=3",
-            "--set transfer.unfreeze_at_step=3: transfer.unfreeze_at_step has no effect without transfer.freeze_trunk = true; leave it out, or freeze the trunk",
-        ),
-        (
-            "transfer={freeze_trunk=true,unfreeze_at_step=20}",
-            "--set transfer={freeze_trunk=true,unfreeze_at_step=20}: transfer.unfreeze_at_step = 20 is out of range; expected 0 to 19",
-        ),
-        (
-            "transfer={freeze_trunk=true,unfreeze_learning_rate_factor=0.5}",
-            "--set transfer={freeze_trunk=true,unfreeze_learning_rate_factor=0.5}: transfer.unfreeze_learning_rate_factor has no effect without transfer.unfreeze_at_step; leave it out, or say when the trunk is trained again",
-        ),
-        (
-            "masking.stages=[{type=\"random\",max_ratio=1e-12}]",
-            "--set masking.stages=[{type=\"random\",max_ratio=1e-12}]: masking: stage 0 of the masking, `random`, masked nothing in 1000 passages one after another; give it a larger ratio",
+            str![
+                "--set gate.max_zero_p90=2: gate.max_zero_p90 = 2 is out of range; expected 0 to 1"
+            ],
         ),
     ] {
         refuse(&place, &["train-judge", "judge.toml", "--set", set], expected);
@@ -124,8 +145,44 @@ fn bad_settings_of_a_judge_are_refused() {
     refuse(
         &place,
         &["train-judge", "own.toml", "--set", lines],
-        "[masked_lm] fills blanks, and [masking] has only lines that are replaced: `stages` is an empty list; expected at least one stage",
+        str![
+            "[masked_lm] fills blanks, and [masking] has only lines that are replaced: `stages` is an empty list; expected at least one stage"
+        ],
     );
+    assert!(!place.path("new").exists(), "nothing is written before all is checked");
+}
+
+#[test]
+fn refuses_bad_transfer_and_masking_settings_of_a_judge() {
+    let place = with_infiller();
+    for (set, expected) in [
+        (
+            "transfer.unfreeze_at_step=3",
+            str![
+                "--set transfer.unfreeze_at_step=3: transfer.unfreeze_at_step has no effect without transfer.freeze_trunk = true; leave it out, or freeze the trunk"
+            ],
+        ),
+        (
+            "transfer={freeze_trunk=true,unfreeze_at_step=20}",
+            str![
+                "--set transfer={freeze_trunk=true,unfreeze_at_step=20}: transfer.unfreeze_at_step = 20 is out of range; expected 0 to 19"
+            ],
+        ),
+        (
+            "transfer={freeze_trunk=true,unfreeze_learning_rate_factor=0.5}",
+            str![
+                "--set transfer={freeze_trunk=true,unfreeze_learning_rate_factor=0.5}: transfer.unfreeze_learning_rate_factor has no effect without transfer.unfreeze_at_step; leave it out, or say when the trunk is trained again"
+            ],
+        ),
+        (
+            "masking.stages=[{type=\"random\",max_ratio=1e-12}]",
+            str![[
+                r#"--set masking.stages=[{type="random",max_ratio=1e-12}]: masking: stage 0 of the masking, `random`, masked nothing in 1000 passages one after another; give it a larger ratio"#
+            ]],
+        ),
+    ] {
+        refuse(&place, &["train-judge", "judge.toml", "--set", set], expected);
+    }
     assert!(!place.path("new").exists(), "nothing is written before all is checked");
 }
 
@@ -137,24 +194,32 @@ fn folders_that_are_not_what_is_asked_for_are_refused() {
     refuse(
         &place,
         &["train-judge", "judge.toml", "--set", "infiller=model"],
-        "infiller = \"model\": model is no infiller: its model is of the family molgpt; `grpo pretrain` with the section [masked_lm] writes an infiller",
+        str![[
+            r#"infiller = "model": model is no infiller: its model is of the family molgpt; `grpo pretrain` with the section [masked_lm] writes an infiller"#
+        ]],
     );
     refuse(
         &place,
         &["pretrain", "infiller.toml", "--set", "modifiers.judge.model=infiller/model"],
-        "modifiers.judge.model: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+        str![
+            "modifiers.judge.model: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+        ],
     );
     refuse(
         &place,
         &["train-judge", "judge.toml", "--set", "infiller=nowhere"],
-        "infiller = \"nowhere\": there is no model folder nowhere; a model folder holds config.json, characters.json and model.safetensors",
+        str![[
+            r#"infiller = "nowhere": there is no model folder nowhere; a model folder holds config.json, characters.json and model.safetensors"#
+        ]],
     );
     // Characters that the infiller does not know.
     place.write("other.txt", text().replace('g', "z"));
     refuse(
         &place,
         &["train-judge", "judge.toml", "--set", "data.file=other.txt"],
-        "data: other.txt:1: 'z' (character 7 of \"abcdefz\\n\") is not one of the 8 characters of the model; replace it, or train a model on text that has it",
+        str![[
+            r#"data: other.txt:1: 'z' (character 7 of "abcdefz\n") is not one of the 8 characters of the model; replace it, or train a model on text that has it"#
+        ]],
     );
     // A vocabulary without MASK.
     let characters = place.read("infiller/model/characters.json");
@@ -165,6 +230,8 @@ fn folders_that_are_not_what_is_asked_for_are_refused() {
     refuse(
         &place,
         &["train-judge", "judge.toml"],
-        "infiller = \"infiller/model\": `mask` in `infiller/model/characters.json` is missing; expected 8: behind the ids of the 8 characters come those of MASK, PAD and CLS, which differ",
+        str![[
+            r#"infiller = "infiller/model": `mask` in `infiller/model/characters.json` is missing; expected 8: behind the ids of the 8 characters come those of MASK, PAD and CLS, which differ"#
+        ]],
     );
 }

@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use serde_json::Value;
+use snapbox::data::Inline;
+use snapbox::str;
 use tempfile::TempDir;
 
 use crate::infill_parts::{INFILLER, JUDGE, text};
@@ -205,52 +207,62 @@ fn a_killed_run_of_an_infiller_ends_as_one_that_was_not() {
 #[test]
 fn settings_that_cannot_be_are_refused_in_a_sentence() {
     let place = place();
-    let refuse = |more: &[&str], expected: &str| {
+    let refuse = |more: &[&str], expected: Inline| {
         place.refuse(&[&["train", "train.toml", "--run", "none"], more].concat(), expected);
     };
     refuse(
         &["--set", "reward.judge=infiller/model"],
-        "reward.judge: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+        str![
+            "reward.judge: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+        ],
     );
     refuse(
         &["--set", "model=judge/model"],
-        "model = \"judge/model\": judge/model is no infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller",
+        str![[
+            r#"model = "judge/model": judge/model is no infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller"#
+        ]],
     );
     refuse(
         &["--set", "passages.length=17"],
-        "passages.length = 17 is more than the 16 characters (block_size) that the infiller can see; lower it",
+        str![
+            "passages.length = 17 is more than the 16 characters (block_size) that the infiller can see; lower it"
+        ],
     );
     refuse(
         &["--set", "sampling.max_new_tokens=5"],
-        "--set sampling.max_new_tokens=5: sampling.max_new_tokens is for models that continue texts, and [passages] are filled in; leave it out",
+        str![
+            "--set sampling.max_new_tokens=5: sampling.max_new_tokens is for models that continue texts, and [passages] are filled in; leave it out"
+        ],
     );
     refuse(
         &["--set", "masking.corruption=bert"],
-        "masking: completions can only stand at blanks: `corruption` is \"bert\", so that places that are not blank would be wrong or would count; use `corruption` = \"none\"",
+        str![[
+            r#"masking: completions can only stand at blanks: `corruption` is "bert", so that places that are not blank would be wrong or would count; use `corruption` = "none""#
+        ]],
     );
     let without = |section: &str, until: &str| {
         let (above, rest) = TRAIN.split_once(section).unwrap();
         let (_, below) = rest.split_once(until).unwrap();
         place.write("other.toml", format!("{above}{until}{below}"));
     };
-    let refuse_other = |expected: &str| {
+    let refuse_other = |expected: Inline| {
         place.refuse(&["train", "other.toml", "--run", "none"], expected);
     };
     without("[masking]", "[train]");
-    refuse_other(
-        "other.toml:5: [passages] are filled where [masking] makes blanks, and there is no such section; add one, for example with preset = \"complex\"",
-    );
+    refuse_other(str![[
+        r#"other.toml:5: [passages] are filled where [masking] makes blanks, and there is no such section; add one, for example with preset = "complex""#
+    ]]);
     without("[passages]", "[masking]");
-    refuse_other(
-        "other.toml:5: masking makes blanks in the texts of [passages], and there is no such section; add it, or leave [masking] out",
-    );
+    refuse_other(str![
+        "other.toml:5: masking makes blanks in the texts of [passages], and there is no such section; add it, or leave [masking] out"
+    ]);
     without("[passages]", "[train]");
-    refuse_other(
-        "other.toml:15: reward.type = \"infill\" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them",
-    );
+    refuse_other(str![[
+        r#"other.toml:15: reward.type = "infill" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them"#
+    ]]);
     place.refuse(
         &["train", "other.toml", "--set", "reward.type=pattern", "--set", "reward.pattern=a"],
-        "other.toml:11: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000",
+        str!["other.toml:11: sampling.max_new_tokens is missing or 0: it says how many tokens a completion may have, from 1 to 1000000"],
     );
     // A reward of blanks where there are none.
     place.write(
@@ -262,15 +274,15 @@ fn settings_that_cannot_be_are_refused_in_a_sentence() {
             .collect::<Vec<&str>>()
             .join("[train]"),
     );
-    refuse_other(
-        "other.toml:15: reward.type = \"infill\" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them",
-    );
+    refuse_other(str![[
+        r#"other.toml:15: reward.type = "infill" judges texts whose blanks were filled, and without the sections [passages] and [masking] there are none; add them"#
+    ]]);
 }
 
 #[test]
 fn judges_and_texts_that_do_not_fit_are_refused_in_a_sentence() {
     let place = place();
-    let refuse = |more: &[&str], expected: &str| {
+    let refuse = |more: &[&str], expected: Inline| {
         place.refuse(&[&["train", "train.toml", "--run", "none"], more].concat(), expected);
     };
     // A judge that sees less than a passage, though the first passages may be short.
@@ -286,7 +298,9 @@ fn judges_and_texts_that_do_not_fit_are_refused_in_a_sentence() {
     place.succeed(&[&["train-judge", "judge.toml", "--run", "short"], &short[..]].concat());
     refuse(
         &["--set", "reward.judge=short/model"],
-        "reward: the text has 16 characters, and the judge sees 12; use shorter passages, or a judge with a larger block_size",
+        str![
+            "reward: the text has 16 characters, and the judge sees 12; use shorter passages, or a judge with a larger block_size"
+        ],
     );
     // A judge that is too weak to be a reward, unless it is meant.
     let report = place.path("judge/model/judge.json");
@@ -304,6 +318,8 @@ fn judges_and_texts_that_do_not_fit_are_refused_in_a_sentence() {
     place.write("text.txt", text().replace("gab", "gäb"));
     refuse(
         &["--set", "reward.accept_failed_judge=true"],
-        "passages: text.txt:3: 'ä' (character 6 of \"cdefgäb\\n\") is not one of the 8 characters of the model; replace it, or train a model on text that has it",
+        str![[
+            r#"passages: text.txt:3: 'ä' (character 6 of "cdefgäb\n") is not one of the 8 characters of the model; replace it, or train a model on text that has it"#
+        ]],
     );
 }

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use snapbox::{Data, str};
+
 use crate::infilling;
 use crate::support::{Place, small_model};
 
@@ -33,12 +35,12 @@ fn a_new_model_of_characters_has_the_list_that_lies_beside_its_config() {
     fs::remove_file(place.path("characters.json")).unwrap();
     place.refuse(
         &["init", "judge.json", "-o", "other"],
-        ". has no characters.json: ids of the family sequence_scorer are characters, MASK, PAD and CLS, and that file lists them; take it from the text that the model is trained on, as `grpo pretrain` does",
+        str![". has no characters.json: ids of the family sequence_scorer are characters, MASK, PAD and CLS, and that file lists them; take it from the text that the model is trained on, as `grpo pretrain` does"],
     );
     place.write("characters.json", r#"{"characters": "=CNO", "mask": 4, "pad": 5, "cls": 6}"#);
     place.refuse(
         &["init", "judge.json", "-o", "other"],
-        ".: characters.json has 7 tokens, but config.json says vocab_size = 8; they are not of the same model",
+        str![".: characters.json has 7 tokens, but config.json says vocab_size = 8; they are not of the same model"],
     );
 }
 
@@ -46,7 +48,7 @@ fn a_new_model_of_characters_has_the_list_that_lies_beside_its_config() {
 #[test]
 fn judges_that_are_none_are_refused() {
     let place = infilling::place();
-    let check = |set: &[String], expected: &str| {
+    let check = |set: &[String], expected: Data| {
         let set = set.iter().flat_map(|set| ["--set", set.as_str()]);
         let arguments: Vec<&str> = ["train", "train.toml"].into_iter().chain(set).collect();
         place.refuse(&arguments, expected);
@@ -54,36 +56,44 @@ fn judges_that_are_none_are_refused() {
     let judge = |folder: &str| format!("reward.judge={folder}");
     check(
         &[judge("nowhere")],
-        "reward.judge: there is no folder nowhere; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them",
+        str![
+            "reward.judge: there is no folder nowhere; a judge's holds config.json, characters.json and model.safetensors, as `grpo train-judge` writes them"
+        ].into(),
     );
     check(
         &[judge("infiller/model")],
-        "reward.judge: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+        str![
+            "reward.judge: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+        ].into(),
     );
     let molgpt = small_model().display();
     check(
         &[format!("reward.second_judge={molgpt}")],
-        &format!(
+        format!(
             "reward.second_judge: {molgpt} is no judge: its model is of the family molgpt, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
-        ),
+        ).into(),
     );
     check(
         &["reward.recovery_weight=0.5".to_owned()],
-        "--set reward.recovery_weight=0.5: reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.5",
+        str![
+            "--set reward.recovery_weight=0.5: reward.judge_weight and reward.recovery_weight must each be at least 0 and sum to 1, so that the reward is between 0 and 1; they sum to 1.5"
+        ].into(),
     );
     check(
         &["reward.second_judge=judge/model".to_owned()],
-        "--set reward.second_judge=judge/model: reward.judge and reward.second_judge are both judge/model; a second judge shows something only where it is another one",
+        str![
+            "--set reward.second_judge=judge/model: reward.judge and reward.second_judge are both judge/model; a second judge shows something only where it is another one"
+        ].into(),
     );
     // A judge that is not what was written.
     let config = place.read("judge/model/config.json");
     place.write("judge/model/config.json", format!("{config} "));
     check(
         &[],
-        &format!(
+        format!(
             "`judge/model/config.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
             config.len() + 1,
             config.len()
-        ),
+        ).into(),
     );
 }

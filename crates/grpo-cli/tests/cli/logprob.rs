@@ -1,6 +1,7 @@
 //! `grpo logprob`.
 
 use serde_json::{Value, json};
+use snapbox::{Data, IntoData, str};
 
 use crate::support::Place;
 use crate::texts::{CONTEXT, VOCABULARY, config, distance, entries, logprobs, numbers};
@@ -152,7 +153,7 @@ fn molecules_too() {
     place.write("unknown.jsonl", "{\"prompt\": \"CC\", \"completion\": \"Br\"}\n");
     place.refuse(
         &["logprob", "--model", "model", "--input", "unknown.jsonl"],
-        "unknown.jsonl:1: `Br` is not in the model's vocabulary: `Br` (character 1 of `Br`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token",
+        str!["unknown.jsonl:1: `Br` is not in the model's vocabulary: `Br` (character 1 of `Br`) is not in the vocabulary; drop the molecule, or use a vocabulary that has the token"],
     );
 }
 
@@ -172,24 +173,26 @@ fn a_file_for_the_output() {
     assert_eq!(place.lines(&again).len(), 3);
     let expected = ["in.jsonl", "m", "m-source", "out.jsonl", "out.jsonl.gz"];
     assert_eq!(entries(&place.path(".")), expected);
-    to("absent/out.jsonl").assert_refused(
-        "cannot write absent/out.jsonl: the folder absent does not exist; create it first",
-    );
+    to("absent/out.jsonl").assert_refused(str![
+        "cannot write absent/out.jsonl: No such file or directory (os error 2)"
+    ]);
 }
 
 /// Refuses a file whose third line is wrong, into an output file that is not there afterwards.
 #[track_caller]
-fn check_third(place: &Place, model: &str, third: &Value, expected: &str) {
-    check_third_text(place, model, &third.to_string(), &format!("in.jsonl:3: {expected}"));
+fn check_third(place: &Place, model: &str, third: &Value, expected: impl IntoData) {
+    check_third_text(place, model, &third.to_string(), expected);
 }
 
 #[track_caller]
-fn check_third_text(place: &Place, model: &str, third: &str, expected: &str) {
+fn check_third_text(place: &Place, model: &str, third: &str, expected: impl IntoData) {
     let good = "{\"prompt_ids\": [1], \"completion_ids\": [2]}\n";
     place.write("in.jsonl", format!("{good}{good}{third}\n{good}"));
+    let expected = expected.into_data();
     // With batches of one, two lines are written before the third is read.
     for size in ["1", "16"] {
-        place.refuse(
+        place.refuse_after(
+            "in.jsonl:3: ",
             &[
                 "logprob",
                 "--model",
@@ -201,7 +204,7 @@ fn check_third_text(place: &Place, model: &str, third: &str, expected: &str) {
                 "--batch-size",
                 size,
             ],
-            expected,
+            &expected,
         );
     }
 }
@@ -210,31 +213,33 @@ fn check_third_text(place: &Place, model: &str, third: &str, expected: &str) {
 fn lines_that_cannot_be_scored() {
     let place = Place::new();
     place.model_of_ids("m", "gpt2", 12);
-    let check = |third: Value, expected: &str| check_third(&place, "m", &third, expected);
+    let check = |third: Value, expected: Data| check_third(&place, "m", &third, expected);
     let outside = "the id 12 is outside the model's vocabulary of 12 tokens";
-    check(json!({"prompt_ids": [12], "completion_ids": [2]}), outside);
-    check(json!({"prompt_ids": [1], "completion_ids": [2, 12]}), outside);
+    check(json!({"prompt_ids": [12], "completion_ids": [2]}), outside.into());
+    check(json!({"prompt_ids": [1], "completion_ids": [2, 12]}), outside.into());
     let long = vec![1; CONTEXT];
     check(
         json!({"prompt_ids": long, "completion_ids": [1, 1]}),
-        "prompt and completion have 50 tokens, and the model can see 48",
+        str!["prompt and completion have 50 tokens, and the model can see 48"].into(),
     );
     check(
         json!({"prompt_ids": [1]}),
-        "there is nothing to score: a line needs `completion` or `completion_ids` beside its prompt",
+        str![
+            "there is nothing to score: a line needs `completion` or `completion_ids` beside its prompt"
+        ].into(),
     );
     check(
         json!({"prompt_ids": [1], "completion_ids": []}),
-        "the completion has no tokens, so there is nothing to score",
+        str!["the completion has no tokens, so there is nothing to score"].into(),
     );
     check(
         json!({"prompt_ids": [], "completion_ids": [1]}),
-        "a prompt has no tokens; give it at least one",
+        str!["a prompt has no tokens; give it at least one"].into(),
     );
     let no_tokenizer = "`m` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`";
-    check(json!({"prompt": "2 + 2", "completion_ids": [1]}), no_tokenizer);
-    check(json!({"prompt_ids": [1], "completion": "4"}), no_tokenizer);
-    check(json!({"text": "4"}), no_tokenizer);
+    check(json!({"prompt": "2 + 2", "completion_ids": [1]}), no_tokenizer.into());
+    check(json!({"prompt_ids": [1], "completion": "4"}), no_tokenizer.into());
+    check(json!({"text": "4"}), no_tokenizer.into());
     // The last place is scored, but never fed.
     let fits = json!({"prompt_ids": long, "completion_ids": [1]}).to_string() + "\n";
     assert_eq!(place.logprob("m", &fits, &[]).len(), 1);
@@ -244,24 +249,32 @@ fn lines_that_cannot_be_scored() {
 fn lines_that_are_no_records() {
     let place = Place::new();
     place.model_of_ids("m", "gpt2", 12);
-    let check = |third: &str, expected: &str| {
-        check_third_text(&place, "m", third, &format!("in.jsonl:3: {expected}"));
+    let check = |third: &str, expected: Data| {
+        check_third_text(&place, "m", third, expected);
     };
     check(
         "{\"prompt_ids\": [1], ",
-        "the line is not a JSON object: EOF while parsing a value at column 19; write one object a line, such as {\"prompt\": \"2 + 2 =\"}",
+        str![[
+            r#"the line is not a JSON object: EOF while parsing a value at column 19; write one object a line, such as {"prompt": "2 + 2 ="}"#
+        ]].into(),
     );
     check(
         "[1]",
-        "the line is not a JSON object: invalid type: sequence, expected an object at column 0; write one object a line, such as {\"prompt\": \"2 + 2 =\"}",
+        str![[
+            r#"the line is not a JSON object: invalid type: sequence, expected an object at column 0; write one object a line, such as {"prompt": "2 + 2 ="}"#
+        ]].into(),
     );
     check(
         "{\"question\": \"?\"}",
-        "there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)",
+        str![
+            "there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)"
+        ].into(),
     );
     check(
         "{\"prompt_ids\": [-1]}",
-        "`prompt_ids[0]` is the value -1; expected a token id, which is a whole number from 0 to 4294967295",
+        str![
+            "`prompt_ids[0]` is the value -1; expected a token id, which is a whole number from 0 to 4294967295"
+        ].into(),
     );
 }
 
@@ -269,19 +282,21 @@ fn lines_that_are_no_records() {
 fn files_that_cannot_be_scored() {
     let place = Place::new();
     place.model_of_ids("m", "gpt2", 12);
-    let check = |name: &str, expected: &str| {
+    let check = |name: &str, expected: Data| {
         let arguments = ["logprob", "--model", "m", "--input", name, "-o", "out.jsonl"];
         place.refuse(&arguments, expected);
     };
     for (name, text) in [("empty.jsonl", ""), ("blank.jsonl", "\n \n")] {
         place.write(name, text);
-        check(name, &format!("{name} has nothing to score"));
+        check(name, format!("{name} has nothing to score").into());
     }
-    check("absent.jsonl", "`absent.jsonl` does not exist; check the path");
+    check("absent.jsonl", str!["`absent.jsonl` does not exist; check the path"].into());
     place.write("in.txt", "2 + 2\n");
     check(
         "in.txt",
-        "cannot tell the format of `in.txt` from its name; expected a name that ends in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`",
+        str![
+            "cannot tell the format of `in.txt` from its name; expected a name that ends in `.jsonl`, `.jsonl.gz`, `.json`, `.json.gz` or `.parquet`"
+        ].into(),
     );
     place.write("in.parquet", "no parquet");
     let ended = place.run(&["logprob", "--model", "m", "--input", "in.parquet"]);
@@ -294,25 +309,30 @@ fn settings_that_score_nothing() {
     let place = Place::new();
     place.model_of_ids("m", "gpt2", 12);
     place.write("in.jsonl", every_id(1));
-    let check = |more: &[&str], expected: &str| {
+    let check = |more: &[&str], expected: Data| {
         let arguments = [&["logprob", "--model", "m", "--input", "in.jsonl"], more].concat();
         place.refuse(&arguments, expected);
     };
     for bad in ["0", "0.0001", "1001", "NaN", "inf"] {
         let expected = format!("--temperature {bad} is out of range; expected 0.001 to 1000");
-        check(&["--temperature", bad], &expected);
+        check(&["--temperature", bad], expected.into());
     }
-    check(&["--temperature=-1"], "--temperature -1 is out of range; expected 0.001 to 1000");
-    check(&["--batch-size", "0"], "--batch-size 0 would score nothing; use 1 or more");
+    check(
+        &["--temperature=-1"],
+        str!["--temperature -1 is out of range; expected 0.001 to 1000"].into(),
+    );
+    check(&["--batch-size", "0"], str!["--batch-size 0 would score nothing; use 1 or more"].into());
     check(
         &["--adapter", "absent"],
-        "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors",
+        str![
+            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors"
+        ].into(),
     );
     place.config_folder("bert-source", &config("bert", VOCABULARY));
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);
     place.refuse(
         &["logprob", "--model", "bert", "--input", "in.jsonl"],
-        "bert is an encoder (bert): it has no next token to sample, score or train",
+        str!["bert is an encoder (bert): it has no next token to sample, score or train"],
     );
 }
 
@@ -345,11 +365,11 @@ fn the_input_is_not_written_over() {
     place.write("in.jsonl", line);
     place.refuse(
         &["logprob", "--model", "m", "--input", "in.jsonl", "-o", "./in.jsonl"],
-        "./in.jsonl is the input; give -o another file",
+        str!["./in.jsonl is the input; give -o another file"],
     );
     place.refuse(
         &["sample", "--model", "m", "--prompts", "in.jsonl", "-o", "in.jsonl"],
-        "in.jsonl is the input; give -o another file",
+        str!["in.jsonl is the input; give -o another file"],
     );
     assert_eq!(place.read("in.jsonl"), line);
     // What the program writes, it reads.
@@ -372,10 +392,10 @@ fn all_log_probabilities_go_into_a_file_of_their_own() {
     assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
     place.refuse(
         &[&logprob[..], &["--full", "all.json"]].concat(),
-        "--full all.json: the file is Parquet; give it a name that ends in .parquet",
+        str!["--full all.json: the file is Parquet; give it a name that ends in .parquet"],
     );
     place.refuse(
         &[&logprob[..], &["--full", "x.parquet", "-o", "x.parquet"]].concat(),
-        "--output and --full are both x.parquet; name two files",
+        str!["--output and --full are both x.parquet; name two files"],
     );
 }

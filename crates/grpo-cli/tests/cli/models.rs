@@ -2,32 +2,39 @@
 
 use std::fs;
 
+use snapbox::{IntoData, str};
+
 use crate::support::{Place, small_model};
 
 /// Loads a model folder that `damage` has changed.
 #[track_caller]
-fn check(damage: impl Fn(&Place), expected: &str) {
+fn check(damage: impl Fn(&Place), expected: impl IntoData) {
     let place = Place::for_training();
     place.copy_model();
     damage(&place);
-    place.refuse(&["sample", "--model", "model", "-n", "3"], expected);
+    let expected = expected.into_data();
+    place.refuse(&["sample", "--model", "model", "-n", "3"], &expected);
     let arguments = ["train", "train.toml", "--set", "model=model"];
-    place.refuse(&arguments, &format!("model = \"model\": {expected}"));
+    place.refuse_after("model = \"model\": ", &arguments, expected);
 }
 
 #[test]
 fn no_model() {
     check(
         |place| fs::remove_dir_all(place.path("model")).unwrap(),
-        "there is no model folder model; a model folder holds config.json and model.safetensors",
+        str![
+            "there is no model folder model; a model folder holds config.json and model.safetensors"
+        ],
     );
     check(
         |place| fs::remove_file(place.path("model/model.safetensors")).unwrap(),
-        "model has neither model.safetensors nor model.safetensors.index.json; other formats are not read: let transformers write the model once with save_pretrained",
+        str![
+            "model has neither model.safetensors nor model.safetensors.index.json; other formats are not read: let transformers write the model once with save_pretrained"
+        ],
     );
     check(
         |place| fs::remove_file(place.path("model/vocabulary.json")).unwrap(),
-        "`model/vocabulary.json` does not exist; check the path",
+        str!["`model/vocabulary.json` does not exist; check the path"],
     );
 }
 
@@ -35,7 +42,9 @@ fn no_model() {
 fn another_vocabulary() {
     check(
         |place| place.write("model/vocabulary.json", r#"{"<": 0, "C": 1, "O": 2}"#),
-        "model: vocabulary.json has 3 tokens, but config.json says vocab_size = 9; they are not of the same model",
+        str![
+            "model: vocabulary.json has 3 tokens, but config.json says vocab_size = 9; they are not of the same model"
+        ],
     );
 }
 
@@ -49,7 +58,9 @@ fn another_order_of_the_vocabulary() {
             let swapped = tokens.replace("\"C\": 6", "\"C\": 7").replace("\"N\": 7", "\"N\": 6");
             place.write("model/vocabulary.json", swapped);
         },
-        "model: model.safetensors was trained with another vocabulary than vocabulary.json; take both from the same model",
+        str![
+            "model: model.safetensors was trained with another vocabulary than vocabulary.json; take both from the same model"
+        ],
     );
 }
 
@@ -82,14 +93,16 @@ fn another_size() {
             let wide = place.read("model/config.json").replace("\"n_embd\": 16", "\"n_embd\": 32");
             place.write("model/config.json", wide);
         },
-        "model/model.safetensors: tensor 'blocks.0.ln1.weight' has shape [16], but config.json asks for [32]",
+        str![
+            "model/model.safetensors: tensor 'blocks.0.ln1.weight' has shape [16], but config.json asks for [32]"
+        ],
     );
     check(
         |place| {
             let odd = place.read("model/config.json").replace("\"n_head\": 2", "\"n_head\": 3");
             place.write("model/config.json", odd);
         },
-        "model/config.json: n_embd = 16 cannot be split into n_head = 3 heads of equal width",
+        str!["model/config.json: n_embd = 16 cannot be split into n_head = 3 heads of equal width"],
     );
 }
 

@@ -1,10 +1,13 @@
 //! Files of molecules that a pre-training is given.
 
+use snapbox::data::Inline;
+use snapbox::{IntoData, str};
+
 use crate::support::{MOLECULES, Place};
 
 /// A pre-training on another file than the good one.
 #[track_caller]
-fn check(name: &str, content: &str, expected: &str) {
+fn check(name: &str, content: &str, expected: impl IntoData) {
     let place = Place::for_pretraining();
     place.write(name, content);
     let file = format!("data.file={name}");
@@ -16,7 +19,9 @@ fn nothing_to_train_on() {
     check(
         "empty.smi",
         "",
-        "0 usable training molecules are left of 0 rows and at least 20 are needed (0 rows: 0 for training, 0 for validation); give a larger file, lower `data.min_molecules`, or give a vocabulary and a length limit that fit the file",
+        str![
+            "0 usable training molecules are left of 0 rows and at least 20 are needed (0 rows: 0 for training, 0 for validation); give a larger file, or a vocabulary and a length limit that fit it"
+        ],
     );
     let place = Place::for_pretraining();
     place.write("three.smi", "CCO\nCCN\nCCC\n");
@@ -31,17 +36,21 @@ fn a_file_that_is_not_there_or_of_another_kind() {
     let place = Place::for_pretraining();
     place.refuse(
         &["pretrain", "pretrain.toml", "--set", "data.file=absent.smi"],
-        "`absent.smi` does not exist; check the path",
+        str!["`absent.smi` does not exist; check the path"],
     );
     check(
         "molecules.sdf",
         MOLECULES,
-        "pretrain.toml:7: data.min_molecules: only files of molecules (.smi, .csv) have this key, and molecules.sdf is not one; leave it out",
+        str![
+            "pretrain.toml:7: data.min_molecules: only files of molecules (.smi, .csv) have this key, and molecules.sdf is not one; leave it out"
+        ],
     );
     check(
         "molecules.csv",
         "id,structure\n1,CCO\n",
-        "`molecules.csv` has no column `smiles`, `canonical_smiles`, `molecule`; its columns are `id`, `structure`; rename the one that contains the SMILES, or name it with `data.smiles_column`",
+        str![
+            "`molecules.csv` has no column `smiles`, `canonical_smiles`, `molecule`; its columns are `id`, `structure`; rename one, or name the column that holds the SMILES"
+        ],
     );
 }
 
@@ -76,28 +85,34 @@ fn tokens() -> String {
 #[test]
 fn numbers_of_a_pretraining_out_of_range() {
     let place = Place::for_pretraining();
-    let check = |pair: &str, expected: &str| {
+    let check = |pair: &str, expected: Inline| {
         place.refuse(&["pretrain", "pretrain.toml", "--set", pair], expected);
     };
     check(
         "pretrain.epochs=0",
-        "--set pretrain.epochs=0: pretrain.epochs = 0 is out of range; expected 1 to 1000000",
+        str!["--set pretrain.epochs=0: pretrain.epochs = 0 is out of range; expected 1 to 1000000"],
     );
     check(
         "model.n_head=3",
-        "[model]: n_embd = 16 cannot be split into n_head = 3 heads of equal width",
+        str!["[model]: n_embd = 16 cannot be split into n_head = 3 heads of equal width"],
     );
-    check("model.block_size=0", "[model]: block_size is 0; it must be at least 1");
+    check("model.block_size=0", str!["[model]: block_size is 0; it must be at least 1"]);
     check(
         "data.validation_fraction=1.5",
-        "--set data.validation_fraction=1.5: data.validation_fraction = 1.5 is out of range; expected 0 or more, and less than 1",
+        str![
+            "--set data.validation_fraction=1.5: data.validation_fraction = 1.5 is out of range; expected 0 or more, and less than 1"
+        ],
     );
     check(
         "data.validation_fraction=0",
-        "no molecule of molecules.smi is left for validation, so the best model could not be told; raise data.validation_fraction (it is 0)",
+        str![
+            "no molecule of molecules.smi is left for validation, so the best model could not be told; raise data.validation_fraction (it is 0)"
+        ],
     );
     check(
         "start=elsewhere",
-        "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out",
+        str![
+            "the configuration has both `start` and [model]; an existing model has its sizes already, so leave one of them out"
+        ],
     );
 }

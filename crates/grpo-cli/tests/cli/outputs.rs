@@ -2,6 +2,8 @@
 
 use std::fs::{self, File, OpenOptions};
 
+use snapbox::str;
+
 use crate::support::{Ended, Place, small_model};
 
 /// A device that is always full; only Linux has it.
@@ -52,6 +54,6 @@ fn another_link_to_the_input_is_the_input() {
     fs::hard_link(place.path("in.smi"), place.path("out.csv")).unwrap();
     place.refuse(
         &["describe", "in.smi", "-o", "out.csv"],
-        "out.csv is the input; give -o another file",
+        str!["out.csv is the input; give -o another file"],
     );
 }

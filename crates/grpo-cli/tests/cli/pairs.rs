@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use grpo_replies::{PairRecord, PhaseStatistics, read_pairs};
 use grpo_run::sha256_of_file;
 use serde_json::{Value, json};
+use snapbox::data::Inline;
+use snapbox::str;
 
 use crate::support::Place;
 
@@ -123,7 +125,7 @@ fn one_split_at_a_time_writes_into_a_folder() {
     lock.try_lock().unwrap();
     place.refuse(
         &arguments,
-        "another process writes into `out`; wait for its end, or name another folder",
+        str!["another process writes into `out`; wait for its end, or name another folder"],
     );
     drop(lock);
     place.succeed(&arguments);
@@ -169,36 +171,47 @@ fn a_split_that_cannot_be_leaves_nothing_behind() {
     place.write("pairs.jsonl", lines(&pairs()));
     place.write("none.jsonl", "{}\n");
     place.write("one.jsonl", lines(&pairs()[..1]));
-    let check = |arguments: &[&str], expected: &str| {
+    let check = |arguments: &[&str], expected: Inline| {
         place.refuse(&[&["split-data", "--input"], arguments].concat(), expected);
     };
     check(
         &["none.jsonl"],
-        "`none.jsonl` has no pair of a tweet and a reply: 1 lines were left out, the first of them none.jsonl:1: there is no `tweet_id`, `tweet` or `reply`; write one object a line with `tweet_id`, `tweet` and `reply`",
+        str![
+            "`none.jsonl` has no pair of a tweet and a reply: 1 lines were left out, the first of them none.jsonl:1: there is no `tweet_id`; write one object a line with `tweet_id`, `tweet` and `reply`"
+        ],
     );
-    check(&["missing.jsonl"], "`missing.jsonl` does not exist; check the path");
+    check(&["missing.jsonl"], str!["`missing.jsonl` does not exist; check the path"]);
     check(
         &["one.jsonl"],
-        "1 tweets with different texts cannot be split into 2 parts, as all replies to a tweet stay together; give at least 2 tweets",
+        str![
+            "1 tweets with different texts cannot be split into 2 parts, as all replies to a tweet stay together; give at least 2 tweets"
+        ],
     );
     check(
         &["pairs.jsonl", "--split-ratio", "1"],
-        "`split-ratio` is 1; expected a number between 0 and 1: the fraction of the supervised phase",
+        str![
+            "`split-ratio` is 1; expected a number between 0 and 1: the fraction of the supervised phase"
+        ],
     );
     place.write("phase_split_statistics.json", "mine");
     check(
         &["pairs.jsonl", "--output-dir", "."],
-        "./phase_split_statistics.json exists already; name another --output-dir, or replace it with --force",
+        str![
+            "./phase_split_statistics.json exists already; name another --output-dir, or replace it with --force"
+        ],
     );
     place.write("train_phase2_grpo.jsonl", lines(&pairs()));
     check(
         &["train_phase2_grpo.jsonl", "--output-dir", ".", "--force"],
-        "./train_phase2_grpo.jsonl is the input; give --output-dir another folder",
+        str!["./train_phase2_grpo.jsonl is the input; give --output-dir another folder"],
     );
     // A folder of pairs that a split is written into has each pair twice.
     std::fs::create_dir(place.path("in")).unwrap();
     place.write("in/pairs.jsonl", lines(&pairs()));
-    check(&["in", "--output-dir", "./in/"], "./in/ is the input; give --output-dir another folder");
+    check(
+        &["in", "--output-dir", "./in/"],
+        str!["./in/ is the input; give --output-dir another folder"],
+    );
     assert_eq!(std::fs::read_dir(place.path("in")).unwrap().count(), 1);
 }
 
@@ -292,11 +305,11 @@ fn the_supervised_phase_reads_pairs_and_holds_out_tweets() {
 
     place.refuse(
         &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.replies.instruction="],
-        "--set data.replies.instruction=: `data.replies.instruction` is empty; expected a sentence that says what to write",
+        str!["--set data.replies.instruction=: `data.replies.instruction` is empty; expected a sentence that says what to write"],
     );
     place.refuse(
         &["pretrain", "pretrain.toml", "--run", "new", "--set", "data.vocabulary=v.json"],
-        "--set data.vocabulary=v.json: data.vocabulary: only files of molecules (.smi, .csv) have this key, and pairs.jsonl is not one; leave it out",
+        str!["--set data.vocabulary=v.json: data.vocabulary: only files of molecules (.smi, .csv) have this key, and pairs.jsonl is not one; leave it out"],
     );
     let ended =
         place.run(&["pretrain", "pretrain.toml", "--run", "new", "--set", "data.max_tokens=3"]);

@@ -3,6 +3,8 @@
 use std::fs;
 
 use serde_json::Value;
+use snapbox::data::Inline;
+use snapbox::str;
 
 use crate::support::{Ended, Place};
 use crate::texts::{config, entries, objects};
@@ -187,28 +189,38 @@ fn limits_warn_or_end() {
 fn what_cannot_be_meant_is_refused_with_its_place() {
     let place = place();
     place.write("polychromic.toml", POLYCHROMIC);
-    let check = |pair: &str, expected: &str| {
+    let check = |pair: &str, expected: Inline| {
         place.refuse(&["pretrain", "polychromic.toml", "--set", pair], expected);
     };
     check(
         "pretrain.diversity.weigth=1",
-        "--set pretrain.diversity.weigth=1: unknown key 'pretrain.diversity.weigth'; did you mean 'weight'?",
+        str![
+            "--set pretrain.diversity.weigth=1: unknown key 'pretrain.diversity.weigth'; did you mean 'weight'?"
+        ],
     );
     check(
         "pretrain.diversity.generations=1",
-        "--set pretrain.diversity.generations=1: pretrain.diversity.generations = 1 is out of range; expected 2 to 10000",
+        str![
+            "--set pretrain.diversity.generations=1: pretrain.diversity.generations = 1 is out of range; expected 2 to 10000"
+        ],
     );
     check(
         "pretrain.min_gain=0.01",
-        "--set pretrain.min_gain=0.01: pretrain.min_gain is what pretrain.patience waits for, and patience = 0 waits for nothing; set pretrain.patience, or leave min_gain out",
+        str![
+            "--set pretrain.min_gain=0.01: pretrain.min_gain is what pretrain.patience waits for, and patience = 0 waits for nothing; set pretrain.patience, or leave min_gain out"
+        ],
     );
     check(
         "pretrain.diversity.max_new_tokens=100",
-        "--set pretrain.diversity.max_new_tokens=100: pretrain.diversity: a prompt of 7 tokens and max_new_tokens = 100 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 42",
+        str![
+            "--set pretrain.diversity.max_new_tokens=100: pretrain.diversity: a prompt of 7 tokens and max_new_tokens = 100 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 42"
+        ],
     );
     check(
         "pretrain.diversity.measure=bleu",
-        "polychromic.toml:7: pretrain.diversity.embedder is for the measure \"semantic\" alone; leave it out",
+        str![[
+            r#"polychromic.toml:7: pretrain.diversity.embedder is for the measure "semantic" alone; leave it out"#
+        ]],
     );
     place.write("none.toml", POLYCHROMIC.replace("embedder = { type = \"hashed_ngrams\" }\n", ""));
     let ended = place.run(&["pretrain", "none.toml"]);

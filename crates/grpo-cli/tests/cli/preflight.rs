@@ -1,5 +1,7 @@
 //! What is looked at before a training.
 
+use snapbox::str;
+
 use crate::support::Place;
 
 const SHORT: [&str; 6] =
@@ -81,6 +83,6 @@ fn a_training_that_cannot_fit_is_refused() {
     assert!(!place.path("run").exists());
     place.refuse(
         &with(&["--set", "preflight.samples=1000001"]),
-        "--set preflight.samples=1000001: preflight.samples = 1000001 is out of range; expected 0 to 1000000",
+        str!["--set preflight.samples=1000001: preflight.samples = 1000001 is out of range; expected 0 to 1000000"],
     );
 }

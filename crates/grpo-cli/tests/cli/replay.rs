@@ -4,6 +4,7 @@ use std::fs;
 
 use grpo_data::Finish;
 use grpo_run::CompletionRecord;
+use snapbox::{Data, str};
 
 use crate::support::Place;
 use crate::training_texts;
@@ -156,7 +157,7 @@ fn all_of_a_model_that_kept_nothing() {
     find_again(&place, ["3", "1", "0"], &["--threads", "2", "--batch-size", "5"], again);
     place.refuse(
         &arguments(["3", "0", "0"], &["--no-retrain"]),
-        "the run kept no policy of step 3, and --no-retrain forbids to train steps 1 to 2 again; the steps that can be replayed without: 1",
+        str!["the run kept no policy of step 3, and --no-retrain forbids to train steps 1 to 2 again; the steps that can be replayed without: 1"],
     );
 }
 
@@ -168,7 +169,7 @@ fn a_record_that_was_changed_is_found() {
     let whole = fs::read(&path).unwrap();
     let right = record(&place, of);
     let (id, logprob, count) = (right.completion_ids[1], right.sampling_logprobs[0], right.actions);
-    let check = |change: &dyn Fn(&mut CompletionRecord), expected: &str| {
+    let check = |change: &dyn Fn(&mut CompletionRecord), expected: Data| {
         fs::write(&path, &whole).unwrap();
         place.falsify([3, 1, 2], change);
         place.refuse(&arguments(of, &[]), expected);
@@ -180,25 +181,26 @@ fn a_record_that_was_changed_is_found() {
     let other = id + 1;
     check(
         &|record| record.completion_ids[1] = other,
-        &format!(
+        format!(
             "the completion is not the recorded one: ids differ from token 1 on, which was {other} and is {id} ({count} recorded, {count} now)"
-        ),
+        ).into(),
     );
     let one_off = f32::from_bits(logprob.to_bits() + 1);
     let distance = (one_off - logprob).abs();
     check(
         &|record| record.sampling_logprobs[0] = one_off,
-        &format!(
+        format!(
             "the completion is not the recorded one: log-probabilities differ, 1 of {count} by at most {distance:e}"
-        ),
+        ).into(),
     );
     check(
         &|record| record.text = "CCC(CC)".to_owned(),
-        "the completion is not the recorded one: the recorded text is not that of its ids",
+        str!["the completion is not the recorded one: the recorded text is not that of its ids"]
+            .into(),
     );
     check(
         &|record| record.prompt_text = Some("C".to_owned()),
-        "the completion is not the recorded one: it has another prompt",
+        str!["the completion is not the recorded one: it has another prompt"].into(),
     );
     let fewer = count - 1;
     check(
@@ -218,24 +220,26 @@ fn a_record_that_was_changed_is_found() {
                 list.truncate(fewer);
             }
         },
-        &format!(
+        format!(
             "the completion is not the recorded one: ids differ in their number, {fewer} recorded and {count} now; log-probabilities differ in their number, {fewer} recorded and {count} now"
-        ),
+        ).into(),
     );
     check(
         &|record| record.sampling_logprobs.truncate(fewer as usize),
-        &format!(
+        format!(
             "`run/completions/step-3.parquet` is damaged: `sampling_logprobs` has {fewer} entries where `actions` is {count} in row 7; restore it from a copy, or train again"
-        ),
+        ).into(),
     );
     check(
         &|record| record.sample = 9,
-        "`run/completions/step-3.parquet` has no row of prompt 1, sample 2, though it has others of the step; restore the file from a copy",
+        str![
+            "`run/completions/step-3.parquet` has no row of prompt 1, sample 2, though it has others of the step; restore the file from a copy"
+        ].into(),
     );
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     place.refuse(
         &arguments(of, &[]),
-        "`run/completions/step-3.parquet` is damaged: Parquet error: Invalid Parquet file. Corrupt footer; restore it from a copy, or train again",
+        str!["`run/completions/step-3.parquet` is damaged: Parquet error: Invalid Parquet file. Corrupt footer; restore it from a copy, or train again"],
     );
 }
 
@@ -246,7 +250,7 @@ fn a_recorded_reward_is_computed_again() {
     let path = place.path("run/completions/step-3.parquet");
     let whole = fs::read(&path).unwrap();
     let right = record(&place, of);
-    let check = |change: &dyn Fn(&mut CompletionRecord), expected: &str| {
+    let check = |change: &dyn Fn(&mut CompletionRecord), expected: Data| {
         fs::write(&path, &whole).unwrap();
         place.falsify([3, 1, 2], change);
         place.refuse(&arguments(of, &[]), expected);
@@ -255,15 +259,15 @@ fn a_recorded_reward_is_computed_again() {
     let (name, value) = right.parts.first_key_value().unwrap();
     check(
         &|record| record.reward = Some(0.875),
-        &format!(
+        format!(
             "the completion is not the recorded one: its reward is {reward} now, and 0.875 was recorded"
-        ),
+        ).into(),
     );
     check(
         &|record| record.parts.values_mut().for_each(|part| *part = 2.0),
-        &format!(
+        format!(
             "the completion is not the recorded one: the part `{name}` of its reward is {value} now, and 2 was recorded"
-        ),
+        ).into(),
     );
 }
 
@@ -271,46 +275,54 @@ fn a_recorded_reward_is_computed_again() {
 fn what_no_run_has_is_refused() {
     let place = run_of_molecules();
     let check = |of, expected| place.refuse(&arguments(of, &[]), expected);
-    check(["0", "0", "0"], "--step 0 is out of range; run has the steps 1 to 3");
-    check(["4", "0", "0"], "--step 4 is out of range; run has the steps 1 to 3");
-    check(["1", "2", "0"], "--prompt 2 is out of range; the steps of run have the prompts 0 to 1");
-    check(["1", "0", "4"], "--sample 4 is out of range; the groups of run have the samples 0 to 3");
+    check(["0", "0", "0"], str!["--step 0 is out of range; run has the steps 1 to 3"]);
+    check(["4", "0", "0"], str!["--step 4 is out of range; run has the steps 1 to 3"]);
+    check(
+        ["1", "2", "0"],
+        str!["--prompt 2 is out of range; the steps of run have the prompts 0 to 1"],
+    );
+    check(
+        ["1", "0", "4"],
+        str!["--sample 4 is out of range; the groups of run have the samples 0 to 3"],
+    );
     place.refuse(
         &arguments(["1", "0", "0"], &["--batch-size", "0"]),
-        "--batch-size 0 would sample nothing; use 1 or more",
+        str!["--batch-size 0 would sample nothing; use 1 or more"],
     );
     place.refuse(
         &arguments(["2", "0", "0"], &["--no-retrain"]),
-        "the run kept no policy of step 2, and --no-retrain forbids to train step 1 again; the steps that can be replayed without: 1, 3",
+        str!["the run kept no policy of step 2, and --no-retrain forbids to train step 1 again; the steps that can be replayed without: 1, 3"],
     );
     place.refuse(
         &["replay", "none", "--step", "1"],
-        "`none` is not the folder of a run, as it has no `run.json`; check the path",
+        str!["`none` is not the folder of a run, as it has no `run.json`; check the path"],
     );
     fs::remove_file(place.path("run/completions/step-1.parquet")).unwrap();
     check(
         ["1", "0", "0"],
-        "the completions of step 1 were not recorded (save.completions_every = 1); recorded are 2, 3",
+        str![
+            "the completions of step 1 were not recorded (save.completions_every = 1); recorded are 2, 3"
+        ],
     );
 
     let sparse = ["--run", "sparse", "--set", "save.completions_every=2"];
     place.succeed(&[&["train", "train.toml", "--set", "eval.samples=0"], &sparse[..]].concat());
     place.refuse(
         &["replay", "sparse", "--step", "3"],
-        "the completions of step 3 were not recorded (save.completions_every = 2); recorded are 2",
+        str!["the completions of step 3 were not recorded (save.completions_every = 2); recorded are 2"],
     );
     let never = ["--run", "never", "--set", "save.completions_every=0"];
     place.succeed(&[&["train", "train.toml", "--set", "eval.samples=0"], &never[..]].concat());
     place.refuse(
         &["replay", "never", "--step", "3"],
-        "the completions of step 3 were not recorded (save.completions_every = 0); recorded are none",
+        str!["the completions of step 3 were not recorded (save.completions_every = 0); recorded are none"],
     );
 
     let place = Place::for_pretraining();
     place.succeed(&["pretrain", "pretrain.toml", "--set", "pretrain.epochs=1"]);
     place.refuse(
         &["replay", "prior", "--step", "1"],
-        "`prior` is a run of `grpo pretrain`, and this is for runs of `grpo train`",
+        str!["`prior` is a run of `grpo pretrain`, and this is for runs of `grpo train`"],
     );
 }
 
@@ -336,7 +348,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     fs::remove_file(place.path("prompts.jsonl")).unwrap();
     place.refuse(
         &again(),
-        "`prompts.jsonl`, which the run was made from, is not here; put it back, or go to the folder that the training ran in: cannot read `prompts.jsonl`: no such file or folder; check that it is there and readable",
+        str!["`prompts.jsonl`, which the run was made from, is not here; put it back, or go to the folder that the training ran in: cannot read `prompts.jsonl`: No such file or directory (os error 2); check that it is there and readable"],
     );
     place.write("prompts.jsonl", &prompts);
 
@@ -344,7 +356,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     place.write("m/generation_config.json", "{\"eos_token_id\": 5}");
     place.refuse(
         &again(),
-        "`m/generation_config.json` is not among the files that the run was made from (run.json); take it away, or put config.toml back as it was",
+        str!["`m/generation_config.json` is not among the files that the run was made from (run.json); take it away, or put config.toml back as it was"],
     );
     fs::remove_file(place.path("m/generation_config.json")).unwrap();
 
@@ -354,7 +366,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     place.write("run/config.toml", config.replace("model = \"m\"", "model = \"other\""));
     place.refuse(
         &again(),
-        "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it",
+        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"],
     );
     place.write("run/config.toml", &config);
 
@@ -371,12 +383,12 @@ fn a_run_whose_files_are_others_now_is_refused() {
     place.write("run/config.toml", config.replace("seed = 1", "seed = 2"));
     place.refuse(
         &again(),
-        "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it",
+        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"],
     );
     fs::remove_dir_all(place.path("run/checkpoints/step-1")).unwrap();
     place.write("run/config.toml", config.replace("learning_rate = 0.02", "learning_rate = 0.01"));
     place.refuse(
         &again(),
-        "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it",
+        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"],
     );
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use snapbox::str;
 
 use crate::pairs::{PRETRAIN, lines, short_pairs};
 use crate::support::{Ended, Place};
@@ -109,7 +110,7 @@ fn the_grpo_phase_goes_on_from_the_adapter_of_the_supervised_one() {
     for (command, file) in [("pretrain", "supervised.toml"), ("train", "grpo.toml")] {
         place.refuse(
             &[command, file, "--run", "new", "--set", "data.thinking=true"],
-            "--set data.thinking=true: data.thinking = true asks for thoughts in front of a reply, and those of [data.replies] have none; leave it out",
+            str!["--set data.thinking=true: data.thinking = true asks for thoughts in front of a reply, and those of [data.replies] have none; leave it out"],
         );
     }
 }

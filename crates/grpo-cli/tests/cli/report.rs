@@ -1,5 +1,7 @@
 //! `grpo report`.
 
+use snapbox::str;
+
 use crate::support::{Place, small_model};
 use std::fs;
 
@@ -20,7 +22,7 @@ fn a_run_is_shown_in_its_folder_and_says_its_verdict() {
     assert_eq!(
         lines.next(),
         Some(
-            "  not judged  Reward rises: `reward` was measured in 3 steps; 10 are the least to compare"
+            "  not judged  Reward rises: `reward` was measured in 3 steps; a comparison needs at least 10"
         )
     );
     assert_eq!(lines.last(), Some("report       run/report.html"));
@@ -29,11 +31,12 @@ fn a_run_is_shown_in_its_folder_and_says_its_verdict() {
         "<h1>run</h1>",
         "<b>steps</b> 3 of 3",
         "<h3>Reward</h3>",
-        "<h3>Reward part: qed</h3>",
+        "<h3>Reward component: qed</h3>",
         "<h3>Rewards of single completions</h3>",
         "<h3>Time of a step</h3>",
-        "<h2>Completions of step 1</h2>",
-        "<h2>Completions of step 3</h2>",
+        "<h2>Before and after</h2>",
+        "<h2>Best molecules after step 3</h2>",
+        "All recorded completions of steps 1 and 3.",
     ] {
         assert!(page.contains(words), "{words:?} is not in the report");
     }
@@ -50,7 +53,7 @@ fn runs_are_compared() {
     place.succeed(&other);
     place.refuse(
         &["report", "run", "deep/run"],
-        "a report on several runs belongs into the folder of none of them; name its file with -o",
+        str!["a report on several runs belongs into the folder of none of them; name its file with -o"],
     );
     place.succeed(&["report", "run", "deep/run", "-o", "both.html"]);
     let page = place.read("both.html");
@@ -66,7 +69,12 @@ fn a_supervised_run_is_shown() {
     let ended = place.succeed(&["report", prior, "-o", "x.html"]);
     assert!(ended.stdout.starts_with("prior: passed\n  passed      Validation loss falls: from "));
     let page = place.read("x.html");
-    for words in ["<h3>Supervised loss</h3>", "<h3>Learning rate</h3>", "<h3>Gradient norm</h3>"] {
+    for words in [
+        "<h2>Validations</h2>",
+        "<h3>Supervised loss</h3>",
+        "<h3>Learning rate</h3>",
+        "<h3>Gradient norm</h3>",
+    ] {
         assert!(page.contains(words), "{words:?} is not in the report");
     }
 }
@@ -76,15 +84,15 @@ fn what_is_no_run_is_refused() {
     let place = trained();
     place.refuse(
         &["report", "nowhere"],
-        "`nowhere` is not the folder of a run, as it has no `run.json`; check the path",
+        str!["`nowhere` is not the folder of a run, as it has no `run.json`; check the path"],
     );
     place.refuse(
         &["report", "run", "./run", "-o", "x.html"],
-        "`./run` is named twice; name each run once",
+        str!["`./run` is named twice; name each run once"],
     );
     place.refuse(
         &["report", "run", "-o", "run/metrics.jsonl"],
-        "`run/metrics.jsonl` is no name for a report; give -o a file that ends in .html",
+        str!["`run/metrics.jsonl` is no name for a report; give -o a file that ends in .html"],
     );
 }
 
@@ -122,7 +130,7 @@ fn damage_is_named() {
     place.write("run/config.toml", config.replace("max_kl", "most_kl"));
     place.refuse(
         &["report", "run"],
-        "`run/config.toml` has a section [success] that cannot be read: unknown field `most_kl`, expected one of `reward_rise`, `max_kl`, `max_kl_sequence`, `min_validity`, `max_validity_drop`, `max_zero_std`",
+        str!["`run/config.toml` has a section [success] that cannot be read: unknown field `most_kl`, expected one of `reward_rise`, `max_kl`, `max_kl_sequence`, `min_validity`, `max_validity_drop`, `max_zero_std`, `max_diversity_drop`"],
     );
     place.write("run/config.toml", config);
     let metrics = place.read("run/metrics.jsonl");
@@ -141,6 +149,6 @@ fn criteria_out_of_range_are_refused_before_the_run() {
     let place = Place::for_training();
     place.refuse(
         &["train", "train.toml", "--set", "success.min_validity=80"],
-        "--set success.min_validity=80: success.min_validity = 80 is out of range; expected 0 to 1",
+        str!["--set success.min_validity=80: success.min_validity = 80 is out of range; expected 0 to 1"],
     );
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use grpo_data::{CounterRng, Purpose};
 use serde_json::{Map, Value};
+use snapbox::str;
 
 use crate::support::{Ended, Place, train_toml};
 use crate::training_texts;
@@ -136,7 +137,7 @@ fn a_finished_run_is_finished() {
         "finished     run: all 2 steps are done (`grpo report run` shows them)\ntrain longer grpo train run/config.toml --set model=run/model --run run-longer\n"
     );
     assert_eq!(result(&place.path("run")), expected);
-    // What it proposes is a command.
+    // The proposed command works.
     let longer = again.stdout.rsplit_once("train longer grpo ").unwrap().1;
     place.succeed(&longer.split_whitespace().collect::<Vec<_>>());
     assert!(place.path("run-longer/model/model.safetensors").is_file());
@@ -236,9 +237,9 @@ fn a_run_belongs_to_one_process() {
         .spawn()
         .unwrap();
     wait_for(&place.path("run/checkpoints/step-1"));
-    place.run(&["train", "--resume", "run"]).assert_refused(
-        "another process is at work in the run folder `run`; wait for its end, or end it",
-    );
+    place.run(&["train", "--resume", "run"]).assert_refused(str![
+        "another process is at work in the run folder `run`; wait for its end, or end it"
+    ]);
     child.kill().unwrap();
     child.wait().unwrap();
 }
@@ -291,7 +292,7 @@ fn damaged_checkpoints_are_never_loaded() {
     let checkpoints = fs::read_dir(place.path("run/checkpoints")).unwrap().count();
     if checkpoints == 2 {
         place.run(&["train", "--resume", "run"]).assert_refused(
-            "none of the 2 checkpoints of `run` is intact; start again with `grpo train run/config.toml --run` and another folder",
+            str!["none of the 2 checkpoints of `run` is intact; start again with `grpo train run/config.toml --run` and another folder"],
         );
     }
 }
@@ -324,13 +325,13 @@ fn runs_that_cannot_be_resumed() {
     let place = place(2);
     place.refuse(
         &["train", "--resume", "nowhere"],
-        "`nowhere` is not the folder of a run, as it has no `run.json`; check the path",
+        str!["`nowhere` is not the folder of a run, as it has no `run.json`; check the path"],
     );
     let ended = place.run(&["train", "--resume", "run", "train.toml"]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     place.refuse(
         &["train", "train.toml", "--verify"],
-        "--verify goes with --resume RUN: a new run has nothing that could be verified",
+        str!["--verify goes with --resume RUN: a new run has nothing that could be verified"],
     );
 }
 
@@ -349,7 +350,7 @@ fn cut_and_resume(place: &Place, sets: &[&str]) {
         fs::remove_dir_all(place.path(&format!("run/checkpoints/step-{step}"))).unwrap();
     }
     let ended = place.succeed(&["train", "--resume", "run"]);
-    assert!(ended.stdout.contains("going on     after step 3 of 6\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("resuming     after step 3 of 6\n"), "{}", ended.stdout);
     assert!(!ended.stdout.contains("warning"), "{}", ended.stdout);
     assert!(whole(place) == expected, "{sets:?}: other bytes");
     place.succeed(&["audit", "run"]);
@@ -406,7 +407,7 @@ fn a_full_disk_leaves_the_older_checkpoint() {
     left.sort();
     assert_eq!(left, ["step-1", "step-2"]);
     let ended = place.succeed(&["train", "--resume", "run"]);
-    assert!(ended.stdout.contains("going on     after step 2 of 4\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("resuming     after step 2 of 4\n"), "{}", ended.stdout);
     assert!(result(&place.path("run")) == expected);
 }
 
@@ -443,7 +444,6 @@ fn verifying_leaves_a_run_as_it_is() {
     );
 }
 
-/// A run resumes with what it was made with.
 #[test]
 fn a_changed_configuration_is_refused() {
     let place = place(2);
@@ -452,6 +452,6 @@ fn a_changed_configuration_is_refused() {
     place.write("run/config.toml", config.replace("steps = 2", "steps = 3"));
     place.refuse(
         &["train", "--resume", "run"],
-        "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it",
+        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"],
     );
 }

@@ -1,5 +1,7 @@
 //! `grpo sample`.
 
+use snapbox::{Data, str};
+
 use crate::support::{Ended, MOLECULES, Place, small_model};
 
 fn arguments<'a>(more: &[&'a str]) -> Vec<&'a str> {
@@ -66,63 +68,75 @@ fn distinct_molecules_that_are_not_in_a_file() {
 #[test]
 fn what_cannot_be_sampled() {
     let place = Place::new();
-    let check = |more: &[&str], expected: &str| place.refuse(&arguments(more), expected);
+    let check = |more: &[&str], expected: Data| place.refuse(&arguments(more), expected);
     let model = small_model().to_str().unwrap();
-    place
-        .refuse(&["sample", "--model", model, "-n", "0"], "-n 0 would draw nothing; use 1 or more");
+    place.refuse(
+        &["sample", "--model", model, "-n", "0"],
+        str!["-n 0 would draw nothing; use 1 or more"],
+    );
     place.refuse(
         &["sample", "--model", model, "-n", "4000000000"],
-        "-n 4000000000 is out of range; expected 1 to 10000000",
+        str!["-n 4000000000 is out of range; expected 1 to 10000000"],
     );
     check(
         &["--temperature", "0"],
-        "a temperature of 0 cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)",
+        str![
+            "a temperature of 0 cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
+        ].into(),
     );
     check(
         &["--temperature", "NaN"],
-        "a temperature of NaN cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)",
+        str![
+            "a temperature of NaN cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"
+        ].into(),
     );
     check(
         &["--top-k", "0"],
-        "top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all",
+        str!["top_k = 0 would leave no token to draw; use 1 or more, or leave it out to keep all"]
+            .into(),
     );
     for bad in ["0", "1.5", "NaN"] {
         check(
             &["--top-p", bad],
-            &format!(
+            format!(
                 "top_p = {bad} is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)"
-            ),
+            ).into(),
         );
     }
     for bad in ["1", "-0.1", "NaN"] {
         check(
             &[&format!("--min-p={bad}")],
-            &format!(
+            format!(
                 "min_p = {bad} is no part of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
-            ),
+            ).into(),
         );
     }
     for bad in ["0", "inf", "NaN"] {
         check(
             &["--repetition-penalty", bad],
-            &format!(
+            format!(
                 "a repetition penalty of {bad} cannot be sampled; use 0.01 to 100 (1 changes nothing)"
-            ),
+            ).into(),
         );
     }
     check(
         &["--max-new-tokens", "25"],
-        "sampling: a prompt of 1 tokens and max_new_tokens = 25 do not fit into the model's context of 24 tokens; max_new_tokens may be at most 24",
+        str![
+            "sampling: a prompt of 1 tokens and max_new_tokens = 25 do not fit into the model's context of 24 tokens; max_new_tokens may be at most 24"
+        ].into(),
     );
     check(
         &["--max-new-tokens", "0"],
-        "sampling: max_new_tokens = 0 would sample nothing; use 1 or more",
+        str!["sampling: max_new_tokens = 0 would sample nothing; use 1 or more"].into(),
     );
-    check(&["--batch-size", "0"], "sampling: batch_size = 0 would sample nothing; use 1 or more");
-    check(&["--not-in", "absent.smi"], "`absent.smi` does not exist; check the path");
+    check(
+        &["--batch-size", "0"],
+        str!["sampling: batch_size = 0 would sample nothing; use 1 or more"].into(),
+    );
+    check(&["--not-in", "absent.smi"], str!["`absent.smi` does not exist; check the path"].into());
     check(
         &["-o", "absent/x.smi"],
-        "cannot write absent/x.smi: the folder absent does not exist; create it first",
+        str!["cannot write absent/x.smi: No such file or directory (os error 2)"].into(),
     );
 }
 
@@ -135,9 +149,9 @@ fn a_full_disk() {
     let ended = Ended::of(output);
     assert_eq!(ended.code, Some(1));
     assert!(
-        ended
-            .stderr
-            .ends_with("error: cannot write to standard output: no space left on the disk\n"),
+        ended.stderr.ends_with(
+            "error: cannot write to standard output: No space left on device (os error 28)\n"
+        ),
         "{}",
         ended.stderr
     );

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use snapbox::str;
+
 use crate::support::Place;
 
 /// What is built in, as the text of a file.
@@ -67,17 +69,17 @@ fn what_cannot_be_used() {
     let place = Place::new();
     place.refuse(
         &["selftest", "--golden", "absent"],
-        "`absent` is no folder; give one that holds advantages.json, losses.json or model folders with an expected.json",
+        str!["`absent` is no folder; give one that holds advantages.json, losses.json or model folders with an expected.json"],
     );
     fs::create_dir(place.path("golden")).unwrap();
     place.refuse(
         &["selftest", "--golden", "golden"],
-        "`golden` holds neither advantages.json nor losses.json nor a model folder with an expected.json",
+        str!["`golden` holds neither advantages.json nor losses.json nor a model folder with an expected.json"],
     );
     place.write("golden/advantages.json", &built_in("advantages.json")[..1000]);
     place.refuse(
         &["selftest", "--golden", "golden"],
-        "`golden/advantages.json` is not JSON: EOF while parsing a list at line 3 column 27",
+        str!["`golden/advantages.json` is not JSON: EOF while parsing a list at line 3 column 27"],
     );
     place.write(
         "golden/advantages.json",
@@ -87,5 +89,8 @@ fn what_cannot_be_used() {
     assert_eq!(ended.code, Some(1));
     let expected = "key `multi_objective_aggregation`: unknown variant `normalise`, expected `sum_then_normalize` or `normalize_then_sum`\n";
     assert!(ended.stderr.ends_with(expected), "{}", ended.stderr);
-    place.refuse(&["selftest", "--device", "tpu"], "no device `tpu` is built in; there is flex");
+    place.refuse(
+        &["selftest", "--device", "tpu"],
+        str!["no device `tpu` is built in; there is flex"],
+    );
 }

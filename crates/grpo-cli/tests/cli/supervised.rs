@@ -3,6 +3,8 @@
 use std::fs;
 
 use serde_json::json;
+use snapbox::data::Inline;
+use snapbox::{IntoData, str};
 
 use crate::support::Place;
 use crate::texts::{CONTEXT, config, distance, entries, logprobs, numbers, objects};
@@ -170,7 +172,7 @@ fn texts_too_long_are_counted() {
     );
     place.refuse(
         &["pretrain", "sft.toml", "--run", "none", "--set", "data.max_tokens=1"],
-        "`texts.jsonl` has no record that can be used: 9 records, 9 left out with more than 1 tokens (line 1: 11, line 2: 13, line 3: 7, …)",
+        str!["`texts.jsonl` has no record that can be used: 9 records, 9 left out with more than 1 tokens (line 1: 11, line 2: 13, line 3: 7, …)"],
     );
 }
 
@@ -199,7 +201,7 @@ fn an_adapter_is_gone_on_with() {
 
 /// Adds `--set` to a training that would be fine.
 #[track_caller]
-fn check_set(pair: &str, expected: &str) {
+fn check_set(pair: &str, expected: impl IntoData) {
     place("llama").refuse(&["pretrain", "sft.toml", "--set", pair], expected);
 }
 
@@ -207,35 +209,47 @@ fn check_set(pair: &str, expected: &str) {
 fn adapters_that_cannot_be_made() {
     check_set(
         "lora.targets=[\"q_proj\", \"qkv\"]",
-        "start = \"m\": lora.targets: no linear layer is called 'qkv'; there are: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj",
+        str![[
+            r#"start = "m": lora.targets: no linear layer is called 'qkv'; there are: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"#
+        ]],
     );
     check_set(
         "lora.rank=0",
-        "--set lora.rank=0: lora.rank = 0 is out of range; expected 1 to 65536",
+        str!["--set lora.rank=0: lora.rank = 0 is out of range; expected 1 to 65536"],
     );
     check_set(
         "lora.alpha=0",
-        "--set lora.alpha=0: lora.alpha = 0 is out of range; expected more than 0",
+        str!["--set lora.alpha=0: lora.alpha = 0 is out of range; expected more than 0"],
     );
     check_set(
         "lora.dropout=1",
-        "--set lora.dropout=1: lora.dropout = 1 is out of range; expected 0 or more, and less than 1",
+        str![
+            "--set lora.dropout=1: lora.dropout = 1 is out of range; expected 0 or more, and less than 1"
+        ],
     );
     check_set(
         "adapter=run/adapter",
-        "the configuration has both `adapter` and [lora]; an existing adapter has its settings already, so leave one of them out",
+        str![
+            "the configuration has both `adapter` and [lora]; an existing adapter has its settings already, so leave one of them out"
+        ],
     );
     check_set(
         "base_precision=int8",
-        "--set base_precision=int8: base_precision: unknown variant `int8`, expected one of `f32`, `bf16`, `q8`, `q4`",
+        str![
+            "--set base_precision=int8: base_precision: unknown variant `int8`, expected one of `f32`, `bf16`, `q8`, `q4`"
+        ],
     );
     check_set(
         "lora.bogus=1",
-        "--set lora.bogus=1: unknown key 'lora.bogus'; there are: rank, alpha, dropout, targets, rslora",
+        str![
+            "--set lora.bogus=1: unknown key 'lora.bogus'; there are: rank, alpha, dropout, targets, rslora"
+        ],
     );
     check_set(
         "start=absent",
-        "start = \"absent\": there is no model folder absent; a model folder holds config.json and model.safetensors",
+        str![[
+            r#"start = "absent": there is no model folder absent; a model folder holds config.json and model.safetensors"#
+        ]],
     );
 
     let place = place("llama");
@@ -244,13 +258,17 @@ fn adapters_that_cannot_be_made() {
     place.write("sft.toml", format!("{above}[data]{below}"));
     place.refuse(
         &["pretrain", "sft.toml", "--set", "base_precision=bf16"],
-        "base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out",
+        str!["base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out"],
     );
     place.refuse(
         &["pretrain", "sft.toml", "--set", "adapter=absent"],
-        "start = \"m\": there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors",
+        str![[r#"start = "m": there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors"#]],
     );
-    // An adapter of a model of another family.
+}
+
+#[test]
+fn refuses_an_adapter_of_another_family() {
+    let place = place("llama");
     place.model_of_ids("other", "gpt2", 12);
     place.write("ids.jsonl", "{\"prompt_ids\": [1], \"completion_ids\": [2]}\n{\"prompt_ids\": [3], \"completion_ids\": [4]}\n");
     place.write("other.toml", SFT);
@@ -277,7 +295,7 @@ fn adapters_that_cannot_be_made() {
 #[test]
 fn new_models_are_of_molecules() {
     let place = Place::for_pretraining();
-    let check = |pairs: &[&str], expected: &str| {
+    let check = |pairs: &[&str], expected: Inline| {
         let sets = pairs.iter().flat_map(|pair| ["--set", pair]);
         let arguments: Vec<&str> = ["pretrain", "pretrain.toml"].into_iter().chain(sets).collect();
         place.refuse(&arguments, expected);
@@ -285,21 +303,27 @@ fn new_models_are_of_molecules() {
     place.write("texts.jsonl", TEXTS);
     check(
         &["data.file=texts.jsonl"],
-        "pretrain.toml:7: data.min_molecules: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out",
+        str![
+            "pretrain.toml:7: data.min_molecules: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out"
+        ],
     );
     check(
         &["lora={rank=2, alpha=4}"],
-        "an adapter is trained on a model that is there; name its folder as `start` instead of the sizes in [model]",
+        str![
+            "an adapter is trained on a model that is there; name its folder as `start` instead of the sizes in [model]"
+        ],
     );
     check(
         &["base_precision=bf16"],
-        "base_precision is for a model that only an adapter is trained on, and [model] is a new one; leave it out",
+        str![
+            "base_precision is for a model that only an adapter is trained on, and [model] is a new one; leave it out"
+        ],
     );
 }
 
 /// Trains on a file of this name and content.
 #[track_caller]
-fn check_file(name: &str, content: &str, expected: &str) {
+fn check_file(name: &str, content: &str, expected: impl IntoData) {
     let place = place("llama");
     place.write(name, content);
     place.refuse(&["pretrain", "sft.toml", "--set", &format!("data.file={name}")], expected);
@@ -307,12 +331,14 @@ fn check_file(name: &str, content: &str, expected: &str) {
 
 #[test]
 fn files_of_no_texts() {
-    check_file("empty.jsonl", "", "`empty.jsonl` has no record that can be used: 0 records");
+    check_file("empty.jsonl", "", str!["`empty.jsonl` has no record that can be used: 0 records"]);
     let one = "{\"text\": \"the dog\"}\n";
     check_file(
         "one.jsonl",
         one,
-        "no text of one.jsonl is left for validation, so the best model could not be told; raise data.validation_fraction (it is 0.25)",
+        str![
+            "no text of one.jsonl is left for validation, so the best model could not be told; raise data.validation_fraction (it is 0.25)"
+        ],
     );
     let nothing = "there is nothing to learn: a record needs `text`, or a completion (`completion`, `completion_ids`, or an assistant's last message) of at least one token";
     check_file(
@@ -323,31 +349,39 @@ fn files_of_no_texts() {
     check_file(
         "t.jsonl",
         &format!("{one}{{\"prompt_ids\": [340], \"completion\": \"the\"}}\n"),
-        "t.jsonl:2: the id 340 is outside the model's vocabulary of 340 tokens",
+        str!["t.jsonl:2: the id 340 is outside the model's vocabulary of 340 tokens"],
     );
     check_file(
         "t.jsonl",
         &format!("{one}{{\"prompt\": \"the\", \"completion_ids\": [1, 9999]}}\n"),
-        "t.jsonl:2: the id 9999 is outside the model's vocabulary of 340 tokens",
+        str!["t.jsonl:2: the id 9999 is outside the model's vocabulary of 340 tokens"],
     );
     check_file(
         "t.jsonl",
         &format!("{one}{{\"prompt\": \"the\", \"completion\": 4}}\n"),
-        "t.jsonl:2: `completion` is the value 4; expected a text, a list of token ids, or a list of one message of the assistant's (an empty completion is \"\" or `completion_ids`: [])",
+        str![[
+            r#"t.jsonl:2: `completion` is the value 4; expected a text, a list of token ids, or a list of one message of the assistant's (an empty completion is "" or `completion_ids`: [])"#
+        ]],
     );
     check_set(
         "data.smiles_column=smiles",
-        "--set data.smiles_column=smiles: data.smiles_column: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out",
+        str![
+            "--set data.smiles_column=smiles: data.smiles_column: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out"
+        ],
     );
-    check_set("data.file=absent.jsonl", "`absent.jsonl` does not exist; check the path");
+    check_set("data.file=absent.jsonl", str!["`absent.jsonl` does not exist; check the path"]);
     check_file(
         "molecules.smi",
         "CC\n",
-        "data.file = \"molecules.smi\" is a file of molecules, and the model reads texts; give .jsonl or .parquet with `text`, or `prompt` and `completion`",
+        str![[
+            r#"data.file = "molecules.smi" is a file of molecules, and the model reads texts; give .jsonl or .parquet with `text`, or `prompt` and `completion`"#
+        ]],
     );
     check_set(
         "data.vocabulary=tokens.json",
-        "--set data.vocabulary=tokens.json: data.vocabulary: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out",
+        str![
+            "--set data.vocabulary=tokens.json: data.vocabulary: only files of molecules (.smi, .csv) have this key, and texts.jsonl is not one; leave it out"
+        ],
     );
 }
 
@@ -358,13 +392,13 @@ fn models_that_learn_no_text() {
     place.model_of_ids("ids", "gpt2", 12);
     place.refuse(
         &["pretrain", "sft.toml", "--set", "start=ids"],
-        "texts.jsonl:1: `ids` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`",
+        str!["texts.jsonl:1: `ids` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`"],
     );
     place.config_folder("bert-source", &config("bert", 12));
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);
     place.refuse(
         &["pretrain", "sft.toml", "--set", "start=bert"],
-        "start = \"bert\": bert is an encoder (bert): it has no next token to sample, score or train",
+        str![[r#"start = "bert": bert is an encoder (bert): it has no next token to sample, score or train"#]],
     );
     // A template that does not parse, and one that refuses.
     fs::remove_file(place.path("m/manifest.json")).unwrap();

@@ -4,6 +4,8 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Instant;
 
+use snapbox::{Data, str};
+
 use crate::infill_parts::{INFILLER, JUDGE, OWN_TRUNK, with_infiller};
 use crate::polychromic::{self, POLYCHROMIC};
 use crate::resume::{Result, files, kill_and_resume, kills, result, wait_for};
@@ -42,7 +44,7 @@ fn cut_and_resume(place: &Place, arguments: &[&str], [to, last]: [u64; 2]) {
     }
     let ended = place.run(&[arguments[0], "--resume", "run"]);
     assert_eq!(ended.code, expected_code, "{}", ended.stderr);
-    let said = format!("going on     after step {to} of {last}\n");
+    let said = format!("resuming     after step {to} of {last}\n");
     assert!(ended.stdout.contains(&said), "{}", ended.stdout);
     assert!(whole(place, last) == expected, "{arguments:?}: other bytes");
     let events = objects(&place.read("run/events.jsonl"));
@@ -102,8 +104,8 @@ fn a_training_of_a_judge_goes_on() {
         fs::remove_dir_all(place.path(&format!("run/trunk/checkpoints/step-{step}"))).unwrap();
     }
     let ended = place.run(&["train-judge", "--resume", "run"]);
-    assert!(ended.stdout.contains("going on     after step 30 of 60\n"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("going on     after step 0 of 20\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("resuming     after step 30 of 60\n"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("resuming     after step 0 of 20\n"), "{}", ended.stdout);
     assert!(result(&place.path("run")) == expected && result_of_trunk(&place) == trunk);
 }
 
@@ -176,19 +178,19 @@ fn supervised_runs_that_cannot_be_resumed() {
     place.succeed(&["pretrain", "pretrain.toml", "--run", "run", "--set", "pretrain.epochs=1"]);
     place.refuse(
         &["pretrain", "--resume", "nowhere"],
-        "`nowhere` is not the folder of a run, as it has no `run.json`; check the path",
+        str!["`nowhere` is not the folder of a run, as it has no `run.json`; check the path"],
     );
     let both = place.run(&["pretrain", "--resume", "run", "pretrain.toml"]);
     assert_eq!(both.code, Some(2), "{}", both.stderr);
     let none = place.run(&["train-judge"]);
     assert_eq!(none.code, Some(2), "{}", none.stderr);
     let other = "`run` is a run of `grpo pretrain`, and this is for runs of `grpo";
-    let refused = |arguments: &[&str], expected: &str| {
+    let refused = |arguments: &[&str], expected: Data| {
         place.run(arguments).assert_refused(expected);
     };
-    refused(&["train-judge", "--resume", "run"], &format!("{other} train-judge`"));
-    refused(&["train-engagement", "--resume", "run"], &format!("{other} train-engagement`"));
-    refused(&["train", "--resume", "run"], &format!("{other} train`"));
+    refused(&["train-judge", "--resume", "run"], format!("{other} train-judge`").into());
+    refused(&["train-engagement", "--resume", "run"], format!("{other} train-engagement`").into());
+    refused(&["train", "--resume", "run"], format!("{other} train`").into());
 
     let molecules = place.read("molecules.smi");
     place.write("molecules.smi", format!("{molecules}CCCCCCC\n"));
@@ -201,12 +203,16 @@ fn supervised_runs_that_cannot_be_resumed() {
     place.write("run/config.toml", config.replace("epochs = 1", "epochs = 2"));
     refused(
         &["pretrain", "--resume", "run"],
-        "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it",
+        str![
+            "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"
+        ].into(),
     );
     let (before, _) = config.split_once("[save]").unwrap();
     place.write("run/config.toml", before);
     refused(
         &["pretrain", "--resume", "run"],
-        "`run` was written by an older version of this program, which saved no checkpoints of such runs; begin a new run with `grpo pretrain run/config.toml --run` and another folder",
+        str![
+            "`run` was written by an older version of this program, which saved no checkpoints of such runs; begin a new run with `grpo pretrain run/config.toml --run` and another folder"
+        ].into(),
     );
 }

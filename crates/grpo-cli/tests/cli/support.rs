@@ -6,6 +6,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use grpo_run::{CompletionRecord, RunFolder};
+use snapbox::assert::DEFAULT_ACTION_ENV;
+use snapbox::{Assert, IntoData};
 use tempfile::TempDir;
 
 /// A folder that the program runs in.
@@ -74,11 +76,17 @@ impl Place {
         ended
     }
 
-    /// Runs to a refusal: exit code 1, this one sentence, and no file that was not there before.
+    /// Expects exit code 1, this message and no new or changed file.
     #[track_caller]
-    pub(crate) fn refuse(&self, arguments: &[&str], expected: &str) {
+    pub(crate) fn refuse(&self, arguments: &[&str], expected: impl IntoData) {
+        self.refuse_after("", arguments, expected);
+    }
+
+    /// As [`Self::refuse`], with `prefix` in front of the message.
+    #[track_caller]
+    pub(crate) fn refuse_after(&self, prefix: &str, arguments: &[&str], expected: impl IntoData) {
         let before = self.files();
-        self.run(arguments).assert_refused(expected);
+        self.run(arguments).assert_refused_after(prefix, expected);
         assert_eq!(self.files(), before, "grpo {arguments:?} left something behind");
     }
 
@@ -139,10 +147,24 @@ impl Ended {
         }
     }
 
+    /// Expects exit code 1 and this message.
+    ///
+    /// `SNAPSHOTS=overwrite cargo test -p grpo-cli --test cli` rewrites every `str![]` to what the program prints.
     #[track_caller]
-    pub(crate) fn assert_refused(&self, expected: &str) {
-        assert_eq!(self.stderr, format!("error: {expected}\n"));
-        assert_eq!(self.code, Some(1));
+    pub(crate) fn assert_refused(&self, expected: impl IntoData) {
+        self.assert_refused_after("", expected);
+    }
+
+    /// Expects exit code 1 and this message behind `prefix`.
+    #[track_caller]
+    pub(crate) fn assert_refused_after(&self, prefix: &str, expected: impl IntoData) {
+        assert_eq!(self.code, Some(1), "{}{}", self.stdout, self.stderr);
+        let message = self.stderr.strip_prefix("error: ").and_then(|m| m.strip_suffix('\n'));
+        let message = message.and_then(|message| message.strip_prefix(prefix));
+        let message = message.unwrap_or_else(|| panic!("not `error: {prefix}…`: {}", self.stderr));
+        // Messages hold paths and escapes; a backslash is compared as it is.
+        let assert = Assert::new().action_env(DEFAULT_ACTION_ENV).normalize_paths(false);
+        assert.eq(message, expected);
     }
 }
 

@@ -1,6 +1,7 @@
 //! `grpo pretrain` and `grpo train` from end to end.
 
 use serde_json::{Map, Value};
+use snapbox::str;
 
 use crate::support::{Ended, Place, small_model};
 use crate::texts::entries;
@@ -165,11 +166,11 @@ fn a_sampler_that_is_not_the_trainer_ends_the_run_or_is_corrected() {
     let arguments = ["train", "train.toml", "--run", "none", "--set"];
     place.refuse(
         &[&arguments[..], &["sampler_check.tolerance=-1"]].concat(),
-        "--set sampler_check.tolerance=-1: sampler_check.tolerance = -1 is out of range; expected 0 or more",
+        str!["--set sampler_check.tolerance=-1: sampler_check.tolerance = -1 is out of range; expected 0 or more"],
     );
     place.refuse(
         &[&arguments[..], &["sampler_check.above=ignore"]].concat(),
-        "--set sampler_check.above=ignore: sampler_check.above: unknown variant `ignore`, expected `stop` or `correct`",
+        str!["--set sampler_check.above=ignore: sampler_check.above: unknown variant `ignore`, expected `stop` or `correct`"],
     );
 }
 
@@ -190,7 +191,7 @@ fn a_run_folder_that_exists_is_kept() {
     place.write("mine/letter.txt", "kept");
     place.refuse(
         &["train", "train.toml", "--run", "mine", "--force"],
-        "`mine` is not the folder of a run, as it has no `run.json`; check the path",
+        str!["`mine` is not the folder of a run, as it has no `run.json`; check the path"],
     );
     place.refuse(&["train", "train.toml", "--run", "mine"], &expected.replace("`run`", "`mine`"));
     place.write("file", "kept");

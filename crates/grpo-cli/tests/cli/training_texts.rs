@@ -3,6 +3,8 @@
 use std::fs;
 
 use serde_json::{Map, Value, json};
+use snapbox::data::Inline;
+use snapbox::{IntoData, str};
 
 use crate::support::Place;
 use crate::texts::{CONTEXT, config, distance, entries, logprobs, objects};
@@ -90,7 +92,7 @@ fn stop_strings_need_text() {
     let arguments: Vec<&str> = ["train", "train.toml"].into_iter().chain(sets).collect();
     place.refuse(
         &arguments,
-        "sampling.stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own beside its weights",
+        str!["sampling.stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own beside its weights"],
     );
 }
 
@@ -198,7 +200,7 @@ fn an_adapter_is_gone_on_with_and_held_to_its_start_or_its_base() {
 
     place.refuse(
         &["train", "train.toml", "--run", "both", "--set", "lora={rank=2, alpha=4}"],
-        "the configuration has both `adapter` and [lora]; an existing adapter has its settings already, so leave one of them out",
+        str!["the configuration has both `adapter` and [lora]; an existing adapter has its settings already, so leave one of them out"],
     );
     // The adapter of another base.
     place.model_of_texts("other", "gpt2");
@@ -230,11 +232,11 @@ fn a_base_in_fewer_bits() {
     place.write("train.toml", without_lora());
     place.refuse(
         &["train", "train.toml", "--set", "base_precision=bf16"],
-        "base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out",
+        str!["base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out"],
     );
     place.refuse(
         &["train", "train.toml", "--set", "reference.from=base"],
-        "reference.from = \"base\" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`",
+        str![[r#"reference.from = "base" is the model without its adapter, and there is none; leave it out, or add [lora] or `adapter`"#]],
     );
 }
 
@@ -250,21 +252,21 @@ fn answers_are_found_in_the_records() {
     place.write("prompts.jsonl", format!("{PROMPTS}{{\"prompt\": \"the dog\"}}\n"));
     place.refuse(
         &["train", "answer.toml", "--run", "none"],
-        "prompts.jsonl:4: the prompt's record has no field 'answer'",
+        str!["prompts.jsonl:4: the prompt's record has no field 'answer'"],
     );
     with("type = \"answer\"\nfield = \"wrong\"");
     place.refuse(
         &["train", "answer.toml", "--run", "none"],
-        "prompts.jsonl:1: the prompt's record has no field 'wrong'",
+        str!["prompts.jsonl:1: the prompt's record has no field 'wrong'"],
     );
     place.write("prompts.jsonl", "{\"prompt\": \"the\", \"wrong\": [4]}\n");
     place.refuse(
         &["train", "answer.toml", "--run", "none"],
-        "prompts.jsonl:1: the field 'wrong' of the prompt's record is no answer",
+        str!["prompts.jsonl:1: the field 'wrong' of the prompt's record is no answer"],
     );
     place.refuse(
         &["train", "train.toml", "--run", "none", "--set", "reward.pattern=\"(\""],
-        "--set reward.pattern=\"(\": reward.pattern = '(' is no regular expression: unclosed group",
+        str![[r#"--set reward.pattern="(": reward.pattern = '(' is no regular expression: unclosed group"#]],
     );
 }
 
@@ -289,7 +291,7 @@ fn another_reward_takes_the_place_of_the_whole_section() {
             "--set",
             "reward.pattern=a",
         ],
-        "--set reward.pattern=a: unknown key 'reward.pattern'; there are: field, extract",
+        str!["--set reward.pattern=a: unknown key 'reward.pattern'; there are: field, extract"],
     );
 }
 
@@ -302,30 +304,38 @@ fn prompts_too_long_are_counted() {
     let expected =
         "prompts      prompts.jsonl: 4 records, 1 left out with more than 43 tokens (line 4: 48)\n";
     assert!(ended.stdout.contains(expected), "{}", ended.stdout);
-    let check = |pair: &str, expected: &str| {
+    let check = |pair: &str, expected: Inline| {
         place.refuse(&["train", "train.toml", "--run", "none", "--set", pair], expected);
     };
     check(
         "data.max_prompt_tokens=2",
-        "`prompts.jsonl` has no record that can be used: 4 records, 4 left out with more than 2 tokens (line 1: 8, line 2: 16, line 3: 3, …)",
+        str![
+            "`prompts.jsonl` has no record that can be used: 4 records, 4 left out with more than 2 tokens (line 1: 8, line 2: 16, line 3: 3, …)"
+        ],
     );
     check(
         "sampling.max_new_tokens=49",
-        "sampling.max_new_tokens = 49 leaves no room for a prompt in the model's context of 48 tokens; it may be at most 48",
+        str![
+            "sampling.max_new_tokens = 49 leaves no room for a prompt in the model's context of 48 tokens; it may be at most 48"
+        ],
     );
     check(
         "sampling.max_new_tokens=48",
-        "sampling.max_new_tokens = 48 leaves 1 of the model's 48 tokens for a prompt: `prompts.jsonl` has no record that can be used: 4 records, 4 left out with more than 1 tokens (line 1: 8, line 2: 16, line 3: 3, …)",
+        str![
+            "sampling.max_new_tokens = 48 leaves 1 of the model's 48 tokens for a prompt: `prompts.jsonl` has no record that can be used: 4 records, 4 left out with more than 1 tokens (line 1: 8, line 2: 16, line 3: 3, …)"
+        ],
     );
     check(
         "data.max_prompt_tokens=48",
-        "sampling: a prompt of 48 tokens and max_new_tokens = 6 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 1",
+        str![
+            "sampling: a prompt of 48 tokens and max_new_tokens = 6 do not fit into the model's context of 48 tokens; max_new_tokens may be at most 1"
+        ],
     );
 }
 
 /// Trains on a file of this content.
 #[track_caller]
-fn check_file(content: &str, expected: &str) {
+fn check_file(content: &str, expected: impl IntoData) {
     let place = place("llama");
     place.write("prompts.jsonl", content);
     place.refuse(&["train", "train.toml"], expected);
@@ -333,31 +343,33 @@ fn check_file(content: &str, expected: &str) {
 
 #[test]
 fn files_of_no_prompts() {
-    check_file("", "`prompts.jsonl` has no record that can be used: 0 records");
+    check_file("", str!["`prompts.jsonl` has no record that can be used: 0 records"]);
     check_file(
         "{\"prompt\": \"the\"}\n{\"prompt_ids\": [1, 340]}\n",
-        "prompts.jsonl:2: the id 340 is outside the model's vocabulary of 340 tokens",
+        str!["prompts.jsonl:2: the id 340 is outside the model's vocabulary of 340 tokens"],
     );
     check_file(
         "{\"prompt\": \"the\"}\n{\"question\": \"the\"}\n",
-        "prompts.jsonl:2: there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)",
+        str![
+            "prompts.jsonl:2: there is no prompt; give one of the keys `prompt`, `messages`, `prompt_ids`, `text` (found `question`)"
+        ],
     );
     let place = place("llama");
     place.refuse(
         &["train", "train.toml", "--set", "data.file=absent.jsonl"],
-        "`absent.jsonl` does not exist; check the path",
+        str!["`absent.jsonl` does not exist; check the path"],
     );
     place.refuse(
         &["train", "train.toml", "--set", "data.fiel=prompts.jsonl"],
-        "--set data.fiel=prompts.jsonl: unknown key 'data.fiel'; did you mean 'file'?",
+        str!["--set data.fiel=prompts.jsonl: unknown key 'data.fiel'; did you mean 'file'?"],
     );
     place.refuse(
         &["train", "train.toml", "--set", "lora.targets=[\"qkv\"]"],
-        "model = \"m\": lora.targets: no linear layer is called 'qkv'; there are: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj",
+        str![[r#"model = "m": lora.targets: no linear layer is called 'qkv'; there are: down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"#]],
     );
     place.refuse(
         &["train", "train.toml", "--set", "reference.from=nothing"],
-        "--set reference.from=nothing: reference.from: unknown variant `nothing`, expected `start` or `base`",
+        str!["--set reference.from=nothing: reference.from: unknown variant `nothing`, expected `start` or `base`"],
     );
 }
 
@@ -367,7 +379,7 @@ fn models_that_take_no_prompts() {
     place.write("prompts.jsonl", PROMPTS);
     place.refuse(
         &["train", "train.toml", "--set", "data.file=prompts.jsonl"],
-        "data.file: a model of molecules writes from its beginning mark on and takes no prompts; leave [data] out",
+        str!["data.file: a model of molecules writes from its beginning mark on and takes no prompts; leave [data] out"],
     );
     // A text model that begins nowhere takes nothing else.
     let place = self::place("llama");
@@ -376,13 +388,13 @@ fn models_that_take_no_prompts() {
     place.write("train.toml", format!("{above}[train]{below}"));
     place.refuse(
         &["train", "train.toml"],
-        "the model has no id that begins a text, so the training needs prompts: a section [data] with `file`",
+        str!["the model has no id that begins a text, so the training needs prompts: a section [data] with `file`"],
     );
     place.config_folder("bert-source", &config("bert", 12));
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);
     place.refuse(
         &["train", "train.toml", "--set", "model=bert"],
-        "model = \"bert\": bert is an encoder (bert): it has no next token to sample, score or train",
+        str![[r#"model = "bert": bert is an encoder (bert): it has no next token to sample, score or train"#]],
     );
 }
 

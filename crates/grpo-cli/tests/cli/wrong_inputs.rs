@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use snapbox::str;
+
 use crate::support::{Place, small_model};
 
 #[test]
@@ -10,7 +12,7 @@ fn csv_that_is_ambiguous_is_refused() {
     place.write("twice.csv", "smiles,Smiles\nC,N\n");
     place.refuse(
         &["describe", "twice.csv"],
-        "`twice.csv` has the column `smiles` twice; rename or remove one",
+        str!["`twice.csv` has the column `smiles` twice; rename or remove one"],
     );
     place.write("open.csv", "smiles,name\nC,methane\nN,\"ammonia\nO,water\n");
     let ended = place.run(&["describe", "open.csv", "-o", "out.csv"]);
@@ -41,11 +43,11 @@ fn options_without_effect_are_refused() {
     place.write("empty.smi", "");
     place.refuse(
         &[&sample[..], &["--not-in", "empty.smi"]].concat(),
-        "--not-in empty.smi has no valid molecule, so that every molecule would count as new; name a file with molecules, or leave --not-in out",
+        str!["--not-in empty.smi has no valid molecule, so that every molecule would count as new; name a file with molecules, or leave --not-in out"],
     );
     place.refuse(
         &[&sample[..], &["--thinking", "true"]].concat(),
-        "--thinking is a switch of chat templates, which --prompt goes through with --chat alone; add --chat, or leave --thinking out",
+        str!["--thinking is a switch of chat templates, which --prompt goes through with --chat alone; add --chat, or leave --thinking out"],
     );
 }
 
@@ -132,7 +134,7 @@ fn a_trial_is_not_resumed_from_another_run() {
     place.succeed(&["train", "train.toml"]);
     place.refuse(
         &["trial", "--resume", "run"],
-        "`run` is a run of `grpo train`; resume it with `grpo train --resume run`",
+        str!["`run` is a run of `grpo train`; resume it with `grpo train --resume run`"],
     );
 }
 

@@ -28,14 +28,20 @@ fn fuzz(reader: &str, name: &str, corpus: &[PathBuf], cases: u64, read: impl Fn(
     let path = folder.join(name);
     let seconds = std::env::var("FUZZ_SECONDS").ok().map(|text| text.parse().unwrap());
     let (begin, longest) = (Instant::now(), seconds.map(Duration::from_secs));
+    let mut slowest = (Duration::ZERO, 0);
     for case in 0.. {
         if longest.map_or(case == cases, |longest| begin.elapsed() > longest) {
-            println!("{reader}: {case} files");
+            println!(
+                "{reader}: {case} files; the slowest, case {}, took {:?}",
+                slowest.1, slowest.0
+            );
             break;
         }
         let [file, other] = [case, case / 7].map(|i| &corpus[i as usize % corpus.len()]);
         fs::write(&path, mutate::changed(file, other, case)).unwrap();
+        let started = Instant::now();
         let result = catch_unwind(AssertUnwindSafe(|| read(&path)));
+        slowest = slowest.max((started.elapsed(), case));
         assert!(result.is_ok(), "{reader}, case {case}: a panic; the file is {}", path.display());
     }
     fs::remove_dir_all(folder).unwrap();

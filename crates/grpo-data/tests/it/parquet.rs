@@ -1,9 +1,12 @@
 use crate::prompts::results;
 use grpo_data::{CompletionSource, Message, PromptReader, PromptRecord, PromptSource};
+use parquet::data_type::ByteArrayType;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use proptest::prelude::*;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
@@ -75,6 +78,25 @@ fn damaged_files_are_named() {
     let at = whole.windows(4).position(|bytes| bytes == &"é🦀".as_bytes()[..4]).unwrap();
     flipped[at] ^= 1; // inside a page that has a checksum
     assert!(error(&flipped).contains("checksum"), "{}", error(&flipped));
+}
+
+#[test]
+fn two_columns_of_one_name_are_refused() {
+    let schema = "message row { required binary prompt (UTF8); required binary prompt (UTF8); }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let mut bytes = Vec::new();
+    let mut writer = SerializedFileWriter::new(&mut bytes, schema, Arc::default()).unwrap();
+    let mut rows = writer.next_row_group().unwrap();
+    while let Some(mut column) = rows.next_column().unwrap() {
+        column.typed::<ByteArrayType>().write_batch(&["text".into()], None, None).unwrap();
+        column.close().unwrap();
+    }
+    rows.close().unwrap();
+    writer.close().unwrap();
+    assert_eq!(
+        results("p.parquet", &bytes).pop().unwrap().unwrap_err(),
+        "`p.parquet` cannot be read as Parquet after row 0: it has the column `prompt` twice; write the file again"
+    );
 }
 
 #[test]

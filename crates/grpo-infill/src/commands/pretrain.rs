@@ -67,7 +67,7 @@ struct InfillerSection {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ValidationSection {
-    /// Batches of a look at the validation half.
+    /// Batches of a look at the validation split.
     batches: u64,
 }
 

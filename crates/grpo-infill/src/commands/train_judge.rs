@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{
-    Corruption, FillSettings, Half, JudgeConfig, JudgeData, JudgeGate, JudgeObjective, JudgeReport,
+    Corruption, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeObjective, JudgeReport,
     JudgeScaling, JudgeValidationConfig, MaskedData, MaskedLmConfig, MaskedLmObjective,
-    MaskedStream, Masking, MaskingPlan, Passages, measure_judge,
+    MaskedStream, Masking, MaskingPlan, Passages, Split, measure_judge,
 };
 use anyhow::Context;
 use burn::tensor::Device;
@@ -103,7 +103,8 @@ pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
     let passages = file.data.read(Some(infiller.characters()))?;
     let (spec, mut judge) = beginning(&file, &infiller, &device)?;
     let plan = file.masking.clone().for_judge();
-    let train = MaskedStream::new(passages.clone(), Half::Train, plan, file.seed, Purpose::Masking);
+    let train =
+        MaskedStream::new(passages.clone(), Split::Train, plan, file.seed, Purpose::Masking);
     let train = train
         .and_then(MaskedStream::checked)
         .with_context(|| format!("{}masking", origin.place("masking.stages")))?;

@@ -21,7 +21,7 @@ pub struct JudgeConfig {
     pub scaling: JudgeScaling,
     /// What becomes of the trunk that the judge begins with.
     pub transfer: TransferConfig,
-    /// What a look at the validation half is made of.
+    /// What a look at the validation split is made of.
     pub validation: JudgeValidationConfig,
     /// What the judge needs to be a reward.
     pub gate: JudgeGate,

@@ -17,7 +17,7 @@ use grpo_train::{TrainError, by_tokens, distribution_fault};
 pub struct JudgeData {
     /// The texts.
     pub passages: Arc<Passages>,
-    /// The training half, with blanks.
+    /// The training split, with blanks.
     pub train: MaskedStream,
     /// Who fills the blanks.
     pub infiller: Frozen<Transformer>,
@@ -131,7 +131,7 @@ mod tests {
     use std::path::Path;
 
     use crate::{
-        Corruption, FillSettings, Half, Masking, MaskingPlan, PassageOptions, PassageUnit,
+        Corruption, FillSettings, Masking, MaskingPlan, PassageOptions, PassageUnit, Split,
     };
     use burn::tensor::Device;
     use grpo_logprob::SamplingSettings;
@@ -153,7 +153,7 @@ mod tests {
         let passages = Arc::new(passages);
         let stages = vec![Masking::Random { min_ratio: 0.1, max_ratio: 0.9 }];
         let plan = MaskingPlan::new(stages, Corruption::None).unwrap();
-        let train = MaskedStream::new(passages.clone(), Half::Train, plan, 1, Purpose::Masking);
+        let train = MaskedStream::new(passages.clone(), Split::Train, plan, 1, Purpose::Masking);
         let sizes = InfillerConfig::new(passages.characters().len(), LENGTH, 1, 2, 8);
         let config = ModelConfig::infiller(&sizes).unwrap();
         let infiller = Transformer::random(&config, 1, &Device::flex().autodiff()).unwrap();

@@ -4,7 +4,7 @@ use grpo_data::ConfigFault;
 use grpo_train::in_range;
 use serde::{Deserialize, Serialize};
 
-/// What a look at the validation half is made of; always the same texts.
+/// What a look at the validation split is made of; always the same texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JudgeValidationConfig {

@@ -1,6 +1,6 @@
 //! How good a judge is on held-out texts, and whether that is good enough for a reward.
 
-use crate::Half;
+use crate::Split;
 use grpo_data::{CounterRng, Purpose};
 
 use super::examples::{JudgeExamples, Judged};
@@ -37,7 +37,7 @@ impl ValidationTexts {
         let rng = CounterRng::new(seed, Purpose::Evaluation);
         let passages = &examples.data.passages;
         let passage =
-            |index: usize| passages.passage(Half::Validation, &rng, [index as u32, round as u32]);
+            |index: usize| passages.passage(Split::Validation, &rng, [index as u32, round as u32]);
         let natural = |index| Judged { ids: passage(index), ratio: 0.0 };
         let mask = passages.characters().mask_id();
         let spread = |index: usize| {

@@ -1,6 +1,6 @@
 //! The loss and its gradients against plain f64 loops and difference quotients.
 
-use crate::{Half, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages};
+use crate::{MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ fn data() -> MaskedData {
         crate::Corruption::Bert,
     );
     let plan = plan.unwrap();
-    let stream = |half| {
-        MaskedStream::new(passages.clone(), half, plan.clone(), 1, Purpose::Masking).unwrap()
+    let stream = |split| {
+        MaskedStream::new(passages.clone(), split, plan.clone(), 1, Purpose::Masking).unwrap()
     };
     let characters = passages.characters().clone();
-    MaskedData { characters, train: stream(Half::Train), validation: stream(Half::Validation) }
+    MaskedData { characters, train: stream(Split::Train), validation: stream(Split::Validation) }
 }
 
 /// Far from equal probabilities.

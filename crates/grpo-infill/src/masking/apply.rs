@@ -1,7 +1,7 @@
 //! What stands at the places that were chosen.
 
 use super::{Corruption, Draw, Draws, MaskedText, Masking, choose, lines};
-use crate::{Half, Passages};
+use crate::{Passages, Split};
 
 /// A passage that `draws` draws, masked by one stage; without a target, should the draws choose none.
 pub(crate) fn mask(
@@ -9,10 +9,10 @@ pub(crate) fn mask(
     corruption: Corruption,
     stage: usize,
     passages: &Passages,
-    half: Half,
+    split: Split,
     draws: &Draws,
 ) -> MaskedText {
-    let original = passages.passage(half, &draws.rng, [draws.attempt, u32::MAX]);
+    let original = passages.passage(split, &draws.rng, [draws.attempt, u32::MAX]);
     let len = original.len();
     let random = |min, max| choose::random(len, draws.between(Draw::Ratio, min, max), draws);
     let alphabet = passages.characters().base_len();
@@ -43,7 +43,7 @@ pub(crate) fn mask(
         Masking::Line { min_ratio, max_ratio } => {
             let part = draws.between(Draw::Ratio, min_ratio, max_ratio);
             let (replaced, is_target) =
-                lines::replace(&original, part, passages.half(half), passages.options(), draws);
+                lines::replace(&original, part, passages.split(split), passages.options(), draws);
             ids = replaced;
             (is_target, false)
         }
@@ -58,8 +58,8 @@ pub(crate) fn mask(
         } => {
             let chosen = random(min_ratio, max_ratio);
             let few = 2 * chosen.iter().filter(|one| **one).count() < len;
-            let fragment = if few && half == Half::Train { fragment } else { 0.0 };
-            let foreign = || passages.passage(half, &draws.rng, [draws.attempt, u32::MAX - 1]);
+            let fragment = if few && split == Split::Train { fragment } else { 0.0 };
+            let foreign = || passages.passage(split, &draws.rng, [draws.attempt, u32::MAX - 1]);
             let foreign = if fragment > 0.0 { foreign() } else { Vec::new() };
             let kinds = Kinds { random: weight, mask, fragment, original_multiplier };
             replace(&mut ids, &chosen, &kinds, &foreign, alphabet, mask_id, draws);

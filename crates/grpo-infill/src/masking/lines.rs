@@ -10,7 +10,7 @@ use crate::passages::Lines;
 pub(super) fn replace(
     passage: &[u32],
     part: f64,
-    half: &Lines,
+    split: &Lines,
     options: &PassageOptions,
     draws: &Draws,
 ) -> (Vec<u32>, Vec<bool>) {
@@ -21,7 +21,7 @@ pub(super) fn replace(
     let replaced = some_of(lines.len(), count, draws);
     let (mut ids, mut is_foreign) = (Vec::new(), Vec::new());
     for (at, line) in lines.into_iter().enumerate() {
-        let foreign = if replaced[at] { another(line, half, options, at, draws) } else { None };
+        let foreign = if replaced[at] { another(line, split, options, at, draws) } else { None };
         ids.extend_from_slice(foreign.unwrap_or(line));
         is_foreign.resize(ids.len(), foreign.is_some());
     }
@@ -44,12 +44,12 @@ fn some_of(len: usize, count: usize, draws: &Draws) -> Vec<bool> {
 /// A line that is not `line`, from a random one on; `None` where all are the same.
 fn another<'a>(
     line: &[u32],
-    half: &'a Lines,
+    split: &'a Lines,
     options: &PassageOptions,
     at: usize,
     draws: &Draws,
 ) -> Option<&'a [u32]> {
-    let places = half.places(options);
+    let places = split.places(options);
     let first = draws.below(Draw::ForeignLine, at, places);
-    (0..places).map(|i| half.line((first + i) % places)).find(|other| *other != line)
+    (0..places).map(|i| split.line((first + i) % places)).find(|other| *other != line)
 }

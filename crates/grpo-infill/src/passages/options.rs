@@ -14,7 +14,7 @@ pub enum PassageUnit {
     #[default]
     #[value(help = "Whole lines, while they fit")]
     Lines,
-    /// One line each, without its end, as in a file of molecules. A line that does not fit is left out, since half a
+    /// One line each, without its end, as in a file of molecules. A line that does not fit is left out, since split a
     /// molecule is no molecule; so are lines of fewer than two characters and lines that stood there before.
     #[value(help = "One line, as in a file of molecules")]
     Line,
@@ -41,7 +41,7 @@ pub struct PassageReport {
     pub characters: u64,
     /// Lines, or rows of a file of molecules.
     pub lines: u64,
-    /// Passages can begin so many places (lines, or characters of a window) of the training half …
+    /// Passages can begin so many places (lines, or characters of a window) of the training split …
     pub train: u64,
     /// … and of the other.
     pub validation: u64,

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use grpo_infill::{
-    CorrelationScaling, FillSettings, Half, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
-    JudgeObjective, JudgeScaling, JudgeValidationConfig, Passages, VarianceScaling, measure_judge,
+    CorrelationScaling, FillSettings, JudgeConfig, JudgeData, JudgeGate, JudgeMeasures,
+    JudgeObjective, JudgeScaling, JudgeValidationConfig, Passages, Split, VarianceScaling,
+    measure_judge,
 };
 use grpo_model::{Frozen, ModelConfig, SequenceScorer};
 use grpo_train::TransferConfig;
@@ -19,7 +20,7 @@ use crate::training::parameters;
 fn data(passages: &Arc<Passages>) -> JudgeData {
     JudgeData {
         passages: passages.clone(),
-        train: stream(passages, Half::Train, &random(0.9).for_judge(), 1),
+        train: stream(passages, Split::Train, &random(0.9).for_judge(), 1),
         infiller: Frozen::snapshot(&infiller(passages, false)),
     }
 }

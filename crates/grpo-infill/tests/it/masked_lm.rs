@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use grpo_infill::{
-    CriticConfig, EntropyWeighting, Half, MaskRatioWeighting, MaskedData, MaskedLmConfig,
-    MaskedLmMeasures, MaskedLmObjective, ModifierConfig, Passages,
+    CriticConfig, EntropyWeighting, MaskRatioWeighting, MaskedData, MaskedLmConfig,
+    MaskedLmMeasures, MaskedLmObjective, ModifierConfig, Passages, Split,
 };
 use grpo_model::Transformer;
 use grpo_train::TransferConfig;
@@ -17,8 +17,8 @@ fn data(passages: &Arc<Passages>) -> MaskedData {
     let plan = random(0.4);
     MaskedData {
         characters: passages.characters().clone(),
-        train: stream(passages, Half::Train, &plan, 1),
-        validation: stream(passages, Half::Validation, &plan, 1),
+        train: stream(passages, Split::Train, &plan, 1),
+        validation: stream(passages, Split::Validation, &plan, 1),
     }
 }
 

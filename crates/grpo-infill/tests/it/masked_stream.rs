@@ -1,7 +1,7 @@
 use crate::texts::{passages, sticky, stream};
 use grpo_data::{Purpose, TextCodec};
 use grpo_infill::{
-    Corruption, Half, MaskedStream, MaskedText, Masking, MaskingPlan, MaskingPreset, PassageUnit,
+    Corruption, MaskedStream, MaskedText, Masking, MaskingPlan, MaskingPreset, PassageUnit, Split,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -10,9 +10,9 @@ fn complex() -> MaskingPlan {
     MaskingPlan::preset(MaskingPreset::Complex, Corruption::Bert)
 }
 
-fn of(seed: u64, purpose: Purpose, half: Half) -> MaskedStream {
+fn of(seed: u64, purpose: Purpose, split: Split) -> MaskedStream {
     let passages = passages(PassageUnit::Lines, 40);
-    MaskedStream::new(passages, half, complex(), seed, purpose).unwrap()
+    MaskedStream::new(passages, split, complex(), seed, purpose).unwrap()
 }
 
 fn stages(texts: &[MaskedText]) -> Vec<usize> {
@@ -29,21 +29,21 @@ fn texts_stay_what_they_are() {
         Corruption::None,
     )
     .unwrap();
-    let text = |half| {
-        let stream = MaskedStream::new(passages.clone(), half, plan.clone(), 42, Purpose::Masking);
+    let text = |split| {
+        let stream = MaskedStream::new(passages.clone(), split, plan.clone(), 42, Purpose::Masking);
         let show = |text: &MaskedText| (text.stage, passages.characters().decode(&text.ids));
         stream.unwrap().batch(7, 2).unwrap().iter().map(show).collect::<Vec<_>>()
     };
     let expect = |texts: [(usize, &str); 2]| texts.map(|(stage, text)| (stage, text.to_owned()));
-    assert_eq!(text(Half::Train), expect([(0, "␣dba␣␣\n"), (1, "␣␣␣␣␣a\nb␣␣␣aa\n")]));
-    assert_eq!(text(Half::Validation), expect([(1, "ccdc␣␣\ndcdcda\n"), (0, "␣␣dcd␣\n␣␣dcda␣")]));
+    assert_eq!(text(Split::Train), expect([(0, "␣dba␣␣\n"), (1, "␣␣␣␣␣a\nb␣␣␣aa\n")]));
+    assert_eq!(text(Split::Validation), expect([(1, "ccdc␣␣\ndcdcda\n"), (0, "␣␣dcd␣\n␣␣dcda␣")]));
 }
 
 /// [FIX] The original wrote each batch of stages twice, in another order.
 #[test]
 fn no_batch_comes_twice() {
     let sorted = |index| {
-        let mut texts = of(1, Purpose::Masking, Half::Train).batch(index, 18).unwrap();
+        let mut texts = of(1, Purpose::Masking, Split::Train).batch(index, 18).unwrap();
         texts.sort_by(|a, b| a.ids.cmp(&b.ids));
         texts
     };
@@ -63,11 +63,11 @@ fn seeds_purposes_and_halves_have_texts_of_their_own() {
         texts.into_iter().map(|text| (text.stage, text.is_target)).collect::<Vec<_>>()
     };
     let all = [
-        ids(of(1, Purpose::Masking, Half::Train)),
-        ids(of(2, Purpose::Masking, Half::Train)),
-        ids(of(1 << 40, Purpose::Masking, Half::Train)),
-        ids(of(1, Purpose::Evaluation, Half::Train)),
-        ids(of(1, Purpose::Masking, Half::Validation)),
+        ids(of(1, Purpose::Masking, Split::Train)),
+        ids(of(2, Purpose::Masking, Split::Train)),
+        ids(of(1 << 40, Purpose::Masking, Split::Train)),
+        ids(of(1, Purpose::Evaluation, Split::Train)),
+        ids(of(1, Purpose::Masking, Split::Validation)),
     ];
     for i in 0..all.len() {
         assert!(all[..i].iter().all(|other| *other != all[i]), "stream {i}");
@@ -76,7 +76,7 @@ fn seeds_purposes_and_halves_have_texts_of_their_own() {
 
 #[test]
 fn stages_are_mixed_evenly_and_shuffled() {
-    let stream = of(1, Purpose::Masking, Half::Train);
+    let stream = of(1, Purpose::Masking, Split::Train);
     let count = |stages: &[usize]| {
         let mut counts = BTreeMap::new();
         for stage in stages {
@@ -108,7 +108,8 @@ fn stages_are_mixed_evenly_and_shuffled() {
 fn each_stage_masks_by_its_own_numbers() {
     let plan =
         MaskingPlan::new(vec![sticky(0.25, 0.1, 0.1), sticky(0.75, 0.1, 0.1)], Corruption::None);
-    let texts = stream(&passages(PassageUnit::Window, 40), Half::Train, plan.unwrap()).batch(0, 20);
+    let texts =
+        stream(&passages(PassageUnit::Window, 40), Split::Train, plan.unwrap()).batch(0, 20);
     for text in texts.unwrap() {
         assert_eq!(text.ratio, [0.25, 0.75][text.stage]);
     }
@@ -119,7 +120,7 @@ proptest! {
     /// Resumed anywhere, in any order: what was asked for before decides nothing.
     #[test]
     fn a_batch_is_a_function_of_its_index(seed: u64, indices in prop::collection::vec(any::<u64>(), 1..5), size in 1usize..12) {
-        let (first, second) = (of(seed, Purpose::Masking, Half::Train), of(seed, Purpose::Masking, Half::Train));
+        let (first, second) = (of(seed, Purpose::Masking, Split::Train), of(seed, Purpose::Masking, Split::Train));
         let forwards: Vec<_> = indices.iter().map(|index| first.batch(*index, size).unwrap()).collect();
         for (index, texts) in indices.iter().zip(&forwards).rev() {
             prop_assert_eq!(&second.batch(*index, size).unwrap(), texts);

@@ -1,7 +1,7 @@
 use crate::texts::{options, passages, read, sticky, stream};
 use grpo_data::TextCodec;
 use grpo_infill::{
-    Corruption, Half, MaskedStream, MaskedText, Masking, MaskingPlan, MaskingPreset, PassageUnit,
+    Corruption, MaskedStream, MaskedText, Masking, MaskingPlan, MaskingPreset, PassageUnit, Split,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// `n` texts of one stage, of windows of `length`.
 fn texts(masking: Masking, corruption: Corruption, length: usize, n: usize) -> Vec<MaskedText> {
     let plan = MaskingPlan::new(vec![masking], corruption).unwrap();
-    stream(&passages(PassageUnit::Window, length), Half::Train, plan).batch(0, n).unwrap()
+    stream(&passages(PassageUnit::Window, length), Split::Train, plan).batch(0, n).unwrap()
 }
 
 fn pure(masking: Masking, length: usize, n: usize) -> Vec<MaskedText> {
@@ -139,7 +139,7 @@ fn a_plan_that_is_pure_has_blanks_as_targets_and_the_truth_elsewhere() {
         let plan = MaskingPlan::preset(preset, Corruption::None);
         plan.check_pure().unwrap();
         for text in
-            stream(&passages(PassageUnit::Lines, 60), Half::Train, plan).batch(3, 60).unwrap()
+            stream(&passages(PassageUnit::Lines, 60), Split::Train, plan).batch(3, 60).unwrap()
         {
             check_pure(&text);
         }
@@ -167,7 +167,7 @@ fn lines_are_replaced_by_other_lines_of_the_same_half() {
     let plan = MaskingPlan::new(vec![line_masking(0.3, 0.3)], Corruption::None).unwrap();
     let all = crate::texts::letters(1000);
     let lines: Vec<&str> = all.lines().collect();
-    for (half, own) in [(Half::Train, &lines[..800]), (Half::Validation, &lines[800..])] {
+    for (half, own) in [(Split::Train, &lines[..800]), (Split::Validation, &lines[800..])] {
         let own: BTreeSet<&str> = own.iter().copied().collect();
         for text in stream(&passages, half, plan.clone()).batch(0, 50).unwrap() {
             let decode = |ids: &[u32]| passages.characters().decode(ids);
@@ -191,7 +191,8 @@ fn lines_are_replaced_by_other_lines_of_the_same_half() {
 #[test]
 fn of_few_lines_one_is_replaced() {
     let plan = MaskingPlan::new(vec![line_masking(0.3, 0.3)], Corruption::None).unwrap();
-    for text in stream(&passages(PassageUnit::Lines, 15), Half::Train, plan).batch(0, 30).unwrap() {
+    for text in stream(&passages(PassageUnit::Lines, 15), Split::Train, plan).batch(0, 30).unwrap()
+    {
         assert_eq!(count(&text), 7);
     }
 }
@@ -201,7 +202,7 @@ fn a_text_with_longer_lines_in_it_is_cut_at_the_length_of_a_passage() {
     let text = "ab\nabcdefghijkl\nba\nlkjihgfedcba\ncc\nlast one\n";
     let passages = Arc::new(read(text, &options(PassageUnit::Lines, 16)).unwrap());
     let plan = MaskingPlan::new(vec![line_masking(1.0, 1.0)], Corruption::None).unwrap();
-    let texts = stream(&passages, Half::Train, plan).batch(0, 100).unwrap();
+    let texts = stream(&passages, Split::Train, plan).batch(0, 100).unwrap();
     assert!(
         texts.iter().all(|text| text.ids.len() <= 16 && text.is_target.len() == text.ids.len())
     );
@@ -221,7 +222,7 @@ fn line_masking_needs_lines() {
     let plan = MaskingPlan::preset(MaskingPreset::SpanAndLines, Corruption::None);
     for (unit, name) in [(PassageUnit::Line, "line"), (PassageUnit::Window, "window")] {
         let passages = passages(unit, 6);
-        let error = MaskedStream::new(passages, Half::Train, plan.clone(), 1, Purpose::Masking);
+        let error = MaskedStream::new(passages, Split::Train, plan.clone(), 1, Purpose::Masking);
         assert_eq!(
             error.unwrap_err().to_string(),
             format!(
@@ -233,7 +234,7 @@ fn line_masking_needs_lines() {
     let same = Arc::new(read(&"aaa\n".repeat(30), &options(PassageUnit::Lines, 16)).unwrap());
     let plan = MaskingPlan::new(vec![line_masking(0.5, 0.5)], Corruption::None).unwrap();
     assert_eq!(
-        stream(&same, Half::Train, plan).batch(0, 4).unwrap_err().to_string(),
+        stream(&same, Split::Train, plan).batch(0, 4).unwrap_err().to_string(),
         "stage 0 of the masking, `line`, found no other line to put in in 1000 passages one after another: lines of this half are all alike; give a text with different lines, or take the stage out"
     );
 }
@@ -260,7 +261,7 @@ impl Mixture {
     }
 
     /// Of the places that were chosen, the parts that are MASK, the truth, and something else.
-    fn parts(&self, half: Half) -> [f64; 3] {
+    fn parts(&self, half: Split) -> [f64; 3] {
         let plan = MaskingPlan::new(vec![self.masking(false)], Corruption::None).unwrap();
         let (mut counts, mut all) = ([0.0; 3], 0.0);
         for text in stream(&passages(PassageUnit::Window, 100), half, plan).batch(0, 200).unwrap() {
@@ -298,18 +299,18 @@ fn replacement_mixes_random_characters_mask_and_fragments() {
         ratio,
     };
     // Five characters; the true one counts as 1, 0 and 6 of them.
-    check(mixture(1.0, 0.0, 0.0, 1.0, 0.3).parts(Half::Train), [0.0, 0.2, 0.8]);
-    check(mixture(1.0, 0.0, 0.0, 0.0, 0.3).parts(Half::Train), [0.0, 0.0, 1.0]);
-    check(mixture(3.0, 1.0, 0.0, 6.0, 0.3).parts(Half::Train), [0.25, 0.45, 0.3]);
+    check(mixture(1.0, 0.0, 0.0, 1.0, 0.3).parts(Split::Train), [0.0, 0.2, 0.8]);
+    check(mixture(1.0, 0.0, 0.0, 0.0, 0.3).parts(Split::Train), [0.0, 0.0, 1.0]);
+    check(mixture(3.0, 1.0, 0.0, 6.0, 0.3).parts(Split::Train), [0.25, 0.45, 0.3]);
     // A fragment's character is the true one by chance: letters are 6/7 of the text and one of 4, the end is 1/7.
     let chance = (6.0f64 / 7.0).powi(2) / 4.0 + (1.0f64 / 7.0).powi(2);
     check(
-        mixture(0.0, 0.2, 0.8, 1.0, 0.3).parts(Half::Train),
+        mixture(0.0, 0.2, 0.8, 1.0, 0.3).parts(Split::Train),
         [0.2, 0.8 * chance, 0.8 * (1.0 - chance)],
     );
     // Neither in validation nor where half of the places are chosen: the others share its part.
-    check(mixture(0.0, 0.2, 0.8, 1.0, 0.3).parts(Half::Validation), [1.0, 0.0, 0.0]);
-    check(mixture(0.0, 0.2, 0.8, 1.0, 0.9).parts(Half::Train), [1.0, 0.0, 0.0]);
+    check(mixture(0.0, 0.2, 0.8, 1.0, 0.3).parts(Split::Validation), [1.0, 0.0, 0.0]);
+    check(mixture(0.0, 0.2, 0.8, 1.0, 0.9).parts(Split::Train), [1.0, 0.0, 0.0]);
 }
 
 #[test]
@@ -320,7 +321,7 @@ fn a_fragment_is_a_run_of_another_text() {
     let passages = passages(PassageUnit::Window, 60);
     let all = crate::texts::letters(1000);
     let mut runs = 0;
-    let texts = stream(&passages, Half::Train, plan).batch(0, 40).unwrap();
+    let texts = stream(&passages, Split::Train, plan).batch(0, 40).unwrap();
     for text in texts.iter().filter(|text| text.ratio < 0.5) {
         for run in
             (0..60).collect::<Vec<_>>().chunk_by(|a, b| text.is_target[*a] == text.is_target[*b])
@@ -365,7 +366,7 @@ proptest! {
         let random = Masking::Random { min_ratio: 0.0, max_ratio };
         let passages = passages(PassageUnit::Line, 6);
         let plan = MaskingPlan::new(vec![random, Masking::Span { spans }], Corruption::Bert).unwrap();
-        for text in stream(&passages, Half::Validation, plan).batch(length as u64, 8).unwrap() {
+        for text in stream(&passages, Split::Validation, plan).batch(length as u64, 8).unwrap() {
             prop_assert!(count(&text) >= 1);
             prop_assert_eq!(text.is_target.len(), text.ids.len());
             for at in 0..text.ids.len() {
@@ -383,7 +384,8 @@ fn a_ratio_that_masks_nothing_is_an_error_and_no_endless_search() {
         Corruption::None,
     )
     .unwrap();
-    let error = stream(&passages(PassageUnit::Line, 6), Half::Train, plan).batch(0, 1).unwrap_err();
+    let error =
+        stream(&passages(PassageUnit::Line, 6), Split::Train, plan).batch(0, 1).unwrap_err();
     assert_eq!(
         error.to_string(),
         "stage 0 of the masking, `random`, masked nothing in 1000 passages one after another; give it a larger ratio"

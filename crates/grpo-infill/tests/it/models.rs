@@ -6,7 +6,7 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use grpo_data::Purpose;
 use grpo_infill::{
-    Half, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages,
+    MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split,
 };
 use grpo_model::{InfillerConfig, ModelConfig, SequenceScorer, Transformer};
 use grpo_train::{OptimizerConfig, StepsConfig};
@@ -30,15 +30,15 @@ pub(crate) fn random(max_ratio: f64) -> MaskingPlan {
 
 pub(crate) fn stream(
     passages: &Arc<Passages>,
-    half: Half,
+    split: Split,
     plan: &MaskingPlan,
     seed: u64,
 ) -> MaskedStream {
-    let purpose = match half {
-        Half::Train => Purpose::Masking,
-        Half::Validation => Purpose::Evaluation,
+    let purpose = match split {
+        Split::Train => Purpose::Masking,
+        Split::Validation => Purpose::Evaluation,
     };
-    MaskedStream::new(passages.clone(), half, plan.clone(), seed, purpose).unwrap()
+    MaskedStream::new(passages.clone(), split, plan.clone(), seed, purpose).unwrap()
 }
 
 pub(crate) fn sizes(passages: &Passages, critic: bool) -> InfillerConfig {

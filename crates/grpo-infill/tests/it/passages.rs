@@ -2,15 +2,15 @@ use crate::texts::{letters, options, read, write};
 use flate2::{Compression, write::GzEncoder};
 use grpo_data::{CounterRng, Purpose, TextCodec};
 use grpo_infill::{BLANK, Characters};
-use grpo_infill::{Half, PassageOptions, PassageUnit, Passages};
+use grpo_infill::{PassageOptions, PassageUnit, Passages, Split};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::io::Write;
 
-/// Every text that a half's passages are, of `n` draws.
-fn drawn(passages: &Passages, half: Half, n: u32) -> BTreeSet<String> {
+/// Every text that a split's passages are, of `n` draws.
+fn drawn(passages: &Passages, split: Split, n: u32) -> BTreeSet<String> {
     let rng = CounterRng::new(1, Purpose::Evaluation);
-    let text = |i| passages.characters().decode(&passages.passage(half, &rng, [i, 0]));
+    let text = |i| passages.characters().decode(&passages.passage(split, &rng, [i, 0]));
     (0..n).map(text).collect()
 }
 
@@ -25,11 +25,11 @@ fn passages_of_lines_are_whole_lines_while_they_fit() {
     // Of "one two", "three", "four five six", "last line" and "later", the last one (0.2 of 5) is held out. "x",
     // "  " and "9" begin none. "four five six" has 13 characters and is cut.
     assert_eq!(
-        drawn(&passages, Half::Train, 100),
+        drawn(&passages, Split::Train, 100),
         texts(["one two\nx\n\n", "three\n", "four five s\n", "last line\n"])
     );
     // The file ends without a line end, and its line does not.
-    assert_eq!(drawn(&passages, Half::Validation, 20), texts(["later\n"]));
+    assert_eq!(drawn(&passages, Split::Validation, 20), texts(["later\n"]));
     assert_eq!(
         passages.report().to_string(),
         "9 lines, 52 characters kept: passages from 4 places for training, 1 for validation"
@@ -40,8 +40,8 @@ fn passages_of_lines_are_whole_lines_while_they_fit() {
 fn passages_of_a_line_are_lines_that_fit_each_once() {
     let text = "CCO\nC\nCCO\nCCCCCC\nCN\n\nCCN\nCCCCC\nNN\n";
     let passages = read(text, &options(PassageUnit::Line, 5)).unwrap();
-    assert_eq!(drawn(&passages, Half::Train, 100), texts(["CCO", "CN", "CCN", "CCCCC"]));
-    assert_eq!(drawn(&passages, Half::Validation, 20), texts(["NN"]));
+    assert_eq!(drawn(&passages, Split::Train, 100), texts(["CCO", "CN", "CCN", "CCCCC"]));
+    assert_eq!(drawn(&passages, Split::Validation, 20), texts(["NN"]));
     // What is left out is counted, and neither it nor a line end is in the vocabulary.
     assert_eq!(passages.characters().characters(), ['C', 'N', 'O']);
     assert_eq!(
@@ -55,15 +55,15 @@ fn windows_are_of_one_length_and_come_from_everywhere() {
     let text: String = ('a'..='j').collect();
     let passages = read(&text, &options(PassageUnit::Window, 2)).unwrap();
     let train = ["ab", "bc", "cd", "de", "ef", "fg", "gh"];
-    assert_eq!(drawn(&passages, Half::Train, 200), texts(train));
-    assert_eq!(drawn(&passages, Half::Validation, 20), texts(["ij"]));
+    assert_eq!(drawn(&passages, Split::Train, 200), texts(train));
+    assert_eq!(drawn(&passages, Split::Validation, 20), texts(["ij"]));
 }
 
 #[test]
 fn line_ends_and_byte_order_marks_are_those_of_any_editor() {
     let passages = read("\u{feff}ab\r\ncd\ref\r\n", &options(PassageUnit::Line, 8)).unwrap();
     assert_eq!(passages.characters().characters(), ['a', 'b', 'c', 'd', 'e', 'f']);
-    assert_eq!(drawn(&passages, Half::Train, 50), texts(["ab", "cd"]));
+    assert_eq!(drawn(&passages, Split::Train, 50), texts(["ab", "cd"]));
     assert_eq!(passages.report().lines, 3);
 }
 
@@ -80,8 +80,8 @@ fn texts_and_files_of_molecules_are_read_plain_and_compressed() {
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
         let passages = Passages::read(&path, &options(PassageUnit::Line, 8), None).unwrap();
-        assert_eq!(drawn(&passages, Half::Train, 50), texts(["CCO", "NC"]), "{name}");
-        assert_eq!(drawn(&passages, Half::Validation, 20), texts(["CF"]), "{name}");
+        assert_eq!(drawn(&passages, Split::Train, 50), texts(["CCO", "NC"]), "{name}");
+        assert_eq!(drawn(&passages, Split::Validation, 20), texts(["CF"]), "{name}");
     };
     check("a.txt", "CCO\nNC\nCF\n", false);
     check("a", "CCO\nNC\nCF", false);
@@ -220,11 +220,11 @@ proptest! {
         let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>();
         let Ok(passages) = read(&text, &options) else { return Ok(()) };
         let rng = CounterRng::new(3, Purpose::Masking);
-        for (half, i) in [Half::Train, Half::Validation].into_iter().zip(0..) {
+        for (split, i) in [Split::Train, Split::Validation].into_iter().zip(0..) {
             for n in 0..20 {
-                let ids = passages.passage(half, &rng, [n, i]);
+                let ids = passages.passage(split, &rng, [n, i]);
                 prop_assert!((2..=length).contains(&ids.len()));
-                prop_assert_eq!(&ids, &passages.passage(half, &rng, [n, i]));
+                prop_assert_eq!(&ids, &passages.passage(split, &rng, [n, i]));
                 let found = passages.characters().decode(&ids);
                 prop_assert!(!found.contains(BLANK));
                 match unit {
@@ -248,11 +248,11 @@ proptest! {
         let text: String = (0..n).map(|i| format!("{i:04}\n")).collect();
         let options = PassageOptions { length: 10, unit, validation_fraction: fraction };
         let passages = read(&text, &options).unwrap();
-        let lines = |half| -> BTreeSet<usize> {
-            let passages = drawn(&passages, half, 400);
+        let lines = |split| -> BTreeSet<usize> {
+            let passages = drawn(&passages, split, 400);
             passages.iter().flat_map(|text| text.lines()).map(|line| line.parse().unwrap()).collect()
         };
-        let (train, validation) = (lines(Half::Train), lines(Half::Validation));
+        let (train, validation) = (lines(Split::Train), lines(Split::Validation));
         prop_assert!(train.last() < validation.first());
         let held = n - validation.first().unwrap();
         prop_assert_eq!(held as u64, passages.report().validation);
@@ -266,7 +266,7 @@ fn all_beginnings_are_equally_likely() {
     let rng = CounterRng::new(1, Purpose::Masking);
     let mut counts = std::collections::BTreeMap::new();
     for i in 0..8000 {
-        *counts.entry(passages.passage(Half::Train, &rng, [i, 7])).or_insert(0i32) += 1;
+        *counts.entry(passages.passage(Split::Train, &rng, [i, 7])).or_insert(0i32) += 1;
     }
     // 40 lines with 200 each, and a standard deviation of 14.
     assert_eq!(counts.len(), 40);

@@ -2,7 +2,7 @@
 
 use grpo_data::Purpose;
 use grpo_infill::{
-    Half, MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages,
+    MaskedStream, Masking, MaskingPlan, PassageOptions, PassageUnit, Passages, Split,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub(crate) fn passages(unit: PassageUnit, length: usize) -> Arc<Passages> {
     Arc::new(read(&letters(1000), &options(unit, length)).unwrap())
 }
 
-pub(crate) fn stream(passages: &Arc<Passages>, half: Half, plan: MaskingPlan) -> MaskedStream {
-    MaskedStream::new(passages.clone(), half, plan, 5, Purpose::Masking).unwrap()
+pub(crate) fn stream(passages: &Arc<Passages>, split: Split, plan: MaskingPlan) -> MaskedStream {
+    MaskedStream::new(passages.clone(), split, plan, 5, Purpose::Masking).unwrap()
 }
 
 pub(crate) fn sticky(ratio: f64, p1: f64, p2: f64) -> Masking {

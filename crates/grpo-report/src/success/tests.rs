@@ -27,19 +27,19 @@ fn check(metrics: &[Map<String, Value>], place: usize, outcome: Outcome, sentenc
 fn a_rise_is_measured_in_standard_errors() {
     // First tenth 1, 2, 3, 4, 5 (mean 3, variance 2.5), last 11 … 15: 10 / √(5/5) = 10 standard errors.
     let rewards: Vec<f64> = (1..=15).map(f64::from).collect();
-    let sentence = |rise: &str| format!("{rise} standard errors; at least 3 are wanted");
+    let sentence = |rise: &str| format!("{rise} standard errors (required: at least 3)");
     check(
         &lines("reward", &rewards),
         0,
         Outcome::Passed,
-        &sentence("from 3.0000 to 13.0000 between the first and the last 5 steps, +10.0"),
+        &sentence("from 3.0000 in the first 5 steps to 13.0000 in the last 5, +10.0"),
     );
     let falling: Vec<f64> = rewards.iter().rev().copied().collect();
     check(
         &lines("reward", &falling),
         0,
         Outcome::Failed,
-        &sentence("from 13.0000 to 3.0000 between the first and the last 5 steps, -10.0"),
+        &sentence("from 13.0000 in the first 5 steps to 3.0000 in the last 5, -10.0"),
     );
     // A tenth of 60 steps is 6.
     let long: Vec<f64> = (0..60).map(|i| f64::from(i % 2)).collect();
@@ -47,7 +47,7 @@ fn a_rise_is_measured_in_standard_errors() {
         &lines("reward", &long),
         0,
         Outcome::Failed,
-        &sentence("from 0.5000 to 0.5000 between the first and the last 6 steps, +0.0"),
+        &sentence("from 0.5000 in the first 6 steps to 0.5000 in the last 6, +0.0"),
     );
 }
 
@@ -66,20 +66,20 @@ fn the_border_is_exact() {
 
 #[test]
 fn rewards_without_scatter_rise_beyond_doubt_or_not_at_all() {
-    let sentence = |numbers: &str| format!("{numbers} standard errors; at least 3 are wanted");
+    let sentence = |numbers: &str| format!("{numbers} standard errors (required: at least 3)");
     let mut rewards = vec![0.25; 10];
     check(
         &lines("reward", &rewards),
         0,
         Outcome::Failed,
-        &sentence("from 0.2500 to 0.2500 between the first and the last 5 steps, +0.0"),
+        &sentence("from 0.2500 in the first 5 steps to 0.2500 in the last 5, +0.0"),
     );
     rewards[5..].fill(0.5);
     check(
         &lines("reward", &rewards),
         0,
         Outcome::Passed,
-        &sentence("from 0.2500 to 0.5000 between the first and the last 5 steps, +inf"),
+        &sentence("from 0.2500 in the first 5 steps to 0.5000 in the last 5, +inf"),
     );
 }
 
@@ -89,14 +89,14 @@ fn what_was_not_measured_is_not_judged() {
         &lines("reward", &[0.5; 9]),
         0,
         Outcome::NotJudged,
-        "`reward` was measured in 9 steps; 10 are the least to compare",
+        "`reward` was measured in 9 steps; a comparison needs at least 10",
     );
     // Steps in which every reward abstained have none.
     check(
         &lines("reward", &[f64::NAN; 30]),
         0,
         Outcome::NotJudged,
-        "`reward` was measured in 0 steps; 10 are the least to compare",
+        "`reward` was measured in 0 steps; a comparison needs at least 10",
     );
     let one = lines("reward", &[0.5]);
     check(&one, 1, Outcome::NotJudged, "`kl` was not measured");
@@ -104,10 +104,10 @@ fn what_was_not_measured_is_not_judged() {
         &one,
         2,
         Outcome::NotJudged,
-        "`rewards/valid/mean` was not measured: the reward has no such part",
+        "`rewards/valid/mean` was not measured: the reward has no component `valid`",
     );
     check(&one, 3, Outcome::NotJudged, "`frac_reward_zero_std` was not measured");
-    check(&[], 4, Outcome::NotJudged, "no step is done");
+    check(&[], 4, Outcome::NotJudged, "no step has finished");
     let verdict = judge(&one, &[], &SuccessCriteria::default());
     assert_eq!(verdict.outcome(), Outcome::NotJudged);
     let nothing = judge(&[], &[], &SuccessCriteria::default());
@@ -120,20 +120,15 @@ fn one_step_of_large_kl_is_too_much() {
         &lines("kl", &[0.0, 0.0999, 0.05]),
         1,
         Outcome::Passed,
-        "at most 0.0999 nats a token, in step 2; it must stay below 0.1",
+        "at most 0.0999 nats per token, in step 2 (required: below 0.1)",
     );
     check(
         &lines("kl", &[0.0, 0.1, 0.05]),
         1,
         Outcome::Failed,
-        "at most 0.1000 nats a token, in step 2; it must stay below 0.1",
+        "at most 0.1000 nats per token, in step 2 (required: below 0.1)",
     );
-    check(
-        &lines("kl", &[0.0, f64::NAN, 0.5]),
-        1,
-        Outcome::Failed,
-        "in step 2 it was no finite number",
-    );
+    check(&lines("kl", &[0.0, f64::NAN, 0.5]), 1, Outcome::Failed, "not a finite number in step 2");
 }
 
 #[test]
@@ -154,7 +149,7 @@ fn validity_has_a_floor_and_may_fall_only_so_far() {
             2,
             outcome,
             &format!(
-                "from {first:.3} to {last:.3}; at least 0.8 at the end and a drop of at most 0.05 are wanted"
+                "from {first:.3} to {last:.3} (required: at least 0.8 at the end and a drop of at most 0.05)"
             ),
         );
     }
@@ -164,7 +159,7 @@ fn validity_has_a_floor_and_may_fall_only_so_far() {
 fn most_steps_need_a_signal() {
     let sentence = |n: u32| {
         format!(
-            "in {n} of 4 steps at most 0.5 of the groups had equal rewards; more than half of the steps are wanted"
+            "rewards differed within enough groups in {n} of 4 steps (required: more than half of the steps with at most 0.5 of the groups without a difference)"
         )
     };
     for (shares, n, outcome) in [
@@ -203,9 +198,11 @@ fn a_guard_that_stops_the_run_fails_it_and_one_that_warns_does_not() {
     let back = || guard("roll_back");
     let message = "kl = 0.4 is above 0.3";
     let spoke = |times| {
-        format!("none in 7 steps; guards spoke {times} times, and the run went back 0 times")
+        format!(
+            "none in 7 steps; guards triggered {times} times, and the run was rolled back 0 times"
+        )
     };
-    let goes_on = "; it has not finished: it goes on, or was ended from outside";
+    let goes_on = "; it has not finished: it is still running, or was killed";
     let none = "none in 7 steps";
     let failed = format!("stopped after step 7: {message}");
     let exhausted = format!("{message}; the run went back 3 times already");
@@ -255,7 +252,7 @@ fn steps_without_a_reward_are_steps() {
         &lines("reward", &rewards),
         0,
         Outcome::Failed,
-        "from 0.6667 to 0.6667 between the first and the last 6 steps, +0.0 standard errors; at least 3 are wanted",
+        "from 0.6667 in the first 6 steps to 0.6667 in the last 6, +0.0 standard errors (required: at least 3)",
     );
     rewards[57] = f64::NAN;
     let few =
@@ -337,6 +334,40 @@ fn the_kl_of_a_sequence_is_judged_where_it_is_asked_for() {
     assert_eq!(failed.outcome, Outcome::Failed);
     assert_eq!(
         failed.sentence,
-        "at most 4.5000 nats a completion, in step 2; it must stay below 4.5"
+        "at most 4.5000 nats per completion, in step 2 (required: below 4.5)"
     );
+}
+
+#[test]
+fn diversity_may_fall_only_so_far() {
+    use grpo_run::{DiversityScale, Measure};
+    let measure = |name: &str, before: f64, after: f64, diversity| Measure {
+        name: name.to_owned(),
+        before: Some(before),
+        after: Some(after),
+        error: None,
+        diversity,
+    };
+    let higher = Some(DiversityScale::HigherIsDiverse);
+    let judged = |scaffolds: f64, step: u64| {
+        let comparison = Comparison {
+            step: 80,
+            measures: vec![
+                measure("validity", 0.9, 0.1, None),
+                measure("uniqueness", 1.0, 0.99, higher),
+                measure("scaffolds", 0.8, scaffolds, higher),
+            ],
+            ..Comparison::default()
+        };
+        let judged = diversity_is_kept(Some(&comparison), step, 0.5);
+        (judged.outcome, judged.sentence)
+    };
+    let sentence = |words: &str| format!("scaffolds {words} (required: at most 50 % lost)");
+    assert_eq!(judged(0.4, 80), (Outcome::Passed, sentence("from 0.800 to 0.400, 50 % lost")));
+    assert_eq!(judged(0.36, 80), (Outcome::Failed, sentence("from 0.800 to 0.360, 55 % lost")));
+    // The least of what was gained, where all are more diverse.
+    assert_eq!(judged(1.2, 80).0, Outcome::Passed);
+    // The run was resumed, and the evaluation is of an earlier end.
+    assert_eq!(judged(0.36, 90).0, Outcome::NotJudged);
+    assert_eq!(diversity_is_kept(None, 80, 0.5).outcome, Outcome::NotJudged);
 }

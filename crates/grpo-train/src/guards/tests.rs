@@ -19,14 +19,14 @@ fn guard(watch: &str, action: GuardAction) -> GuardConfig {
     }
 }
 
-/// The steps of a metric with these values in which a guard trips, with its streak.
+/// The steps of a metric with these values in which a guard triggers, with its streak.
 #[track_caller]
 fn check(guard: &GuardConfig, values: &[f64], expected: &[(u64, u32)]) {
     let mut guards = Guards::new(std::slice::from_ref(guard));
     let mut tripped = Vec::new();
     for (step, value) in (1..).zip(values) {
-        let trips = guards.observe(step, &Metrics::of_pairs(&[("kl", *value)])).unwrap();
-        tripped.extend(trips.iter().map(|trip| (step, trip.steps)));
+        let triggers = guards.observe(step, &Metrics::of_pairs(&[("kl", *value)])).unwrap();
+        tripped.extend(triggers.iter().map(|trigger| (step, trigger.steps)));
     }
     assert_eq!(tripped, expected, "{guard:?}");
 }
@@ -55,7 +55,7 @@ fn bounds_on_both_sides_are_inside() {
 }
 
 #[test]
-fn a_trip_says_all_of_it() {
+fn a_trigger_carries_its_values_and_message() {
     let config = GuardConfig {
         above: None,
         below: Some(0.5),
@@ -65,7 +65,7 @@ fn a_trip_says_all_of_it() {
     let mut guards = Guards::new(&[config]);
     let of = |valid: f64| Metrics::of_pairs(&[("kl", 0.0), ("rewards/valid/mean", valid)]);
     assert_eq!(guards.observe(7, &of(0.4)).unwrap(), []);
-    let trip = Trip {
+    let trigger = GuardTrigger {
         guard: 0,
         watch: "rewards/valid/mean".to_owned(),
         value: Some(0.25),
@@ -75,7 +75,7 @@ fn a_trip_says_all_of_it() {
         action: Action::RollBack { learning_rate_factor: 0.5, kl_coef_factor: 1.0 },
         message: "step 8: rewards/valid/mean was 0.25, below 0.5, 2 steps in a row".to_owned(),
     };
-    assert_eq!(guards.observe(8, &of(0.25)).unwrap(), [trip]);
+    assert_eq!(guards.observe(8, &of(0.25)).unwrap(), [trigger]);
 }
 
 #[test]
@@ -91,8 +91,8 @@ fn default_guards_say_what_they_mean() {
     ]);
     let mut messages = Vec::new();
     for step in 1..=5 {
-        let trips = guards.observe(step, &metrics).unwrap();
-        messages.extend(trips.into_iter().map(|trip| trip.message));
+        let triggers = guards.observe(step, &metrics).unwrap();
+        messages.extend(triggers.into_iter().map(|trigger| trigger.message));
     }
     assert_eq!(
         messages,
@@ -112,8 +112,8 @@ fn a_dominant_part_has_a_name() {
     let mut guards = Guards::new(&[guard("reward_dominance", GuardAction::Warn)]);
     let metrics =
         [("reward_share/qed", 0.25), ("reward_share/sa", -0.75), ("reward_dominance", 0.75)];
-    let trips = guards.observe(1, &Metrics::of_pairs(&metrics)).unwrap();
-    assert_eq!(trips[0].message, "step 1: reward_dominance was 0.75 (sa), above 0.5");
+    let triggers = guards.observe(1, &Metrics::of_pairs(&metrics)).unwrap();
+    assert_eq!(triggers[0].message, "step 1: reward_dominance was 0.75 (sa), above 0.5");
 }
 
 #[test]
@@ -124,17 +124,20 @@ fn what_is_not_finite() {
     // A clock that was put back makes a speed infinite.
     let clock = Metrics::of_pairs(&[("tokens_per_second", f64::INFINITY), ("time/eval", f64::NAN)]);
     assert_eq!(guards.observe(1, &clock).unwrap(), []);
-    let trips = guards.observe(2, &Metrics::of_pairs(&[("kl", f64::INFINITY)])).unwrap();
-    assert_eq!((trips[0].value, trips[0].bound, trips[0].action), (None, None, Action::Stop));
+    let triggers = guards.observe(2, &Metrics::of_pairs(&[("kl", f64::INFINITY)])).unwrap();
     assert_eq!(
-        trips[0].message,
+        (triggers[0].value, triggers[0].bound, triggers[0].action),
+        (None, None, Action::Stop)
+    );
+    assert_eq!(
+        triggers[0].message,
         "step 2: kl was inf: nothing sound can be learned from such a number"
     );
 
     let diverged = TrainError::Diverged { what: "loss", value: f64::NAN };
-    let trips = guards.failed(3, &diverged);
+    let triggers = guards.failed(3, &diverged);
     assert_eq!(
-        trips[0].message,
+        triggers[0].message,
         format!(
             "step 3: the step failed: {diverged}, 2 steps in a row: nothing sound can be learned from such a number"
         )
@@ -160,8 +163,8 @@ fn a_metric_that_the_run_does_not_have() {
     assert_eq!(of(&[("kl", 0.0)], 1).unwrap(), []);
     guards.observe(1, &Metrics::of_pairs(&[("kl", 0.0)])).unwrap();
     assert_eq!(guards.observe(2, &Metrics::default()).unwrap(), []);
-    let trips = guards.observe(3, &Metrics::of_pairs(&[("eval_reward", 0.6)])).unwrap();
-    assert_eq!(trips[0].watch, "eval_reward");
+    let triggers = guards.observe(3, &Metrics::of_pairs(&[("eval_reward", 0.6)])).unwrap();
+    assert_eq!(triggers[0].watch, "eval_reward");
 }
 
 #[test]
@@ -205,10 +208,10 @@ fn steps_without_the_metric_are_passed_over() {
     for (step, metrics) in [(1, &high), (2, &without), (3, &without)] {
         assert_eq!(guards.observe(step, metrics).unwrap(), [], "{step}");
     }
-    let trips = guards.observe(4, &high).unwrap();
-    assert_eq!((trips[0].steps, trips[0].since), (2, 1));
-    let trips = guards.observe(5, &high).unwrap();
-    assert_eq!((trips[0].steps, trips[0].since), (3, 1));
+    let triggers = guards.observe(4, &high).unwrap();
+    assert_eq!((triggers[0].steps, triggers[0].since), (2, 1));
+    let triggers = guards.observe(5, &high).unwrap();
+    assert_eq!((triggers[0].steps, triggers[0].since), (3, 1));
     // A number that is not finite has no gaps.
     let mut guards =
         Guards::new(&[GuardConfig { steps: 2, ..guard(NOT_FINITE, GuardAction::Stop) }]);
@@ -229,8 +232,8 @@ fn a_metric_that_the_first_step_lacks_by_chance() {
     let abstained =
         Metrics::of_pairs(&[("kl", 0.0)]).and_possible(&["reward_min", "rewards/valid/mean"]);
     assert_eq!(guards.observe(1, &abstained).unwrap(), []);
-    let trips = guards.observe(2, &Metrics::of_pairs(&[("rewards/valid/mean", 0.4)])).unwrap();
-    assert_eq!(trips[0].since, 2);
+    let triggers = guards.observe(2, &Metrics::of_pairs(&[("rewards/valid/mean", 0.4)])).unwrap();
+    assert_eq!(triggers[0].since, 2);
 }
 
 #[test]
@@ -238,7 +241,7 @@ fn the_most_severe_action_counts() {
     let roll_back =
         |rate, coef| Action::RollBack { learning_rate_factor: rate, kl_coef_factor: coef };
     let of = |actions: &[Action]| {
-        let trip = |action: &Action| Trip {
+        let trigger = |action: &Action| GuardTrigger {
             guard: 0,
             watch: String::new(),
             value: None,
@@ -248,7 +251,7 @@ fn the_most_severe_action_counts() {
             action: *action,
             message: String::new(),
         };
-        Action::of(&actions.iter().map(trip).collect::<Vec<Trip>>())
+        Action::of(&actions.iter().map(trigger).collect::<Vec<GuardTrigger>>())
     };
     assert_eq!(of(&[]), None);
     assert_eq!(of(&[Action::Warn]), Some(Action::Warn));

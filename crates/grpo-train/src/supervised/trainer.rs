@@ -14,7 +14,7 @@ use crate::guard_config::Guarded;
 use crate::optimizer::Remembered;
 use crate::supervised::{Objective, ScheduleUnit, StepGradients, SupervisedPlan};
 use crate::transfer::Trunk;
-use crate::{Action, GuardConfig, Guards, Metrics, Optimizer, TrainError, Trip};
+use crate::{Action, GuardConfig, GuardTrigger, Guards, Metrics, Optimizer, TrainError};
 
 /// One optimizer step, as it is written to `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -58,7 +58,7 @@ pub struct CompletedStep<'a, E> {
     /// What the objective finds wrong with the validation.
     pub warnings: &'a [String],
     /// The guards that were triggered.
-    pub trips: &'a [Trip],
+    pub triggers: &'a [GuardTrigger],
     /// Why the run ends here, if it does.
     pub ending: Option<&'a SupervisedEnding>,
 }
@@ -241,13 +241,13 @@ impl<O: Objective> SupervisedTrainer<O> {
             let (found, said) = self.validate()?;
             (validation, warnings) = (Some(found), said);
         }
-        let trips = self.watch(&step, validation.as_ref())?;
+        let triggers = self.watch(&step, validation.as_ref())?;
         let ending = self.ending();
         let done = CompletedStep {
             step: &step,
             validation: validation.as_ref(),
             warnings: &warnings,
-            trips: &trips,
+            triggers: &triggers,
             ending: ending.as_ref(),
         };
         observer.step(&done, self)
@@ -305,20 +305,20 @@ impl<O: Objective> SupervisedTrainer<O> {
         &mut self,
         step: &SupervisedStep,
         validation: Option<&Validation<O::Measures>>,
-    ) -> Result<Vec<Trip>, TrainError> {
+    ) -> Result<Vec<GuardTrigger>, TrainError> {
         let names = self.metric_names();
         let mut pairs = numbers(step);
         pairs.extend(validation.iter().flat_map(|validation| numbers(&validation.measures)));
         let pairs: Vec<(&str, f64)> =
             pairs.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         let metrics = Metrics::of_pairs(&pairs).and_possible(&names);
-        let trips = self.guards.observe(self.progress.steps, &metrics)?;
-        if Action::of(&trips) == Some(Action::Stop) && self.progress.stopped.is_none() {
-            let stops = trips.iter().filter(|trip| trip.action == Action::Stop);
-            let messages: Vec<&str> = stops.map(|trip| trip.message.as_str()).collect();
+        let triggers = self.guards.observe(self.progress.steps, &metrics)?;
+        if Action::of(&triggers) == Some(Action::Stop) && self.progress.stopped.is_none() {
+            let stops = triggers.iter().filter(|trigger| trigger.action == Action::Stop);
+            let messages: Vec<&str> = stops.map(|trigger| trigger.message.as_str()).collect();
             self.progress.stopped = Some((StopCause::Guard, messages.join("; ")));
         }
-        Ok(trips)
+        Ok(triggers)
     }
 
     fn ending(&self) -> Option<SupervisedEnding> {

@@ -11,13 +11,13 @@ use crate::support::{
     begin, chains, config, distance, fresh_model, grpo, model, parameters, take_step, vocabulary,
 };
 
-/// With AdamW's ε at 1, a step is a smooth function of the gradient; two updates, so that ratios move.
+/// With AdamW's ε at 1, a step is a smooth function of the gradient. Two updates, so that ratios move, where the loss has one.
 pub(crate) fn smooth(loss: LossSettings) -> GrpoConfig {
     let mut config = GrpoConfig { loss, ..config() };
     config.optimizer.epsilon = 1.0;
     config.optimizer.learning_rate = 1.0;
     config.optimizer.max_grad_norm = 1e6;
-    config.train.updates_per_rollout = 2;
+    config.train.updates_per_rollout = if loss.preset == Preset::Reinforce { 1 } else { 2 };
     config
 }
 
@@ -101,6 +101,18 @@ fn a_resolved_loss_is_the_same_loss() {
         let other_preset = LossSettings { preset: Preset::Vespo, ..resolved };
         assert_eq!(other_preset.resolve().unwrap(), loss.resolve().unwrap());
     }
+}
+
+/// Multiplying k2 by the importance ratio does not make it unbiased.
+#[test]
+fn k2_is_not_bias_corrected_unless_asked() {
+    let corrected = |kl_estimator| {
+        let settings =
+            LossSettings { kl_coef: Some(0.05), kl_estimator, ..LossSettings::default() };
+        settings.resolve().unwrap().kl.bias_correction
+    };
+    let estimators = [KlEstimator::K1, KlEstimator::K2, KlEstimator::K3, KlEstimator::Exact];
+    assert_eq!(estimators.map(|one| corrected(Some(one))), [true, false, true, false]);
 }
 
 #[test]

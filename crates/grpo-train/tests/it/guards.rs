@@ -5,7 +5,7 @@ use std::sync::Arc;
 use grpo_model::Transformer;
 use grpo_rewards::Reward;
 use grpo_train::{
-    Action, Decode, Grpo, GrpoConfig, GuardAction, GuardConfig, Guards, Metrics, Trip,
+    Action, Decode, Grpo, GrpoConfig, GuardAction, GuardConfig, GuardTrigger, Guards, Metrics,
     unconditional_prompts,
 };
 
@@ -28,23 +28,27 @@ fn guard(watch: &str, above: Option<f64>, below: Option<f64>) -> GuardConfig {
     }
 }
 
-/// The first trip within `steps` steps, with the step.
-fn watch(grpo: &mut Grpo<Transformer>, guard: GuardConfig, steps: u32) -> Option<(u32, Trip)> {
+/// The first trigger within `steps` steps, with the step.
+fn watch(
+    grpo: &mut Grpo<Transformer>,
+    guard: GuardConfig,
+    steps: u32,
+) -> Option<(u32, GuardTrigger)> {
     let mut guards = Guards::new(&[guard]);
     for step in 0..steps {
         let done = u64::from(step) + 1;
-        let trips = match grpo.step(&unconditional_prompts(3, vocabulary().boundary()), step) {
+        let triggers = match grpo.step(&unconditional_prompts(3, vocabulary().boundary()), step) {
             Ok(report) => guards.observe(done, &Metrics::of(&report, 0)).unwrap(),
             Err(error) => guards.failed(done, &error),
         };
-        if let Some(trip) = trips.into_iter().next() {
-            return Some((step + 1, trip));
+        if let Some(trigger) = triggers.into_iter().next() {
+            return Some((step + 1, trigger));
         }
     }
     None
 }
 
-fn trained(config: GrpoConfig, decode: Decode, guard: GuardConfig) -> Option<(u32, Trip)> {
+fn trained(config: GrpoConfig, decode: Decode, guard: GuardConfig) -> Option<(u32, GuardTrigger)> {
     trained_for(molecules(0.7), config, decode, guard)
 }
 
@@ -53,7 +57,7 @@ fn trained_for(
     config: GrpoConfig,
     decode: Decode,
     guard: GuardConfig,
-) -> Option<(u32, Trip)> {
+) -> Option<(u32, GuardTrigger)> {
     let (policy, boundary) = (model(vocabulary().len(), 2.0), vocabulary().boundary());
     let grpo = rewarded(reward, policy, config, SEED, boundary, decode);
     watch(&mut grpo.unwrap(), guard, STEPS)
@@ -82,9 +86,9 @@ fn a_number_that_is_not_finite() {
     let broken = model(vocabulary().len(), 1e38);
     let boundary = vocabulary().boundary();
     let mut grpo = begin(broken, config(), SEED, boundary, chains()).unwrap();
-    let (step, trip) = watch(&mut grpo, guard("not_finite", None, None), STEPS).unwrap();
-    assert_eq!((step, trip.action), (1, Action::Stop));
-    assert!(trip.message.starts_with("step 1: the step failed: "), "{}", trip.message);
+    let (step, trigger) = watch(&mut grpo, guard("not_finite", None, None), STEPS).unwrap();
+    assert_eq!((step, trigger.action), (1, Action::Stop));
+    assert!(trigger.message.starts_with("step 1: the step failed: "), "{}", trigger.message);
     assert_eq!(trained(with_rate(1e-3), chains(), guard("not_finite", None, None)), None);
 }
 
@@ -93,8 +97,8 @@ fn a_leap_away_from_the_reference() {
     for name in ["kl", "kl_sequence", "kl_p99"] {
         let spike = || guard(name, Some(1.0), None);
         // Adam moves each weight by the learning rate.
-        let (step, trip) = trained(with_rate(0.5), chains(), spike()).unwrap();
-        assert!((2..=5).contains(&step) && trip.value > Some(1.0), "{trip:?}");
+        let (step, trigger) = trained(with_rate(0.5), chains(), spike()).unwrap();
+        assert!((2..=5).contains(&step) && trigger.value > Some(1.0), "{trigger:?}");
         assert_eq!(trained(with_rate(1e-4), chains(), spike()), None);
     }
 }
@@ -109,8 +113,8 @@ fn entropy_collapses_and_duplicates_fill_the_step() {
             config.loss.kl_coef = None;
             config
         };
-        let (step, trip) = trained_for(short_ones(), free(2e-2), letters(), low()).unwrap();
-        assert!(step > 1 && trip.value < Some(floor), "{trip:?}");
+        let (step, trigger) = trained_for(short_ones(), free(2e-2), letters(), low()).unwrap();
+        assert!(step > 1 && trigger.value < Some(floor), "{trigger:?}");
         assert_eq!(trained_for(short_ones(), free(1e-5), letters(), low()), None);
     }
 }
@@ -121,8 +125,8 @@ fn validity_and_reward_below_their_floors() {
     let smiles: Decode = Arc::new(|ids| format!("C({}", ids.len()));
     for (name, floor) in [("rewards/valid/mean", 0.3), ("reward", 0.1)] {
         let low = || GuardConfig { steps: 3, ..guard(name, None, Some(floor)) };
-        let (step, trip) = trained(with_rate(1e-3), smiles.clone(), low()).unwrap();
-        assert_eq!((step, trip.steps, trip.value), (3, 3, Some(0.0)));
+        let (step, trigger) = trained(with_rate(1e-3), smiles.clone(), low()).unwrap();
+        assert_eq!((step, trigger.steps, trigger.value), (3, 3, Some(0.0)));
         assert_eq!(trained(with_rate(1e-3), chains(), low()), None);
     }
 }
@@ -136,16 +140,16 @@ fn ratios_with_a_heavy_tail() {
         config
     };
     let heavy = || guard("ratio/p99", Some(2.0), None);
-    let (step, trip) = trained(four(5e-2), chains(), heavy()).unwrap();
-    assert!(step < 10 && trip.value > Some(2.0), "{trip:?}");
+    let (step, trigger) = trained(four(5e-2), chains(), heavy()).unwrap();
+    assert!(step < 10 && trigger.value > Some(2.0), "{trigger:?}");
     assert_eq!(trained(four(1e-4), chains(), heavy()), None);
 }
 
 #[test]
 fn rewards_that_are_all_equal() {
     let equal = || GuardConfig { steps: 2, ..guard("frac_reward_zero_std", Some(0.9), None) };
-    let (step, trip) = trained_for(pattern(".*"), with_rate(1e-3), letters(), equal()).unwrap();
-    assert_eq!((step, trip.value), (2, Some(1.0)));
+    let (step, trigger) = trained_for(pattern(".*"), with_rate(1e-3), letters(), equal()).unwrap();
+    assert_eq!((step, trigger.value), (2, Some(1.0)));
     assert_eq!(trained(with_rate(1e-3), chains(), equal()), None);
 }
 
@@ -154,9 +158,9 @@ fn rewards_that_are_all_equal() {
 fn one_part_of_the_reward_decides() {
     let dominant = || guard("reward_dominance", Some(0.9), None);
     let weighing = |qed| trained_for(molecules(qed), with_rate(1e-3), chains(), dominant());
-    let (step, trip) = weighing(0.99).unwrap();
+    let (step, trigger) = weighing(0.99).unwrap();
     assert_eq!(step, 1);
-    assert!(trip.message.contains(" (qed), above 0.9"), "{}", trip.message);
+    assert!(trigger.message.contains(" (qed), above 0.9"), "{}", trigger.message);
     assert_eq!(weighing(0.6), None);
 }
 

@@ -11,10 +11,11 @@ const TASKS: [&str; 4] = ["grpo-chem", "grpo-molecules", "grpo-replies", "grpo-i
 /// Crates that are programs and register tasks.
 const ABOVE_TASKS: [&str; 2] = ["grpo-cli", "grpo-bench"];
 /// Crates with commands, whose errors are sentences; the errors of all others have types.
-const WITH_COMMANDS: [&str; 7] = [
+const WITH_COMMANDS: [&str; 8] = [
     "grpo-app",
     "grpo-bench",
     "grpo-cli",
+    "grpo-examples",
     "grpo-infill",
     "grpo-molecules",
     "grpo-replies",

@@ -8,15 +8,15 @@ use grpo_model::Policy;
 use grpo_rewards::PartName;
 use grpo_run::{ChainWriter, EventKind, LedgerStep, RecordedHashes, ReferenceChange, RunFolder};
 use grpo_train::{
-    Ending, GuardAction, Metrics, StepDone, TrainError, TrainObserver, Training, Trip,
+    Ending, GuardAction, GuardTrigger, Metrics, StepDone, TrainError, TrainObserver, Training,
 };
 
 use crate::checkpoint;
 use crate::dashboard::Monitor;
-use crate::earlier::Earlier;
 use crate::models::Writer;
 use crate::output::is_quiet;
 use crate::recorded::records;
+use crate::recorded_steps::RecordedSteps;
 use crate::run_log::{Line, RunLog, observer_error};
 use crate::session::Session;
 use crate::train_settings::TrainSettings;
@@ -45,7 +45,7 @@ pub(super) struct Observer {
     pub(super) has_several_updates: bool,
     pub(super) writer: Writer,
     /// What the steps were, where they were done before.
-    pub(super) earlier: Earlier,
+    pub(super) earlier: RecordedSteps,
     /// Whether a step before had to be corrected for its sampler.
     pub(super) was_corrected: bool,
 }
@@ -173,7 +173,7 @@ impl Observer {
         let kept = self.log.folder.kept_checkpoints(usize::MAX, &[])?;
         self.log.checkpointed(&written, false, kept)?;
         self.steps_done = training.steps();
-        self.earlier = Earlier::default();
+        self.earlier = RecordedSteps::default();
         self.monitor.say(&format!(
             "rolled back  to step {step}; learning rates are multiplied by {learning_rate_factor}, the KL penalty by {kl_coef} from now on; what was undone is in {}",
             aside.display()
@@ -182,9 +182,9 @@ impl Observer {
     }
 
     /// Says what guards saw.
-    pub(super) fn trips(&mut self, step: u32, trips: &[Trip]) -> anyhow::Result<()> {
-        for trip in trips {
-            let line = self.log.guard(step.into(), trip)?;
+    pub(super) fn triggers(&mut self, step: u32, triggers: &[GuardTrigger]) -> anyhow::Result<()> {
+        for trigger in triggers {
+            let line = self.log.guard(step.into(), trigger)?;
             self.monitor.say(&line);
         }
         Ok(())
@@ -255,7 +255,7 @@ impl Observer {
                 "step {step}: the sampler is further from the trainer than sampler_check.tolerance, and its tokens are weighed; `sampling/corrected` in metrics.jsonl marks such steps"
             ));
         }
-        self.trips(step, done.trips)?;
+        self.triggers(step, done.triggers)?;
         if let Some(ReferenceChange { mix, weights }) =
             report.observed.ledger.reference_changed.clone()
         {
@@ -275,8 +275,8 @@ impl TrainObserver<Policy> for Observer {
         self.completed(done, training).map_err(observer_error)
     }
 
-    fn failed(&mut self, trips: &[Trip]) -> Result<(), TrainError> {
-        self.trips(self.steps_done, trips).map_err(observer_error)
+    fn failed(&mut self, triggers: &[GuardTrigger]) -> Result<(), TrainError> {
+        self.triggers(self.steps_done, triggers).map_err(observer_error)
     }
 
     fn records(&self, step: u32) -> bool {

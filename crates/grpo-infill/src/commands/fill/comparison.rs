@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::Characters;
+use grpo_app::output::four_decimals;
 use grpo_data::TextCodec;
 use grpo_eval::Change;
 
@@ -82,7 +83,7 @@ fn table(all: &[Compared<'_>]) -> String {
             |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / pairs.len() as f64;
         let (before, after) = (mean(|pair| pair.0), mean(|pair| pair.1));
         let Change { mean, error } = Change::of_pairs(pairs.iter().copied());
-        let change = format!("{mean:+.4} ± {error:.4}");
+        let change = format!("{mean:+.4} ± {}", four_decimals(error));
         let word = match mean / error {
             errors if errors >= SURE => "rose",
             errors if errors <= -SURE => "fell",

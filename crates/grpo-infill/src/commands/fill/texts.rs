@@ -1,6 +1,6 @@
 //! The texts of `grpo fill`: where they come from, and where their blanks are.
 
-use crate::{Half, PassageOptions, Passages};
+use crate::{PassageOptions, Passages, Split};
 use std::path::Path;
 
 use crate::{BLANK, Characters};
@@ -141,7 +141,7 @@ fn held_out(
     let passages = Passages::read(path, &options, Some(blanks.characters))?;
     let rng = CounterRng::new(arguments.seed, Purpose::DataOrder);
     let texts = (0..count).map(|index| {
-        let truth = passages.passage(Half::Validation, &rng, [index, 0]);
+        let truth = passages.passage(Split::Validation, &rng, [index, 0]);
         let ids = blanks.blank_some(&truth, index);
         Text { place: format!("passage {index}"), ids, truth: Some(truth) }
     });

@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 
 /// Metrics and ledger of the steps after some step, as the run has recorded them.
 #[derive(Default)]
-pub(crate) struct Earlier {
+pub(crate) struct RecordedSteps {
     metrics: BTreeMap<u64, Map<String, Value>>,
     ledger: BTreeMap<u64, LedgerStep>,
 }
 
-impl Earlier {
+impl RecordedSteps {
     /// Those after `step`; none where the run has no `metrics.jsonl` yet.
     pub(crate) fn after(run: &RunFolder, step: u64) -> anyhow::Result<Self> {
         let lines = match run.metrics_path().exists() {

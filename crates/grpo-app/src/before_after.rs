@@ -1,0 +1,303 @@
+//! A look at a policy before and after its training: completions of the same prompts with the same random numbers, and
+//! what the reward says of them.
+
+use std::collections::BTreeSet;
+
+use grpo_data::{Codec, Group, Prompt, Sample};
+use grpo_eval::{Change, RewardChange, RewardSummary};
+use grpo_rewards::{Outcome, PartName};
+use grpo_run::{ComparedSample, Comparison, DiversityScale, Measure};
+use grpo_train::{Evaluated, GroupDiversity};
+
+use crate::output::{four_decimals, labelled, table};
+use crate::task::{Measures, Tasks};
+
+/// The table before/after: what a task measures, or else the rewards and how different completions are.
+pub(crate) fn comparison(
+    tasks: &Tasks,
+    codec: &Codec,
+    before: Option<&Evaluated>,
+    after: Option<&Evaluated>,
+) -> String {
+    let Some((before, after)) = before.zip(after) else {
+        return "no comparison: eval.samples = 0".to_owned();
+    };
+    match tasks.iter().find_map(|task| task.measures(codec)) {
+        Some(measures) => of_measures(&measures, before, after),
+        None => of_completions(before, after),
+    }
+}
+
+/// The verdicts on all samples.
+fn outcomes(evaluated: &Evaluated) -> Vec<Outcome> {
+    evaluated.samples().filter_map(|sample| sample.outcome.clone()).collect()
+}
+
+fn of_measures(measures: &Measures, before: &Evaluated, after: &Evaluated) -> String {
+    let Measures { samples, measure, .. } = measures;
+    let of = |evaluated: &Evaluated| {
+        let texts: Vec<String> = evaluated.samples().map(|s| s.text.clone()).collect();
+        measure(&texts, &outcomes(evaluated))
+    };
+    let rows = of(before).into_iter().zip(of(after)).map(|((name, old), (_, new))| {
+        let change = new - old;
+        let change = if change.is_nan() { "–".to_owned() } else { format!("{change:+.4}") };
+        [name.to_owned(), four_decimals(old), four_decimals(new), change]
+    });
+    let samples = format!("{} {samples}", before.samples().count());
+    table([&samples, "before", "after", "change"], rows, 1..).to_string()
+}
+
+/// Prompts and random numbers are the same before and after, so that a change is a mean of paired differences.
+fn of_completions(before: &Evaluated, after: &Evaluated) -> String {
+    let group_size = after.groups.first().map_or(0, |group| group.samples.len());
+    let diversity = before.diversity().zip(after.diversity());
+    let [before, after] = [before, after].map(outcomes);
+    let change = RewardChange::of(&before, &after, group_size);
+    let [before, after] = [before, after].map(|outcomes| RewardSummary::of(&outcomes));
+    let row = |name: String, before: f64, after: f64, change: Change| {
+        let Change { mean, error } = change;
+        let change = match mean.is_nan() {
+            true => "–".to_owned(),
+            false => format!("{mean:+.4} ± {}", four_decimals(error)),
+        };
+        [name, four_decimals(before), four_decimals(after), change]
+    };
+    let mut rows = vec![row("mean reward".to_owned(), before.reward, after.reward, change.reward)];
+    for (name, value) in &before.parts {
+        let after = after.parts.get(name).copied().unwrap_or(f64::NAN);
+        rows.push(row(format!("mean {name}"), *value, after, change.parts[name]));
+    }
+    for (name, of) in DIVERSITY {
+        let Some((before, after)) = &diversity else { continue };
+        let mean =
+            |groups: &[GroupDiversity]| groups.iter().map(of).sum::<f64>() / groups.len() as f64;
+        let change = Change::of_pairs(before.iter().map(of).zip(after.iter().map(of)));
+        rows.push(row(name.to_owned(), mean(before), mean(after), change));
+    }
+    let samples = format!("{} completions", before.samples);
+    table([&samples, "before", "after", "change ± its error"], rows, 1..).to_string()
+}
+
+/// So many prompts are shown with a completion before and after.
+const SHOWN: usize = 4;
+
+/// Prompts spread over all of the evaluation's, with the first completion of each before and after. Without prompts there
+/// is nothing to pair, and [`best_samples`] shows more.
+pub(crate) fn examples(
+    tasks: &Tasks,
+    codec: &Codec,
+    before: &Evaluated,
+    after: &Evaluated,
+) -> Vec<String> {
+    let shown = SHOWN.min(before.groups.len());
+    (0..shown)
+        .flat_map(|number| {
+            let index = number * before.groups.len() / shown;
+            let completion = |seen: &Evaluated| seen.groups[index].samples[0].text.clone();
+            let (name, text) = match prompt_text(tasks, codec, &before.groups[index].prompt) {
+                Some((name, text)) => (name, text),
+                None => ("sample", (index + 1).to_string()),
+            };
+            let rows =
+                [(name, text), ("  before", completion(before)), ("  after", completion(after))];
+            rows.map(|(name, text)| labelled(name, &text))
+        })
+        .collect()
+}
+
+/// A prompt with its name, as the task shows it; `None` for one that is only a beginning mark.
+fn prompt_text(tasks: &Tasks, codec: &Codec, prompt: &Prompt) -> Option<(&'static str, String)> {
+    let fields = tasks.iter().filter_map(|task| task.prompt_field());
+    let mut of_task =
+        fields.filter_map(|field| Some((field, prompt.fields.get(field)?.as_str()?.to_owned())));
+    let text = of_task.next().unwrap_or_else(|| ("prompt", codec.decode(&prompt.ids)));
+    (!text.1.trim().is_empty()).then_some(text)
+}
+
+/// Whether any prompt is more than a beginning mark.
+pub(crate) fn has_prompts(tasks: &Tasks, codec: &Codec, evaluated: &Evaluated) -> bool {
+    evaluated.groups.iter().any(|group| prompt_text(tasks, codec, &group.prompt).is_some())
+}
+
+/// Rows of the table of the best samples.
+const BEST: usize = 5;
+
+/// The samples with the highest rewards after training, each text once, with their reward components.
+pub(crate) fn best_samples(tasks: &Tasks, codec: &Codec, after: &Evaluated) -> Option<String> {
+    let best = best_of(tasks, codec, after, BEST);
+    let first = best.first()?;
+    let parts: Vec<String> = first.parts.keys().filter(|name| *name != "valid").cloned().collect();
+    let samples = name_of_samples(tasks, codec);
+    let header = [format!("best {samples}"), "reward".to_owned()].into_iter().chain(parts.clone());
+    let rows = best.iter().map(|sample| {
+        let value =
+            |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.3}"));
+        let parts = parts.iter().map(|name| value(sample.parts.get(name).copied()));
+        let text = crate::output::shortened(&sample.text, BEST_WIDTH);
+        [text, value(sample.reward)].into_iter().chain(parts).collect::<Vec<_>>()
+    });
+    Some(table(header.collect::<Vec<_>>(), rows, 1..).to_string())
+}
+
+/// Characters of a sample in that table: it fits into 80 columns with three numbers.
+const BEST_WIDTH: usize = 44;
+
+/// What samples are called, in the plural.
+fn name_of_samples(tasks: &Tasks, codec: &Codec) -> &'static str {
+    let measures = tasks.iter().find_map(|task| task.measures(codec));
+    measures.map_or("completions", |measures| measures.samples)
+}
+
+/// The samples with the highest rewards, each text once, the best first.
+fn best_of(
+    tasks: &Tasks,
+    codec: &Codec,
+    evaluated: &Evaluated,
+    most: usize,
+) -> Vec<ComparedSample> {
+    let mut samples: Vec<(&Group, &Sample)> = all_samples(evaluated);
+    samples.retain(|(_, sample)| sample.reward().is_some_and(f64::is_finite));
+    samples.sort_by(|a, b| b.1.reward().partial_cmp(&a.1.reward()).expect("finite rewards"));
+    let mut seen = BTreeSet::new();
+    samples.retain(|(_, sample)| seen.insert(&sample.text));
+    let best = samples.into_iter().take(most);
+    best.map(|(group, sample)| compared(tasks, codec, group, sample)).collect()
+}
+
+fn all_samples(evaluated: &Evaluated) -> Vec<(&Group, &Sample)> {
+    let groups = evaluated.groups.iter();
+    groups.flat_map(|group| group.samples.iter().map(move |sample| (group, sample))).collect()
+}
+
+fn compared(tasks: &Tasks, codec: &Codec, group: &Group, sample: &Sample) -> ComparedSample {
+    let parts = sample.scored().map_or(&[][..], |scored| &scored.parts);
+    ComparedSample {
+        prompt: prompt_text(tasks, codec, &group.prompt).map(|(_, text)| text),
+        text: sample.text.clone(),
+        reward: sample.reward().filter(|reward| reward.is_finite()),
+        parts: parts
+            .iter()
+            .filter(|(_, value)| value.is_finite())
+            .map(|(name, value)| (name.to_string(), *value))
+            .collect(),
+    }
+}
+
+/// Samples of each evaluation that a report shows, and how many of the best.
+const RECORDED: usize = 6;
+const RECORDED_BEST: usize = 12;
+
+/// The comparison as a report reads it.
+pub(crate) fn recorded(
+    tasks: &Tasks,
+    codec: &Codec,
+    step: u32,
+    before: &Evaluated,
+    after: &Evaluated,
+) -> Comparison {
+    let group_size = after.groups.first().map_or(1, |group| group.samples.len());
+    let [old, new] = [before, after].map(outcomes);
+    let change = RewardChange::of(&old, &new, group_size);
+    let [old, new] = [old, new].map(|outcomes| RewardSummary::of(&outcomes));
+    let reward = measure("mean reward", old.reward, new.reward, Some(change.reward));
+    let measures = match tasks.iter().find_map(|task| task.measures(codec)) {
+        Some(measures) => recorded_measures(&measures, before, after),
+        None => {
+            let of_part = |(name, value): (&PartName, &f64)| {
+                let after = new.parts.get(name).copied().unwrap_or(f64::NAN);
+                let change = change.parts.get(name).copied();
+                measure(&format!("mean {name}"), *value, after, change)
+            };
+            let parts = old.parts.iter().map(of_part);
+            parts.chain(recorded_diversity(before, after)).collect()
+        }
+    };
+    let is_paired = has_prompts(tasks, codec, before);
+    let [shown_before, shown_after] = [before, after].map(|evaluated| {
+        let shown = if is_paired { of_prompts(evaluated) } else { of_ranks(evaluated) };
+        shown.into_iter().map(|(group, sample)| compared(tasks, codec, group, sample)).collect()
+    });
+    Comparison {
+        step: step.into(),
+        samples: name_of_samples(tasks, codec).to_owned(),
+        count: before.samples().count(),
+        reward: (reward.before.is_some() || reward.after.is_some()).then_some(reward),
+        measures,
+        before: shown_before,
+        after: shown_after,
+        best: best_of(tasks, codec, after, RECORDED_BEST),
+    }
+}
+
+fn measure(name: &str, before: f64, after: f64, change: Option<Change>) -> Measure {
+    let finite = |value: f64| value.is_finite().then_some(value);
+    Measure {
+        name: name.to_owned(),
+        before: finite(before),
+        after: finite(after),
+        error: change.and_then(|change| finite(change.error)),
+        diversity: None,
+    }
+}
+
+/// The rows of a task, without those that stand below another one.
+fn recorded_measures(measures: &Measures, before: &Evaluated, after: &Evaluated) -> Vec<Measure> {
+    let of = |evaluated: &Evaluated| {
+        let texts: Vec<String> = evaluated.samples().map(|s| s.text.clone()).collect();
+        (measures.measure)(&texts, &outcomes(evaluated))
+    };
+    let rows = of(before).into_iter().zip(of(after));
+    let rows = rows.filter(|((name, _), _)| !name.starts_with(' '));
+    rows.map(|((name, old), (_, new))| {
+        let is_diversity = measures.diversity.contains(&name);
+        let diversity = is_diversity.then_some(DiversityScale::HigherIsDiverse);
+        Measure { diversity, ..measure(name, old, new, None) }
+    })
+    .collect()
+}
+
+fn recorded_diversity(before: &Evaluated, after: &Evaluated) -> Vec<Measure> {
+    let Some((before, after)) = before.diversity().zip(after.diversity()) else {
+        return Vec::new();
+    };
+    let scales = [DiversityScale::LowerIsDiverse, DiversityScale::HigherIsDiverse];
+    let row = |((name, of), scale): (OfGroup, DiversityScale)| {
+        let mean =
+            |groups: &[GroupDiversity]| groups.iter().map(of).sum::<f64>() / groups.len() as f64;
+        let change = Change::of_pairs(before.iter().map(of).zip(after.iter().map(of)));
+        Measure {
+            diversity: Some(scale),
+            ..measure(name, mean(&before), mean(&after), Some(change))
+        }
+    };
+    DIVERSITY.into_iter().zip(scales).map(row).collect()
+}
+
+/// The first completion of prompts that are spread over all.
+fn of_prompts(evaluated: &Evaluated) -> Vec<(&Group, &Sample)> {
+    let count = evaluated.groups.len();
+    let shown = RECORDED.min(count);
+    let groups = (0..shown).map(|number| &evaluated.groups[number * count / shown]);
+    groups.filter_map(|group| Some((group, group.samples.first()?))).collect()
+}
+
+/// Samples at equal distances of rank, from the 10th percentile of the reward to the 90th.
+fn of_ranks(evaluated: &Evaluated) -> Vec<(&Group, &Sample)> {
+    let mut samples = all_samples(evaluated);
+    let rank = |sample: &Sample| sample.reward().unwrap_or(f64::NEG_INFINITY);
+    samples.sort_by(|a, b| rank(a.1).total_cmp(&rank(b.1)));
+    let last = samples.len().saturating_sub(1) as f64;
+    let shown = RECORDED.min(samples.len());
+    let share = |number: usize| 0.1 + 0.8 * number as f64 / (shown.max(2) - 1) as f64;
+    (0..shown).map(|number| samples[(last * share(number)).round() as usize]).collect()
+}
+
+/// A row of the table: its name, and which number of a prompt's completions it shows.
+type OfGroup = (&'static str, fn(&GroupDiversity) -> f64);
+
+/// How different the completions of a prompt are, as a mean over prompts.
+const DIVERSITY: [OfGroup; 2] = [
+    ("self-BLEU within a prompt", |group| group.self_bleu),
+    ("distinct-2 within a prompt", |group| group.distinct_2),
+];

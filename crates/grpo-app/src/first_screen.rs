@@ -1,0 +1,113 @@
+//! What a run of `grpo train` is, in a few lines before its first step.
+
+use burn::module::Module;
+use grpo_model::{LanguageModel, Policy};
+use toml::{Table, Value};
+
+use crate::device;
+use crate::train_file::TrainFile;
+
+/// Lines of a name and what it is: model, data, reward, device.
+pub(crate) fn settings(file: &TrainFile, policy: &Policy) -> Vec<String> {
+    let (all, trained) = (policy.parameters() as f64, policy.num_params() as f64);
+    let size = match trained < all {
+        true => format!("{}, {} of them trained", millions(all), amount(trained)),
+        false => format!("{}, all trained", millions(all)),
+    };
+    let mut lines = vec![format!("model        {}: {size}", file.model.display())];
+    if file.data.is_none() && file.source.is_none() {
+        lines.push("data         no prompts: completions start from the beginning mark".to_owned());
+    }
+    lines.push(format!("reward       {}", reward(file)));
+    let threads = rayon::current_num_threads();
+    let unit = if threads == 1 { "thread" } else { "threads" };
+    lines.push(format!("device       {}, {threads} {unit}", device_in_words()));
+    lines
+}
+
+/// The number of steps and completions, and the time that they will take, where the trial batch says how long a completion
+/// takes.
+pub(crate) fn plan(file: &TrainFile, seconds_per_completion: Option<f64>) -> String {
+    let (steps, train) = (file.train.steps, &file.train);
+    let completions = f64::from(train.prompts_per_step) * train.group_size as f64;
+    let time = seconds_per_completion.map(|seconds| {
+        // An update takes about three times as long as sampling what it learns from.
+        let factor = 1.0 + 3.0 * f64::from(train.updates_per_rollout);
+        let all = f64::from(steps) * completions * factor + 2.0 * f64::from(file.eval.samples);
+        format!("; about {}, estimated from the trial batch", rough(all * seconds))
+    });
+    format!("plan         {steps} steps of {completions} completions{}", time.unwrap_or_default())
+}
+
+/// The type of the reward with its numbers, as `molecule (qed 0.7, sa 0.3)`.
+fn reward(file: &TrainFile) -> String {
+    let table = Table::try_from(&file.reward).unwrap_or_default();
+    let name = table.get("type").and_then(Value::as_str).unwrap_or("custom").to_owned();
+    let numbers = table.iter().filter_map(|(key, value)| {
+        let value = match value {
+            Value::Float(value) => value.to_string(),
+            Value::Integer(value) => value.to_string(),
+            _ => return None,
+        };
+        Some(format!("{key} {value}"))
+    });
+    let numbers: Vec<String> = numbers.take(6).collect();
+    if numbers.is_empty() { name } else { format!("{name} ({})", numbers.join(", ")) }
+}
+
+fn device_in_words() -> String {
+    match device::name() {
+        "flex" => "CPU (flex)".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+fn millions(count: f64) -> String {
+    format!("{} parameters", amount(count))
+}
+
+/// As `820 thousand`, `1.3 million` or `7.2 billion`.
+fn amount(count: f64) -> String {
+    match count {
+        ..1e3 => format!("{count}"),
+        1e3..1e6 => format!("{:.0} thousand", count / 1e3),
+        1e6..1e9 => format!("{:.1} million", count / 1e6),
+        _ => format!("{:.1} billion", count / 1e9),
+    }
+}
+
+/// A time of which no more than the size is known.
+fn rough(seconds: f64) -> String {
+    match seconds {
+        ..60.0 => "a minute".to_owned(),
+        60.0..5400.0 => format!("{:.0} min", (seconds / 60.0).ceil()),
+        5400.0..172_800.0 => format!("{:.0} h", (seconds / 3600.0).ceil()),
+        _ => format!("{:.0} days", (seconds / 86400.0).ceil()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_are_short() {
+        for (count, words) in [
+            (800.0, "800"),
+            (820_100.0, "820 thousand"),
+            (1.34e6, "1.3 million"),
+            (7.2e9, "7.2 billion"),
+        ] {
+            assert_eq!(amount(count), words);
+        }
+        for (seconds, words) in [
+            (4.0, "a minute"),
+            (150.0, "3 min"),
+            (3599.0, "60 min"),
+            (9000.0, "3 h"),
+            (2e5, "3 days"),
+        ] {
+            assert_eq!(rough(seconds), words);
+        }
+    }
+}

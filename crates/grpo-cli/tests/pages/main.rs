@@ -1,0 +1,143 @@
+//! Runs the console blocks of README.md and the guides, and compares what they print with what the pages show.
+//!
+//! A block is a fence ```` ```console ```` whose lines begin with `$ ` for a command, followed by its output (standard output
+//! and standard error). `...` on a line of its own stands for omitted lines, `[..]` for omitted text. The blocks of a page run
+//! in order in one folder made by `grpo init-project`. Tags behind `console`: `long` for blocks that run only with
+//! `GRPO_LONG_PAGES=1 cargo xtask test --test pages`, `numbers-vary` for output whose numbers depend on the machine, and
+//! `ignore` for what a test cannot run (downloads).
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use snapbox::{Assert, Data};
+
+const LONG: &str = "GRPO_LONG_PAGES";
+
+/// Commands and their outputs.
+struct Block {
+    line: usize,
+    tags: Vec<String>,
+    commands: Vec<(String, String)>,
+}
+
+impl Block {
+    fn has(&self, tag: &str) -> bool {
+        self.tags.iter().any(|one| one == tag)
+    }
+}
+
+/// The console blocks of a Markdown page.
+fn blocks(page: &str) -> Vec<Block> {
+    let mut lines = page.lines().zip(1..);
+    let mut blocks = Vec::new();
+    while let Some((line, number)) = lines.next() {
+        let text = line.trim_start();
+        let Some(tags) = text.strip_prefix("```console") else { continue };
+        let indent = line.len() - text.len();
+        let tags = tags.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned).collect();
+        let mut commands: Vec<(String, String)> = Vec::new();
+        let inside = lines.by_ref().map(|(line, _)| line.get(indent..).unwrap_or_default());
+        for line in inside.take_while(|line| !line.starts_with("```")) {
+            match (line.strip_prefix("$ "), commands.last_mut()) {
+                (Some(command), _) => commands.push((command.to_owned(), String::new())),
+                (None, Some((command, _))) if command.ends_with('\\') => {
+                    *command += "\n";
+                    *command += line;
+                }
+                (None, Some((_, output))) => *output += &format!("{line}\n"),
+                (None, None) => panic!("line {number}: a console block begins with `$ `"),
+            }
+        }
+        blocks.push(Block { line: number, tags, commands });
+    }
+    blocks
+}
+
+/// Replaces numbers by `#` and the padding of tables by one character.
+fn without_numbers(text: &str) -> String {
+    let number = regex::Regex::new(r"[-+]?\d[\d,.]*(e-?\d+)?").unwrap();
+    let padding = regex::Regex::new(r"[ ─═]+").unwrap();
+    padding.replace_all(&number.replace_all(text, "#"), " ").into_owned()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// `PATH` with the program of this build in front.
+fn path(folder: &Path) -> OsString {
+    let program = Path::new(env!("CARGO_BIN_EXE_grpo"));
+    std::os::unix::fs::symlink(program, folder.join("grpo")).unwrap();
+    let others = std::env::var_os("PATH").unwrap_or_default();
+    let folders = [folder.to_owned()].into_iter().chain(std::env::split_paths(&others));
+    std::env::join_paths(folders).unwrap()
+}
+
+#[track_caller]
+fn check(page: &str) {
+    let long = std::env::var_os(LONG).is_some();
+    let place = tempfile::tempdir().unwrap();
+    let path = path(place.path());
+    let project = place.path().join("project");
+    let run = |command: &str, folder: &Path| {
+        let script = format!("exec 2>&1\n{command}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).current_dir(folder);
+        // Pages show tables as a terminal does.
+        let output = shell.env("PATH", &path).env("CLICOLOR_FORCE", "1").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run("grpo init-project project", place.path());
+    assert!(project.join("configs").is_dir(), "grpo init-project");
+    let text = fs::read_to_string(root().join(page)).unwrap();
+    let mut faults = String::new();
+    for block in blocks(&text) {
+        if block.has("ignore") || block.has("long") && !long {
+            continue;
+        }
+        for (command, expected) in &block.commands {
+            let mut pair = [run(command, &project), expected.clone()];
+            if block.has("numbers-vary") {
+                pair = pair.map(|text| without_numbers(&text));
+            }
+            let [actual, expected] = pair.map(Data::text);
+            let place = format!("{page}:{}: $ {command}", block.line);
+            if let Err(difference) = Assert::new().try_eq(Some(&place), actual, expected) {
+                faults += &format!("{difference}\n");
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults}");
+}
+
+macro_rules! pages {
+    ($($name:ident: $page:literal,)*) => {
+        const PAGES: &[&str] = &[$($page),*];
+        $(#[test]
+        fn $name() {
+            check($page);
+        })*
+    };
+}
+
+pages! {
+    readme: "README.md",
+    hub_model: "docs/guides/hub-model.md",
+    infill: "docs/guides/infill.md",
+    library: "docs/guides/library.md",
+    molecules: "docs/guides/molecules.md",
+    read_a_run: "docs/guides/read-a-run.md",
+    replies: "docs/guides/replies.md",
+    reproduce: "docs/guides/reproduce.md",
+    troubleshooting: "docs/guides/troubleshooting.md",
+}
+
+#[test]
+fn every_guide_is_listed() {
+    for entry in fs::read_dir(root().join("docs/guides")).unwrap() {
+        let name = format!("docs/guides/{}", entry.unwrap().file_name().display());
+        assert!(PAGES.contains(&name.as_str()), "{name}");
+    }
+}

@@ -1,0 +1,264 @@
+//! The summary at the top of a page: whether the run learned, and at what price.
+
+use grpo_run::{Comparison, Measure};
+use serde::Serialize;
+
+use crate::numbers::{capitalized, number, short};
+use crate::series::points_of;
+use crate::success::{DIVERSITY, END, LOSS, REWARD, REWARD_KEPT, Rise};
+use crate::validations::Validations;
+use crate::{Outcome, RunData, Verdict};
+
+/// The summary of a run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Story {
+    /// The class of its colour: `passed`, `mixed`, `failed` or `not_judged`.
+    pub(crate) tone: &'static str,
+    pub(crate) headline: &'static str,
+    pub(crate) sentences: Vec<String>,
+    pub(crate) tiles: Vec<Tile>,
+}
+
+/// A number that stands out.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Tile {
+    pub(crate) label: String,
+    pub(crate) value: String,
+    /// Where it comes from, in a few words.
+    pub(crate) detail: String,
+    /// `good`, `bad` or nothing.
+    pub(crate) tone: &'static str,
+}
+
+impl Story {
+    pub(crate) fn new(run: &RunData, verdict: &Verdict) -> Self {
+        let (tone, headline) = headline(verdict);
+        let (sentences, tiles) = match run.is_supervised() {
+            true => supervised(run),
+            false => rewarded(run),
+        };
+        let mut sentences = sentences;
+        let names = |outcome: Outcome| -> Vec<&str> {
+            let criteria = verdict.criteria.iter().filter(|judged| judged.outcome == outcome);
+            criteria.map(|judged| judged.name).collect()
+        };
+        let missed = names(Outcome::Failed);
+        if !missed.is_empty() {
+            let criteria = if missed.len() == 1 { "Missed criterion" } else { "Missed criteria" };
+            sentences.push(format!("{criteria}: {}.", missed.join(", ")));
+        }
+        Self { tone, headline, sentences, tiles }
+    }
+}
+
+fn headline(verdict: &Verdict) -> (&'static str, &'static str) {
+    let outcome_of = |name: &str| {
+        verdict.criteria.iter().find(|judged| judged.name == name).map(|judged| judged.outcome)
+    };
+    let has_gained =
+        [REWARD, LOSS].into_iter().any(|name| outcome_of(name) == Some(Outcome::Passed));
+    let was_stopped = outcome_of(END) == Some(Outcome::Failed);
+    let has_lost = [REWARD, REWARD_KEPT, LOSS]
+        .into_iter()
+        .any(|name| outcome_of(name) == Some(Outcome::Failed));
+    match verdict.outcome() {
+        Outcome::Passed if outcome_of(DIVERSITY) == Some(Outcome::NotJudged) => {
+            ("passed", "Learned; diversity was not measured")
+        }
+        Outcome::Passed => ("passed", "Success"),
+        Outcome::Failed if was_stopped => ("failed", "Stopped by a guard"),
+        Outcome::Failed if has_gained => ("mixed", "Learned, at a price"),
+        Outcome::Failed if has_lost => ("failed", "Did not learn"),
+        Outcome::Failed => ("failed", "No success"),
+        Outcome::NotJudged if has_gained => ("not_judged", "Learned so far, not finished"),
+        Outcome::NotJudged => ("not_judged", "Not judged"),
+    }
+}
+
+/// The sentences and numbers of a run of `grpo train`.
+fn rewarded(run: &RunData) -> (Vec<String>, Vec<Tile>) {
+    let comparison = run.comparison.as_ref();
+    let (mut sentences, mut tiles) = (Vec::new(), Vec::new());
+    let rise = Rise::of(&run.metrics, "reward").ok();
+    if let Some((comparison, measure)) = comparison.and_then(|c| Some((c, c.reward.as_ref()?))) {
+        add_reward(comparison, measure, &mut sentences, &mut tiles);
+    } else if let Some(rise) = rise {
+        let Rise { steps, first, last, error } = rise;
+        let change = with_error(rise.change(), Some(error));
+        sentences.push(format!(
+            "Mean reward {} from {} in the first {steps} steps to {} in the last {steps} ({change}).",
+            verb(rise.change()), short(first), short(last)
+        ));
+        tiles.push(Tile {
+            label: "Reward".to_owned(),
+            value: short(last),
+            detail: format!("from {}, {change}", short(first)),
+            tone: tone(rise.change(), error),
+        });
+    }
+    let mut price = Vec::new();
+    for measure in comparison.iter().flat_map(|comparison| &comparison.measures) {
+        let Some((lost, before, after)) = lost_of(measure) else { continue };
+        if lost > 0.02 {
+            price.push(format!(
+                "{} {} from {} to {}",
+                measure.name,
+                verb(after - before),
+                short(before),
+                short(after)
+            ));
+        }
+        tiles.push(Tile {
+            label: capitalized(&measure.name),
+            value: short(after),
+            detail: format!("from {}, {:+.0} %", short(before), -100.0 * lost),
+            tone: if lost > run.criteria.max_diversity_drop { "bad" } else { "" },
+        });
+    }
+    if let Ok(valid) = Rise::of(&run.metrics, "rewards/valid/mean") {
+        if valid.change() < -0.005 {
+            price.push(format!(
+                "validity fell from {} to {}",
+                short(valid.first),
+                short(valid.last)
+            ));
+        }
+        tiles.push(Tile {
+            label: "Validity".to_owned(),
+            value: short(valid.last),
+            detail: format!("from {}", short(valid.first)),
+            tone: if valid.last < run.criteria.min_validity { "bad" } else { "" },
+        });
+    }
+    if !price.is_empty() {
+        sentences.push(format!("The price: {}.", listed(&price)));
+    }
+    let kl = points_of(&run.metrics, "kl");
+    if let Some(&(_, last)) = kl.last() {
+        let highest = kl.iter().map(|point| point.1).fold(f64::NEG_INFINITY, f64::max);
+        sentences
+            .push(format!("The KL to the reference reached {} nats per token.", short(highest)));
+        tiles.push(Tile {
+            label: "KL to the reference".to_owned(),
+            value: short(last),
+            detail: format!("nats per token, at most {}", short(highest)),
+            tone: if highest >= run.criteria.max_kl { "bad" } else { "" },
+        });
+    }
+    (sentences, tiles)
+}
+
+fn add_reward(
+    comparison: &Comparison,
+    measure: &Measure,
+    sentences: &mut Vec<String>,
+    tiles: &mut Vec<Tile>,
+) {
+    let (Some(before), Some(after)) = (measure.before, measure.after) else { return };
+    let change = with_error(after - before, measure.error);
+    sentences.push(format!(
+        "Mean reward {} from {} to {} ({change}) on {} {}, evaluated before and after the training.",
+        verb(after - before), short(before), short(after), comparison.count, comparison.samples
+    ));
+    tiles.push(Tile {
+        label: "Mean reward".to_owned(),
+        value: short(after),
+        detail: format!("from {}, {change}", short(before)),
+        tone: tone(after - before, measure.error.unwrap_or(0.0)),
+    });
+}
+
+/// What a measure of diversity lost, and its two values.
+fn lost_of(measure: &Measure) -> Option<(f64, f64, f64)> {
+    Some((measure.diversity_lost()?, measure.before?, measure.after?))
+}
+
+/// The sentences and numbers of a supervised run.
+fn supervised(run: &RunData) -> (Vec<String>, Vec<Tile>) {
+    let (mut sentences, mut tiles) = (Vec::new(), Vec::new());
+    if let Some(validations) = Validations::of(run) {
+        let Validations { count, first, kept, last } = validations;
+        let [(first_step, first), (step, lowest), (last_step, last)] =
+            [first, kept, last].map(|line| (line.step, line.loss));
+        sentences.push(if count == 1 {
+            format!("The validation loss after step {step}, the only validation, is {}.", number(first))
+        } else if step == first_step {
+            format!(
+                "The validation loss did not fall: the first of {count} validations, after step {step}, has the lowest ({}).",
+                number(first)
+            )
+        } else {
+            format!(
+                "The validation loss fell from {} after step {first_step} to {} after step {step}, the lowest of {count} validations.",
+                number(first), number(lowest)
+            )
+        });
+        if last_step != step {
+            sentences.push(format!(
+                "After step {last_step}, the last validation, it is {}. The kept model is that of step {step}.",
+                number(last)
+            ));
+        }
+        tiles.push(Tile {
+            label: "Lowest validation loss".to_owned(),
+            value: number(lowest),
+            detail: format!("from {}", number(first)),
+            tone: if lowest < first { "good" } else { "" },
+        });
+        tiles.push(Tile {
+            label: "Best step".to_owned(),
+            value: step.to_string(),
+            detail: format!("of {}", run.last_step()),
+            tone: "",
+        });
+    } else {
+        sentences.push("The run has had no validation yet.".to_owned());
+    }
+    if let Ok(loss) = Rise::of(&run.metrics, "step_train_loss") {
+        tiles.push(Tile {
+            label: "Training loss".to_owned(),
+            value: number(loss.last),
+            detail: format!("last {} steps, from {}", loss.steps, number(loss.first)),
+            tone: "",
+        });
+    }
+    (sentences, tiles)
+}
+
+fn verb(change: f64) -> &'static str {
+    if change > 0.0 {
+        "rose"
+    } else if change < 0.0 {
+        "fell"
+    } else {
+        "stayed"
+    }
+}
+
+/// Beyond two standard errors.
+fn tone(change: f64, error: f64) -> &'static str {
+    if change > 2.0 * error {
+        "good"
+    } else if change < -2.0 * error {
+        "bad"
+    } else {
+        ""
+    }
+}
+
+/// As `+0.166 ± 0.007`.
+fn with_error(change: f64, error: Option<f64>) -> String {
+    match error.filter(|error| error.is_finite()) {
+        Some(error) => format!("{change:+.3} ± {error:.3}"),
+        None => format!("{change:+.3}"),
+    }
+}
+
+/// As `a, b and c`.
+fn listed(parts: &[String]) -> String {
+    match parts {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}

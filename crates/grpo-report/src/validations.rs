@@ -1,0 +1,112 @@
+//! The validations of a supervised run: the first, the one whose model was kept, the last.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::RunData;
+use crate::numbers::number;
+use crate::series::{points_of, step_of};
+
+/// Three validations of a run, which may be one and the same.
+pub(crate) struct Validations<'a> {
+    pub(crate) count: usize,
+    pub(crate) first: Validation<'a>,
+    /// The model of this one was kept.
+    pub(crate) kept: Validation<'a>,
+    pub(crate) last: Validation<'a>,
+}
+
+/// A line of `metrics.jsonl` with a finite `eval_loss`.
+#[derive(Clone, Copy)]
+pub(crate) struct Validation<'a> {
+    pub(crate) step: u64,
+    pub(crate) loss: f64,
+    line: &'a Map<String, Value>,
+}
+
+impl<'a> Validations<'a> {
+    /// `None` for a run without validation.
+    pub(crate) fn of(run: &'a RunData) -> Option<Self> {
+        let validation = |(i, line): (usize, &'a Map<String, Value>)| {
+            let loss = line.get("eval_loss")?.as_f64().filter(|loss| loss.is_finite())?;
+            Some(Validation { step: step_of(line, i), loss, line })
+        };
+        let all: Vec<Validation<'a>> =
+            run.metrics.iter().enumerate().filter_map(validation).collect();
+        let is_best = |v: &&Validation<'_>| v.line.get("best") == Some(&Value::Bool(true));
+        // Older files do not mark the best.
+        let lowest = all.iter().copied().reduce(|a, b| if b.loss < a.loss { b } else { a })?;
+        Some(Self {
+            count: all.len(),
+            first: *all.first()?,
+            kept: all.iter().rfind(is_best).copied().unwrap_or(lowest),
+            last: *all.last()?,
+        })
+    }
+}
+
+/// A table of numbers with a name for each column.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct NumberTable {
+    pub(crate) header: Vec<String>,
+    pub(crate) rows: Vec<NumberRow>,
+}
+
+/// A row: a name, numbers, and whether they are good or bad news.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct NumberRow {
+    pub(crate) name: String,
+    pub(crate) cells: Vec<String>,
+    /// `good`, `bad` or nothing.
+    pub(crate) tone: &'static str,
+}
+
+impl NumberTable {
+    /// What was measured in the three validations; `None` for a run without.
+    pub(crate) fn of_validations(run: &RunData) -> Option<Self> {
+        let validations = Validations::of(run)?;
+        let columns =
+            [("first", validations.first), ("kept", validations.kept), ("last", validations.last)];
+        let is_measure = |name: &&String| {
+            !["step", "train_step", "epoch", "num_tokens", "best", "time", "seconds"]
+                .contains(&name.as_str())
+                && !points_of(&run.metrics, name).is_empty()
+        };
+        let rows = validations.kept.line.keys().filter(is_measure).map(|name| {
+            let value = |line: &Map<String, Value>| {
+                line.get(name).and_then(Value::as_f64).map_or_else(|| "–".to_owned(), number)
+            };
+            let cells = columns.iter().map(|(_, validation)| value(validation.line)).collect();
+            NumberRow { name: name.clone(), cells, tone: "" }
+        });
+        let header =
+            columns.iter().map(|(name, validation)| format!("{name} (step {})", validation.step));
+        Some(Self { header: header.collect(), rows: rows.collect() })
+    }
+
+    /// The evaluations before and after training; `None` for a run that has not finished with them.
+    pub(crate) fn of_comparison(run: &RunData) -> Option<Self> {
+        let comparison = run.comparison.as_ref()?;
+        let rows = comparison.reward.iter().chain(&comparison.measures).map(|measure| {
+            let value = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), four);
+            let change = measure.before.zip(measure.after).map(|(before, after)| after - before);
+            let change = match (change, measure.error) {
+                (None, _) => "–".to_owned(),
+                (Some(change), None) => format!("{change:+.4}"),
+                (Some(change), Some(error)) => format!("{change:+.4} ± {error:.4}"),
+            };
+            let lost = measure.diversity_lost().unwrap_or(0.0);
+            NumberRow {
+                name: measure.name.clone(),
+                cells: vec![value(measure.before), value(measure.after), change],
+                tone: if lost > run.criteria.max_diversity_drop { "bad" } else { "" },
+            }
+        });
+        let header = ["before", "after", "change"].map(str::to_owned).into();
+        Some(Self { header, rows: rows.collect() })
+    }
+}
+
+fn four(value: f64) -> String {
+    format!("{value:.4}")
+}
