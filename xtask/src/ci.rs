@@ -19,7 +19,7 @@ type Step = (&'static str, fn(&Path) -> Result<()>);
 
 /// The cheapest first.
 const STEPS: &[Step] =
-    &[("format", format), ("tidy", tidy::tidy), ("deny", deny), ("lints", lints), ("tests", tests)];
+    &[("format", format), ("tidy", tidy::tidy), ("deny", deny), ("book", book), ("lints", lints), ("tests", tests)];
 
 /// Every step up to the first that fails, and a table of them.
 pub(crate) fn ci(root: &Path) -> Result<()> {
@@ -47,13 +47,25 @@ fn format(root: &Path) -> Result<()> {
 
 /// What needs no network: the server looks for advisories too.
 fn deny(root: &Path) -> Result<()> {
-    let mut version = process::cargo(root);
-    version.args(["deny", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
-    if !version.status().is_ok_and(|status| status.success()) {
+    if !is_installed(process::cargo(root).arg("deny")) {
         println!("skipped: cargo-deny is not installed (`cargo install --locked cargo-deny`)");
         return Ok(());
     }
     process::run(process::cargo(root).args(["deny", "check", "licenses", "bans", "sources"]))
+}
+
+/// Builds the documentation as a book. [`tidy::tidy`] checks its links.
+fn book(root: &Path) -> Result<()> {
+    if !is_installed(&mut Command::new("mdbook")) {
+        println!("skipped: mdBook is not installed (`cargo install --locked mdbook`)");
+        return Ok(());
+    }
+    process::run(Command::new("mdbook").arg("build").current_dir(root))
+}
+
+fn is_installed(program: &mut Command) -> bool {
+    let status = program.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
 }
 
 /// Compiles everything that is tested, and benches, with clippy's driver.
