@@ -201,7 +201,7 @@ pub(crate) fn recorded(
     let change = RewardChange::of(&old, &new, group_size);
     let [old, new] = [old, new].map(|outcomes| RewardSummary::of(&outcomes));
     let reward = measure("mean reward", old.reward, new.reward, Some(change.reward));
-    let measures = match tasks.iter().find_map(|task| task.measures(codec)) {
+    let mut measures = match tasks.iter().find_map(|task| task.measures(codec)) {
         Some(measures) => recorded_measures(&measures, before, after),
         None => {
             let of_part = |(name, value): (&PartName, &f64)| {
@@ -213,6 +213,8 @@ pub(crate) fn recorded(
             parts.chain(recorded_diversity(before, after)).collect()
         }
     };
+    // A task's table may have the reward as well.
+    measures.retain(|row| (row.before, row.after) != (reward.before, reward.after));
     let is_paired = has_prompts(tasks, codec, before);
     let [shown_before, shown_after] = [before, after].map(|evaluated| {
         let shown = if is_paired { of_prompts(evaluated) } else { of_ranks(evaluated) };
