@@ -17,7 +17,7 @@ page() { # WIDTH HEIGHT NAME [OPTION]
   chromium --headless=new --no-sandbox --disable-gpu --hide-scrollbars ${4:-} \
     --window-size="$1,$2" --screenshot="$work/$3" "file://$work/report.html" > /dev/null 2>&1
   # Few colours are enough for text and lines, and make small files.
-  python3 -c "import sys; from PIL import Image; Image.open(sys.argv[1]).convert('RGB').quantize(64).save(sys.argv[2], optimize=True)" \
+  python3 -c "import sys; from PIL import Image; Image.open(sys.argv[1]).convert('RGB').quantize(200).save(sys.argv[2], optimize=True)" \
     "$work/$3" "$images/$3"
 }
 page 500 1900 report-500.png

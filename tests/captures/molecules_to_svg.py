@@ -24,6 +24,7 @@ def cards(page, title):
 
 def card(x, y, drawing, words):
     reward, _, rest = words.partition(" ")
+    rest = re.sub(r" (?=[A-Za-z])", " · ", rest.replace("qed", "QED").replace("sa ", "SA "))
     yield f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6" fill="#f5f6f8"/>'
     if drawing:
         place = f'x="{x + 8}" y="{y + 6}" width="{WIDTH - 16}" height="{HEIGHT - 44}"'

@@ -70,7 +70,7 @@ def cells(line, style):
 
 
 def is_drawn(character):
-    return "\u2801" <= character <= "\u28ff" or character in "▄━─■"
+    return "\u2801" <= character <= "\u28ff" or character in "▄━─│■"
 
 
 def dots(column, row, character):
@@ -88,6 +88,7 @@ def box(column, row, character):
         "▄": (0.5, 0.4, 0, 1),
         "━": (0.44, 0.16, 0, 1),
         "─": (0.48, 0.06, 0, 1),
+        "│": (0, 1, 0.46, 0.1),
         "■": (0.3, 0.42, 0.05, 0.9),
     }[character]
     return f"M{x + left * CELL:.1f} {y + top * LINE:.1f}h{width * CELL:.1f}v{height * LINE:.1f}h{-width * CELL:.1f}z"

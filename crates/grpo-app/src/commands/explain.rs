@@ -112,7 +112,7 @@ fn legend(explanation: &Explanation) {
             "the token has a probability of 0.999 or more, so the step hardly changes it",
         );
     }
-    for fate in TokenOutcome::ALL {
+    for fate in TokenOutcome::ALL.into_iter().filter(|fate| *fate != TokenOutcome::Moved) {
         let is_there = completions().any(|completion| completion.fates.contains_key(fate.name()));
         if is_there {
             line(fate.name(), meaning_of(fate));

@@ -17,16 +17,17 @@ const PHASES: [Color; 3] = [Color::Blue, Color::Yellow, Color::Green];
 /// Draws everything as it is at `now`.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, now: Instant) {
     let area = frame.area();
-    let tall = area.height >= 36;
-    // A terminal of 24 lines has 11 for the curves; one of a few lines has the head alone.
-    let samples = if tall { 6 } else { 4 };
+    // A terminal of 24 lines has 13 or more for the curves; one of a few lines has the head alone.
+    let most = if area.height >= 36 { 3 } else { 2 };
+    let samples = rows_of(&state.best, area.width, most) + rows_of(&state.worst, area.width, most);
+    let lines = u16::try_from(state.said().len()).unwrap_or(u16::MAX).min(area.height / 8 + 1);
     let [head, gauge, curves, phases, completions, said, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Fill(3),
         Constraint::Length(if area.height >= 12 { 2 } else { 0 }),
         Constraint::Length(if area.height >= 18 { samples } else { 0 }),
-        Constraint::Length(if area.height >= 22 { area.height / 8 + 1 } else { 0 }),
+        Constraint::Length(if area.height >= 22 { lines } else { 0 }),
         Constraint::Length(1),
     ])
     .areas(area);
@@ -143,12 +144,13 @@ fn draw_phases(frame: &mut Frame<'_>, area: Rect, state: &State) {
 }
 
 fn draw_samples(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let areas: [Rect; 2] = Layout::vertical([Constraint::Fill(1); 2]).areas(area);
+    let rows = [&state.best, &state.worst].map(|sample| rows_of(sample, area.width, area.height));
+    let areas: [Rect; 2] = Layout::vertical(rows.map(Constraint::Length)).areas(area);
     let samples = [("best", &state.best, Color::Green), ("worst", &state.worst, Color::Red)];
     for ((name, sample, color), area) in samples.into_iter().zip(areas) {
         let Some(Sample { reward, text }) = sample else { continue };
         let [head, body] =
-            Layout::horizontal([Constraint::Length(14), Constraint::Fill(1)]).areas(area);
+            Layout::horizontal([Constraint::Length(LABEL), Constraint::Fill(1)]).areas(area);
         let words = vec![name.fg(color).bold(), format!("  {}", number(*reward)).fg(color)];
         frame.render_widget(Line::from(words), head);
         // Rows break between words, and may end before the edge.
@@ -157,6 +159,17 @@ fn draw_samples(frame: &mut Frame<'_>, area: Rect, state: &State) {
         let text = with_beginning(text, room);
         frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), body);
     }
+}
+
+/// Columns in front of a completion.
+const LABEL: u16 = 14;
+
+/// Rows that a completion takes, at most so many. Rows of words may end before the edge.
+fn rows_of(sample: &Option<Sample>, width: u16, most: u16) -> u16 {
+    let Some(Sample { text, .. }) = sample else { return 1 };
+    let width = usize::from(width.saturating_sub(LABEL).max(1));
+    let width = if text.contains(' ') { (width * 4 / 5).max(1) } else { width };
+    u16::try_from(text.chars().count().div_ceil(width)).unwrap_or(most).clamp(1, most.max(1))
 }
 
 /// The last lines that fit.

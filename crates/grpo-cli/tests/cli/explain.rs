@@ -105,7 +105,6 @@ fn the_numbers_are_those_of_the_record() {
         "\nColumns:\n  advantage       how much better",
         "\n  push            how strongly the rewards make the completion likelier (above 0)",
         "\n  KL pull         the contribution of the KL penalty",
-        "\n  moved           the rewards made the token likelier or less likely\n",
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
