@@ -1,4 +1,4 @@
-//! Sums, written where the first term lies.
+//! In-place sums.
 
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
