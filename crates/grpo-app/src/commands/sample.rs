@@ -10,7 +10,7 @@ use crate::device;
 use crate::models::{Trained, load};
 use crate::task::{Sampling, Tasks};
 
-/// All that are drawn are held in memory at once.
+/// All samples are in memory at once.
 const MOST: u32 = 10_000_000;
 
 pub(crate) fn run(
@@ -49,7 +49,7 @@ pub(crate) fn run(
         !arguments.chat || !arguments.prompt.is_empty(),
         "--chat is for --prompt; give the prompts of a file as `messages`"
     );
-    // A task's completions have no thoughts.
+    // Completions of a task contain no reasoning.
     let thinking = if of_tasks.is_empty() { arguments.thinking } else { Some(false) };
     let chat = loaded.chat_options(thinking, &arguments.model)?;
     completions::run(arguments, of_tasks, &loaded, &chat)
