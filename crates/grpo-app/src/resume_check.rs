@@ -65,7 +65,7 @@ pub(crate) fn resume_check(
         None => judged(
             Outcome::Passed,
             format!(
-                "{steps}, done once more from the checkpoint of step {from}, are the same bit for bit: metrics, completions, weights"
+                "{steps}, repeated from the checkpoint of step {from}, are the same bit for bit: metrics, completions, weights"
             ),
         ),
     })

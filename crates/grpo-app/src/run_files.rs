@@ -56,7 +56,7 @@ pub(crate) fn unlisted(
     let other = read.iter().find(|(_, path)| !is_listed(path));
     let Some((_, path)) = other else { return Ok(()) };
     anyhow::bail!(
-        "`{}` is not among the files that the run was made from (run.json); take it away, or put config.toml back as it was",
+        "`{}` is not among the files that the run was made from (run.json); take it away, or restore config.toml",
         path.display()
     )
 }

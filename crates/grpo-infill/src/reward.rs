@@ -50,7 +50,7 @@ impl RewardSpec for InfillConfig {
     fn check(&self) -> Result<(), ConfigFault> {
         if self.second_judge.as_ref() == Some(&self.judge) {
             return ConfigFault::refuse(format!(
-                "reward.judge and reward.second_judge are both {}; a second judge shows something only where it is another one",
+                "reward.judge and reward.second_judge are both {}; a second judge is useful only if it is a different one",
                 self.judge.display()
             ));
         }
@@ -178,7 +178,7 @@ impl Judge {
         let ids = self.read(text)?;
         match self.scorer.score(&ids) {
             score if score.is_finite() => Ok(score.clamp(0.0, 1.0)),
-            score => Err(format!("the judge says {score}, which is no number between 0 and 1")),
+            score => Err(format!("the judge says {score}, which is not a number between 0 and 1")),
         }
     }
 
@@ -263,7 +263,7 @@ impl Blanked {
     fn of(fields: &Map<String, Value>) -> Result<Self, String> {
         let field = |key: &str| match fields.get(key) {
             Some(Value::String(text)) => Ok(text.chars().collect::<Vec<char>>()),
-            Some(_) => Err(format!("the field '{key}' of the prompt's record is no text")),
+            Some(_) => Err(format!("the field '{key}' of the prompt's record is not a text")),
             None => Err(format!("the prompt's record has no field '{key}'")),
         };
         let (original, blanked) = (field(TEXT)?, field(BLANKED)?);

@@ -106,7 +106,7 @@ pub(crate) fn passed(folder: &Path) -> anyhow::Result<()> {
     let path = folder.join(JUDGE_REPORT);
     let text = regular_file::read_to_string(&path).with_context(|| {
         format!(
-            "cannot read {}, which says how good the judge is; `grpo train-judge` writes it beside the weights",
+            "cannot read {}, which says how good the judge is; `grpo train-judge` writes it next to the weights",
             path.display()
         )
     })?;
@@ -126,7 +126,7 @@ pub(crate) fn check_infiller(model: &Path) -> anyhow::Result<()> {
     let is_wanted = |family| family == Family::Infiller;
     refuse_unless(model, is_wanted, |family| {
         format!(
-            "{} is no infiller: its model is of the family {}; `grpo pretrain` with the section [masked_lm] writes an infiller",
+            "{} is not an infiller: its model is of the family {}; `grpo pretrain` with the section [masked_lm] writes an infiller",
             model.display(),
             family.name()
         )

@@ -64,7 +64,7 @@ impl Perceptron {
                 found if found == expected => Ok(data),
                 found => {
                     let message = format!(
-                        "tensor '{name}' has shape {found:?}, and the sizes beside it ask for {expected:?}"
+                        "tensor '{name}' has shape {found:?}, but its configuration asks for {expected:?}"
                     );
                     Err(ModelError::in_file(file, message))
                 }
@@ -249,7 +249,7 @@ mod tests {
         let refused = load(10, [7, 6]).unwrap_err();
         assert_eq!(
             refused,
-            "FILE: tensor 'layers.1.weight' has shape [7, 5], and the sizes beside it ask for [7, 6]"
+            "FILE: tensor 'layers.1.weight' has shape [7, 5], but its configuration asks for [7, 6]"
         );
         assert!(load(12, [7, 5]).is_err());
 

@@ -177,7 +177,7 @@ mod tests {
     fn the_furthest_token_is_named() {
         assert_eq!(
             check(AboveTolerance::Stop, [-1.5, -0.75, -2.0, -1.0]).unwrap_err(),
-            "step 7: the sampler recorded the log-probability -0.250000 at position 3 of prompt 4, sample 1, and with the same weights the trainer computes -1.000000, which is further than sampler_check.tolerance = 0.125; find out in what the two differ, or set sampler_check.above = \"correct\" to weigh the tokens of such a step by the quotient of the two"
+            "step 7: the sampler recorded the log-probability -0.250000 at position 3 of prompt 4, sample 1, and with the same weights the trainer computes -1.000000, which is further than sampler_check.tolerance = 0.125; find the difference, or set sampler_check.above = \"correct\" to weight the tokens of such a step by their ratio"
         );
     }
 

@@ -68,7 +68,7 @@ fn build(root: &Path, target: &Path) -> Result<PathBuf> {
 
 fn list(program: &Path) -> Result<Vec<Case>> {
     let output = process::output_of(Command::new(program).arg("--list"))?;
-    let text = String::from_utf8(output).context("`grpo-bench --list` is no text")?;
+    let text = String::from_utf8(output).context("`grpo-bench --list` is not a text")?;
     let cases = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
     cases.context("`grpo-bench --list` is not understood")
 }

@@ -152,7 +152,7 @@ fn row(
 ) -> anyhow::Result<Row> {
     let prompt = codec.prompt(&record.prompt, options)?;
     let source = record.completion.as_ref().context(
-        "there is nothing to score: a line needs `completion` or `completion_ids` beside its prompt",
+        "there is nothing to score: a line needs `completion` or `completion_ids` in addition to its prompt",
     )?;
     let completion = codec.completion(source)?;
     anyhow::ensure!(

@@ -138,7 +138,7 @@ pub(crate) fn run(arguments: &RunArguments, tasks: &Tasks) -> anyhow::Result<()>
     let ReadExamples { examples, report, files: read } = data.examples(&loaded, file.seed)?;
     anyhow::ensure!(
         !examples.validation.is_empty(),
-        "no {} of {} is left for validation, so the best model could not be told; raise data.validation_fraction (it is {})",
+        "no {} of {} is left for validation, so the best model could not be selected; raise data.validation_fraction (it is {})",
         data.reader.nouns()[0],
         data.keys.file.display(),
         data.keys.validation_fraction

@@ -32,7 +32,7 @@ pub(crate) fn run(
     let codec = &loaded.spec.codec;
     anyhow::ensure!(
         arguments.stop.is_empty() || codec.is_text(),
-        "--stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own beside its weights",
+        "--stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own next to its weights",
         arguments.model.display()
     );
     let of_tasks: Vec<(String, PromptSource)> =

@@ -132,7 +132,7 @@ impl TrainFile {
         let codec = spec.codec;
         anyhow::ensure!(
             self.sampling.stop.is_empty() || codec.is_text(),
-            "sampling.stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own beside its weights",
+            "sampling.stop is looked for in text, and `{}` has no tokenizer.json; leave it out, or put the model's own next to its weights",
             self.model.display()
         );
         Ok(Parts {

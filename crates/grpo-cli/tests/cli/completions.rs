@@ -100,7 +100,7 @@ fn stop_strings_that_cannot_be_meant() {
     place.model_of_ids("ids", "llama", 20);
     place.refuse(
         &["sample", "--model", "ids", "--stop", "1"],
-        str!["--stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own beside its weights"],
+        str!["--stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own next to its weights"],
     );
 }
 
@@ -219,7 +219,7 @@ fn a_model_that_begins_nowhere_needs_a_prompt() {
     );
     place.refuse(
         &["sample", "--model", "m", "--prompt", "2 + 2"],
-        str!["--prompt 2 + 2: `m` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`"],
+        str!["--prompt 2 + 2: `m` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`"],
     );
     // Ids in, ids out.
     place.write("p.jsonl", "{\"prompt_ids\": [1, 2]}\n");

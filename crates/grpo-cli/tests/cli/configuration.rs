@@ -31,11 +31,11 @@ fn keys_without_effect_are_refused() {
     };
     check(
         &["advantage.scale=none", "advantage.epsilon=0.5"],
-        "advantage: epsilon has no effect with scale = \"none\", which divides by no deviation; leave it out",
+        "advantage: epsilon has no effect with scale = \"none\", which does not divide by a deviation; leave it out",
     );
     check(
         &["loss.preset=dr_grpo", "advantage.deviation=population"],
-        "advantage: deviation has no effect with scale = \"none\", which divides by no deviation; leave it out",
+        "advantage: deviation has no effect with scale = \"none\", which does not divide by a deviation; leave it out",
     );
     check(
         &["reward.logp_centre=3.5"],
@@ -47,7 +47,7 @@ fn keys_without_effect_are_refused() {
     );
     check(
         &["loss.preset=reinforce", "train.updates_per_rollout=2"],
-        "train.updates_per_rollout = 2: the reinforce surrogate has no importance ratio, so that every update but the first would be off-policy and not corrected; set it to 1, or choose a loss with a ratio",
+        "train.updates_per_rollout = 2: the reinforce surrogate has no importance ratio, so every update but the first would be off-policy without correction; set it to 1, or choose a loss with a ratio",
     );
     // A default is never refused, whoever writes it down.
     for set in ["advantage.epsilon=1e-4", "reward.logp_centre=2.5", "loss.ratio_level=token"] {
@@ -202,14 +202,14 @@ fn sampling_and_reward_values_out_of_range_are_refused() {
         "max_new_tokens = 20",
         "max_new_tokens = 20\ntop_p = 1.5",
         str![
-            "train.toml:13: sampling: top_p = 1.5 is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)"
+            "train.toml:13: sampling: top_p = 1.5 is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)"
         ],
     );
     check_text(
         "max_new_tokens = 20",
         "max_new_tokens = 20\nmin_p = 1",
         str![
-            "train.toml:13: sampling: min_p = 1 is no part of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
+            "train.toml:13: sampling: min_p = 1 is not a fraction of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
         ],
     );
     check_set(

@@ -324,13 +324,13 @@ fn models_that_cannot_fill_or_judge() {
     place.refuse(
         &["fill", small_model().to_str().unwrap(), "--text", "a_"],
         &format!(
-            "{} is no infiller: its model is of the family molgpt; `grpo pretrain` with the section [masked_lm] writes an infiller",
+            "{} is not an infiller: its model is of the family molgpt; `grpo pretrain` with the section [masked_lm] writes an infiller",
             small_model().display()
         ),
     );
     place.refuse(
         &["fill", "judge", "--text", "a_"],
-        str!["judge is no infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller"],
+        str!["judge is not an infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller"],
     );
     place.refuse(
         &["fill", "absent", "--text", "a_"],
@@ -339,7 +339,7 @@ fn models_that_cannot_fill_or_judge() {
     check(
         &["--judge", "model"],
         str![
-            "model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "model is not a judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
         ].into(),
     );
     let other = r#"{"characters": "\nabcx", "mask": 5, "pad": 6, "cls": 7}"#;
@@ -403,7 +403,7 @@ fn refuses_options_that_need_a_judge_iterations_or_held_out_texts() {
     check(
         &["--top-p", "0"],
         str![
-            "top_p = 0 is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)"
+            "top_p = 0 is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)"
         ].into(),
     );
 }

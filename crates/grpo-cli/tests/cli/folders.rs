@@ -316,7 +316,7 @@ fn what_cannot_be_made() {
     };
     let exists = "`source` exists already; choose another path, or remove it first";
     init("source/config.json", "source", exists.into());
-    let nowhere = "cannot write `source/config.json/new`: Not a directory (os error 20); make room or choose a folder that can be written to";
+    let nowhere = "cannot write `source/config.json/new`: Not a directory (os error 20); free some space or choose a writable folder";
     init("source/config.json", "source/config.json/new", nowhere.into());
     init(
         "absent.json",

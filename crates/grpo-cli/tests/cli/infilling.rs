@@ -213,13 +213,13 @@ fn settings_that_cannot_be_are_refused_in_a_sentence() {
     refuse(
         &["--set", "reward.judge=infiller/model"],
         str![
-            "reward.judge: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "reward.judge: infiller/model is not a judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
         ],
     );
     refuse(
         &["--set", "model=judge/model"],
         str![[
-            r#"model = "judge/model": judge/model is no infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller"#
+            r#"model = "judge/model": judge/model is not an infiller: its model is of the family sequence_scorer; `grpo pretrain` with the section [masked_lm] writes an infiller"#
         ]],
     );
     refuse(

@@ -63,14 +63,14 @@ fn judges_that_are_none_are_refused() {
     check(
         &[judge("infiller/model")],
         str![
-            "reward.judge: infiller/model is no judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "reward.judge: infiller/model is not a judge: its model is of the family infiller, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
         ].into(),
     );
     let molgpt = small_model().display();
     check(
         &[format!("reward.second_judge={molgpt}")],
         format!(
-            "reward.second_judge: {molgpt} is no judge: its model is of the family molgpt, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
+            "reward.second_judge: {molgpt} is not a judge: its model is of the family molgpt, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it"
         ).into(),
     );
     check(
@@ -82,7 +82,7 @@ fn judges_that_are_none_are_refused() {
     check(
         &["reward.second_judge=judge/model".to_owned()],
         str![
-            "--set reward.second_judge=judge/model: reward.judge and reward.second_judge are both judge/model; a second judge shows something only where it is another one"
+            "--set reward.second_judge=judge/model: reward.judge and reward.second_judge are both judge/model; a second judge is useful only if it is a different one"
         ].into(),
     );
     // A judge that is not what was written.

@@ -225,7 +225,7 @@ fn lines_that_cannot_be_scored() {
     check(
         json!({"prompt_ids": [1]}),
         str![
-            "there is nothing to score: a line needs `completion` or `completion_ids` beside its prompt"
+            "there is nothing to score: a line needs `completion` or `completion_ids` in addition to its prompt"
         ].into(),
     );
     check(
@@ -236,7 +236,7 @@ fn lines_that_cannot_be_scored() {
         json!({"prompt_ids": [], "completion_ids": [1]}),
         str!["a prompt has no tokens; give it at least one"].into(),
     );
-    let no_tokenizer = "`m` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`";
+    let no_tokenizer = "`m` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`";
     check(json!({"prompt": "2 + 2", "completion_ids": [1]}), no_tokenizer.into());
     check(json!({"prompt_ids": [1], "completion": "4"}), no_tokenizer.into());
     check(json!({"text": "4"}), no_tokenizer.into());

@@ -106,7 +106,7 @@ fn numbers_of_a_pretraining_out_of_range() {
     check(
         "data.validation_fraction=0",
         str![
-            "no molecule of molecules.smi is left for validation, so the best model could not be told; raise data.validation_fraction (it is 0)"
+            "no molecule of molecules.smi is left for validation, so the best model could not be selected; raise data.validation_fraction (it is 0)"
         ],
     );
     check(

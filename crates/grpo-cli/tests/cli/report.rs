@@ -86,7 +86,7 @@ fn what_is_no_run_is_refused() {
     );
     place.refuse(
         &["report", "run", "-o", "run/metrics.jsonl"],
-        str!["`run/metrics.jsonl` is no name for a report; give -o a file that ends in .html"],
+        str!["`run/metrics.jsonl` is not a name for a report; give -o a file that ends in .html"],
     );
 }
 

@@ -231,7 +231,7 @@ fn a_run_belongs_to_one_process() {
         .unwrap();
     wait_for(&place.path("run/checkpoints/step-1"));
     place.run(&["train", "--resume", "run"]).assert_refused(str![
-        "another process is at work in the run folder `run`; wait for its end, or end it"
+        "another process is using the run folder `run`; wait until it ends, or stop it"
     ]);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -445,6 +445,6 @@ fn a_changed_configuration_is_refused() {
     place.write("run/config.toml", config.replace("steps = 2", "steps = 3"));
     place.refuse(
         &["train", "--resume", "run"],
-        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"],
+        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"],
     );
 }

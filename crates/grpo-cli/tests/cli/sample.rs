@@ -99,7 +99,7 @@ fn what_cannot_be_sampled() {
         check(
             &["--top-p", bad],
             format!(
-                "top_p = {bad} is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)"
+                "top_p = {bad} is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)"
             ).into(),
         );
     }
@@ -107,7 +107,7 @@ fn what_cannot_be_sampled() {
         check(
             &[&format!("--min-p={bad}")],
             format!(
-                "min_p = {bad} is no part of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
+                "min_p = {bad} is not a fraction of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
             ).into(),
         );
     }

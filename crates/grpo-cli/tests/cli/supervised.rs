@@ -337,7 +337,7 @@ fn files_of_no_texts() {
         "one.jsonl",
         one,
         str![
-            "no text of one.jsonl is left for validation, so the best model could not be told; raise data.validation_fraction (it is 0.25)"
+            "no text of one.jsonl is left for validation, so the best model could not be selected; raise data.validation_fraction (it is 0.25)"
         ],
     );
     let nothing = "there is nothing to learn: a record needs `text`, or a completion (`completion`, `completion_ids`, or an assistant's last message) of at least one token";
@@ -392,7 +392,7 @@ fn models_that_learn_no_text() {
     place.model_of_ids("ids", "gpt2", 12);
     place.refuse(
         &["pretrain", "sft.toml", "--set", "start=ids"],
-        str!["texts.jsonl:1: `ids` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`"],
+        str!["texts.jsonl:1: `ids` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`"],
     );
     place.config_folder("bert-source", &config("bert", 12));
     place.succeed(&["init", "bert-source/config.json", "-o", "bert"]);

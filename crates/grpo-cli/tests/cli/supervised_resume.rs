@@ -204,7 +204,7 @@ fn supervised_runs_that_cannot_be_resumed() {
     refused(
         &["pretrain", "--resume", "run"],
         str![
-            "`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"
+            "`run/config.toml` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"
         ].into(),
     );
     let (before, _) = config.split_once("[save]").unwrap();

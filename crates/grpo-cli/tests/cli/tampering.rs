@@ -184,7 +184,7 @@ fn a_run_of_an_older_version_says_what_it_cannot_prove() {
         "chain of records      not recorded  an older version made the run; changed lines of events.jsonl, and lines of ledger.jsonl that were changed consistently with the other files, are not found",
         "metrics               not recorded  an older version made the run; changed numbers, texts, prompts and rewards are not found",
         "completion files      not recorded  an older version made the run; changed numbers, texts, prompts and rewards are not found",
-        "saved folders         not recorded  an older version made the run; a changed configuration or tokenizer beside the weights is not found where its manifest was remade",
+        "saved folders         not recorded  an older version made the run; a changed configuration or tokenizer next to the weights is not found if its manifest was rewritten",
     ];
     for line in expected {
         assert!(ended.stdout.lines().any(|said| said == line), "{}", ended.stdout);

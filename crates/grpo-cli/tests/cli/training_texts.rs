@@ -92,7 +92,7 @@ fn stop_strings_need_text() {
     let arguments: Vec<&str> = ["train", "train.toml"].into_iter().chain(sets).collect();
     place.refuse(
         &arguments,
-        str!["sampling.stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own beside its weights"],
+        str!["sampling.stop is looked for in text, and `ids` has no tokenizer.json; leave it out, or put the model's own next to its weights"],
     );
 }
 
@@ -262,11 +262,11 @@ fn answers_are_found_in_the_records() {
     place.write("prompts.jsonl", "{\"prompt\": \"the\", \"wrong\": [4]}\n");
     place.refuse(
         &["train", "answer.toml", "--run", "none"],
-        str!["prompts.jsonl:1: the field 'wrong' of the prompt's record is no answer"],
+        str!["prompts.jsonl:1: the field 'wrong' of the prompt's record is not an answer"],
     );
     place.refuse(
         &["train", "train.toml", "--run", "none", "--set", "reward.pattern=\"(\""],
-        str![[r#"--set reward.pattern="(": reward.pattern = '(' is no regular expression: unclosed group"#]],
+        str![[r#"--set reward.pattern="(": reward.pattern = '(' is not a regular expression: unclosed group"#]],
     );
 }
 

@@ -63,7 +63,7 @@ fn a_sound_configuration_can_begin() {
         ("No guard stopped it", "passed      No guard stopped it: none in 12 steps"),
         (
             "Resume is exact",
-            "passed      Resume is exact: steps 10 to 12, done once more from the checkpoint of step 9, are the same bit for bit: metrics, completions, weights",
+            "passed      Resume is exact: steps 10 to 12, repeated from the checkpoint of step 9, are the same bit for bit: metrics, completions, weights",
         ),
         ("Audit", audit),
     ] {
@@ -212,7 +212,7 @@ fn a_training_that_diverges_is_stopped() {
     ];
     let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
     let expected = format!(
-        "not yet: No guard stopped it: stopped after step #: step #: the step failed: {message}: nothing sound can be learned from such a number"
+        "not yet: No guard stopped it: stopped after step #: step #: the step failed: {message}: nothing useful can be learned from such a number"
     );
     refused(&place, &sets, &expected);
     // A penalty beyond f32 has no gradient while the policy is the reference, and none that is finite afterwards.

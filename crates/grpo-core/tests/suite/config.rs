@@ -167,7 +167,7 @@ fn a_penalty_that_cannot_be_meant_is_refused() {
     refused(
         of(kl(0.1, KlEstimator::K1, false)),
         "kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero as a \
-         loss: it adds noise and holds nothing back; use k3, switch the correction on, or put the \
+         loss: it only adds noise; use k3, switch the correction on, or put the \
          penalty into the reward",
     );
     allowed(of(kl(0.1, KlEstimator::K1, true)));

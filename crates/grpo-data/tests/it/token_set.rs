@@ -88,10 +88,10 @@ fn bytes_that_encode_nothing() {
     };
     check(&[], "there is no form");
     check(&[3, 10], "the first one is no form");
-    check(&[0], "the vocabulary is no number");
-    check(&[0, 0x80], "the vocabulary is no number");
-    check(&[0, 10, 0x80], "a gap is no number");
-    check(&[0, 10, 0x85, 0], "a gap is no number");
+    check(&[0], "the vocabulary is not a number");
+    check(&[0, 0x80], "the vocabulary is not a number");
+    check(&[0, 10, 0x80], "a gap is not a number");
+    check(&[0, 10, 0x85, 0], "a gap is not a number");
     check(&[0, 10, 10], "an id is outside the vocabulary");
     check(&[0, 10, 4, 5], "an id is outside the vocabulary");
     check(&[1, 10, 10], "an id is outside the vocabulary");

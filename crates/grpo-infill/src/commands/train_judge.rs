@@ -159,12 +159,12 @@ impl JudgeFile {
         self.save.check(origin)?;
         anyhow::ensure!(
             self.masked_lm.is_none() || !self.start_from_infiller,
-            "{}[masked_lm] is for a judge that begins with nothing, and this one begins as the infiller; leave it out, or set start_from_infiller = false",
+            "{}[masked_lm] is for a judge that starts from scratch, and this one starts from the infiller; leave it out, or set start_from_infiller = false",
             origin.place("masked_lm")
         );
         anyhow::ensure!(
             self.masking.corruption() == Corruption::None,
-            "{}a judge learns from blanks that the infiller fills, and masking.corruption = \"bert\" leaves random characters beside them; leave it out",
+            "{}a judge learns from blanks that the infiller fills, and masking.corruption = \"bert\" leaves random characters among them; leave it out",
             origin.place("masking.corruption")
         );
         Ok(settings)
@@ -194,7 +194,7 @@ fn beginning(
             Ok((ModelSpec { config, codec }, judge))
         }
         (true, Some(_)) => anyhow::bail!(
-            "a judge that begins as the infiller has its sizes already; leave [model] out, or set start_from_infiller = false"
+            "a judge that starts from the infiller has its sizes already; leave [model] out, or set start_from_infiller = false"
         ),
         (false, None) => anyhow::bail!(
             "start_from_infiller = false makes a new judge, and [model] (its sizes) is not there; add it"

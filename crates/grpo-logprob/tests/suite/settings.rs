@@ -31,13 +31,13 @@ fn what_cannot_be_sampled() {
     );
     for bad in [0.0, -0.1, 1.000_001, f32::INFINITY, f32::NAN] {
         let message = format!(
-            "top_p = {bad} is no probability to reach; use a number above 0 and at most 1 (1 keeps all tokens)"
+            "top_p = {bad} is not a probability; use a number above 0 and at most 1 (1 keeps all tokens)"
         );
         check(|settings| settings.top_p = Some(bad), "top_p", &message);
     }
     for bad in [-1e-6, 1.0, 2.0, f32::INFINITY, f32::NAN] {
         let message = format!(
-            "min_p = {bad} is no part of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
+            "min_p = {bad} is not a fraction of the largest probability; use 0 or more and less than 1 (0 keeps all tokens)"
         );
         check(|settings| settings.min_p = Some(bad), "min_p", &message);
     }

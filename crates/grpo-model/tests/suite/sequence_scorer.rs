@@ -240,7 +240,7 @@ fn folders_of_other_families_are_no_judges() {
             .unwrap_err()
             .to_string();
         let expected = format!(
-            "{} is no judge: its model is of the family {family}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+            "{} is not a judge: its model is of the family {family}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
             folder.path().display()
         );
         assert_eq!(refusal, expected);

@@ -69,7 +69,7 @@ fn a_run_that_exists_is_refused_as_it_is() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the run folder `{}` exists already; give another folder with `--run FOLDER`, or add `--force` to have the old one moved aside",
+            "the run folder `{}` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one",
             path.display()
         )
     );

@@ -57,7 +57,7 @@ fn each_record_that_is_lost_is_an_error() {
     let error = writer.append(&step(0)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "cannot write `/dev/full`: No space left on device (os error 28); make room or choose a folder that can be written to"
+        "cannot write `/dev/full`: No space left on device (os error 28); free some space or choose a writable folder"
     );
     assert_eq!(writer.append(&step(1)).unwrap_err().to_string(), error);
 }

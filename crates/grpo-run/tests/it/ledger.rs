@@ -123,7 +123,7 @@ fn what_is_no_line_is_refused() {
         let digits = &digests[digests.find("[7,0,3,\"").unwrap() + 8..][..16];
         check(
             (digits, digest),
-            &format!("`{digest}` is no digest of a completion; expected 16 hexadecimal digits"),
+            &format!("`{digest}` is not a digest of a completion; expected 16 hexadecimal digits"),
         );
     }
 }

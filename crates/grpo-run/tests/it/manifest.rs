@@ -75,11 +75,11 @@ fn what_was_altered_is_named() {
     );
     check(
         |folder| fs::write(folder.join("below/c"), b"").unwrap(),
-        "`below/c` is not listed in the manifest beside it; remove it, or use another checkpoint",
+        "`below/c` is not listed in the manifest of the folder; remove it, or use another checkpoint",
     );
     check(
         |folder| fs::remove_file(folder.join("manifest.json")).unwrap(),
-        "`.` has no `manifest.json`, so it is no complete checkpoint; use another one",
+        "`.` has no `manifest.json`, so it is not a complete checkpoint; use another one",
     );
     check(
         |folder| fs::write(folder.join("manifest.json"), b"{\"version\": 1").unwrap(),

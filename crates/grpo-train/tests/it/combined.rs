@@ -243,7 +243,7 @@ fn what_cannot_be_combined_is_refused() {
     twice.train.updates_per_rollout = 2;
     assert_eq!(
         twice.check().unwrap_err().to_string(),
-        "train.updates_per_rollout = 2 does not go with [combined]: its diversity term is for what the policy itself sampled, so that each rollout has one update; set it to 1, and use combined.every for more optimizer steps"
+        "train.updates_per_rollout = 2 is not possible with [combined]: its diversity term is valid only for samples of the current policy, so each rollout has one update; set it to 1, and use combined.every for more optimizer steps"
     );
     let none = settings([0.3, 0.5, 0.2], 1).combined.unwrap();
     let built = none.build(Vec::new(), &Device::flex()).err().unwrap().to_string();

@@ -267,7 +267,7 @@ fn guards_warn_and_stop_a_supervised_run() {
     let refused = |guard: serde_json::Value| guarded(json!([guard])).err().unwrap().to_string();
     assert_eq!(
         refused(json!({"watch": "eval_los", "above": 1.0, "action": "warn"})),
-        "guards[0]: watch = \"eval_los\" is no metric that a guard can watch; did you mean 'eval_loss'?"
+        "guards[0]: watch = \"eval_los\" is not a metric that a guard can watch; did you mean 'eval_loss'?"
     );
     assert_eq!(
         refused(json!({"watch": "not_finite", "action": "stop"})),

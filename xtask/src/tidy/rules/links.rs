@@ -13,7 +13,7 @@ fn of_document(tree: &Tree, document: &File) -> Vec<Violation> {
     for (number, line) in lines(&document.text) {
         for target in targets(line) {
             if !leads_somewhere(tree, document, target) {
-                let what = format!("`{target}` leads nowhere: mend the link, or add what it names");
+                let what = format!("`{target}` does not exist: fix the link, or add its target");
                 violations.push(document.violation(number, what));
             }
         }
@@ -110,7 +110,7 @@ mod tests {
             .iter()
             .map(|(line, target)| {
                 format!(
-                    "{document}:{line}: `{target}` leads nowhere: mend the link, or add what it names"
+                    "{document}:{line}: `{target}` does not exist: fix the link, or add its target"
                 )
             })
             .collect();

@@ -120,7 +120,7 @@ fn an_empty_reply_is_worth_nothing_and_one_without_a_tweet_fails() {
     assert!(outcomes[1].total().unwrap() > 0.0);
     let missing = "the prompt's record has no field 'tweet'";
     assert_eq!(outcomes[2].failure(), Some(missing));
-    let no_text = "the field 'tweet' of the prompt's record is no text";
+    let no_text = "the field 'tweet' of the prompt's record is not a text";
     assert_eq!(outcomes[4].failure(), Some(no_text));
     assert_eq!(reward.check(&samples[2].fields).unwrap_err(), missing);
     assert_eq!(reward.check(&samples[4].fields).unwrap_err(), no_text);
@@ -247,7 +247,7 @@ fn damaged_folders_are_refused_with_a_sentence() {
     );
     check(
         &edit("hidden", json!([8, 5])),
-        "reward.model: FOLDER/head.safetensors: tensor 'layers.1.weight' has shape [8, 4], and the sizes beside it ask for [8, 5]",
+        "reward.model: FOLDER/head.safetensors: tensor 'layers.1.weight' has shape [8, 4], but its configuration asks for [8, 5]",
     );
     check(
         &|folder| std::fs::write(folder.join(WEIGHTS), "no").unwrap(),
