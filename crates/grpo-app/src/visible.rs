@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_acts_on_is_escaped() {
+    fn escapes_terminal_control_characters() {
         let check = |text: &str, expect: &str| {
             assert_eq!(visible(text), expect);
             // However the bytes arrive.

@@ -127,7 +127,8 @@ impl GuardConfig {
             return refuse("watch", fault.to_owned());
         }
         if let (false, Some(hint)) = (is_not_finite, run.misspelled(watch)) {
-            let fault = format!("watch = \"{watch}\" is not a metric that a guard can watch; {hint}");
+            let fault =
+                format!("watch = \"{watch}\" is not a metric that a guard can watch; {hint}");
             return refuse("watch", fault);
         }
         if let (true, Guarded::Grpo { evaluates: false, .. }) = (is_occasional(watch), run) {

@@ -100,7 +100,7 @@ mod tests {
     /// refuses to start it.
     #[test]
     #[cfg(unix)]
-    fn an_interpreter_without_the_packages_is_told() {
+    fn reports_an_interpreter_without_the_packages() {
         use std::os::unix::process::ExitStatusExt;
         let check = |code: i32, stdout: &str, stderr: &str, expect: &str| {
             let output = Output {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interpreter_that_cannot_start_is_told() {
+    fn reports_an_interpreter_that_cannot_start() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("python");
         let error = versions(&missing).unwrap_err();

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told() {
+    fn reports_errors() {
         let check = |text: &str, expect: &str| {
             let error = script(text).and_then(|mut worker| worker.run()).unwrap_err();
             assert_eq!(error.to_string(), expect);

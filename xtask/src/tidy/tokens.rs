@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rust_is_an_error_with_its_line() {
+    fn reports_the_line_of_invalid_rust() {
         assert!(tokens("fn f() {\n  ]").unwrap_err().to_string().starts_with("line 2"));
     }
 }

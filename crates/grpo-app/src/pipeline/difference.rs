@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edited_key_is_named() {
+    fn reports_an_edited_key() {
         let run = "seed = 42\nrun = \"a\"\n[masked_lm]\nsteps = 20\nrate = 0.8\nfloor = 0.05\n[[masking.stages]]\ntype = \"random\"\nmax_ratio = 0.9\nmore = false\n";
         let table = |text: &str| toml::from_str::<toml::Table>(text).unwrap();
         let check = |now: &str, expected: Option<&str>| {

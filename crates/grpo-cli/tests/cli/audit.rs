@@ -304,7 +304,7 @@ fn completions_that_were_taken_out_are_found() {
 }
 
 #[test]
-fn a_run_that_was_killed_says_so() {
+fn reports_a_killed_run() {
     let run = Run::new();
     // After the ledger's line, in the middle of that of the metrics.
     fs::remove_dir_all(run.place.path("run/model")).unwrap();

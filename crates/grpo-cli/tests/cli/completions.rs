@@ -90,7 +90,7 @@ fn a_stop_string_ends_a_completion() {
 }
 
 #[test]
-fn stop_strings_that_cannot_be_meant() {
+fn refuses_invalid_stop_strings() {
     let place = Place::new();
     place.model_of_texts("m", "llama");
     place.refuse(
@@ -305,7 +305,7 @@ fn what_cannot_be_continued() {
 }
 
 #[test]
-fn an_encoder_says_nothing() {
+fn an_encoder_has_no_logits() {
     let place = Place::new();
     place.config_folder("source", &config("bert", VOCABULARY));
     place.succeed(&["init", "source/config.json", "-o", "bert"]);
@@ -318,7 +318,7 @@ fn an_encoder_says_nothing() {
 
 /// Classes of transformers write end marks of their own vocabulary into the configuration of any size.
 #[test]
-fn marks_outside_the_vocabulary_are_nobodys_trouble_until_they_are_needed() {
+fn marks_outside_the_vocabulary_fail_only_when_used() {
     let place = Place::new();
     let config = config("gpt2", 12).replacen(
         '{',

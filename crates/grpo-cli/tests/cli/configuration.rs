@@ -57,7 +57,7 @@ fn keys_without_effect_are_refused() {
 }
 
 #[test]
-fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
+fn reports_an_unknown_key_with_its_line_and_the_nearest_one() {
     check_text(
         "group_size = 4",
         "groupsize = 4",
@@ -84,7 +84,7 @@ fn an_unknown_key_is_named_with_its_line_and_the_nearest_one() {
 }
 
 #[test]
-fn a_wrong_type_is_named_with_its_line() {
+fn reports_a_wrong_type_with_its_line() {
     check_text(
         "steps = 3",
         "steps = \"three\"",
@@ -116,7 +116,7 @@ fn a_wrong_type_is_named_with_its_line() {
 }
 
 #[test]
-fn a_missing_key_is_named() {
+fn reports_a_missing_key() {
     check_text("group_size = 4\n", "", str!["train.toml:5: train: missing field `group_size`"]);
     check_text("seed = 1\n", "", str!["train.toml: missing field `seed`"]);
 }

@@ -98,7 +98,7 @@ fn every_blank_is_filled_and_the_best_comes_first() {
 }
 
 #[test]
-fn a_seed_gives_its_completions_whatever_is_beside_them() {
+fn completions_depend_only_on_the_seed() {
     let place = Place::for_filling();
     let arguments =
         ["--text", "a___", "--text", "_b_d_", "--iterations", "4", "--remask", "critic"];

@@ -102,7 +102,7 @@ fn an_adapter_of_another_base_of_the_same_shapes_is_refused_everywhere() {
 }
 
 #[test]
-fn what_cannot_be_merged() {
+fn refuses_adapters_that_cannot_be_merged() {
     let place = Place::new();
     with_adapter(&place, "llama");
     let merge = |model: &str, adapter: &str, to: &str, expected: Data| {
@@ -276,7 +276,7 @@ fn check(config: &str, expected: impl IntoData) {
 }
 
 #[test]
-fn configurations_of_no_model() {
+fn refuses_configurations_without_a_model() {
     let known =
         "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
     check(

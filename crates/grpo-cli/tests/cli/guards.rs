@@ -20,7 +20,7 @@ fn refused(lines: &str, expected: impl IntoData) {
 }
 
 #[test]
-fn a_guard_that_cannot_be_meant_is_named_with_its_line() {
+fn reports_an_invalid_guard_with_its_line() {
     let sound = "[[guards]]\nwatch = \"kl\"\nabove = 1.0\naction = \"stop\"\n\n";
     refused(
         &format!("{sound}[[guards]]\nwatch = \"entrpy\"\nbelow = 0.1\naction = \"warn\"\n"),
@@ -79,7 +79,7 @@ fn a_run_writes_its_guards_down() {
 }
 
 #[test]
-fn a_controller_that_cannot_be_meant_is_named_with_its_line() {
+fn reports_an_invalid_controller_with_its_line() {
     refused(
         "[kl_controller]\ntarget = 0.0\nhorizon = 100\n",
         str![
@@ -107,7 +107,7 @@ fn a_controller_that_cannot_be_meant_is_named_with_its_line() {
 }
 
 #[test]
-fn a_reference_that_cannot_be_meant_is_named_with_its_line() {
+fn reports_an_invalid_reference_with_its_line() {
     refused(
         "[reference]\nmix = 0.5\n",
         str![

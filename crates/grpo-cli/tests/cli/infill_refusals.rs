@@ -187,7 +187,7 @@ fn refuses_bad_transfer_and_masking_settings_of_a_judge() {
 }
 
 #[test]
-fn folders_that_are_not_what_is_asked_for_are_refused() {
+fn refuses_folders_of_the_wrong_kind() {
     let place = with_infiller();
     place.copy_model();
     // Another family.

@@ -205,7 +205,7 @@ fn a_killed_run_of_an_infiller_ends_as_one_that_was_not() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_in_a_sentence() {
+fn refuses_invalid_settings_with_a_message() {
     let place = place();
     let refuse = |more: &[&str], expected: Inline| {
         place.refuse(&[&["train", "train.toml", "--run", "none"], more].concat(), expected);

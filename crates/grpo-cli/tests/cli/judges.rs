@@ -25,7 +25,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn a_new_model_of_characters_has_the_list_that_lies_beside_its_config() {
+fn a_new_character_model_copies_its_list() {
     let place = place();
     for name in ["infiller", "judge"] {
         let written: serde_json::Value =
@@ -46,7 +46,7 @@ fn a_new_model_of_characters_has_the_list_that_lies_beside_its_config() {
 
 /// The original refuses a judge of another kind as well; ours says which kind it found, before anything is written.
 #[test]
-fn judges_that_are_none_are_refused() {
+fn refuses_folders_that_are_not_judges() {
     let place = infilling::place();
     let check = |set: &[String], expected: Data| {
         let set = set.iter().flat_map(|set| ["--set", set.as_str()]);

@@ -39,7 +39,7 @@ fn all_completions_of_one_id_are_a_distribution() {
 }
 
 #[test]
-fn a_line_says_what_was_given_and_what_came_of_it() {
+fn each_line_has_input_and_results() {
     let place = Place::new();
     place.model_of_ids("m", "qwen3", 12);
     let records = concat!(
@@ -210,7 +210,7 @@ fn check_third_text(place: &Place, model: &str, third: &str, expected: impl Into
 }
 
 #[test]
-fn lines_that_cannot_be_scored() {
+fn refuses_lines_that_cannot_be_scored() {
     let place = Place::new();
     place.model_of_ids("m", "gpt2", 12);
     let check = |third: Value, expected: Data| check_third(&place, "m", &third, expected);
@@ -279,7 +279,7 @@ fn lines_that_are_no_records() {
 }
 
 #[test]
-fn files_that_cannot_be_scored() {
+fn refuses_files_that_cannot_be_scored() {
     let place = Place::new();
     place.model_of_ids("m", "gpt2", 12);
     let check = |name: &str, expected: Data| {

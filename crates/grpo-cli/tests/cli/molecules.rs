@@ -32,7 +32,7 @@ fn nothing_to_train_on() {
 }
 
 #[test]
-fn a_file_that_is_not_there_or_of_another_kind() {
+fn refuses_missing_files_and_other_kinds() {
     let place = Place::for_pretraining();
     place.refuse(
         &["pretrain", "pretrain.toml", "--set", "data.file=absent.smi"],

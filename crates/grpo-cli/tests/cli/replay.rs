@@ -272,7 +272,7 @@ fn a_recorded_reward_is_computed_again() {
 }
 
 #[test]
-fn what_no_run_has_is_refused() {
+fn refuses_steps_and_samples_that_no_run_has() {
     let place = run_of_molecules();
     let check = |of, expected| place.refuse(&arguments(of, &[]), expected);
     check(["0", "0", "0"], str!["--step 0 is out of range; run has the steps 1 to 3"]);

@@ -223,7 +223,7 @@ fn command(name: &str) -> &'static str {
 
 /// The original's configurations had sections and keys that its loader did not know.
 #[test]
-fn the_bundled_configurations_of_replies_are_good_ones() {
+fn the_bundled_configurations_of_replies_are_valid() {
     let mut of_command = BTreeMap::<_, u32>::new();
     for name in configurations() {
         let command = command(&name);

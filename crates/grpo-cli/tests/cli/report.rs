@@ -74,7 +74,7 @@ fn a_supervised_run_is_shown() {
 }
 
 #[test]
-fn what_is_no_run_is_refused() {
+fn refuses_folders_that_are_not_runs() {
     let place = trained();
     place.refuse(
         &["report", "nowhere"],
@@ -110,7 +110,7 @@ fn a_run_is_shown_as_far_as_it_got() {
 }
 
 #[test]
-fn damage_is_named() {
+fn reports_damage() {
     let place = trained();
     let config = place.read("run/config.toml");
     place.write("run/config.toml", "run = [");

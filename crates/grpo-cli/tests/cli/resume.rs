@@ -239,7 +239,7 @@ fn a_run_belongs_to_one_process() {
 
 /// Keeps the two newest checkpoints and the best one.
 #[test]
-fn checkpoints_are_kept_as_asked() {
+fn keeps_the_configured_checkpoints() {
     let place = place(6);
     place.succeed(&["train", "train.toml"]);
     let mut kept: Vec<String> = fs::read_dir(place.path("run/checkpoints"))
@@ -351,7 +351,7 @@ fn cut_and_resume(place: &Place, sets: &[&str]) {
 
 /// Everything that has a state of its own goes on: references that follow, controllers, schedules.
 #[test]
-fn every_state_goes_on() {
+fn resumes_from_every_state() {
     let molecules = Place::for_training();
     let texts = training_texts::place("llama");
     let follows = ["reference.every_steps=2", "reference.mix=0.6"];

@@ -66,7 +66,7 @@ fn distinct_molecules_that_are_not_in_a_file() {
 }
 
 #[test]
-fn what_cannot_be_sampled() {
+fn refuses_invalid_sampling_arguments() {
     let place = Place::new();
     let check = |more: &[&str], expected: Data| place.refuse(&arguments(more), expected);
     let model = small_model().to_str().unwrap();

@@ -56,7 +56,7 @@ fn place(family: &str) -> Place {
 }
 
 #[test]
-fn an_adapter_is_learned_beside_its_base() {
+fn trains_an_adapter_on_a_frozen_base() {
     for family in ["gpt2", "llama", "qwen2", "qwen3"] {
         let place = place(family);
         let before = fs::read(place.path("m/model.safetensors")).unwrap();
@@ -113,7 +113,7 @@ fn all_of_a_model_is_learned_without_an_adapter() {
 
 /// The loss of the first step and of the validation are the mean of the completion's tokens and its end.
 #[test]
-fn of_a_prompt_nothing_is_learned() {
+fn nothing_is_learned_from_a_prompt() {
     let place = Place::new();
     place.model_of_ids("m", "llama", 12);
     let records = [
@@ -206,7 +206,7 @@ fn check_set(pair: &str, expected: impl IntoData) {
 }
 
 #[test]
-fn adapters_that_cannot_be_made() {
+fn refuses_invalid_adapter_settings() {
     check_set(
         "lora.targets=[\"q_proj\", \"qkv\"]",
         str![[
@@ -330,7 +330,7 @@ fn check_file(name: &str, content: &str, expected: impl IntoData) {
 }
 
 #[test]
-fn files_of_no_texts() {
+fn refuses_files_without_texts() {
     check_file("empty.jsonl", "", str!["`empty.jsonl` has no record that can be used: 0 records"]);
     let one = "{\"text\": \"the dog\"}\n";
     check_file(

@@ -160,7 +160,7 @@ fn every_change_that_the_threat_model_names_is_found() {
 
 /// A run of an older version, whose files have no chain, is audited as far as they say.
 #[test]
-fn a_run_of_an_older_version_says_what_it_cannot_prove() {
+fn reports_what_an_older_run_cannot_prove() {
     let place = Place::for_training();
     place.succeed(&["train", "train.toml", "--set", "eval.samples=0"]);
     edit_lines(&place.path("run/ledger.jsonl"), |lines| {

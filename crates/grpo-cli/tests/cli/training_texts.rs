@@ -97,7 +97,7 @@ fn stop_strings_need_text() {
 }
 
 #[test]
-fn an_adapter_is_trained_beside_its_base() {
+fn trains_an_adapter_without_changing_its_base() {
     for family in ["gpt2", "llama", "qwen2", "qwen3"] {
         let place = place(family);
         let before = fs::read(place.path("m/model.safetensors")).unwrap();
@@ -342,7 +342,7 @@ fn check_file(content: &str, expected: impl IntoData) {
 }
 
 #[test]
-fn files_of_no_prompts() {
+fn refuses_files_without_prompts() {
     check_file("", str!["`prompts.jsonl` has no record that can be used: 0 records"]);
     check_file(
         "{\"prompt\": \"the\"}\n{\"prompt_ids\": [1, 340]}\n",

@@ -296,7 +296,7 @@ fn what_is_not_the_same_when_it_is_resumed_is_named() {
 }
 
 #[test]
-fn a_trial_without_an_earlier_checkpoint_says_so() {
+fn reports_a_trial_without_an_earlier_checkpoint() {
     let place = place();
     let none = ["--set", "save.every=0", "--set", "eval.every=0", "--set", "save.every_minutes=0"];
     refused(
@@ -336,7 +336,7 @@ fn a_trial_of_texts_judges_the_kl_of_a_completion() {
 }
 
 #[test]
-fn what_cannot_be_a_trial_is_refused_before_it_begins() {
+fn refuses_invalid_trials_before_they_start() {
     let place = place();
     place.refuse(
         &["trial", "train.toml", "--steps", "9"],

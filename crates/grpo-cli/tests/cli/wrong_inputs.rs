@@ -63,7 +63,7 @@ fn with_numbers(place: &Place, number: f32) {
 }
 
 #[test]
-fn weights_that_nobody_trained_are_named() {
+fn warns_of_untrained_weights() {
     let place = Place::new();
     place.copy_model();
     let sample = ["sample", "--model", "model", "-n", "3"];
@@ -112,7 +112,7 @@ fn a_tensor_that_is_there_twice_is_refused() {
 
 /// A killed `grpo pretrain` leaves the model of its best validation so far.
 #[test]
-fn a_model_of_a_run_that_has_not_ended_is_named() {
+fn warns_of_a_model_of_an_unfinished_run() {
     let place = Place::for_pretraining();
     place.succeed(&["pretrain", "pretrain.toml", "--set", "pretrain.epochs=2"]);
     let sample = ["sample", "--model", "prior/model", "-n", "3"];

@@ -160,7 +160,7 @@ fn bonuses_have_ranges() {
 }
 
 #[test]
-fn a_penalty_that_cannot_be_meant_is_refused() {
+fn refuses_an_invalid_penalty() {
     let of = |kl| LossConfig { kl, ..grpo() };
     let at_least = "0 or more, and finite";
     out_of_range(|coef| of(kl(coef, KlEstimator::K3, true)), "kl_coef", &BELOW_ZERO, at_least);

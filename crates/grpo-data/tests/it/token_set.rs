@@ -59,7 +59,7 @@ fn small_sets_and_large_ones() {
 }
 
 #[test]
-fn a_set_says_its_members() {
+fn lists_the_members_of_a_set() {
     let set = TokenSet::from_sorted(&[3, 5], 9).unwrap();
     assert_eq!(format!("{set:?}"), "{3, 5} of 9");
     let mut members = set.iter();

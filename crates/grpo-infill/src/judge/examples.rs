@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_keeps_a_blank_or_gets_what_is_no_character() {
+    fn every_blank_becomes_a_character() {
         let data = data();
         let base = data.passages.characters().base_len() as u32;
         for step in 0..5 {

@@ -175,7 +175,7 @@ proptest! {
 }
 
 #[test]
-fn what_cannot_be_filled_is_refused() {
+fn refuses_texts_that_cannot_be_filled() {
     let refusal = |settings: InfillingSettings, longest| {
         Infilling::new(settings, &infiller(), longest).unwrap_err().to_string()
     };

@@ -65,7 +65,7 @@ fn sticky_places_clump_or_keep_apart() {
 }
 
 #[test]
-fn a_sticky_ratio_that_is_drawn_anew_is_the_larger_of_two() {
+fn a_redrawn_sticky_ratio_is_the_larger_of_two() {
     let masking = Masking::Sticky { ratio: 0.8, p1: 0.2, p2: 0.3, redrawn: true };
     let texts = pure(masking, 100, 900);
     // The larger of two uniforms below 0.8 has the mean 2/3 · 0.8 and the deviation 0.8/√18; rounding up adds 0.005.
@@ -189,7 +189,7 @@ fn lines_are_replaced_by_other_lines_of_the_same_half() {
 }
 
 #[test]
-fn of_few_lines_one_is_replaced() {
+fn replaces_one_of_few_lines() {
     let plan = MaskingPlan::new(vec![line_masking(0.3, 0.3)], Corruption::None).unwrap();
     for text in stream(&passages(PassageUnit::Lines, 15), Split::Train, plan).batch(0, 30).unwrap()
     {

@@ -93,7 +93,7 @@ fn texts_and_files_of_molecules_are_read_plain_and_compressed() {
 }
 
 #[test]
-fn a_character_that_the_model_lacks_is_named_with_its_line() {
+fn reports_an_unknown_character_with_its_line() {
     let known = Characters::from_texts(["CNO"]).unwrap();
     let check = |name: &str, text: &str, expect: &str| {
         let folder = tempfile::tempdir().unwrap();

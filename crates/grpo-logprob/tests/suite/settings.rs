@@ -17,7 +17,7 @@ fn check(change: impl FnOnce(&mut SamplingSettings), setting: &str, message: &st
 }
 
 #[test]
-fn what_cannot_be_sampled() {
+fn refuses_invalid_sampling_arguments() {
     for bad in [0.0, 9e-4, 1001.0, -1.0, f32::INFINITY, f32::NAN] {
         let message = format!(
             "a temperature of {bad} cannot be sampled; use 0.001 to 1000 (1 is the model's own distribution)"

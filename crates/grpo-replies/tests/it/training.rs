@@ -230,7 +230,7 @@ fn a_model_without_a_template_is_refused() {
 }
 
 #[test]
-fn an_instruction_says_something() {
+fn refuses_an_empty_instruction() {
     let error = ReplyTemplate { instruction: " ".into() }.check(None).unwrap_err().to_string();
     let expected =
         "`data.replies.instruction` is empty; expected a sentence that says what to write";

@@ -142,7 +142,7 @@ fn weights_sum_to_one_or_are_made_to() {
 }
 
 #[test]
-fn parts_that_cannot_be_meant_are_named() {
+fn reports_invalid_parts() {
     let composite = |parts: serde_json::Value| fault(json!({"type": "composite", "parts": parts}));
     assert!(composite(json!([pattern("a.b", 1.0, "a")])).contains("has the name 'a.b'"));
     assert!(composite(json!([pattern("", 1.0, "a")])).contains("has the name ''"));

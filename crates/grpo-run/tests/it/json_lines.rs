@@ -75,7 +75,7 @@ fn an_unfinished_last_line_is_left_out() {
 }
 
 #[test]
-fn a_damaged_line_is_named() {
+fn reports_a_damaged_line() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("x");
     fs::write(&path, "{\"step\":1}\n{\"st\n{\"step\":3}\n").unwrap();

@@ -60,7 +60,7 @@ fn a_large_file_is_hashed_in_pieces() {
 }
 
 #[test]
-fn what_was_altered_is_named() {
+fn reports_altered_files() {
     check(
         |folder| fs::write(folder.join("below/a.bin"), b"abd").unwrap(),
         "`below/a.bin` has the SHA-256 a52d159f262b2c6ddb724a61840befc36eb30c88877a4030b65cbe86298449c9 where its manifest says ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad; it is damaged, use another checkpoint",

@@ -32,7 +32,7 @@ fn check(guard: &GuardConfig, values: &[f64], expected: &[(u64, u32)]) {
 }
 
 #[test]
-fn a_warning_is_said_once_until_a_quiet_step() {
+fn warns_once_until_a_step_in_range() {
     let warn = guard("kl", GuardAction::Warn);
     check(&warn, &[0.6, 0.7, 0.8, 0.5, 0.6, 0.6], &[(1, 1), (5, 1)]);
     let two = GuardConfig { steps: 2, ..warn };
@@ -79,7 +79,7 @@ fn a_trigger_carries_its_values_and_message() {
 }
 
 #[test]
-fn default_guards_say_what_they_mean() {
+fn default_guards_explain_themselves() {
     let mut guards = Guards::new(&default_guards());
     let metrics = Metrics::of_pairs(&[
         ("frac_reward_zero_std", 0.95),
@@ -304,7 +304,7 @@ fn refused(config: &GuardConfig, expected: &str) {
 }
 
 #[test]
-fn settings_that_cannot_be_meant() {
+fn refuses_invalid_settings() {
     let kl = guard("kl", GuardAction::Warn);
     let roll_back = guard("kl", GuardAction::RollBack);
     kl.check(0, &GRPO).unwrap();

@@ -213,7 +213,7 @@ fn diversity_can_be_held_up() {
 }
 
 #[test]
-fn a_bonus_is_beside_the_rewards_and_in_the_advantages() {
+fn the_bonus_affects_advantages_but_not_rewards() {
     let bonus =
         DiversityBonusConfig { weight: 0.5, measure: DiversityMeasure::Bleu, embedder: None };
     let config = GrpoConfig { diversity_bonus: Some(bonus), ..config() };
@@ -238,7 +238,7 @@ fn a_bonus_is_beside_the_rewards_and_in_the_advantages() {
 }
 
 #[test]
-fn what_cannot_be_combined_is_refused() {
+fn refuses_invalid_combinations() {
     let mut twice = settings([0.3, 0.5, 0.2], 1);
     twice.train.updates_per_rollout = 2;
     assert_eq!(

@@ -88,7 +88,7 @@ lints.workspace = true
     }
 
     #[test]
-    fn something_of_its_own() {
+    fn extracts_an_embedded_field() {
         let own = INHERITED.replace("version.workspace = true\ned", "version = \"0.2.0\"\ned");
         check(
             &own.replace("lints.workspace = true", "[lints.rust]\nmissing_docs = \"allow\""),

@@ -71,7 +71,7 @@ fn sample(tweet: &str, reply: &str) -> RewardInput {
 }
 
 #[test]
-fn a_reply_gets_what_the_head_says_of_both_vectors() {
+fn a_reply_is_scored_by_the_head() {
     let folder = folder(Some(report(true)));
     let reward = built(folder.path());
     let samples = [

@@ -149,7 +149,10 @@ fn a_tweet_that_is_missing_fails_its_own_completion_only() {
     let outcomes = reward().score(&samples);
     assert!(outcomes[0].total().is_some());
     assert_eq!(outcomes[1].failure(), Some("the prompt's record has no field 'tweet'"));
-    assert_eq!(outcomes[2].failure(), Some("the field 'tweet' of the prompt's record is not a text"));
+    assert_eq!(
+        outcomes[2].failure(),
+        Some("the field 'tweet' of the prompt's record is not a text")
+    );
     assert!(reward().check(&samples[0].fields).is_ok());
     assert!(reward().check(&samples[1].fields).is_err());
 }
