@@ -88,7 +88,7 @@ lints.workspace = true
     }
 
     #[test]
-    fn extracts_an_embedded_field() {
+    fn refuses_fields_that_are_not_inherited() {
         let own = INHERITED.replace("version.workspace = true\ned", "version = \"0.2.0\"\ned");
         check(
             &own.replace("lints.workspace = true", "[lints.rust]\nmissing_docs = \"allow\""),
