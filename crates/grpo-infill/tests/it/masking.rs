@@ -235,7 +235,7 @@ fn line_masking_needs_lines() {
     let plan = MaskingPlan::new(vec![line_masking(0.5, 0.5)], Corruption::None).unwrap();
     assert_eq!(
         stream(&same, Split::Train, plan).batch(0, 4).unwrap_err().to_string(),
-        "stage 0 of the masking, `line`, found no other line to put in in 1000 passages one after another: lines of this half are all alike; give a text with different lines, or take the stage out"
+        "stage 0 of the masking, `line`, found no other line to put in in 1000 passages one after another: lines of this split are all alike; give a text with different lines, or take the stage out"
     );
 }
 
