@@ -39,7 +39,7 @@ struct Arguments {
     /// Wait for a line `run` before each repetition, until standard input ends
     #[arg(long, conflicts_with = "repeat")]
     serve: bool,
-    /// Threads to compute with; all of the machine's where it is left out
+    /// Threads to compute with [default: all of the machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
 }

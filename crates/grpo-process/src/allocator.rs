@@ -12,7 +12,7 @@ use crate::limit::{charge, refund};
 pub struct Allocator;
 
 #[expect(unsafe_code, reason = "the interface of allocators is unsafe")]
-// SAFETY: every call is handed on to mimalloc as it is. What is counted beside it allocates nothing and does not unwind; it can
+// SAFETY: every call is handed on to mimalloc as it is. What is counted next to it allocates nothing and does not unwind; it can
 // end the process.
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -1,6 +1,6 @@
 //! Records of written pairs: the text is the writers', the numbers are made up by the rule that this file is.
 //!
-//! With z a standard normal number, each drawn anew:
+//! With z a standard normal number, each drawn again:
 //!
 //! - a tweet has `400 · e^(0.8 z)` likes, and `0.12 · e^(0.4 z)` times as many retweets;
 //! - a reply of quality q has `⌊likes of the tweet · 0.008 · e^(0.65 q + 0.85 z)⌋` likes: the better ones ten times those

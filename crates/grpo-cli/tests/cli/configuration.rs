@@ -4,7 +4,7 @@ use snapbox::{IntoData, str};
 
 use crate::support::Place;
 
-/// Adds `--set` to a training that would be fine.
+/// Adds `--set` to a training run that would be fine.
 #[track_caller]
 fn check_set(pair: &str, expected: impl IntoData) {
     Place::for_training().refuse(&["train", "train.toml", "--set", pair], expected);

@@ -131,7 +131,7 @@ fn what_is_known_to_belong_there_is_compared() {
     assert!(lines[..9].iter().any(|line| line["recovery"] != 0.0));
     assert!(lines[9..].iter().all(|line| line.get("recovery").is_none()));
 
-    // A share that is blanked here: of ten characters three, in the same places whatever is beside them.
+    // A share that is blanked here: of ten characters three, in the same places whatever is next to them.
     place.write("lines.txt", "abcdabcdab\r\n\nddddd");
     let lines = place.filled(&["--file", "lines.txt", "--random", "0.3", "-n", "1"]);
     let blanks = |line: &Value| line["blanked"].as_str().unwrap().matches('␣').count();

@@ -180,7 +180,7 @@ fn choices_of_the_loss_are_those_of_every_policy() {
 }
 
 /// The checks of a set-up: that everything loads and fits, that rewards differ, that a short run stays sound and can be
-/// taken up again.
+/// resumed.
 #[test]
 fn a_trial_of_an_infiller_ends_with_a_verdict() {
     let place = place();

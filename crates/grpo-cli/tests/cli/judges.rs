@@ -12,7 +12,7 @@ const SIZES: &str = r#""vocab_size": 8, "block_size": 16, "n_layer": 1, "n_head"
 /// Five characters, MASK, PAD and CLS.
 const CHARACTERS: &str = r#"{"characters": "=CNOc", "mask": 5, "pad": 6, "cls": 7}"#;
 
-/// A place for trainings, with the new models `infiller` and `judge`.
+/// A place for training runs, with the new models `infiller` and `judge`.
 fn place() -> Place {
     let place = Place::for_training();
     place.write("characters.json", CHARACTERS);

@@ -1,4 +1,4 @@
-//! Tweets and replies: `grpo split-data`, and what the two trainings read of them.
+//! Tweets and replies: `grpo split-data`, and what the two training runs read of them.
 
 use std::collections::BTreeSet;
 

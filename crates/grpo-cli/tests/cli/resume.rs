@@ -1,4 +1,4 @@
-//! Runs that are killed, interrupted, damaged, and taken up again.
+//! Runs that are killed, interrupted, damaged, and resumed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ pub(crate) fn kills() -> u32 {
 }
 
 /// Kills runs of `COMMAND.toml` in `place` at random moments of the time that a whole one takes, and resumes them: each then
-/// is as `expected`, to the last bit, and one of `grpo train` proves itself.
+/// is as `expected`, bit for bit, and one of `grpo train` proves itself.
 pub(crate) fn kill_and_resume(
     place: &Place,
     command: &str,
@@ -290,7 +290,7 @@ fn damaged_checkpoints_are_never_loaded() {
     }
 }
 
-/// `--verify` does the last step once more.
+/// `--verify` does the last step again.
 #[test]
 fn a_run_is_verified() {
     let place = place(4);
@@ -349,7 +349,7 @@ fn cut_and_resume(place: &Place, sets: &[&str]) {
     place.succeed(&["audit", "run"]);
 }
 
-/// Everything that has a state of its own goes on: references that follow, controllers, schedules.
+/// Everything that has a state of its own continues: references that follow, controllers, schedules.
 #[test]
 fn resumes_from_every_state() {
     let molecules = Place::for_training();
@@ -369,7 +369,7 @@ fn resumes_from_every_state() {
 }
 
 /// The disk is full while a checkpoint is written: a limit of the size of files stands for it, between those of the weights
-/// and of the optimizer's means. The older checkpoint stays what it is, and the run goes on once there is room.
+/// and of the optimizer's means. The older checkpoint stays what it is, and the run continues once there is room.
 #[test]
 #[cfg(unix)]
 fn a_full_disk_leaves_the_older_checkpoint() {

@@ -199,7 +199,7 @@ fn an_adapter_is_gone_on_with() {
     assert!(off > 0.0 && off < 0.2, "{off}");
 }
 
-/// Adds `--set` to a training that would be fine.
+/// Adds `--set` to a training run that would be fine.
 #[track_caller]
 fn check_set(pair: &str, expected: impl IntoData) {
     place("llama").refuse(&["pretrain", "sft.toml", "--set", pair], expected);

@@ -224,7 +224,7 @@ fn a_training_that_diverges_is_stopped() {
     assert!(!ended.stdout.contains("equal groups"), "{}", ended.stdout);
 }
 
-/// An interrupted trial goes on, and is judged at its end as one that was never interrupted.
+/// An interrupted trial continues, and is judged at its end as one that was never interrupted.
 #[test]
 #[cfg(unix)]
 fn an_interrupted_trial_goes_on() {

@@ -93,7 +93,7 @@ fn a_tensor_that_is_there_twice_is_refused() {
     let bytes = fs::read(&path).unwrap();
     let size = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let header = std::str::from_utf8(&bytes[8..8 + size]).unwrap();
-    // The first tensor once more, under its own name.
+    // The first tensor again, under its own name.
     let header = header.trim_end();
     let entry = header
         .split_once("\"__metadata__\"")

@@ -58,7 +58,7 @@ fn sticky_places_clump_or_keep_apart() {
     // Equal weights: 30 of 100 places begin 30 · 71 / 100 = 21.3 runs; a run's number deviates by about 2 a text.
     assert!((even - 21.3).abs() < 1.0, "{even}");
     assert!(clumps < 15.0 && apart > 25.0, "{clumps}, {apart}");
-    // Without a weight beside a chosen place all are isolated, as long as it goes.
+    // Without a weight next to a chosen place all are isolated, as long as it goes.
     assert_eq!(mean_runs(0.3, 0.0), 30.0);
     // Without a weight elsewhere there is one clump.
     assert_eq!(mean_runs(0.0, 1.0), 1.0);

@@ -1,4 +1,4 @@
-//! Adapters beside a base that stays as it is.
+//! Adapters next to a base that stays as it is.
 
 use burn::module::Module;
 use burn::optim::{AdamWConfig, GradientsParams};

@@ -59,7 +59,7 @@ fn continuations_of_a_shared_beginning_give_what_whole_sequences_give() {
 }
 
 /// Forks, tokens one by one and several at once, sequences that end and others that begin: each gives what it gives
-/// without a cache, and to the last bit what it gives in a cache of its own.
+/// without a cache, and bit for bit what it gives in a cache of its own.
 #[test]
 fn cached_sequences_equal_separate_ones() {
     for model in models() {

@@ -116,7 +116,7 @@ fn validation_is_of_other_tweets() {
     assert!(
         lines[2].starts_with("validation: 12 examples of 3 tweets by 12 authors; likes: mean ")
     );
-    // The whole is described once, by hand: likes 0 to 39.
+    // The whole is described once, computed by hand: likes 0 to 39.
     let whole = place.examples(10_000, 0.0).unwrap();
     assert!(whole.examples.validation.is_empty());
     let expected = "training: 40 examples of 10 tweets by 40 authors; likes: mean 19.5, median 19.5, 0 to 39; mean characters: tweet 9, reply 8";

@@ -67,7 +67,7 @@ fn parts_are_transformed_weighted_and_shown() {
     assert_eq!(reward.term_names(), ["a", "b"]);
 }
 
-/// As found, a part that failed counted as 0.
+/// Regression: a part that failed counted as 0.
 #[test]
 fn a_part_that_fails_fails_the_completion_and_no_other() {
     let failed = || Outcome::Failed { reason: "no network".to_owned() };

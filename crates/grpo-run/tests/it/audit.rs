@@ -1,4 +1,4 @@
-//! Properties that the small runs of the program's own tests do not have: references that change, roll-backs, trainings
+//! Properties that the small runs of the program's own tests do not have: references that change, roll-backs, training runs
 //! that failed. What is planted in those runs is in the tests of `grpo-cli`.
 
 use grpo_run::{

@@ -148,7 +148,7 @@ fn steps_are_those_of_files_that_we_write() {
         fs::write(folder.join(name), "x").unwrap();
     }
     assert_eq!(run.completion_steps().unwrap(), [3, 20, 100]);
-    // A run that goes on from step 19 writes step 20 again.
+    // A run that resumes from step 19 writes step 20 again.
     run.remove_completions_from(20).unwrap();
     assert_eq!(run.completion_steps().unwrap(), [3]);
     assert!(folder.join("completions.jsonl").exists());

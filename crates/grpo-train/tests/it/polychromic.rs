@@ -170,7 +170,7 @@ fn a_training_without_gain_ends_early() {
     let lowest = recorder.validations.iter().rfind(|e| e.best).unwrap();
     assert_eq!((lowest.train_step, lowest.measures.eval_loss), (best, loss));
     assert!(recorder.validations.iter().rev().take(3).all(|evaluation| !evaluation.best));
-    // With more patience it goes on.
+    // With more patience it continues.
     let patient = run(&PretrainConfig { patience: 0, ..config }).0;
     assert_eq!(patient.steps.len(), 40);
 }

@@ -31,7 +31,7 @@ fn a_reference_that_copies_the_policy() {
         assert_eq!(value(&metrics, "reference_age"), f64::from(step % 2));
         let largest = value(&metrics, "kl_max");
         assert_eq!(largest == 0.0, step % 2 == 0, "step {step}: {largest}");
-        // The policy goes on training, and what it became does not follow it.
+        // The policy continues training, and what it became does not follow it.
         let now = parameters(grpo.policy());
         assert!(distance(&now, &last) > 1e-4);
         last = now;

@@ -91,7 +91,7 @@ fn a_reply_is_scored_by_the_head() {
         assert_eq!(outcome.total(), Some(expected));
         assert_eq!(outcome.part("learned"), Some(expected));
         assert!((0.0..=1.0).contains(&expected));
-        // One code path: alone it is the same, to the last bit.
+        // One code path: alone it is the same, bit for bit.
         assert_eq!(&reward.score(std::slice::from_ref(sample))[0], outcome);
     }
     assert_ne!(together[0].total(), together[1].total());

@@ -168,7 +168,7 @@ mod tests {
         close(of("Thanks to you, the train wait"), 0.5);
     }
 
-    /// As found, generic words were looked for inside of words.
+    /// Regression: generic words were looked for inside of words.
     #[test]
     fn ignores_a_generic_word_inside_another() {
         close(engagement("You know the thistle", &GenericWords::default()), 1.0);
