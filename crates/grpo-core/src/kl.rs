@@ -72,7 +72,7 @@ impl KlConfig {
         if self.coef > 0.0 && self.estimator == KlEstimator::K1 && uncorrected_loss {
             return Err(ConfigError::new(
                 "kl_estimator",
-                "kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero as a loss: it adds noise and holds nothing back; use k3, switch the correction on, or put the penalty into the reward",
+                "kl_estimator = \"k1\" without kl_bias_correction has an expected gradient of zero as a loss: it only adds noise; use k3, switch the correction on, or put the penalty into the reward",
             ));
         }
         Ok(())

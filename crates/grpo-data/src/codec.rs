@@ -370,7 +370,7 @@ impl Codec {
 
     fn no_tokenizer(&self) -> DataError {
         DataError::Invalid(format!(
-            "`{}` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`",
+            "`{}` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`",
             self.folder.display()
         ))
     }

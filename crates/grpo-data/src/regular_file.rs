@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_a_regular_file_is_refused_before_it_is_opened() {
+    fn refuses_special_files_before_opening_them() {
         let folder = tempfile::tempdir().unwrap();
         let check = |path: &Path, found: &str| {
             let expect = format!("it is {found}, not a regular file");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_whole_has_a_limit() {
+    fn limits_the_size_of_files_read_as_a_whole() {
         let mut bytes = Vec::new();
         assert!(read_up_to(5, &b"12345"[..], &mut bytes).is_ok());
         let fault = read_up_to(5, io::repeat(0), &mut bytes).unwrap_err();

@@ -210,7 +210,7 @@ impl TryFrom<Vec<u8>> for TokenSet {
             None => return Err(damaged("there is no form")),
         };
         let vocabulary =
-            varint::read(&mut payload).ok_or(damaged("the vocabulary is no number"))?;
+            varint::read(&mut payload).ok_or(damaged("the vocabulary is not a number"))?;
         let header = (bytes - payload.len()) as u8;
         let (len, lengths) = match form {
             Form::Members | Form::Missing => {
@@ -368,7 +368,7 @@ fn read_gaps(mut payload: &[u8], vocabulary: u32) -> Result<Vec<u32>, &'static s
     let mut gaps = Vec::with_capacity(payload.len());
     let mut left = vocabulary;
     while !payload.is_empty() {
-        let gap = varint::read(&mut payload).ok_or("a gap is no number")?;
+        let gap = varint::read(&mut payload).ok_or("a gap is not a number")?;
         left = left
             .checked_sub(gap)
             .and_then(|left| left.checked_sub(1))

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vocabulary_that_cannot_be_is_refused() {
+    fn refuses_an_invalid_vocabulary() {
         let fault = |size| train_tokenizer(TEXTS.into_iter(), size).unwrap_err().to_string();
         assert_eq!(
             fault(258),

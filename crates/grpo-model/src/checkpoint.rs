@@ -75,7 +75,9 @@ impl Checkpoint {
         for name in names {
             // The index is not trusted: it may name files in the same folder only.
             if Path::new(name).file_name() != Some(name.as_ref()) {
-                return Err(broken(format!("'{name}' is not the name of a file beside it")));
+                return Err(broken(format!(
+                    "'{name}' is not the name of a file in the same folder"
+                )));
             }
             let opened = Opened::open(&folder.join(name))?;
             for tensor in opened.header.offset_keys() {

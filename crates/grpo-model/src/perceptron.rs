@@ -64,7 +64,7 @@ impl Perceptron {
                 found if found == expected => Ok(data),
                 found => {
                     let message = format!(
-                        "tensor '{name}' has shape {found:?}, and the sizes beside it ask for {expected:?}"
+                        "tensor '{name}' has shape {found:?}, but its configuration asks for {expected:?}"
                     );
                     Err(ModelError::in_file(file, message))
                 }
@@ -127,10 +127,10 @@ impl Perceptron {
         1.0 / (1.0 + (-self.logit(features)).exp())
     }
 
-    /// As [`Self::predict`], the number in front of the σ.
+    /// Returns the logit of one item.
     ///
     /// # Panics
-    /// Where there are not as many features as the head reads.
+    /// Panics if the number of features differs.
     pub fn logit(&self, features: &[f32]) -> f64 {
         assert_eq!(features.len(), self.features(), "the features of an item");
         let device = self.device();
@@ -147,7 +147,7 @@ impl Perceptron {
         logit.iter::<f64>().next().expect("one number for one item")
     }
 
-    /// Sizes of the hidden layers.
+    /// Returns the sizes of the hidden layers.
     pub fn hidden(&self) -> [usize; 2] {
         [self.layers[0].shape()[1], self.layers[1].shape()[1]]
     }
@@ -166,7 +166,7 @@ fn path(number: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Plain loops over the stored numbers.
+    /// Computes the head in plain loops.
     fn by_hand(head: &Perceptron, features: &[f32]) -> f64 {
         let stored = StoredTensors::of_parameters(head).read();
         let mut x: Vec<f64> = features.iter().copied().map(f64::from).collect();
@@ -197,7 +197,7 @@ mod tests {
 
     fn head(seed: u64) -> Perceptron {
         let head = Perceptron::random(10, [7, 5], seed, &Device::flex());
-        // Biases of 0 would hide their absence.
+        // Biases of 0 could be forgotten unnoticed.
         let layers = head.layers.into_iter().enumerate().map(|(number, layer)| {
             let outputs = layer.shape()[1];
             let bias = features(seed + number as u64, outputs);
@@ -249,7 +249,7 @@ mod tests {
         let refused = load(10, [7, 6]).unwrap_err();
         assert_eq!(
             refused,
-            "FILE: tensor 'layers.1.weight' has shape [7, 5], and the sizes beside it ask for [7, 6]"
+            "FILE: tensor 'layers.1.weight' has shape [7, 5], but its configuration asks for [7, 6]"
         );
         assert!(load(12, [7, 5]).is_err());
 

@@ -86,7 +86,7 @@ impl SequenceScorer {
         let family = ModelSpec::family_of(folder)?;
         if family != Family::SequenceScorer {
             return Err(ModelError::Unfit(format!(
-                "{} is no judge: its model is of the family {}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
+                "{} is not a judge: its model is of the family {}, and a judge is of the family sequence_scorer, as `grpo train-judge` writes it",
                 folder.display(),
                 family.name()
             )));

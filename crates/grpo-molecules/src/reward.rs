@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_its_completions_one_by_one() {
+    fn a_batch_equals_separate_completions() {
         let batch = ["CCO", "C(", "c1ccccc1O", "CCO"];
         let alone = batch.map(|smiles| one(&QED_AND_SA, smiles));
         assert_eq!(QED_AND_SA.score(&batch.map(RewardInput::from)), alone);

@@ -50,7 +50,7 @@ impl AnswerReward {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(value @ (Value::Number(_) | Value::Bool(_))) => Ok(value.to_string()),
             Some(_) => {
-                Err(format!("the field '{}' of the prompt's record is no answer", self.field))
+                Err(format!("the field '{}' of the prompt's record is not an answer", self.field))
             }
             None => Err(format!("the prompt's record has no field '{}'", self.field)),
         }
@@ -155,7 +155,7 @@ mod tests {
         let outcome = &reward.score(&[sample("4", Value::Null)])[0];
         assert_eq!(
             outcome.failure(),
-            Some("the field 'answer' of the prompt's record is no answer")
+            Some("the field 'answer' of the prompt's record is not an answer")
         );
     }
 

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_completion_the_end_is_looked_at() {
+    fn only_the_end_of_a_long_completion_is_searched() {
         let mut tokens: Vec<&[u8]> = vec![b"\xe2\x82\xac"; 100];
         tokens.extend([b"x".as_slice(), b"y", b"z"]);
         check(&["xyz"], &tokens, Some(103));

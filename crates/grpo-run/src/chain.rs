@@ -140,7 +140,7 @@ pub(crate) fn broken_links(file: &str, lines: &[ChainLine], all: bool) -> Vec<(u
 fn fault(file: &str, number: u64, double: Option<&ChainLine>) -> String {
     match (double, number) {
         (Some(earlier), _) => {
-            format!("line {number} of {file} is line {} once more", earlier.number)
+            format!("line {number} of {file} repeats line {}", earlier.number)
         }
         (None, 1) => format!("line 1 of {file} was not the first: the lines before it are missing"),
         (None, _) => format!(

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 pub enum RunError {
     /// The folder of a new run exists already.
     #[error(
-        "the run folder `{path}` exists already; give another folder with `--run FOLDER`, or add `--force` to have the old one moved aside"
+        "the run folder `{path}` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one"
     )]
     RunExists {
         /// The folder.
         path: PathBuf,
     },
     /// Another process is writing to the run folder.
-    #[error("another process is at work in the run folder `{path}`; wait for its end, or end it")]
+    #[error("another process is using the run folder `{path}`; wait until it ends, or stop it")]
     RunLocked {
         /// The folder.
         path: PathBuf,
@@ -29,7 +29,7 @@ pub enum RunError {
     },
     /// The configuration of a run was changed after its start.
     #[error(
-        "`{path}` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"
+        "`{path}` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"
     )]
     ConfigChanged {
         /// The configuration.
@@ -54,7 +54,7 @@ pub enum RunError {
         path: PathBuf,
     },
     /// Writing, syncing or renaming failed.
-    #[error("cannot write `{path}`: {source}; make room or choose a folder that can be written to")]
+    #[error("cannot write `{path}`: {source}; free some space or choose a writable folder")]
     Write {
         /// The file or folder.
         path: PathBuf,
@@ -102,7 +102,7 @@ pub enum RunError {
     },
     /// The start time in `run.json` is invalid.
     #[error(
-        "`{path}` says that the run began at `{started}`, which is no time such as 2026-01-31T12:00:00Z; put it back as it was"
+        "`{path}` says that the run began at `{started}`, which is not a time such as 2026-01-31T12:00:00Z; restore it"
     )]
     BadStart {
         /// The file.

@@ -184,7 +184,7 @@ impl TryFrom<String> for CompletionDigest {
         let digest = u64::from_str_radix(&text, 16).map(Self);
         let is_ours = |digest: &Self| digest.to_string() == text;
         digest.ok().filter(is_ours).ok_or_else(|| {
-            format!("`{text}` is no digest of a completion; expected 16 hexadecimal digits")
+            format!("`{text}` is not a digest of a completion; expected 16 hexadecimal digits")
         })
     }
 }

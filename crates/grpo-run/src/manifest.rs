@@ -49,7 +49,8 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     let text = match regular_file::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound && folder.is_dir() => {
-            let fault = "has no `manifest.json`, so it is no complete checkpoint; use another one";
+            let fault =
+                "has no `manifest.json`, so it is not a complete checkpoint; use another one";
             return Err(RunError::manifest(folder, fault));
         }
         Err(error) => return Err(RunError::read(folder)(error)),
@@ -74,7 +75,7 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
     match found.pop_first() {
         Some((_, path)) => {
             let fault =
-                "is not listed in the manifest beside it; remove it, or use another checkpoint";
+                "is not listed in the manifest of the folder; remove it, or use another checkpoint";
             Err(RunError::manifest(path, fault))
         }
         None => Ok(VerifiedFolder { path: folder.to_owned() }),

@@ -90,7 +90,7 @@ impl CombinedConfig {
             return Err(ConfigFault::new(
                 "",
                 format!(
-                    "train.updates_per_rollout = {updates_per_rollout} does not go with [combined]: its diversity term is for what the policy itself sampled, so that each rollout has one update"
+                    "train.updates_per_rollout = {updates_per_rollout} is not possible with [combined]: its diversity term is valid only for samples of the current policy, so each rollout has one update"
                 ),
                 "set it to 1, and use combined.every for more optimizer steps",
             ));

@@ -233,7 +233,7 @@ impl GrpoConfig {
             return Err(ConfigFault::new(
                 "train.updates_per_rollout",
                 format!(
-                    "train.updates_per_rollout = {updates}: the reinforce surrogate has no importance ratio, so that every update but the first would be off-policy and not corrected"
+                    "train.updates_per_rollout = {updates}: the reinforce surrogate has no importance ratio, so every update but the first would be off-policy without correction"
                 ),
                 "set it to 1, or choose a loss with a ratio",
             ));
@@ -254,7 +254,7 @@ impl GrpoConfig {
                     format!(
                         "kl_controller.horizon = {horizon} is less than the {completions} completions of a step"
                     ),
-                    "a horizon of some steps follows the KL without swinging",
+                    "a horizon of several steps follows the KL without oscillating",
                 ));
             }
         }

@@ -92,7 +92,7 @@ pub enum TrainError {
 /// Returns a hint for a sampler mismatch.
 fn what_to_do(sampler: f64, trainer: f64) -> &'static str {
     if (sampler - trainer).is_finite() {
-        "find out in what the two differ, or set sampler_check.above = \"correct\" to weigh the tokens of such a step by the quotient of the two"
+        "find the difference, or set sampler_check.above = \"correct\" to weight the tokens of such a step by their ratio"
     } else {
         "no weight corrects that: the model, or what computes it, is broken"
     }

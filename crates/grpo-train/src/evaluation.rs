@@ -147,7 +147,7 @@ mod tests {
 
     /// Empty completions have the self-BLEU of diverse ones, so they are counted separately.
     #[test]
-    fn empty_completions_are_counted_beside_their_diversity() {
+    fn counts_empty_completions_separately() {
         let groups = [["so it goes on", "so it goes on"], ["", " "]].map(|texts| {
             let mut group = group(vec![Outcome::Abstained; 2]);
             let samples = group.samples.iter_mut().zip(texts);

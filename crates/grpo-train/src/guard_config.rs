@@ -118,7 +118,7 @@ impl GuardConfig {
         let is_not_finite = watch == NOT_FINITE;
         if is_of_machine(watch) {
             let fault = format!(
-                "watch = \"{watch}\" is another number in each run, and nothing is decided by such; watch what equal seeds make equal"
+                "watch = \"{watch}\" depends on the machine, so no decision may depend on it; watch a metric that equal seeds reproduce"
             );
             return refuse("watch", fault);
         }
@@ -127,7 +127,8 @@ impl GuardConfig {
             return refuse("watch", fault.to_owned());
         }
         if let (false, Some(hint)) = (is_not_finite, run.misspelled(watch)) {
-            let fault = format!("watch = \"{watch}\" is no metric that a guard can watch; {hint}");
+            let fault =
+                format!("watch = \"{watch}\" is not a metric that a guard can watch; {hint}");
             return refuse("watch", fault);
         }
         if let (true, Guarded::Grpo { evaluates: false, .. }) = (is_occasional(watch), run) {
@@ -144,7 +145,7 @@ impl GuardConfig {
                 return refuse(key, fault);
             }
             if !bound.is_finite() {
-                return refuse(key, format!("{key} = {bound} is no finite number"));
+                return refuse(key, format!("{key} = {bound} is not a finite number"));
             }
         }
         match (self.above, self.below) {
@@ -203,7 +204,7 @@ impl GuardConfig {
         }
         let changes = Action::RollBack { learning_rate_factor: 1.0, kl_coef_factor: 1.0 };
         if self.action == GuardAction::RollBack && self.action() == changes {
-            let fault = "a run that goes back and changes nothing does the same again; set learning_rate_factor below 1 or kl_coef_factor above 1";
+            let fault = "a run that rolls back without changes repeats itself; set learning_rate_factor below 1 or kl_coef_factor above 1";
             return refuse("learning_rate_factor", fault.to_owned());
         }
         Ok(())

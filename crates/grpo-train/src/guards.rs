@@ -139,7 +139,7 @@ impl Guards {
         let (saved, guards) = (state.streaks.len(), self.guards.len());
         if saved != guards {
             return Err(TrainError::OtherState(format!(
-                "the checkpoint was saved by a run with {saved} guards, and this one has {guards}; put config.toml back as it was"
+                "the checkpoint was saved by a run with {saved} guards, and this one has {guards}; restore config.toml"
             )));
         }
         self.state = state;
@@ -225,7 +225,7 @@ struct Seen {
 }
 
 /// Interpretation of a non-finite number.
-const NOTHING_SOUND: &str = "nothing sound can be learned from such a number";
+const NOTHING_SOUND: &str = "nothing useful can be learned from such a number";
 
 impl Seen {
     /// A non-finite number.
@@ -279,7 +279,7 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
                 .to_owned()
         }
         ("entropy", "below") => {
-            "the next token is all but certain, and groups will soon be copies of one completion"
+            "the next token is almost certain, and groups will soon be copies of one completion"
                 .to_owned()
         }
         ("kl", "above") => format!(
@@ -290,7 +290,7 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
             "one token in a hundred moved by more than a factor of {bound} within a step"
         ),
         ("completions/clipped_ratio", "above") => {
-            "hardly a completion ends by itself; sampling.max_new_tokens is too small, or the end was unlearned"
+            "few completions end by themselves; sampling.max_new_tokens is too small, or the policy unlearned the end mark"
                 .to_owned()
         }
         ("rewards/failed", "above") => {

@@ -59,7 +59,7 @@ impl AdvantageSettings {
             return Err(ConfigFault::new(
                 format!("advantage.{key}"),
                 format!(
-                    "advantage: {key} has no effect with scale = \"none\", which divides by no deviation"
+                    "advantage: {key} has no effect with scale = \"none\", which does not divide by a deviation"
                 ),
                 "leave it out",
             ));

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_near_what_was_meant() {
+    fn suggests_the_nearest_name() {
         for (slip, meant) in [
             ("ratio_p99", "ratio/p99"),
             ("klp99", "kl_p99"),

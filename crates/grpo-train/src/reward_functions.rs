@@ -81,7 +81,7 @@ mod tests {
 
     /// The bonus is added to the total or is another term; a completion without a bonus lacks it.
     #[test]
-    fn a_bonus_counts_besides_the_reward() {
+    fn adds_the_bonus_to_the_reward() {
         let mut groups = [group(vec![scored(&[(1.0, 0.5)]), scored(&[(1.0, 0.25)])])];
         groups[0].samples[1].bonus = Some(Bonus { weight: 0.1, value: 3.0 });
         let total = RewardFunctions::new(&groups, Aggregation::SumThenNormalize);

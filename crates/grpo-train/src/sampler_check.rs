@@ -174,15 +174,15 @@ mod tests {
 
     /// Names the token with the largest difference, of either sign.
     #[test]
-    fn the_furthest_token_is_named() {
+    fn reports_the_token_with_the_largest_difference() {
         assert_eq!(
             check(AboveTolerance::Stop, [-1.5, -0.75, -2.0, -1.0]).unwrap_err(),
-            "step 7: the sampler recorded the log-probability -0.250000 at position 3 of prompt 4, sample 1, and with the same weights the trainer computes -1.000000, which is further than sampler_check.tolerance = 0.125; find out in what the two differ, or set sampler_check.above = \"correct\" to weigh the tokens of such a step by the quotient of the two"
+            "step 7: the sampler recorded the log-probability -0.250000 at position 3 of prompt 4, sample 1, and with the same weights the trainer computes -1.000000, which is further than sampler_check.tolerance = 0.125; find the difference, or set sampler_check.above = \"correct\" to weight the tokens of such a step by their ratio"
         );
     }
 
     #[test]
-    fn what_is_no_number_is_above_every_tolerance() {
+    fn nan_exceeds_every_tolerance() {
         for number in [f64::NAN, f64::NEG_INFINITY] {
             for above in [AboveTolerance::Stop, AboveTolerance::Correct] {
                 // Also next to a token that only exceeds the tolerance.
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_corrects_goes_on() {
+    fn a_correcting_loss_continues() {
         let usual = SamplerCheck::default();
         assert_eq!(usual.resolved(None).above, Some(AboveTolerance::Stop));
         assert_eq!(usual.resolved(Some(TRUNCATED)).above, Some(AboveTolerance::Correct));

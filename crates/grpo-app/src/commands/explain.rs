@@ -1,4 +1,4 @@
-//! `grpo explain`: what moved the policy in a step of a run, and why nothing else did.
+//! `grpo explain`: explains what moved the policy in a step of a run.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
     let records = of_step(&folder, &file, step)?;
     let lines = folder.read_metrics()?;
     let line = lines.iter().find(|line| line.get("step").and_then(Value::as_u64) == Some(step));
-    // Without the model that the run began with, ids are shown.
+    // Without the initial model, ids are shown.
     let codec = tasks.codec(&file.model).filter(Codec::is_text);
     let piece = |id: u32| codec.as_ref().map(|codec| codec.decode(&[id]));
     let wanted = Wanted {
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &ExplainArguments, tasks: &Tasks) -> anyhow::Result
     Ok(())
 }
 
-/// What the loss has that no record shows.
+/// Returns the parts of the loss that are not recorded.
 fn unrecorded(file: &TrainFile) -> anyhow::Result<Unrecorded> {
     let loss = file.loss.resolve()?;
     let combined = file.combined.as_ref();
@@ -87,7 +87,7 @@ fn show(explanation: &Explanation, end_ids: &[u32]) {
     legend(explanation);
 }
 
-/// What the words of the tables mean, of fates those that are there.
+/// Explains the words of the tables; of the outcomes, those that occur.
 fn legend(explanation: &Explanation) {
     let line = |word: &str, meaning: &str| say(format_args!("  {word:<15} {meaning}"));
     say(format_args!("\nColumns:"));
@@ -200,7 +200,7 @@ fn effect(token: &Token) -> String {
 /// The log-probability of a token that hardly any other could replace: ln 0.999.
 const ALMOST_CERTAIN: f32 = -0.001;
 
-/// A number with a sign, of any size; 0 is 0.
+/// Formats a number with a sign; 0 without one.
 fn signed(value: f64) -> String {
     if value == 0.0 { "0".to_owned() } else { format!("{value:+.2e}") }
 }
@@ -219,7 +219,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// The beginning of a text, on one line.
+/// Returns the beginning of a text, on one line.
 fn cut(text: &str) -> String {
     const MOST: usize = 40;
     let line = text.escape_debug().to_string();

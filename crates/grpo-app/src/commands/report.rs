@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &ReportArguments, tasks: &Tasks) -> anyhow::Result<
     // No slip of the hand replaces a run's metrics.
     anyhow::ensure!(
         output.extension().is_some_and(|ending| ending == "html"),
-        "`{}` is no name for a report; give -o a file that ends in .html",
+        "`{}` is not a name for a report; give -o a file that ends in .html",
         output.display()
     );
     let phase = Phase::begin("reading and auditing the files");

@@ -96,7 +96,7 @@ fn before_the_first_step_there_is_no_empty_chart() {
 }
 
 #[test]
-fn a_run_that_ends_says_so() {
+fn reports_the_end_of_a_run() {
     let state = State { is_stopping: true, ..state(3) };
     assert_eq!(
         lines(&state, 80, 24)[23],

@@ -1,4 +1,4 @@
-//! The rows of the table of stages at the end.
+//! Rows of the final table of stages.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 
 use super::file::Stage;
 
-/// What happened to a stage.
+/// Outcome of a stage.
 pub(super) enum Outcome {
     Reused,
     Resumed(Duration),
     Done(Duration),
 }
 
-/// The row of a stage that is finished.
+/// Returns the row of a finished stage.
 pub(super) fn row(stage: &Stage, outcome: Outcome) -> anyhow::Result<[String; 5]> {
     let (word, time) = match outcome {
         Outcome::Reused => ("reused", String::new()),
@@ -25,8 +25,7 @@ pub(super) fn row(stage: &Stage, outcome: Outcome) -> anyhow::Result<[String; 5]
     Ok([stage.name.clone(), word.to_owned(), time, place, result(stage)?])
 }
 
-/// The first and the last value of each metric that the stage names; of a metric of validations, the first and that of the
-/// model that was kept.
+/// Returns the first and last value of each metric of the stage.
 fn result(stage: &Stage) -> anyhow::Result<String> {
     let Some(config) = stage.config.as_ref().filter(|_| !stage.metrics.is_empty()) else {
         return Ok(String::new());
@@ -50,7 +49,7 @@ fn ends(lines: &[Map<String, Value>], name: &str) -> Option<(f64, Option<f64>)> 
     Some((first, (measured.len() > 1).then_some(kept)))
 }
 
-/// `0:07` or `12:30`, in minutes and seconds.
+/// Formats minutes and seconds, as `0:07` or `12:30`.
 fn minutes(time: Duration) -> String {
     let seconds = time.as_secs_f64().round() as u64;
     format!("{}:{:02} min", seconds / 60, seconds % 60)

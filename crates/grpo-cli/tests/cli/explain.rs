@@ -126,7 +126,7 @@ fn the_first_step_has_no_loss_and_yet_moves() {
 }
 
 #[test]
-fn why_nothing_moved_is_said_first() {
+fn explains_first_why_nothing_moved() {
     // No completion has a Z.
     let reward = "reward={type=\"pattern\",pattern=\"Z\"}";
     let place = trained(&[reward]);
@@ -212,7 +212,7 @@ fn what_no_record_has_is_said() {
 }
 
 #[test]
-fn later_updates_and_cut_completions_are_told() {
+fn explains_later_updates_and_truncated_completions() {
     let place = training_texts::place("gpt2");
     let far =
         ["train.updates_per_rollout=2", "optimizer.learning_rate=0.5", "reward.pattern=\"e\""];
@@ -246,7 +246,7 @@ fn later_updates_and_cut_completions_are_told() {
 }
 
 #[test]
-fn what_was_not_recorded_is_refused() {
+fn refuses_steps_that_were_not_recorded() {
     let place = trained(&["save.completions_every=2"]);
     let check = |more: &[&str], expected: Inline| {
         place.refuse(&[&["explain", "run"], more].concat(), expected);

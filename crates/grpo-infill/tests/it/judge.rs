@@ -53,7 +53,7 @@ fn run_from(
 }
 
 #[test]
-fn random_characters_are_told_from_a_text() {
+fn distinguishes_random_characters_from_text() {
     let passages = passages(12);
     // It begins with what another infiller learned of the text.
     let sizes = ModelConfig::sequence_scorer(&sizes(&passages, false)).unwrap();
@@ -72,7 +72,7 @@ fn random_characters_are_told_from_a_text() {
 }
 
 #[test]
-fn a_gate_looks_at_both_figures() {
+fn the_gate_checks_both_measures() {
     let good = JudgeMeasures {
         eval_loss: 0.01,
         zero_mean: 0.02,
@@ -118,7 +118,7 @@ fn a_judge_that_passes_is_better_than_one_that_does_not() {
 
 /// The best of many looks is chosen for what it is on their texts; the report is of others, always the same.
 #[test]
-fn a_report_is_of_texts_that_no_look_was_at() {
+fn the_report_uses_texts_of_no_validation() {
     let passages = passages(12);
     let config = config(20);
     let (recorder, judge) = run(&config, 1);

@@ -147,7 +147,7 @@ fn a_frozen_trunk_stays_until_its_step() {
 }
 
 #[test]
-fn settings_that_cannot_be_meant_are_refused() {
+fn refuses_contradictory_settings() {
     let passages = passages(12);
     let refuses = |config: &MaskedLmConfig, critic: bool, expected: &str| {
         let model = infiller(&passages, critic);

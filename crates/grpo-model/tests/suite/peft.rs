@@ -252,7 +252,7 @@ fn some_layers_alone() {
         &model,
         "adapter_model.safetensors has no tensor 'base_model.model.model.layers.1.self_attn.v_proj.lora_A.weight'; is it a checkpoint of this model family?",
     );
-    // Where a pattern stands in place of names, or some are left out, it is not missing.
+    // Where a pattern stands in place of names, or some are dropped, it is not missing.
     let saved = read_json(folder.path());
     for keys in [
         json!({"target_modules": ".*(q|v)_proj"}),
@@ -276,7 +276,7 @@ fn some_layers_alone() {
         "adapter_config.json: target_modules = \"(\", which is not a regular expression; copy the file from the adapter again",
     );
     change(folder.path(), saved.clone());
-    // What is left out must not be there, and what is not left out must.
+    // What is dropped must not be there, and what is not left out must.
     change(folder.path(), json!({"exclude_modules": ["1.self_attn.q_proj"]}));
     check_refused(
         folder.path(),

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn english_is_told_by_letters_and_common_words() {
+    fn detects_english_by_letters_and_common_words() {
         for text in ["The garden is finally green.", "I can't believe you did that with one hand"] {
             assert!(looks_english(text), "{text}");
         }

@@ -278,7 +278,7 @@ mod tests {
 
     /// With --force, the statistics of the earlier split must not describe a mixture.
     #[test]
-    fn a_split_that_is_not_named_whole_has_no_statistics() {
+    fn an_incomplete_split_has_no_statistics() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         for name in [PHASE1, PHASE2, STATISTICS] {

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_is_half_a_win() {
+    fn a_tie_counts_half() {
         assert_eq!(
             [pair(0, 1, 9.0).won(&[2.0, 1.0]), pair(1, 0, 0.0).won(&[2.0, 1.0])],
             [1.0, 0.0]

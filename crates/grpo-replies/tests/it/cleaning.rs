@@ -236,7 +236,7 @@ fn the_quality_is_the_formula() {
 }
 
 #[test]
-fn of_duplicates_the_best_liked_is_kept_and_the_best_comes_first() {
+fn keeps_the_best_liked_duplicate_and_sorts_by_quality() {
     let pair = |line, likes, reply: &str| {
         with(|pair| {
             (pair.line, pair.reply_likes) = (line, Some(likes));

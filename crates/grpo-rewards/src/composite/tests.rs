@@ -67,7 +67,7 @@ fn parts_are_transformed_weighted_and_shown() {
     assert_eq!(reward.term_names(), ["a", "b"]);
 }
 
-/// As found, a part that failed counted as 0.
+/// Regression: a part that failed counted as 0.
 #[test]
 fn a_part_that_fails_fails_the_completion_and_no_other() {
     let failed = || Outcome::Failed { reason: "no network".to_owned() };
@@ -142,7 +142,7 @@ fn weights_sum_to_one_or_are_made_to() {
 }
 
 #[test]
-fn parts_that_cannot_be_meant_are_named() {
+fn reports_invalid_parts() {
     let composite = |parts: serde_json::Value| fault(json!({"type": "composite", "parts": parts}));
     assert!(composite(json!([pattern("a.b", 1.0, "a")])).contains("has the name 'a.b'"));
     assert!(composite(json!([pattern("", 1.0, "a")])).contains("has the name ''"));

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_be_meant() {
+    fn refuses_invalid_settings() {
         for wrong in [
             Transform::Affine { scale: 0.0, shift: 0.0 },
             Transform::Affine { scale: 1.0, shift: f64::NAN },

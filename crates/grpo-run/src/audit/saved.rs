@@ -49,7 +49,7 @@ pub(super) fn saved_folders(
     Ok(match (checked, violations.is_empty()) {
         (0, true) if !is_chained => Finding::not_recorded(
             PROPERTY,
-            "an older version made the run; a changed configuration or tokenizer beside the weights is not found where its manifest was remade",
+            "an older version made the run; a changed configuration or tokenizer next to the weights is not found if its manifest was rewritten",
         ),
         (0, true) => Finding::not_recorded(PROPERTY, "the run has written none"),
         _ => Finding::new(PROPERTY, count(checked, "folder"), violations),

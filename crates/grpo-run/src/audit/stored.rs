@@ -151,7 +151,7 @@ pub(super) fn trained(evidence: &Evidence) -> Finding {
     };
     let found = match &evidence.trained {
         None => {
-            let reason = "there is none: the run goes on, or was ended from outside";
+            let reason = "there is none: the run is not finished, or was killed";
             return Finding::not_recorded(PROPERTY, reason);
         }
         Some(StoredWeights::Unknown(reason)) => return Finding::not_recorded(PROPERTY, reason),

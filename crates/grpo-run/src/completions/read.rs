@@ -80,7 +80,7 @@ impl Cells<'_> {
     }
 
     fn whole<T: TryFrom<i64>>(&self, name: &str) -> Result<T, String> {
-        whole(self.cell(name)).ok_or_else(|| format!("`{name}` is no whole number in its range"))
+        whole(self.cell(name)).ok_or_else(|| format!("`{name}` is not a whole number in its range"))
     }
 
     fn number(&self, name: &str) -> Result<Option<f64>, String> {
@@ -88,14 +88,14 @@ impl Cells<'_> {
             Field::Null => Ok(None),
             Field::Double(value) => Ok(Some(*value)),
             Field::Float(value) => Ok(Some(f64::from(*value))),
-            _ => Err(format!("`{name}` is no number")),
+            _ => Err(format!("`{name}` is not a number")),
         }
     }
 
     fn text(&self, name: &str) -> Result<Option<String>, String> {
         match self.cell(name) {
             Field::Null => Ok(None),
-            field => text(field).map(Some).ok_or_else(|| format!("`{name}` is no text")),
+            field => text(field).map(Some).ok_or_else(|| format!("`{name}` is not a text")),
         }
     }
 
@@ -131,7 +131,7 @@ impl Cells<'_> {
             Field::ListInternal(list) => list.elements().iter().map(of).collect(),
             _ => None,
         };
-        values.ok_or_else(|| format!("`{name}` is no list of {what}"))
+        values.ok_or_else(|| format!("`{name}` is not a list of {what}"))
     }
 }
 

@@ -36,7 +36,7 @@ impl LossLimits {
         let gap = eval_loss - train_loss;
         let mut exceeded = Vec::new();
         if let Some(max) = self.max_gap.filter(|&max| gap > max) {
-            exceeded.push((0, format!("after step {step} the validation loss {eval_loss:.4} is {gap:.4} above the training loss {train_loss:.4}, more than pretrain.limits.max_gap = {max}: the model learns its examples by heart; lower the learning rate or lora.rank, or raise dropout")));
+            exceeded.push((0, format!("after step {step} the validation loss {eval_loss:.4} is {gap:.4} above the training loss {train_loss:.4}, more than pretrain.limits.max_gap = {max}: the model memorises its examples; lower the learning rate or lora.rank, or raise dropout")));
         }
         if let Some(min) = self.min_valid_loss.filter(|&min| eval_loss < min) {
             exceeded.push((1, format!("after step {step} the validation loss {eval_loss:.4} is below pretrain.limits.min_valid_loss = {min}: are validation examples among those that are trained on?")));

@@ -170,7 +170,7 @@ fn a_training_without_gain_ends_early() {
     let lowest = recorder.validations.iter().rfind(|e| e.best).unwrap();
     assert_eq!((lowest.train_step, lowest.measures.eval_loss), (best, loss));
     assert!(recorder.validations.iter().rev().take(3).all(|evaluation| !evaluation.best));
-    // With more patience it goes on.
+    // With more patience it continues.
     let patient = run(&PretrainConfig { patience: 0, ..config }).0;
     assert_eq!(patient.steps.len(), 40);
 }
@@ -267,7 +267,7 @@ fn guards_warn_and_stop_a_supervised_run() {
     let refused = |guard: serde_json::Value| guarded(json!([guard])).err().unwrap().to_string();
     assert_eq!(
         refused(json!({"watch": "eval_los", "above": 1.0, "action": "warn"})),
-        "guards[0]: watch = \"eval_los\" is no metric that a guard can watch; did you mean 'eval_loss'?"
+        "guards[0]: watch = \"eval_los\" is not a metric that a guard can watch; did you mean 'eval_loss'?"
     );
     assert_eq!(
         refused(json!({"watch": "not_finite", "action": "stop"})),

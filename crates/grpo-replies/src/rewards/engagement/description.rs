@@ -135,7 +135,7 @@ impl EngagementDescription {
         let fault = |message: String| fault(&path, message);
         let text = regular_file::read_to_string(&path).map_err(|error| {
             fault(format!(
-                "it cannot be read: {error}; `grpo train-engagement` writes it beside the weights"
+                "it cannot be read: {error}; `grpo train-engagement` writes it next to the weights"
             ))
         })?;
         let description: Self = serde_json::from_str(&text).map_err(|error| {

@@ -131,7 +131,7 @@ fn scored_or_failed(value: f64) -> Outcome {
         true => scored(value),
         false => Outcome::Failed {
             reason: format!(
-                "the engagement model says {value}, which is no number between 0 and 1"
+                "the engagement model says {value}, which is not a number between 0 and 1"
             ),
         },
     }

@@ -168,9 +168,9 @@ mod tests {
         close(of("Thanks to you, the train wait"), 0.5);
     }
 
-    /// As found, generic words were looked for inside of words.
+    /// Regression: generic words were looked for inside of words.
     #[test]
-    fn a_generic_word_inside_another_is_none() {
+    fn ignores_a_generic_word_inside_another() {
         close(engagement("You know the thistle", &GenericWords::default()), 1.0);
     }
 

@@ -42,7 +42,7 @@ impl Default for GenericWords {
 mod tests {
     use super::*;
 
-    /// As found, "no" was in "know" and "this" in whatever had it.
+    /// Regression: "no" was in "know" and "this" in whatever had it.
     #[test]
     fn words_are_whole() {
         let words = GenericWords::default();
