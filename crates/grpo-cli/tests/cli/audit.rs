@@ -97,7 +97,7 @@ pub(crate) fn violations(place: &Place) -> Vec<String> {
     assert_eq!(report["violations"], all);
     match properties {
         0 => assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "")),
-        _ => ended.assert_refused(&format!(
+        _ => ended.assert_refused(format!(
             "{properties} of the properties that the files of `run` should prove {} violated",
             if properties == 1 { "is" } else { "are" }
         )),

@@ -117,7 +117,7 @@ fn expectations_that_cannot_be_used() {
         place.expect(&changed);
         place.refuse(
             &["selftest", "--golden", "golden"],
-            &format!("`golden/gpt2/expected.json`{message}"),
+            format!("`golden/gpt2/expected.json`{message}"),
         );
     };
     let set = |key: &'static str, value: Value| {
@@ -248,7 +248,7 @@ fn optimizer_steps() {
         place.write("golden/train/expected.json", changed.to_string());
         place.refuse(
             &["selftest", "--golden", "golden"],
-            &format!("`golden/train/expected.json`, key {message}"),
+            format!("`golden/train/expected.json`, key {message}"),
         );
     };
     check(

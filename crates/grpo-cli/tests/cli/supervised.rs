@@ -344,7 +344,7 @@ fn refuses_files_without_texts() {
     check_file(
         "t.jsonl",
         &format!("{one}{{\"prompt\": \"the dog\"}}\n"),
-        &format!("t.jsonl:2: {nothing}"),
+        format!("t.jsonl:2: {nothing}"),
     );
     check_file(
         "t.jsonl",

@@ -193,9 +193,9 @@ fn a_run_folder_that_exists_is_kept() {
         &["train", "train.toml", "--run", "mine", "--force"],
         str!["`mine` is not the folder of a run, as it has no `run.json`; check the path"],
     );
-    place.refuse(&["train", "train.toml", "--run", "mine"], &expected.replace("`run`", "`mine`"));
+    place.refuse(&["train", "train.toml", "--run", "mine"], expected.replace("`run`", "`mine`"));
     place.write("file", "kept");
-    place.refuse(&["train", "train.toml", "--run", "file"], &expected.replace("`run`", "`file`"));
+    place.refuse(&["train", "train.toml", "--run", "file"], expected.replace("`run`", "`file`"));
 }
 
 /// Metrics and models that the disk has no room for, by a limit on the size of files.
