@@ -2,6 +2,7 @@
 
 mod csv_rows;
 mod line_ends;
+mod options;
 mod quotes;
 mod record;
 mod smi_rows;
@@ -9,6 +10,7 @@ mod smi_rows;
 use csv_rows::CsvRows;
 use grpo_data::{Bytes, DataError, FileOrigin, open_file};
 use line_ends::LineEnds;
+pub use options::ReadOptions;
 pub use record::MoleculeRecord;
 use smi_rows::SmiRows;
 use std::io::Read;
@@ -21,18 +23,6 @@ pub enum MoleculeFormat {
     Smi,
     /// Values separated by commas, semicolons or tabs, with a header line.
     Csv,
-}
-
-/// Choices of reading that the file itself does not settle.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReadOptions {
-    /// The CSV column that holds the SMILES, in any case of letters. Without one, the first of
-    /// `smiles`, `canonical_smiles` and `molecule` that there is.
-    pub smiles_column: Option<String>,
-    /// The option or key that names the column, for the message if it is missing.
-    pub column_setting: Option<&'static str>,
-    /// Gives a record with an empty SMILES for a line that has none, instead of skipping it.
-    pub keep_empty: bool,
 }
 
 /// The molecules of a file, from top to bottom, read as they are asked for. After an error the

@@ -161,7 +161,7 @@ fn expectations_that_cannot_be_used() {
     fs::remove_file(place.path("golden/gpt2/config.json")).unwrap();
     place.refuse(
         &["selftest", "--golden", "golden"],
-        str!["cannot read golden/gpt2/config.json: No such file or directory (os error 2)"],
+        str!["cannot read golden/gpt2/config.json: no such file or folder"],
     );
 }
 

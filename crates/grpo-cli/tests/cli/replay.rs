@@ -348,7 +348,7 @@ fn a_run_whose_files_are_others_now_is_refused() {
     fs::remove_file(place.path("prompts.jsonl")).unwrap();
     place.refuse(
         &again(),
-        str!["`prompts.jsonl`, which the run was made from, is not here; put it back, or go to the folder that the training ran in: cannot read `prompts.jsonl`: No such file or directory (os error 2); check that it is there and readable"],
+        str!["`prompts.jsonl`, which the run was made from, is not here; put it back, or go to the folder that the training ran in: cannot read `prompts.jsonl`: no such file or folder; check that it is there and readable"],
     );
     place.write("prompts.jsonl", &prompts);
 

@@ -136,7 +136,7 @@ fn what_cannot_be_sampled() {
     check(&["--not-in", "absent.smi"], str!["`absent.smi` does not exist; check the path"].into());
     check(
         &["-o", "absent/x.smi"],
-        str!["cannot write absent/x.smi: No such file or directory (os error 2)"].into(),
+        str!["cannot write absent/x.smi: the folder absent does not exist; create it first"].into(),
     );
 }
 

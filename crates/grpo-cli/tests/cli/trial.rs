@@ -353,7 +353,7 @@ fn what_cannot_be_a_trial_is_refused_before_it_begins() {
     // A fault of the long run, which the trial has not.
     place.refuse(
         &["trial", "train.toml", "--set", "schedule.warmup_steps=400"],
-        str!["--set schedule.warmup_steps=400: schedule.warmup_steps = 400 is out of range; expected 0 to 300"],
+        str!["--set schedule.warmup_steps=400: schedule.warmup_steps = 400 is out of range; expected 0 to 300 (train.steps)"],
     );
     // And one that only the trial has.
     let file = place.read("train.toml");
