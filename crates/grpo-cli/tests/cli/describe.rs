@@ -160,13 +160,11 @@ fn a_full_disk() {
     place.write("a.smi", "CCO\n".repeat(1000));
     let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
     let ended = Ended::of(place.command(&["describe", "a.smi"]).stdout(full()).output().unwrap());
-    ended.assert_refused(str![
-        "describing to standard output failed: No space left on device (os error 28)"
-    ]);
+    ended.assert_refused(str!["describing to standard output failed: no space left on the disk"]);
     // A device is written to and not replaced by a file.
     place.refuse(
         &["describe", "a.smi", "-o", "/dev/full"],
-        str!["describing into /dev/full failed: No space left on device (os error 28)"],
+        str!["describing into /dev/full failed: no space left on the disk"],
     );
     place.succeed(&["describe", "a.smi", "-o", "/dev/null"]);
     for device in ["/dev/full", "/dev/null"] {

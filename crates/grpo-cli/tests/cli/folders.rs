@@ -134,14 +134,14 @@ fn what_cannot_be_merged() {
         "absent",
         "new",
         str![
-            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors"
+            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"
         ].into(),
     );
     merge(
         "m",
         "m",
         "new",
-        str!["cannot read m/adapter_config.json: No such file or directory (os error 2)"].into(),
+        str!["cannot read m/adapter_config.json: no such file or folder"].into(),
     );
 }
 
@@ -316,13 +316,9 @@ fn what_cannot_be_made() {
     };
     let exists = "`source` exists already; choose another path, or remove it first";
     init("source/config.json", "source", exists.into());
-    let nowhere = "cannot write `source/config.json/new`: Not a directory (os error 20); make room or choose a folder that can be written to";
+    let nowhere = "cannot write `source/config.json/new`: a part of the path is not a folder; make room or choose a folder that can be written to";
     init("source/config.json", "source/config.json/new", nowhere.into());
-    init(
-        "absent.json",
-        "new",
-        str!["cannot read absent.json: No such file or directory (os error 2)"].into(),
-    );
+    init("absent.json", "new", str!["cannot read absent.json: no such file or folder"].into());
     init("source", "new", str!["cannot read source: it is a folder, not a regular file"].into());
     // A tokenizer that is larger than the model.
     place.add_tokenizer("source");

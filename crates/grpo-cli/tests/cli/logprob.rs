@@ -174,7 +174,7 @@ fn a_file_for_the_output() {
     let expected = ["in.jsonl", "m", "m-source", "out.jsonl", "out.jsonl.gz"];
     assert_eq!(entries(&place.path(".")), expected);
     to("absent/out.jsonl").assert_refused(str![
-        "cannot write absent/out.jsonl: No such file or directory (os error 2)"
+        "cannot write absent/out.jsonl: the folder absent does not exist; create it first"
     ]);
 }
 
@@ -325,7 +325,7 @@ fn settings_that_score_nothing() {
     check(
         &["--adapter", "absent"],
         str![
-            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors"
+            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"
         ].into(),
     );
     place.config_folder("bert-source", &config("bert", VOCABULARY));

@@ -20,7 +20,7 @@ fn nothing_to_train_on() {
         "empty.smi",
         "",
         str![
-            "0 usable training molecules are left of 0 rows and at least 20 are needed (0 rows: 0 for training, 0 for validation); give a larger file, or a vocabulary and a length limit that fit it"
+            "0 usable training molecules are left of 0 rows and at least 20 are needed (0 rows: 0 for training, 0 for validation); give a larger file, lower `data.min_molecules`, or give a vocabulary and a length limit that fit the file"
         ],
     );
     let place = Place::for_pretraining();
@@ -49,7 +49,7 @@ fn a_file_that_is_not_there_or_of_another_kind() {
         "molecules.csv",
         "id,structure\n1,CCO\n",
         str![
-            "`molecules.csv` has no column `smiles`, `canonical_smiles`, `molecule`; its columns are `id`, `structure`; rename one, or name the column that holds the SMILES"
+            "`molecules.csv` has no column `smiles`, `canonical_smiles`, `molecule`; its columns are `id`, `structure`; rename the one that contains the SMILES, or name it with `data.smiles_column`"
         ],
     );
 }

@@ -146,7 +146,7 @@ fn broken_lines_and_repeated_pairs_are_told_line_by_line() {
         format!(
             "  left out: pairs.jsonl:{first}: the line is not a JSON object: expected ident at column 2\n"
         ),
-        format!("  left out: pairs.jsonl:{}: there is no `tweet`\n", first + 1),
+        format!("  left out: pairs.jsonl:{}: there is no `tweet` or `reply`\n", first + 1),
         format!("  left out: pairs.jsonl:{}: the line is not UTF-8 text\n", first + 3),
         "  kept, though it repeats pairs.jsonl:1: pairs.jsonl:2\n".to_owned(),
     ];
@@ -155,7 +155,7 @@ fn broken_lines_and_repeated_pairs_are_told_line_by_line() {
     }
     let file: Value = serde_json::from_str(&place.read("out/phase_split_statistics.json")).unwrap();
     assert_eq!(file["skipped"].as_array().unwrap().len(), 3);
-    let reason = json!({"file": "pairs.jsonl", "line": first + 1, "reason": "there is no `tweet`"});
+    let reason = json!({"file": "pairs.jsonl", "line": first + 1, "reason": "there is no `tweet` or `reply`"});
     assert_eq!(file["skipped"][1], reason);
     let duplicate =
         json!({"file": "pairs.jsonl", "line": 2, "first_file": "pairs.jsonl", "first_line": 1});
@@ -177,7 +177,7 @@ fn a_split_that_cannot_be_leaves_nothing_behind() {
     check(
         &["none.jsonl"],
         str![
-            "`none.jsonl` has no pair of a tweet and a reply: 1 lines were left out, the first of them none.jsonl:1: there is no `tweet_id`; write one object a line with `tweet_id`, `tweet` and `reply`"
+            "`none.jsonl` has no pair of a tweet and a reply: 1 lines were left out, the first of them none.jsonl:1: there is no `tweet_id`, `tweet` or `reply`; write one object a line with `tweet_id`, `tweet` and `reply`"
         ],
     );
     check(&["missing.jsonl"], str!["`missing.jsonl` does not exist; check the path"]);
