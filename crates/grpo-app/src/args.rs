@@ -66,6 +66,9 @@ pub(crate) enum Command {
     /// trains an infiller, which fills blanks. The model with the lowest validation loss is kept. `pretrain.patience` stops a
     /// run that no longer improves, `[pretrain.eval]` shows completions of held-out prompts, and `[pretrain.diversity]` rewards
     /// diverse completions.
+    #[command(after_help = "Examples:
+  grpo pretrain configs/molecules/finetune.toml --set data.file=my.smi
+  grpo pretrain --resume runs/molecules-finetuned")]
     Pretrain(RunArguments),
     /// Explain what moved the policy in one step
     ///

@@ -233,6 +233,12 @@ impl TaskCommand {
         Self { command, group, run: Box::new(run) }
     }
 
+    /// The same command with examples below its options.
+    #[must_use]
+    pub fn with_examples(self, examples: &'static str) -> Self {
+        Self { command: self.command.after_help(examples), ..self }
+    }
+
     /// Runs it.
     pub(crate) fn run(&self, tasks: &Tasks, matches: &ArgMatches) -> anyhow::Result<()> {
         (self.run)(tasks, matches)

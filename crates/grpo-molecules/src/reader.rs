@@ -2,6 +2,7 @@
 
 mod csv_rows;
 mod line_ends;
+mod options;
 mod quotes;
 mod record;
 mod smi_rows;
@@ -9,6 +10,7 @@ mod smi_rows;
 use csv_rows::CsvRows;
 use grpo_data::{Bytes, DataError, FileOrigin, open_file};
 use line_ends::LineEnds;
+pub use options::ReadOptions;
 pub use record::MoleculeRecord;
 use smi_rows::SmiRows;
 use std::io::Read;
@@ -21,18 +23,6 @@ pub enum MoleculeFormat {
     Smi,
     /// Values separated by commas, semicolons or tabs, with a header line.
     Csv,
-}
-
-/// Options of a reader.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReadOptions {
-    /// The CSV column of the SMILES, case-insensitive. Default: the first of `smiles`,
-    /// `canonical_smiles` and `molecule`.
-    pub smiles_column: Option<String>,
-    /// The option or key that names the column, for the message if it is missing.
-    pub column_setting: Option<&'static str>,
-    /// Whether to return lines without a SMILES as empty records instead of skipping them.
-    pub keep_empty: bool,
 }
 
 /// Iterates lazily over the molecules of a file. After an error the iterator ends.

@@ -134,7 +134,7 @@ fn refuses_adapters_that_cannot_be_merged() {
         "absent",
         "new",
         str![
-            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors"
+            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"
         ].into(),
     );
     merge(

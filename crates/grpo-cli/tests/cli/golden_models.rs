@@ -206,12 +206,12 @@ fn an_encoder_and_an_adapter() {
     check(
         "bert",
         adapter("absent", json!([1])),
-        "cannot read golden/absent/config.json: No such file or directory (os error 2)",
+        "cannot read golden/absent/config.json: no such file or folder",
     );
     check(
         "bert",
         adapter("gpt2", json!([1])),
-        "cannot read golden/bert/adapter_config.json: No such file or directory (os error 2)",
+        "cannot read golden/bert/adapter_config.json: no such file or folder",
     );
     // Numbers that are missing are missed.
     place.write("golden/bert/expected.json", sentence(json!([1, 2])).to_string());

@@ -325,7 +325,7 @@ fn settings_that_score_nothing() {
     check(
         &["--adapter", "absent"],
         str![
-            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors"
+            "there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"
         ].into(),
     );
     place.config_folder("bert-source", &config("bert", VOCABULARY));

@@ -146,7 +146,7 @@ fn reports_broken_lines_and_repeated_pairs() {
         format!(
             "  left out: pairs.jsonl:{first}: the line is not a JSON object: expected ident at column 2\n"
         ),
-        format!("  left out: pairs.jsonl:{}: there is no `tweet`\n", first + 1),
+        format!("  left out: pairs.jsonl:{}: there is no `tweet` or `reply`\n", first + 1),
         format!("  left out: pairs.jsonl:{}: the line is not UTF-8 text\n", first + 3),
         "  kept, though it repeats pairs.jsonl:1: pairs.jsonl:2\n".to_owned(),
     ];
@@ -155,7 +155,7 @@ fn reports_broken_lines_and_repeated_pairs() {
     }
     let file: Value = serde_json::from_str(&place.read("out/phase_split_statistics.json")).unwrap();
     assert_eq!(file["skipped"].as_array().unwrap().len(), 3);
-    let reason = json!({"file": "pairs.jsonl", "line": first + 1, "reason": "there is no `tweet`"});
+    let reason = json!({"file": "pairs.jsonl", "line": first + 1, "reason": "there is no `tweet` or `reply`"});
     assert_eq!(file["skipped"][1], reason);
     let duplicate =
         json!({"file": "pairs.jsonl", "line": 2, "first_file": "pairs.jsonl", "first_line": 1});

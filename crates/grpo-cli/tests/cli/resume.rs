@@ -396,7 +396,8 @@ fn a_full_disk_leaves_the_older_checkpoint() {
     let ended = Ended::of(shell.output().unwrap());
     assert_eq!(ended.code, Some(1), "{}", ended.stdout);
     assert!(
-        ended.stderr.contains("optimizer.safetensors") && ended.stderr.contains("File too large"),
+        ended.stderr.contains("optimizer.safetensors")
+            && ended.stderr.contains("the file is too large"),
         "{}",
         ended.stderr
     );

@@ -262,7 +262,7 @@ fn refuses_invalid_adapter_settings() {
     );
     place.refuse(
         &["pretrain", "sft.toml", "--set", "adapter=absent"],
-        str![[r#"start = "m": there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors"#]],
+        str![[r#"start = "m": there is no adapter folder absent; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]"#]],
     );
 }
 

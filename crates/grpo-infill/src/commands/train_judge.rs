@@ -81,6 +81,10 @@ struct JudgeSection {
     n_embd: usize,
 }
 
+const EXAMPLES: &str = "Examples:
+  grpo train-judge configs/infill/judge.toml
+  grpo train-judge --resume runs/infill/judge";
+
 /// The subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
@@ -88,6 +92,7 @@ pub(crate) fn command() -> TaskCommand {
         "The judge predicts how much of a text an infiller has replaced. It is trained on natural texts and on texts with blanks that the infiller filled, then tested on held-out texts: the exit code is 0 if it passes the gate of the configuration, and 1 if it must not be used as a reward.",
     ];
     TaskCommand::new("train-judge", &about, CommandGroup::Train, |_, arguments| run(arguments))
+        .with_examples(EXAMPLES)
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {

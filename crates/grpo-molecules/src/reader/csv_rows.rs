@@ -1,8 +1,8 @@
 //! Rows of a CSV file.
 
+use super::options::ReadOptions;
 use super::quotes::{Quotes, Unclosed};
 use super::record::{LONGEST, MoleculeRecord, filled};
-use crate::ReadOptions;
 use grpo_data::{Bytes, DataError, FileOrigin, Names, too_long};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 

@@ -77,6 +77,10 @@ fn default_held_out() -> f64 {
     0.15
 }
 
+const EXAMPLES: &str = "Examples:
+  grpo train-engagement configs/replies/engagement.toml
+  grpo train-engagement --resume runs/replies/engagement";
+
 /// The subcommand.
 pub(crate) fn command() -> TaskCommand {
     let about = [
@@ -84,6 +88,7 @@ pub(crate) fn command() -> TaskCommand {
         "Trains a small head on the vectors of a frozen embedder to predict the engagement of past replies. The model is then tested on held-out tweets: the exit code is 0 if it passes the gate of the configuration, and 1 if it must not be used as a reward.",
     ];
     TaskCommand::new("train-engagement", &about, CommandGroup::Train, |_, arguments| run(arguments))
+        .with_examples(EXAMPLES)
 }
 
 pub(crate) fn run(arguments: &RunArguments) -> anyhow::Result<()> {
