@@ -30,13 +30,15 @@ use serde_json::Value;
 
 pub use self::section::CheckpointSection;
 use crate::models::Writer;
+use crate::run_log::Announce;
 
 const FOLDER: &str = "trainer";
 const STATE: &str = "state.json";
 const MOMENTS: &str = "optimizer.safetensors";
 const REFERENCE: &str = "reference.safetensors";
 
-/// Writes the checkpoint of a step: the files that `model` writes, the numbers of the trainer, and its tensors.
+/// Writes the checkpoint of a step: the files that `model` writes, the numbers of the trainer, and its tensors. `announce`
+/// is called before it has its name.
 pub(crate) fn write_state(
     run: &RunFolder,
     step: u64,
@@ -44,9 +46,10 @@ pub(crate) fn write_state(
     numbers: &impl Serialize,
     moments: &StoredTensors,
     reference: Option<&StoredTensors>,
+    announce: Announce<'_>,
 ) -> anyhow::Result<Checkpoint> {
     let state = serde_json::to_string_pretty(numbers).context("the state of the trainer")?;
-    run.write_checkpoint(step, |folder| {
+    let fill = |folder: &Path| {
         model(folder)?;
         let folder = folder.join(FOLDER);
         let failed = || format!("cannot write `{}`", folder.display());
@@ -57,7 +60,8 @@ pub(crate) fn write_state(
             reference.write(&folder.join(REFERENCE), StoredAs::F32, None)?;
         }
         anyhow::Ok(())
-    })
+    };
+    run.write_checkpoint(step, fill, |manifest| announce(step, manifest))
 }
 
 /// Reads the numbers of a trainer and the optimizer's means.
@@ -78,16 +82,17 @@ pub(crate) fn unusable(checkpoint: &VerifiedFolder) -> String {
     format!("`{}` cannot be resumed from", checkpoint.path().display())
 }
 
-/// Writes the checkpoint of this moment.
+/// Writes the checkpoint of this moment; `announce` is called before it has its name.
 pub(crate) fn write(
     run: &RunFolder,
     writer: &Writer,
     training: &Training<Policy>,
+    announce: Announce<'_>,
 ) -> anyhow::Result<Checkpoint> {
     let TrainerState { numbers, moments, reference } = training.state();
     let model = |folder: &Path| writer.fill(folder, training.policy());
     let step = u64::from(training.steps());
-    write_state(run, step, model, &numbers, &moments, reference.as_ref())
+    write_state(run, step, model, &numbers, &moments, reference.as_ref(), announce)
 }
 
 /// How often the run had gone back when the checkpoint was written, as far as it says.

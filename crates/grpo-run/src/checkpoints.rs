@@ -1,5 +1,6 @@
 //! `checkpoints/`: what a run can be taken up from again, one folder a step.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::atomic::entries;
 use crate::folder::CHECKPOINTS;
 use crate::{
-    Existing, RunError, RunFolder, VerifiedFolder, verify, write_folder_atomically, write_manifest,
+    Existing, RunError, RunFolder, VerifiedFolder, sha256_of_manifest, verify,
+    write_folder_atomically, write_manifest,
 };
 
 /// A checkpoint of a run, not yet verified.
@@ -57,17 +59,22 @@ impl RunFolder {
     /// manifest and takes its place in `checkpoints/` once all is on disk. A checkpoint of the
     /// same step, which a resumed run writes again, is replaced.
     ///
+    /// `announce` gets the SHA-256 of the manifest before the folder has its name, so that every checkpoint under its
+    /// name was announced.
+    ///
     /// # Errors
-    /// `fill` failed, or writing did; an older checkpoint of the step is then as it was.
+    /// `fill` or `announce` failed, or writing did; an older checkpoint of the step is then as it was.
     pub fn write_checkpoint<E: From<RunError>>(
         &self,
         step: u64,
         fill: impl FnOnce(&Path) -> Result<(), E>,
+        announce: impl FnOnce(String) -> Result<(), E>,
     ) -> Result<Checkpoint, E> {
         let path = self.path().join(CHECKPOINTS).join(format!("{STEP}{step}"));
         write_folder_atomically(&path, Existing::Replace, |folder| {
             fill(folder)?;
-            Ok::<(), E>(write_manifest(folder)?)
+            write_manifest(folder)?;
+            announce(sha256_of_manifest(folder)?)
         })?;
         Ok(Checkpoint { step, path })
     }
@@ -86,6 +93,12 @@ impl RunFolder {
         Ok(checkpoints)
     }
 
+    /// The names in the folder of checkpoints that begin as those of checkpoints, and are not ones that a run writes.
+    pub(crate) fn foreign_checkpoints(&self) -> Result<Vec<String>, RunError> {
+        let names = entries(&self.path().join(CHECKPOINTS))?.into_iter().map(|(name, _)| name);
+        Ok(names.filter(|name| name.starts_with(STEP) && step_of(name).is_none()).collect())
+    }
+
     /// Looks for a checkpoint to go on from, of the steps up to `last` alone where that is given.
     ///
     /// # Errors
@@ -101,7 +114,7 @@ impl RunFolder {
     /// # Errors
     /// One cannot be removed.
     pub fn keep_checkpoints(&self, last: usize, besides: &[u64]) -> Result<(), RunError> {
-        let kept = self.kept_checkpoints(last, besides)?;
+        let kept = self.kept_checkpoints(last, besides, None)?;
         let checkpoints = self.checkpoints()?;
         checkpoints
             .iter()
@@ -109,13 +122,20 @@ impl RunFolder {
             .try_for_each(remove)
     }
 
-    /// The steps of the checkpoints that [`Self::keep_checkpoints`] leaves.
+    /// The steps of the checkpoints that [`Self::keep_checkpoints`] leaves once the checkpoint of the step `new` is there,
+    /// if one is about to be.
     ///
     /// # Errors
     /// The folder of checkpoints cannot be read.
-    pub fn kept_checkpoints(&self, last: usize, besides: &[u64]) -> Result<Vec<u64>, RunError> {
-        let steps: Vec<u64> =
-            self.checkpoints()?.iter().map(|checkpoint| checkpoint.step).collect();
+    pub fn kept_checkpoints(
+        &self,
+        last: usize,
+        besides: &[u64],
+        new: Option<u64>,
+    ) -> Result<Vec<u64>, RunError> {
+        let found = self.checkpoints()?;
+        let steps: BTreeSet<u64> =
+            found.iter().map(|checkpoint| checkpoint.step).chain(new).collect();
         let old = steps.len().saturating_sub(last);
         let is_kept = |(place, step): &(usize, u64)| *place >= old || besides.contains(step);
         Ok(steps.into_iter().enumerate().filter(is_kept).map(|(_, step)| step).collect())

@@ -53,8 +53,7 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
         }
         Err(error) => return Err(RunError::read(folder)(error)),
     };
-    let manifest: Manifest =
-        serde_json::from_slice(&text).map_err(|source| RunError::BadJson { path, source })?;
+    let manifest: Manifest = serde_json::from_slice(&text).map_err(RunError::json(&path))?;
     if manifest.version != 1 {
         let fault = format!(
             "has a manifest of version {} where this program writes version 1; use the program that wrote it, or another checkpoint",
@@ -162,7 +161,7 @@ fn files_below(folder: &Path) -> Result<BTreeMap<String, PathBuf>, RunError> {
 }
 
 /// The SHA-256 of these bytes, in 64 hexadecimal digits.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
+pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
