@@ -131,6 +131,7 @@ impl Session {
         if step < steps {
             // It is not the run's last word.
             session.folder.move_aside(session.kind)?;
+            session.folder.move_aside("comparison.json")?;
         }
         Ok(session)
     }
