@@ -25,6 +25,7 @@ mod logprob;
 mod models;
 mod molecules;
 mod outputs;
+mod own_rewards;
 mod pairs;
 mod pipelines;
 mod polychromic;
