@@ -26,6 +26,7 @@ mod logprob;
 mod models;
 mod molecules;
 mod outputs;
+mod own_rewards;
 mod pairs;
 mod pipelines;
 mod polychromic;
