@@ -5,6 +5,7 @@ mod complete;
 mod event_lines;
 mod evidence;
 mod finding;
+mod plan;
 mod policy;
 mod records;
 mod reference;
@@ -17,7 +18,8 @@ use crate::EventKind;
 pub use evidence::{Evidence, Period, Plan, ReferencePlan, ReferenceUpdate, StoredWeights};
 use finding::count;
 pub use finding::{Finding, Verdict, Violation};
-pub use records::{RecordPlan, audit_records};
+pub use plan::RecordPlan;
+pub use records::audit_records;
 
 /// Checks all properties that the files can prove.
 pub fn audit(evidence: &Evidence) -> Vec<Finding> {

@@ -48,4 +48,5 @@ mod texts;
 mod training;
 mod training_texts;
 mod trial;
+mod verify;
 mod wrong_inputs;

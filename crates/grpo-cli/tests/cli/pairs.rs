@@ -103,7 +103,11 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
     assert_eq!(serde_json::to_value(&again).unwrap(), file);
     assert!(output(3).starts_with("<svg"));
 
-    // The same again is the same; another seed is another split.
+    a_seed_decides_the_split(&place);
+}
+
+/// The same again is the same; another seed is another split.
+fn a_seed_decides_the_split(place: &Place) {
     place.succeed(&["split-data", "--input", "pairs.jsonl", "--output-dir", "two", "--seed", "42"]);
     for name in OUTPUTS {
         assert_eq!(
@@ -111,16 +115,8 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
             place.read(&format!("data/processed/{name}"))
         );
     }
-    place.succeed(&[
-        "split-data",
-        "--input",
-        "pairs.jsonl",
-        "--output-dir",
-        "two",
-        "--seed",
-        "1",
-        "--force",
-    ]);
+    let other = ["--output-dir", "two", "--seed", "1", "--force"];
+    place.succeed(&[&["split-data", "--input", "pairs.jsonl"][..], &other].concat());
     assert_ne!(
         place.read("two/train_phase1_sft.jsonl"),
         place.read("data/processed/train_phase1_sft.jsonl")

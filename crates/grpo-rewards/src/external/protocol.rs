@@ -118,7 +118,7 @@ impl Format {
         let (rewards, components, errors, info) = match self {
             Self::Json => {
                 let reply: Reply = parsed(text)?;
-                if reply.id != Value::from(id) {
+                if reply.id != id {
                     return Err(format!(
                         "the reply has the id {}, and the request had the id {id}; expected one reply per request, in order",
                         reply.id

@@ -7,21 +7,11 @@ use serde::Deserialize;
 use super::complete::{bytes_after_end, missing_events, missing_hashes};
 use super::event_lines::{EventLine, after_roll_back, read_events};
 use super::finding::{Finding, Violation, count};
+use super::plan::RecordPlan;
 use super::saved::saved_folders;
 use crate::chain::{ChainLine, broken_links, read_chain};
 use crate::json_lines::read_lines;
 use crate::{DataFile, EventKind, RecordedHashes, RunError, RunFolder, RunInfo, sha256_of_file};
-
-/// Expected contents of a run's folder.
-#[derive(Clone, Copy, Debug)]
-pub struct RecordPlan {
-    /// Folder of the trained weights, `model` or `adapter`; `None` if the run keeps no ledger.
-    pub trained: Option<&'static str>,
-    /// A checkpoint is written after the steps that are multiples of this one; 0 for none.
-    pub checkpoint_every: u64,
-    /// The metrics that are not the same when a run is made again.
-    pub is_machine: fn(&str) -> bool,
-}
 
 /// Checks the files of a run against the hashes in its records, without loading weights.
 ///
