@@ -1,4 +1,4 @@
-//! `grpo describe`: each molecule of a file as one row of CSV.
+//! `grpo describe`: descriptors of the molecules of a file as CSV.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ const COLUMNS: [&str; 16] = [
     "name",
 ];
 
-/// Molecules that are described at the same time: enough for all threads, little enough for memory.
+/// Molecules described at the same time: enough for all threads at little memory.
 const BLOCK: usize = 4096;
 
 #[derive(Debug, Args)]
@@ -125,13 +125,14 @@ fn row(record: &MoleculeRecord) -> [String; 16] {
     row
 }
 
-/// A text as a cell that no spreadsheet takes for a formula: none of these characters begins a SMILES.
+/// Quotes a text that a spreadsheet would treat as a formula; no SMILES begins with these
+/// characters.
 fn as_text(text: &str) -> String {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if is_formula { format!("'{text}") } else { text.to_owned() }
 }
 
-/// Six decimals: finer than any of these properties is meant.
+/// Six decimals, more than the precision of any property.
 fn number(value: f64) -> String {
     format!("{value:.6}")
 }

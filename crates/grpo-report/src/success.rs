@@ -284,11 +284,12 @@ pub(crate) fn diversity_is_kept(comparison: Option<&Comparison>, last: u64, most
         return Judged::open(DIVERSITY, "the evaluation has no measure of diversity");
     };
     let change = if lost > 0.0 { "lost" } else { "gained" };
+    let verb = if after < before { "fell" } else { "rose" };
     Judged::of(
         DIVERSITY,
         lost <= most + ROUNDING,
         format!(
-            "{} from {before:.3} to {after:.3}, {:.0} % {change} (required: at most {:.0} % lost)",
+            "{} {verb} from {before:.3} to {after:.3}, {:.0} % {change} (required: at most {:.0} % lost)",
             measure.name,
             100.0 * lost.abs(),
             100.0 * most

@@ -1,4 +1,4 @@
-//! The settings of the rewards of texts.
+//! Settings of text rewards.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::composite::CompositeConfig;
 use crate::{AnswerReward, PatternReward, Reward, RewardKind, RewardRegistry, RewardSpec};
 
 impl Default for RewardRegistry {
-    /// The kinds for texts: `answer`, `pattern` and `composite`.
+    /// The kinds of rewards for texts: `answer`, `pattern` and `composite`.
     fn default() -> Self {
         Self::empty().with([
             RewardKind::from_settings::<AnswerConfig>("answer"),
@@ -74,13 +74,13 @@ impl RewardSpec for PatternConfig {
 
 fn pattern(key: &str, text: &str) -> Result<Regex, ConfigFault> {
     Regex::new(text).map_err(|error| {
-        // The last line says why; those before it draw the place.
+        // The last line is the reason; the lines before it mark the position.
         let fault = error.to_string();
         let fault = fault.lines().last().unwrap_or_default();
         let fault = fault.trim_start_matches("error: ");
         ConfigFault::from_sentence(
             "",
-            format!("reward.{key} = '{text}' is no regular expression: {fault}"),
+            format!("reward.{key} = '{text}' is not a regular expression: {fault}"),
         )
     })
 }

@@ -1,43 +1,43 @@
-//! The trait of reward functions, and what they see of a completion.
+//! The trait of rewards and their input.
 
 use grpo_data::{Outcome, PartName};
 use serde_json::{Map, Value};
 
 /// A function from completions to scores.
 pub trait Reward: Send + Sync {
-    /// Scores a batch: one outcome for each completion, in their order, the same whether a completion comes
-    /// alone or among others.
+    /// Scores a batch: one outcome per completion, in order. The outcome of a completion does not
+    /// depend on the others.
     fn score(&self, samples: &[RewardInput]) -> Vec<Outcome>;
 
-    /// The names of all parts that an outcome of it can have, in the order in which they are shown: the columns of the
-    /// files that completions are written to.
+    /// Returns the names of all components that an outcome can have, in display order. They are
+    /// columns of recorded completions.
     fn parts(&self) -> Vec<PartName>;
 
-    /// Names of [`grpo_data::Scored::terms`], in their order; for metrics of each, where there are several.
+    /// Returns the names of [`grpo_data::Scored::terms`] in order, for metrics per term.
     fn term_names(&self) -> Vec<PartName> {
         Vec::new()
     }
 
-    /// Whether completions of a prompt with this record can be scored at all, before any is drawn.
+    /// Checks that completions of a prompt with this record can be scored, before any is sampled.
     ///
     /// # Errors
-    /// What the record lacks.
+    /// Returns what the record lacks.
     fn check(&self, _fields: &Map<String, Value>) -> Result<(), String> {
         Ok(())
     }
 }
 
-/// A completion as a reward sees it.
+/// A completion to score.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RewardInput {
     /// The completion.
     pub text: String,
-    /// What else the record of its prompt says (a right answer, the post that is replied to).
+    /// Other fields of the prompt's record, such as a right answer or the post that is replied to.
     pub fields: Map<String, Value>,
 }
 
 impl From<&str> for RewardInput {
-    /// Of a prompt that says nothing else.
+    /// A completion of a prompt without fields.
     fn from(text: &str) -> Self {
         Self { text: text.to_owned(), fields: Map::new() }
     }

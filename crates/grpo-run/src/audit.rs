@@ -1,5 +1,5 @@
-//! What a run's files prove of it: that it learned from its own policy's completions, at once, and from each no more often
-//! than it should.
+//! Checks from a run's files that it learned from its own policy's completions immediately, and
+//! from each no more often than configured.
 
 mod event_lines;
 mod evidence;
@@ -18,7 +18,7 @@ use finding::count;
 pub use finding::{Finding, Verdict, Violation};
 pub use records::{RecordPlan, audit_records};
 
-/// Checks everything that the files can prove, one property after the other.
+/// Checks all properties that the files can prove.
 pub fn audit(evidence: &Evidence) -> Vec<Finding> {
     let mut findings = vec![
         steps(evidence),
@@ -39,7 +39,7 @@ pub fn audit(evidence: &Evidence) -> Vec<Finding> {
     findings
 }
 
-/// Both files have the steps 1, 2, 3, …, and a run that finished has all of its own.
+/// Both files have the steps 1, 2, 3, …, and a finished run has all of them.
 fn steps(evidence: &Evidence) -> Finding {
     let mut violations = Vec::new();
     let ledger: Vec<u64> = evidence.ledger.iter().map(|line| line.step).collect();
@@ -63,7 +63,7 @@ fn steps(evidence: &Evidence) -> Finding {
     let (last, of_metrics) = (ledger.last(), evidence.metrics.last());
     let (last, of_metrics) = (last.copied().unwrap_or(0), of_metrics.copied().unwrap_or(0));
     if last == of_metrics + 1 && !evidence.was_written_whole(last) {
-        // The ledger's line is written first.
+        // The line of the ledger is written first.
         checked += &format!("; the run was ended in the middle of writing step {last}");
     } else if last != of_metrics && evidence.is_going_back() {
         checked += "; the run was ended while it went back";

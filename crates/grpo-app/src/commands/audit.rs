@@ -1,4 +1,4 @@
-//! `grpo audit`: what a run's files prove of it.
+//! `grpo audit`: checks what a run's files prove.
 
 use std::path::Path;
 
@@ -30,21 +30,21 @@ pub(crate) fn run(arguments: &AuditArguments, tasks: &Tasks) -> anyhow::Result<(
     Ok(())
 }
 
-/// What `--json` writes.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Report<'a> {
     run: &'a Path,
     /// Steps in the ledger.
     steps: usize,
-    /// In all findings together.
+    /// Number in all findings.
     violations: usize,
     findings: Vec<Finding>,
 }
 
-/// Violations of a property that are printed, at most.
+/// Largest number of violations printed per property.
 const SHOWN: usize = 3;
 
-/// One line; of a violation one for each of the first.
+/// Prints a line, and one for each of the first violations.
 fn print(finding: &Finding) {
     let line = |property: &str, verdict: &str, words: &dyn std::fmt::Display| {
         say(format_args!("{property:<22}{verdict:<14}{words}"));

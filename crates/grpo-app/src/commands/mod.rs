@@ -1,4 +1,4 @@
-//! One file for each command.
+//! One file per command.
 
 pub(crate) mod audit;
 pub(crate) mod completions;

@@ -1,4 +1,4 @@
-//! `grpo selftest`: the mathematics of the program against oracles and against TRL's values.
+//! `grpo selftest`: tests the program's mathematics against oracles and TRL's values.
 
 use std::time::Instant;
 

@@ -1,6 +1,6 @@
 //! Errors as sentences.
 
-/// An error and its causes as one sentence; a cause that the sentence already holds is not said twice.
+/// Formats an error and its causes as a sentence, without repetitions.
 pub fn sentence(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -11,6 +11,8 @@ pub fn sentence(error: &anyhow::Error) -> String {
             sentence.push_str(&cause);
         }
     }
+    // Line ends come from values in files and arguments.
+    let sentence = sentence.lines().map(str::trim).collect::<Vec<_>>().join(" ");
     without_os_codes(&sentence)
 }
 

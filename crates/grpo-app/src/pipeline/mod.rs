@@ -1,6 +1,8 @@
-//! `grpo run`: the stages of a pipeline file in order, each a command of this program in a process of its own.
+//! `grpo run`: runs the stages of a pipeline file in order, each as a separate process of this
+//! program.
 //!
-//! What a stage trains, or on what, is not known here: a stage is finished when its run folder or its files say so.
+//! A pipeline does not know what a stage trains; the run folder or files of a stage show whether it
+//! is finished.
 
 mod difference;
 mod file;
@@ -51,7 +53,7 @@ pub(crate) struct PipelineArguments {
     quiet: bool,
 }
 
-/// Runs the pipeline that the arguments name; `commands` are those that it may use.
+/// Runs the pipeline of the arguments with the available `commands`.
 pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> anyhow::Result<()> {
     let pipeline = Pipeline::read(&arguments.pipeline, commands)?;
     let PipelineArguments { force, set, plain, .. } = arguments;
@@ -92,7 +94,7 @@ pub(crate) fn run(arguments: &PipelineArguments, commands: &clap::Command) -> an
     Ok(())
 }
 
-/// The exit code of a failed command: that of the stage that failed, if one did.
+/// Returns the exit code of the failed stage, if one failed.
 pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
     let code = error.downcast_ref::<StageFailed>().and_then(StageFailed::code);
     code.map_or(ExitCode::FAILURE, ExitCode::from)
@@ -134,8 +136,8 @@ fn run_stages(
     Ok(rows)
 }
 
-/// Lets a command check the configuration of a stage that will start, so that a mistake in the last one is not found after
-/// hours of training.
+/// Lets a command check the configuration of a stage before anything runs, so that a mistake in the
+/// last stage is found early.
 fn check_configuration(
     program: &Program,
     stage: &Stage,

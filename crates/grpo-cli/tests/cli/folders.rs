@@ -102,7 +102,7 @@ fn an_adapter_of_another_base_of_the_same_shapes_is_refused_everywhere() {
 }
 
 #[test]
-fn what_cannot_be_merged() {
+fn refuses_adapters_that_cannot_be_merged() {
     let place = Place::new();
     with_adapter(&place, "llama");
     let merge = |model: &str, adapter: &str, to: &str, expected: Data| {
@@ -276,7 +276,7 @@ fn check(config: &str, expected: impl IntoData) {
 }
 
 #[test]
-fn configurations_of_no_model() {
+fn refuses_configurations_without_a_model() {
     let known =
         "the families known are molgpt, gpt2, llama, qwen2, qwen3, bert, infiller, sequence_scorer";
     check(
@@ -316,7 +316,7 @@ fn what_cannot_be_made() {
     };
     let exists = "`source` exists already; choose another path, or remove it first";
     init("source/config.json", "source", exists.into());
-    let nowhere = "cannot write `source/config.json/new`: a part of the path is not a folder; make room or choose a folder that can be written to";
+    let nowhere = "cannot write `source/config.json/new`: a part of the path is not a folder; free some space or choose a writable folder";
     init("source/config.json", "source/config.json/new", nowhere.into());
     init("absent.json", "new", str!["cannot read absent.json: no such file or folder"].into());
     init("source", "new", str!["cannot read source: it is a folder, not a regular file"].into());

@@ -39,7 +39,7 @@ fn all_completions_of_one_id_are_a_distribution() {
 }
 
 #[test]
-fn a_line_says_what_was_given_and_what_came_of_it() {
+fn each_line_has_input_and_results() {
     let place = Place::new();
     place.model_of_ids("m", "qwen3", 12);
     let records = concat!(
@@ -210,7 +210,7 @@ fn check_third_text(place: &Place, model: &str, third: &str, expected: impl Into
 }
 
 #[test]
-fn lines_that_cannot_be_scored() {
+fn refuses_lines_that_cannot_be_scored() {
     let place = Place::new();
     place.model_of_ids("m", "gpt2", 12);
     let check = |third: Value, expected: Data| check_third(&place, "m", &third, expected);
@@ -225,7 +225,7 @@ fn lines_that_cannot_be_scored() {
     check(
         json!({"prompt_ids": [1]}),
         str![
-            "there is nothing to score: a line needs `completion` or `completion_ids` beside its prompt"
+            "there is nothing to score: a line needs `completion` or `completion_ids` in addition to its prompt"
         ].into(),
     );
     check(
@@ -236,7 +236,7 @@ fn lines_that_cannot_be_scored() {
         json!({"prompt_ids": [], "completion_ids": [1]}),
         str!["a prompt has no tokens; give it at least one"].into(),
     );
-    let no_tokenizer = "`m` has no tokenizer.json, so text cannot become ids; put the model's own beside its weights, or give `prompt_ids` and `completion_ids`";
+    let no_tokenizer = "`m` has no tokenizer.json, so text cannot become ids; put the model's own next to its weights, or give `prompt_ids` and `completion_ids`";
     check(json!({"prompt": "2 + 2", "completion_ids": [1]}), no_tokenizer.into());
     check(json!({"prompt_ids": [1], "completion": "4"}), no_tokenizer.into());
     check(json!({"text": "4"}), no_tokenizer.into());
@@ -279,7 +279,7 @@ fn lines_that_are_no_records() {
 }
 
 #[test]
-fn files_that_cannot_be_scored() {
+fn refuses_files_that_cannot_be_scored() {
     let place = Place::new();
     place.model_of_ids("m", "gpt2", 12);
     let check = |name: &str, expected: Data| {

@@ -32,7 +32,7 @@ fn nothing_to_train_on() {
 }
 
 #[test]
-fn a_file_that_is_not_there_or_of_another_kind() {
+fn refuses_missing_files_and_other_kinds() {
     let place = Place::for_pretraining();
     place.refuse(
         &["pretrain", "pretrain.toml", "--set", "data.file=absent.smi"],
@@ -106,7 +106,7 @@ fn numbers_of_a_pretraining_out_of_range() {
     check(
         "data.validation_fraction=0",
         str![
-            "no molecule of molecules.smi is left for validation, so the best model could not be told; raise data.validation_fraction (it is 0)"
+            "no molecule of molecules.smi is left for validation, so the best model could not be selected; raise data.validation_fraction (it is 0)"
         ],
     );
     check(

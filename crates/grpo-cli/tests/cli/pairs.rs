@@ -1,4 +1,4 @@
-//! Tweets and replies: `grpo split-data`, and what the two trainings read of them.
+//! Tweets and replies: `grpo split-data`, and what the two training runs read of them.
 
 use std::collections::BTreeSet;
 
@@ -132,7 +132,7 @@ fn one_split_at_a_time_writes_into_a_folder() {
 }
 
 #[test]
-fn broken_lines_and_repeated_pairs_are_told_line_by_line() {
+fn reports_broken_lines_and_repeated_pairs() {
     let place = Place::new();
     let mut records = pairs();
     records.insert(1, records[0].clone());
@@ -166,7 +166,7 @@ fn broken_lines_and_repeated_pairs_are_told_line_by_line() {
 }
 
 #[test]
-fn a_split_that_cannot_be_leaves_nothing_behind() {
+fn an_impossible_split_leaves_no_files() {
     let place = Place::new();
     place.write("pairs.jsonl", lines(&pairs()));
     place.write("none.jsonl", "{}\n");
@@ -216,7 +216,7 @@ fn a_split_that_cannot_be_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_split_that_is_uneven_says_so() {
+fn reports_an_uneven_split() {
     let place = Place::new();
     let mut pairs = pairs();
     pairs.truncate(3);

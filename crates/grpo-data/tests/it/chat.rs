@@ -115,7 +115,7 @@ fn wrong_files_are_named_with_their_fault() {
 }
 
 #[test]
-fn a_template_that_refuses_or_fails_says_its_line() {
+fn reports_the_line_of_a_failing_template() {
     let source = "a\n{{ raise_exception('no tools') }}";
     assert_eq!(failure(source), (2, "invalid operation: no tools".to_owned()));
     let error = render(source).unwrap_err().to_string();

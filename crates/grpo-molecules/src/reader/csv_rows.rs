@@ -1,4 +1,4 @@
-//! The rows of a CSV file.
+//! Rows of a CSV file.
 
 use super::options::ReadOptions;
 use super::quotes::{Quotes, Unclosed};
@@ -6,10 +6,10 @@ use super::record::{LONGEST, MoleculeRecord, filled};
 use grpo_data::{Bytes, DataError, FileOrigin, Names, too_long};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 
-/// Columns that hold SMILES where the caller names none; the first that there is counts.
+/// Default columns of SMILES, in order of preference.
 const SMILES_COLUMNS: [&str; 3] = ["smiles", "canonical_smiles", "molecule"];
 
-/// Bytes that the csv reader reads ahead.
+/// Buffer size of the CSV reader in bytes.
 const BUFFER: usize = 1 << 16;
 
 pub(super) struct CsvRows {
@@ -18,7 +18,7 @@ pub(super) struct CsvRows {
     row: csv::ByteRecord,
     /// What separates the cells of a row.
     delimiter: u8,
-    /// Cells of the header line.
+    /// Number of header cells.
     width: usize,
     smiles: usize,
     name: Option<usize>,
@@ -26,7 +26,7 @@ pub(super) struct CsvRows {
 }
 
 impl CsvRows {
-    /// Reads the header line, which is returned too, and finds the columns by it.
+    /// Reads and returns the header line, and finds the columns.
     pub(super) fn new(
         source: Bytes,
         options: &ReadOptions,
@@ -37,7 +37,7 @@ impl CsvRows {
         let mut csv = csv::ReaderBuilder::new()
             .has_headers(false)
             .delimiter(delimiter)
-            // Widths are checked here, where the line is known.
+            // Widths are checked here, to report the line.
             .flexible(true)
             .buffer_capacity(BUFFER)
             .from_reader(RowLimit { source, read: 0 });
@@ -80,7 +80,7 @@ impl CsvRows {
         Ok((rows, names.join(",")))
     }
 
-    /// The next row; its SMILES may be empty.
+    /// Returns the next row; its SMILES may be empty.
     pub(super) fn next(
         &mut self,
         origin: &FileOrigin,
@@ -120,7 +120,7 @@ impl CsvRows {
     }
 }
 
-/// Returns what separates the cells, by the header line, and the source from its beginning.
+/// Returns the cell separator of the header line, and the source from its beginning.
 fn delimited(source: Bytes, origin: &FileOrigin) -> Result<(u8, Bytes), DataError> {
     let mut source = BufReader::new(source);
     let mut head = Vec::new();
@@ -136,7 +136,7 @@ fn delimited(source: Bytes, origin: &FileOrigin) -> Result<(u8, Bytes), DataErro
     Ok((delimiter.unwrap_or(b','), Box::new(Cursor::new(head).chain(source))))
 }
 
-/// Refuses a row that a quote without an end made of all that followed.
+/// Rejects a row that extends to the end of the file because of an unclosed quote.
 fn refuse_unclosed(unclosed: &Unclosed, origin: &FileOrigin) -> Result<(), DataError> {
     match unclosed.line() {
         None => Ok(()),
@@ -147,18 +147,18 @@ fn refuse_unclosed(unclosed: &Unclosed, origin: &FileOrigin) -> Result<(), DataE
     }
 }
 
-/// The line on which `row`, just read, begins. The position that the csv reader keeps with a row
-/// is that of the blank lines in front of it, so this one is counted back from the row's end.
+/// Returns the line on which `row`, just read, begins. The position of the CSV reader is that of
+/// preceding blank lines, so the line is counted back from the end of the row.
 fn line_of(csv: &csv::Reader<RowLimit>, row: &csv::ByteRecord) -> u64 {
     let bytes = row.as_slice().iter();
     let inner = bytes.filter(|&&byte| byte == b'\n').count() as u64;
     let counted = csv.position().line().saturating_sub(1 + inner);
-    // A quote that is never closed swallows the last line end, and one line too many is taken off.
+    // An unclosed quote consumes the last line end, so one line too many is subtracted.
     counted.max(row.position().map_or(1, csv::Position::line))
 }
 
-/// What the source said, out of the csv reader's wrapping. Errors of other kinds cannot happen
-/// here: widths and UTF-8 are checked by this file.
+/// Unwraps the source's error from the CSV reader. Other errors cannot happen, because widths and
+/// UTF-8 are checked here.
 fn reading_error(error: csv::Error, origin: &FileOrigin, before: u64) -> DataError {
     let error = match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
@@ -170,10 +170,10 @@ fn reading_error(error: csv::Error, origin: &FileOrigin, before: u64) -> DataErr
     }
 }
 
-/// Ends a row that is longer than any molecule's, such as the rest of a file behind a quote that is never closed.
+/// Limits the length of a row, for example after an unclosed quote.
 struct RowLimit {
     source: Quotes<Bytes>,
-    /// Bytes since the row before.
+    /// Bytes since the previous row.
     read: usize,
 }
 

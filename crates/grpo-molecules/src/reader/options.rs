@@ -1,13 +1,13 @@
-//! Choices of the caller.
+//! Options of a reader.
 
-/// Choices of reading that the file itself does not settle.
+/// Options of a reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// The CSV column that holds the SMILES, in any case of letters. Without one, the first of
-    /// `smiles`, `canonical_smiles` and `molecule` that there is.
+    /// The CSV column of the SMILES, case-insensitive. Default: the first of `smiles`,
+    /// `canonical_smiles` and `molecule`.
     pub smiles_column: Option<String>,
     /// The option or key that names the column, for the message if it is missing.
     pub column_setting: Option<&'static str>,
-    /// Gives a record with an empty SMILES for a line that has none, instead of skipping it.
+    /// Whether to return lines without a SMILES as empty records instead of skipping them.
     pub keep_empty: bool,
 }

@@ -1,4 +1,4 @@
-//! `grpo clean-data`: pairs that are worth training on.
+//! `grpo clean-data`: selects pairs for training.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,7 +66,7 @@ struct CleaningFile {
     filter: CollectionFilter,
     validation: ValidationRules,
     cleaning: CleaningRules,
-    /// What compares replies.
+    /// Embedder that compares replies.
     embedder: EmbedderConfig,
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
 
     let kept = cleaned.pairs.iter().map(|pair| {
         let mut object = pair.object();
-        // Nothing is called valid that nobody looked at.
+        // Without validation, nothing is called valid.
         if plan.validation.is_some() {
             object.insert("validation".to_owned(), json!({ "valid": true, "reasons": [] }));
         }
@@ -140,7 +140,7 @@ pub(crate) fn run(arguments: &CleanDataArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rules by which pairs went, the commonest first.
+/// Returns the rules that dropped pairs, most frequent first.
 fn commonest(cleaned: &CleanedPairs) -> String {
     let mut reasons: Vec<(String, u64)> = cleaned.report().rejection_reasons.into_iter().collect();
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -161,7 +161,7 @@ fn written(
     Ok(file)
 }
 
-/// Every line that went, in the order of the input.
+/// Returns every dropped line in input order.
 fn rejected(read: &PairFile, cleaned: &CleanedPairs) -> Vec<Value> {
     let mut lines = BTreeMap::new();
     let order = |file: &Path| read.files.iter().position(|other| other == file);
@@ -192,7 +192,7 @@ fn rejected(read: &PairFile, cleaned: &CleanedPairs) -> Vec<Value> {
 }
 
 impl CleanDataArguments {
-    /// Where to say things: pairs that go to standard output are not mixed with words.
+    /// Returns the output of messages; pairs on standard output are not mixed with them.
     fn say(&self) -> fn(fmt::Arguments<'_>) {
         let files = [Some(&self.output), self.rejected.as_ref()];
         match files.into_iter().flatten().any(|path| is_device(path)) {
@@ -235,5 +235,5 @@ fn tell(arguments: &CleanDataArguments, cleaned: &CleanedPairs) {
     }
 }
 
-/// Lines that are said one by one.
+/// Largest number of lines printed one by one.
 const MOST_LINES: usize = 20;

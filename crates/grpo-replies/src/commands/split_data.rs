@@ -1,4 +1,4 @@
-//! `grpo split-data`: tweets and replies for the supervised phase and for the GRPO phase.
+//! `grpo split-data`: splits tweets and replies for the supervised phase and the GRPO phase.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -59,15 +59,15 @@ struct StatisticsFile<'a> {
     #[serde(flatten)]
     statistics: &'a PhaseStatistics,
     input: &'a Path,
-    /// What was read, with its bytes and SHA-256.
+    /// Input files with sizes and SHA-256.
     files: Vec<InputFile>,
     split_ratio: f64,
     seed: u64,
     pairs: usize,
     tweets: usize,
-    /// Lines of the input that are in neither phase.
+    /// Input lines in neither phase.
     skipped: &'a [SkippedLine],
-    /// Pairs that stand in the input before; they are kept, in the phase of the first.
+    /// Repeated pairs, kept in the phase of the first one.
     duplicates: Vec<Duplicate>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn command() -> TaskCommand {
 
 pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     let folder = &arguments.output_dir;
-    // Read as a folder again, it would have each pair twice.
+    // Otherwise the output would be read as input, with each pair twice.
     anyhow::ensure!(
         !(arguments.input.is_dir() && is_same_place(&arguments.input, folder)),
         "{} is the input; give --output-dir another folder",
@@ -132,7 +132,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         distributions("Engagement score (likes of the reply / likes of the tweet)", &samples);
     let lines =
         |places: &[usize]| places.iter().map(|at| format!("{}\n", read.texts[*at])).collect();
-    // The statistics last: where they are, all is there.
+    // The statistics are written last: if they exist, all files do.
     let contents: [(&str, String); 4] = [
         (PHASE1, lines(&split.phase1)),
         (PHASE2, lines(&split.phase2)),
@@ -144,7 +144,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         refuse_input("--output-dir another folder", &folder.join(name), &inputs)?;
     }
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    // Another split at the same time would leave files of both, and with them pairs in both phases.
+    // A concurrent split could mix files of both, with pairs in both phases.
     let _lock = lock_folder(folder)?;
     refuse_earlier(arguments)?;
     let files = complete(folder, &contents)?;
@@ -154,7 +154,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses to replace an earlier split without `--force`.
+/// Rejects an earlier split without `--force`.
 fn refuse_earlier(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     for name in [PHASE1, PHASE2, STATISTICS, DRAWING] {
         let path = arguments.output_dir.join(name);
@@ -172,7 +172,7 @@ fn input_file(path: &Path) -> anyhow::Result<InputFile> {
     Ok(InputFile { path, bytes, sha256 })
 }
 
-/// All of the files, complete but without their names.
+/// Writes all files completely, without their final names.
 fn complete(folder: &Path, contents: &[(&str, String)]) -> anyhow::Result<Vec<FileInPlace>> {
     let mut files = Vec::new();
     for (name, content) in contents {
@@ -185,8 +185,8 @@ fn complete(folder: &Path, contents: &[(&str, String)]) -> anyhow::Result<Vec<Fi
     Ok(files)
 }
 
-/// Gives all of the files their names, after the statistics of an earlier split are gone: where one cannot be named,
-/// nothing vouches for those of two splits side by side.
+/// Renames all files, after removing the statistics of an earlier split, so that no statistics
+/// describe a mixture of two splits.
 fn name_all(statistics: &Path, files: Vec<FileInPlace>) -> anyhow::Result<()> {
     match std::fs::remove_file(statistics) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -197,7 +197,7 @@ fn name_all(statistics: &Path, files: Vec<FileInPlace>) -> anyhow::Result<()> {
     files.into_iter().try_for_each(FileInPlace::finish)
 }
 
-/// Lines of one kind that are said one by one; the statistics file has all of them.
+/// Largest number of lines of one kind that are printed; the statistics file has all of them.
 const MOST_LINES: usize = 20;
 
 fn report(read: &PairFile) {
@@ -276,9 +276,9 @@ fn tell(statistics: &PhaseStatistics) {
 mod tests {
     use super::*;
 
-    /// Under --force the statistics of the earlier split would say of a mixture that it is one.
+    /// With --force, the statistics of the earlier split must not describe a mixture.
     #[test]
-    fn a_split_that_is_not_named_whole_has_no_statistics() {
+    fn an_incomplete_split_has_no_statistics() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         for name in [PHASE1, PHASE2, STATISTICS] {

@@ -74,7 +74,7 @@ fn what_a_record_does_not_say_has_a_default() {
 }
 
 #[test]
-fn every_line_that_is_no_pair_is_told_with_its_reason() {
+fn reports_why_each_line_is_not_a_pair() {
     let good = r#"{"tweet_id":"a","tweet":"t","reply":"r"}"#;
     let lines: [&[u8]; 13] = [
         good.as_bytes(),
@@ -161,7 +161,7 @@ fn texts(values: &[Option<&str>]) -> (Vec<ByteArray>, Vec<i16>) {
 }
 
 #[test]
-fn parquet_is_read_and_its_rows_are_told() {
+fn reads_parquet_and_reports_rows() {
     let schema = parse_message_type(
         "message pairs {
             optional binary tweet_id (UTF8); optional binary tweet (UTF8); optional binary reply;
