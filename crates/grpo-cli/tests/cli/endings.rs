@@ -177,3 +177,22 @@ fn a_finished_run_does_not_continue() {
         assert!(result(&place.path("run")) == expected);
     }
 }
+
+/// Resuming a finished run changes nothing and proposes a longer run.
+#[test]
+fn a_finished_run_is_finished() {
+    let place = Place::new();
+    place.write("train.toml", configuration(2));
+    place.succeed(&["train", "train.toml"]);
+    let expected = result(&place.path("run"));
+    let again = place.succeed(&["train", "--resume", "run"]);
+    assert_eq!(
+        again.stdout,
+        "finished     run: all 2 steps are done (`grpo report run` shows them)\ntrain longer grpo train run/config.toml --set model=run/model --run run-longer\n"
+    );
+    assert_eq!(result(&place.path("run")), expected);
+    // The proposed command works.
+    let longer = again.stdout.rsplit_once("train longer grpo ").unwrap().1;
+    place.succeed(&longer.split_whitespace().collect::<Vec<_>>());
+    assert!(place.path("run-longer/model/model.safetensors").is_file());
+}

@@ -125,24 +125,6 @@ fn a_killed_run_ends_as_one_that_was_not() {
     kill_and_resume(&place, "train", kills(), 5, whole, &expected);
 }
 
-/// A run that ended can be taken up, and has nothing left to do.
-#[test]
-fn a_finished_run_is_finished() {
-    let place = place(2);
-    place.succeed(&["train", "train.toml"]);
-    let expected = result(&place.path("run"));
-    let again = place.succeed(&["train", "--resume", "run"]);
-    assert_eq!(
-        again.stdout,
-        "finished     run: all 2 steps are done (`grpo report run` shows them)\ntrain longer grpo train run/config.toml --set model=run/model --run run-longer\n"
-    );
-    assert_eq!(result(&place.path("run")), expected);
-    // The proposed command works.
-    let longer = again.stdout.rsplit_once("train longer grpo ").unwrap().1;
-    place.succeed(&longer.split_whitespace().collect::<Vec<_>>());
-    assert!(place.path("run-longer/model/model.safetensors").is_file());
-}
-
 /// SIGINT and SIGTERM end a run between two steps, with a checkpoint.
 #[test]
 #[cfg(unix)]
