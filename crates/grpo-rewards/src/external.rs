@@ -162,8 +162,7 @@ impl ExternalReward {
         let done: Vec<Mutex<Vec<Verdict>>> = chunks.iter().map(|_| Mutex::default()).collect();
         let (next, deaths) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let work = || {
-            while let Some(chunk) = chunks.get(next.load(Ordering::Relaxed)) {
-                let _taken = chunk;
+            loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(chunk) = chunks.get(index) else { break };
                 let verdicts = self.score_chunk(chunk, &deaths);
