@@ -6,11 +6,11 @@ use std::sync::Arc;
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
+use super::carrier::{Carrier, Connection, Fault};
 use super::output::Output;
 use super::process::{self, Answers};
 use super::protocol::{Format, Shape};
 use super::settings::{BuildCarrier, CarrierConfig};
-use super::{Carrier, Connection, Fault};
 
 /// Keys of a reward of type `command`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

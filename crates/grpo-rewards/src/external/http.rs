@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 
+use super::carrier::{Carrier, Connection, Fault};
 use super::output::Output;
 use super::protocol::{Shape, excerpt};
 use super::settings::{BuildCarrier, CarrierConfig};
-use super::{Carrier, Connection, Fault};
 
 /// Bytes of a reply.
 const MOST: usize = 16 << 20;

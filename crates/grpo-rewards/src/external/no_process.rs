@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::carrier::{Connection, Fault};
 use super::output::Output;
-use super::{Connection, Fault};
 
 /// How a program answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,9 +14,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use super::carrier::{Connection, Fault};
 use super::output::Output;
 use super::protocol::excerpt;
-use super::{Connection, Fault};
 
 /// Bytes of a reply.
 const MOST: usize = 16 << 20;

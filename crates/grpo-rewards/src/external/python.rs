@@ -7,12 +7,12 @@ use grpo_data::ConfigFault;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::ExternalReward;
+use super::carrier::{Carrier, Fault};
 use super::command::{Program, check_program};
 use super::process::Answers;
 use super::protocol::Shape;
+use super::reward::ExternalReward;
 use super::settings::{BuildCarrier, CarrierConfig};
-use super::{Carrier, Fault};
 
 /// What runs in the interpreter: the standard library only.
 const HELPER: &str = include_str!("helper.py");
