@@ -141,7 +141,7 @@ fn refuses_adapters_that_cannot_be_merged() {
         "m",
         "m",
         "new",
-        str!["cannot read m/adapter_config.json: no such file or folder"].into(),
+        str!["m is a model folder, not an adapter folder; an adapter folder holds adapter_config.json and adapter_model.safetensors"].into(),
     );
 }
 
@@ -282,7 +282,7 @@ fn refuses_configurations_without_a_model() {
     check("{}", format!("it names no model_type (transformers) or architecture (MolGPT); {known}"));
     check("{\"model_type\": \"mamba\"}", format!("the family \"mamba\" is not known; {known}"));
     check("{\"model_type\": 3}", format!("the family 3 is not known; {known}"));
-    check("{\"model_type\": \"gpt2\", ", str!["EOF while parsing a value at line 1 column 23"]);
+    check("{\"model_type\": \"gpt2\", ", str!["it ends too early, at line 1 column 23"]);
     check("{\"model_type\": \"gpt2\"}", str!["the key 'n_embd' is missing"]);
     check(
         &config("gpt2", 12).replace("\"n_head\": 2", "\"n_head\": 3"),

@@ -5,6 +5,7 @@ use snapbox::{Data, IntoData, str};
 
 use crate::support::Place;
 use crate::texts::{CONTEXT, VOCABULARY, config, distance, entries, logprobs, numbers};
+use crate::wrong_inputs::with_numbers;
 
 /// One completion of each id, behind the same prompt.
 fn every_id(count: usize) -> String {
@@ -340,16 +341,16 @@ fn settings_that_score_nothing() {
 #[test]
 fn logits_that_are_no_numbers() {
     let place = Place::new();
-    let huge =
-        config("gpt2", 12).replace("\"initializer_range\": 0.4", "\"initializer_range\": 3e18");
-    place.config_folder("source", &huge);
-    place.succeed(&["init", "source/config.json", "-o", "m"]);
+    place.model_of_ids("model", "gpt2", 12);
+    std::fs::remove_file(place.path("model/manifest.json")).unwrap();
+    with_numbers(&place, 1e30);
     place.write("in.jsonl", every_id(2));
-    let ended = place.run(&["logprob", "--model", "m", "--input", "in.jsonl", "-o", "out.jsonl"]);
+    let ended =
+        place.run(&["logprob", "--model", "model", "--input", "in.jsonl", "-o", "out.jsonl"]);
     let [warning, error] = ended.stderr.lines().collect::<Vec<_>>()[..] else {
         panic!("{}", ended.stderr)
     };
-    assert!(warning.starts_with("warning: the weights of m reach "), "{warning}");
+    assert!(warning.starts_with("warning: the weights of model reach "), "{warning}");
     assert_eq!(
         error,
         "error: in.jsonl:1: the model's logits are not finite, so there is nothing to score"
