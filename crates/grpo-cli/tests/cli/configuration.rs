@@ -111,7 +111,7 @@ fn reports_a_wrong_type_with_its_line() {
         "type = \"molecule\"",
         "type = \"molecules\"",
         str![
-            "train.toml:15: reward.type: unknown type of reward `molecules`; there are: answer, composite, heuristic, hybrid, infill, learned, molecule, pattern"
+            "train.toml:15: reward.type: unknown type of reward `molecules`; there are: answer, command, composite, heuristic, http, hybrid, infill, learned, molecule, pattern, python"
         ],
     );
 }

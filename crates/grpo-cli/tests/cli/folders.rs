@@ -301,7 +301,12 @@ fn refuses_configurations_without_a_model() {
             r#"rope_type = "longrope" is not supported; there are default, linear, llama3 and yarn"#
         ]],
     );
-    check(&config("molgpt", 9), str!["`source/vocabulary.json` does not exist; check the path"]);
+    let place = Place::new();
+    place.config_folder("source", &config("molgpt", 9));
+    place.refuse(
+        &["init", "source/config.json", "-o", "new"],
+        str!["`source/vocabulary.json` does not exist; check the path"],
+    );
 }
 
 #[test]
