@@ -30,6 +30,7 @@ use serde_json::Value;
 
 pub use self::section::CheckpointSection;
 use crate::models::Writer;
+use crate::run_log::Announce;
 
 const FOLDER: &str = "trainer";
 const STATE: &str = "state.json";
@@ -44,9 +45,10 @@ pub(crate) fn write_state(
     numbers: &impl Serialize,
     moments: &StoredTensors,
     reference: Option<&StoredTensors>,
+    announce: Announce<'_>,
 ) -> anyhow::Result<Checkpoint> {
     let state = serde_json::to_string_pretty(numbers).context("the state of the trainer")?;
-    run.write_checkpoint(step, |folder| {
+    let fill = |folder: &Path| {
         model(folder)?;
         let folder = folder.join(FOLDER);
         let failed = || format!("cannot write `{}`", folder.display());
@@ -57,7 +59,8 @@ pub(crate) fn write_state(
             reference.write(&folder.join(REFERENCE), StoredAs::F32, None)?;
         }
         anyhow::Ok(())
-    })
+    };
+    run.write_checkpoint(step, fill, |manifest| announce(step, manifest))
 }
 
 /// Reads the trainer's numbers and the optimizer's moving averages.
@@ -83,11 +86,12 @@ pub(crate) fn write(
     run: &RunFolder,
     writer: &Writer,
     training: &Training<Policy>,
+    announce: Announce<'_>,
 ) -> anyhow::Result<Checkpoint> {
     let TrainerState { numbers, moments, reference } = training.state();
     let model = |folder: &Path| writer.fill(folder, training.policy());
     let step = u64::from(training.steps());
-    write_state(run, step, model, &numbers, &moments, reference.as_ref())
+    write_state(run, step, model, &numbers, &moments, reference.as_ref(), announce)
 }
 
 /// Returns the number of roll-backs before the checkpoint, if recorded.

@@ -35,7 +35,11 @@ pub(crate) fn findings(
 ) -> anyhow::Result<(usize, Vec<Finding>)> {
     let folder = RunFolder::open(run)?;
     let file = configuration(&folder, tasks)?;
-    let plan = RecordPlan { trained: Some(kind(&file)), is_machine: Metrics::is_machine };
+    let plan = RecordPlan {
+        trained: Some(kind(&file)),
+        checkpoint_every: u64::from(file.save.every),
+        is_machine: Metrics::is_machine,
+    };
     let records = audit_records(&folder, &plan)?;
     let ledger = folder.read_ledger()?;
     let is_violated = records.iter().any(|finding| !finding.violations().is_empty());
@@ -57,7 +61,7 @@ pub(crate) fn violations_of_files(run: &Path, tasks: &Tasks) -> Vec<String> {
 
 /// Returns a sentence for each violation in the files of a run without a ledger.
 pub(crate) fn violations_of_supervised(folder: &RunFolder) -> Vec<String> {
-    let plan = RecordPlan { trained: None, is_machine: Metrics::is_machine };
+    let plan = RecordPlan { trained: None, checkpoint_every: 0, is_machine: Metrics::is_machine };
     audit_records(folder, &plan).map_or_else(|error| vec![error.to_string()], |found| words(&found))
 }
 
@@ -204,7 +208,7 @@ fn plan(file: &TrainFile) -> anyhow::Result<Plan> {
         supervised_updates: file
             .combined
             .as_ref()
-            .map_or(0, |combined| combined.every as usize - 1),
+            .map_or(0, |combined| (combined.every as usize).saturating_sub(1)),
         completions_every: u64::from(file.save.completions_every),
         reference: reference(file.reference),
     })

@@ -9,7 +9,10 @@ use grpo_model::{
     Adapted, Adapter, AdapterConfig, AdapterFolder, Family, LoraConfig, ModelFolder, ModelSpec,
     Policy, StoredAs, Transformer, WeightPrecision, largest_weight, write_adapter,
 };
-use grpo_run::{Event, EventKind, Existing, RunFolder, write_folder_atomically, write_manifest};
+use grpo_run::{
+    Event, EventKind, Existing, RunFolder, sha256_of_manifest, write_folder_atomically,
+    write_manifest,
+};
 
 use crate::output::{example_hint, say_aside};
 
@@ -230,6 +233,7 @@ pub fn check_folder(
             _ => "",
         }
     );
+    refuse_other_folder(path, role)?;
     if path.join("manifest.json").exists() {
         grpo_run::verify(path)?;
     }
@@ -244,6 +248,37 @@ pub fn check_folder(
     }
     files.sort();
     Ok(files)
+}
+
+/// Refuses the folder of a run, and a model folder where an adapter folder is expected or the reverse.
+fn refuse_other_folder(path: &Path, role: &str) -> anyhow::Result<()> {
+    let has = |name: &str| path.join(name).exists();
+    let is_model = has("config.json") && !has("adapter_config.json");
+    let is_adapter = has("adapter_config.json") && !has("config.json");
+    let shown = path.display();
+    if has("run.json") && !has("config.json") && !has("adapter_config.json") {
+        match (role, has("model"), has("adapter")) {
+            ("adapter", _, true) => {
+                anyhow::bail!("{shown} is a run folder; its adapter is in {shown}/adapter")
+            }
+            ("model", false, true) => anyhow::bail!(
+                "{shown} is a run folder that holds an adapter; give the base model, and the adapter {shown}/adapter"
+            ),
+            (role, true, _) if role != "adapter" => {
+                anyhow::bail!("{shown} is a run folder; its {role} is in {shown}/model")
+            }
+            _ => anyhow::bail!("{shown} is a run folder without a trained {role}"),
+        }
+    }
+    anyhow::ensure!(
+        role != "model" || !is_adapter,
+        "{shown} is an adapter folder, not a model folder; give the base model, and this folder as the adapter"
+    );
+    anyhow::ensure!(
+        role != "adapter" || !is_model,
+        "{shown} is a model folder, not an adapter folder; an adapter folder holds adapter_config.json and adapter_model.safetensors"
+    );
+    Ok(())
 }
 
 impl Loaded {
@@ -301,11 +336,18 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes a folder with a manifest, replacing an existing one.
-    pub fn save(&self, target: &Path, policy: &Policy) -> anyhow::Result<()> {
+    /// Puts a folder, with the hashes of its files, in the place of the one that may be there. `announce` gets the SHA-256
+    /// of its manifest before the folder has its name.
+    pub fn save(
+        &self,
+        target: &Path,
+        policy: &Policy,
+        announce: impl FnOnce(String) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         write_folder_atomically(target, Existing::Replace, |folder| {
             self.fill(folder, policy)?;
-            anyhow::Ok(write_manifest(folder)?)
+            write_manifest(folder)?;
+            announce(sha256_of_manifest(folder)?)
         })
     }
 }

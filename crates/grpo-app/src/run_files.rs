@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use grpo_report::command_of;
 use grpo_run::{
-    Checkpoint, DataFile, Existing, Newest, RunError, RunFolder, RunInfo, RunLock, VerifiedFolder,
+    Checkpoint, DataFile, Existing, Newest, RunFolder, RunInfo, RunLock, VerifiedFolder,
 };
 
 use crate::config;
@@ -17,7 +17,8 @@ pub(crate) fn create_run(
     force: bool,
     config: &str,
     info: &RunInfo,
-) -> Result<RunFolder, RunError> {
+) -> anyhow::Result<RunFolder> {
+    refuse_inside(path)?;
     let existing = if force { Existing::Replace } else { Existing::Refuse };
     let (folder, aside) = RunFolder::create(path, existing, config, info)?;
     if let Some(aside) = aside {
@@ -26,7 +27,28 @@ pub(crate) fn create_run(
     Ok(folder)
 }
 
-/// Rejects input files that have changed.
+/// Refuses a new run inside the folder of a model or of another run: it would add files to it.
+fn refuse_inside(path: &Path) -> anyhow::Result<()> {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let parent = absolute.ancestors().skip(1).find_map(|above| above.canonicalize().ok());
+    for folder in parent.iter().flat_map(|parent| parent.ancestors()) {
+        let has = |name: &str| folder.join(name).is_file();
+        let is_model =
+            has("config.json") && (has("model.safetensors") || has("model.safetensors.index.json"));
+        let is_adapter = has("adapter_config.json") && has("adapter_model.safetensors");
+        let is_run = has("run.json") && has("config.toml");
+        let what = if is_run { "run" } else { "model" };
+        anyhow::ensure!(
+            !is_model && !is_adapter && !is_run,
+            "{} is inside the {what} folder {}; give --run another folder",
+            path.display(),
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
+/// Refuses files that are no longer what a run was made from.
 pub(crate) fn unchanged(files: &[DataFile]) -> anyhow::Result<()> {
     for file in files {
         let DataFile { role, path, bytes, sha256 } = file;

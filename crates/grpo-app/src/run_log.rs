@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use grpo_run::{
     ChainWriter, Checkpoint, Event, EventKind, EventProof, JsonLinesWriter, ProvenEvent, RunFolder,
-    TensorBoard, sha256_of_file, sha256_of_manifest,
+    TensorBoard, sha256_of_file,
 };
 use grpo_train::{GuardTrigger, TrainError};
 use serde::Serialize;
@@ -17,7 +17,10 @@ use crate::output::say;
 /// A line of `metrics.jsonl`.
 pub(crate) type Line = Map<String, Value>;
 
-/// Metrics (also for TensorBoard), events and checkpoints of a run.
+/// Gets the step of a checkpoint and the SHA-256 of its manifest before the checkpoint has its name.
+pub(crate) type Announce<'a> = &'a mut dyn FnMut(u64, String) -> anyhow::Result<()>;
+
+/// Metrics, for TensorBoard too, and events of a run, and its checkpoints.
 pub(crate) struct RunLog {
     pub(crate) folder: RunFolder,
     metrics: JsonLinesWriter,
@@ -92,27 +95,28 @@ impl RunLog {
         Ok(self.events.sync()?)
     }
 
-    /// Writes the event that the trained weights were saved in the folder `name`.
-    pub(crate) fn saved(&mut self, step: u64, name: &str) -> anyhow::Result<()> {
-        let manifest = Some(sha256_of_manifest(&self.folder.path().join(name))?);
-        let proof = EventProof { folder: Some(name.to_owned()), manifest, ..EventProof::default() };
+    /// Writes that what was trained is saved in the folder `name` of the run, with a manifest of this SHA-256.
+    pub(crate) fn saved(&mut self, step: u64, name: &str, manifest: String) -> anyhow::Result<()> {
+        let (folder, manifest) = (Some(name.to_owned()), Some(manifest));
+        let proof = EventProof { folder, manifest, ..EventProof::default() };
         self.proven(step, EventKind::Saved {}, proof)
     }
 
-    /// Writes the event of a checkpoint, with the kept ones.
+    /// Writes that the checkpoint of a step, with a manifest of this SHA-256, is written, and which are kept.
     pub(crate) fn checkpointed(
         &mut self,
-        checkpoint: &Checkpoint,
+        step: u64,
+        manifest: String,
         best: bool,
         kept: Vec<u64>,
     ) -> anyhow::Result<()> {
         let proof = EventProof {
-            folder: Some(format!("checkpoints/step-{}", checkpoint.step)),
-            manifest: Some(sha256_of_manifest(&checkpoint.path)?),
+            folder: Some(format!("checkpoints/step-{step}")),
+            manifest: Some(manifest),
             kept: Some(kept),
             ..EventProof::default()
         };
-        self.proven(checkpoint.step, EventKind::Checkpoint { best }, proof)
+        self.proven(step, EventKind::Checkpoint { best }, proof)
     }
 
     /// Writes the event of a guard, and returns it as a line to show.
@@ -149,17 +153,18 @@ impl RunLog {
         &mut self,
         best: bool,
         besides: &[u64],
-        write: impl FnOnce(&RunFolder) -> anyhow::Result<Checkpoint>,
+        write: impl FnOnce(&RunFolder, Announce<'_>) -> anyhow::Result<Checkpoint>,
     ) -> anyhow::Result<()> {
         // The steps before a checkpoint are synced first.
         self.metrics.sync()?;
         self.events.sync()?;
-        let checkpoint = write(&self.folder)?;
+        let (folder, last) = (self.folder.clone(), self.section.keep_last);
+        write(&folder, &mut |step, manifest| {
+            let kept = folder.kept_checkpoints(last, besides, Some(step))?;
+            self.checkpointed(step, manifest, best, kept)
+        })?;
         self.last_checkpoint = Instant::now();
-        // The event first, so that no file claims a removed checkpoint.
-        let kept = self.folder.kept_checkpoints(self.section.keep_last, besides)?;
-        self.checkpointed(&checkpoint, best, kept)?;
-        Ok(self.folder.keep_checkpoints(self.section.keep_last, besides)?)
+        Ok(folder.keep_checkpoints(last, besides)?)
     }
 }
 

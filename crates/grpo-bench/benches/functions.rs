@@ -98,6 +98,7 @@ fn replies() -> anyhow::Result<Work> {
     let samples = pairs.map(|pair| RewardInput {
         text: pair.reply,
         fields: [("tweet".to_owned(), Value::from(pair.tweet))].into_iter().collect(),
+        ..RewardInput::default()
     });
     rewards(samples.collect(), json!({"type": "heuristic", "embedder": {"type": "hashed_ngrams"}}))
 }

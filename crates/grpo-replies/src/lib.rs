@@ -8,6 +8,7 @@ mod phases;
 mod read;
 mod rewards;
 mod split;
+mod split_files;
 mod summary;
 mod task;
 mod template;

@@ -8,6 +8,7 @@ use grpo_data::{DataError, ObjectReader};
 use serde::Serialize;
 
 use crate::PairRecord;
+use crate::split_files::check_phase;
 
 /// The pairs of a file, or of all files of a folder.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -97,6 +98,7 @@ type Tweets = BTreeMap<String, usize>;
 
 impl PairFile {
     fn read(&mut self, file: &Path, tweets: &mut Tweets) -> Result<(), DataError> {
+        check_phase(file)?;
         let mut rows = ObjectReader::open(file)?;
         while let Some(row) = rows.next_row()? {
             let pair = row.object.map_err(|fault| fault.to_string()).and_then(|(text, keys)| {

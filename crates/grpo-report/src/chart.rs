@@ -147,7 +147,8 @@ impl Chart {
             y = (y.0.min(value), y.1.max(value));
         }
         if self.from_zero {
-            y.0 = 0.0;
+            // A damaged file may have values below 0.
+            y = (y.0.min(0.0), y.1.max(0.0));
         }
         // One step alone, or a flat line, still needs an axis.
         if x.1 - x.0 < 0.5 {
@@ -155,7 +156,7 @@ impl Chart {
         }
         let flat = y.1 - y.0 <= 1e-12 * y.1.abs().max(y.0.abs());
         let air = if flat { (0.1 * y.1.abs()).max(1e-3) } else { 0.06 * (y.1 - y.0) };
-        let low = if self.from_zero { 0.0 } else { y.0 - air };
+        let low = if self.from_zero { y.0 } else { y.0 - air };
         (x.0..x.1, low..y.1 + air)
     }
 }

@@ -30,6 +30,16 @@ pub(crate) fn short(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// With `decimals` decimals, or in scientific notation if it has more than six digits before the point.
+pub(crate) fn fixed(value: f64, decimals: usize) -> String {
+    if value.abs() < 1e6 { format!("{value:.decimals$}") } else { format!("{value:.3e}") }
+}
+
+/// As [`fixed`], with its sign.
+pub(crate) fn signed(value: f64, decimals: usize) -> String {
+    if value.abs() < 1e6 { format!("{value:+.decimals$}") } else { format!("{value:+.3e}") }
+}
+
 /// With a capital letter in front.
 pub(crate) fn capitalized(text: &str) -> String {
     let mut characters = text.chars();
@@ -70,6 +80,14 @@ mod tests {
         {
             assert_eq!(short(value), text);
         }
+        assert_eq!(
+            (fixed(0.25, 4), fixed(1e300, 4)),
+            ("0.2500".to_owned(), "1.000e300".to_owned())
+        );
+        assert_eq!(
+            (signed(0.25, 3), signed(-1e300, 3)),
+            ("+0.250".to_owned(), "-1.000e300".to_owned())
+        );
         assert_eq!((short(0.0), short(6541.4)), ("0".to_owned(), "6541".to_owned()));
         for (seconds, text) in [(5.64, "5.6 s"), (184.0, "3 min 04 s"), (3725.0, "1 h 02 min")] {
             assert_eq!(duration(seconds), text);

@@ -3,7 +3,7 @@
 use grpo_run::{Comparison, Measure};
 use serde::Serialize;
 
-use crate::numbers::{capitalized, number, short};
+use crate::numbers::{capitalized, fixed, number, short, signed};
 use crate::series::points_of;
 use crate::success::{DIVERSITY, END, LOSS, REWARD, REWARD_KEPT, Rise};
 use crate::validations::Validations;
@@ -249,8 +249,8 @@ fn tone(change: f64, error: f64) -> &'static str {
 /// As `+0.166 ± 0.007`.
 fn with_error(change: f64, error: Option<f64>) -> String {
     match error.filter(|error| error.is_finite()) {
-        Some(error) => format!("{change:+.3} ± {error:.3}"),
-        None => format!("{change:+.3}"),
+        Some(error) => format!("{} ± {}", signed(change, 3), fixed(error, 3)),
+        None => signed(change, 3),
     }
 }
 

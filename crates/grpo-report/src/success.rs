@@ -1,5 +1,8 @@
 //! Whether a run did what it was for: its numbers against criteria that stand in its configuration.
 
+mod judged;
+mod kl;
+
 use std::ops::RangeInclusive;
 
 use grpo_data::ConfigFault;
@@ -8,7 +11,10 @@ use grpo_run::{Comparison, Event, EventKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::numbers::{fixed, signed};
 use crate::series::{step_of, values_of};
+pub use judged::{Judged, Outcome};
+use kl::{OF_SEQUENCE, OF_TOKEN, kl_is_small};
 
 /// What a run must reach: the section `[success]` of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,43 +78,6 @@ impl SuccessCriteria {
             }
             None => Ok(()),
         }
-    }
-}
-
-/// What became of a criterion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// Reached.
-    Passed,
-    /// Missed.
-    Failed,
-    /// The run does not have the numbers that it takes.
-    NotJudged,
-}
-
-/// A criterion, and what a run did about it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Judged {
-    /// The criterion in a few words.
-    pub name: &'static str,
-    /// What became of it.
-    pub outcome: Outcome,
-    /// The numbers that say so, in one sentence.
-    pub sentence: String,
-}
-
-impl Judged {
-    fn new(name: &'static str, outcome: Outcome, sentence: impl Into<String>) -> Self {
-        Self { name, outcome, sentence: sentence.into() }
-    }
-
-    fn open(name: &'static str, why: impl Into<String>) -> Self {
-        Self::new(name, Outcome::NotJudged, why)
-    }
-
-    fn of(name: &'static str, is_passed: bool, sentence: String) -> Self {
-        Self::new(name, if is_passed { Outcome::Passed } else { Outcome::Failed }, sentence)
     }
 }
 
@@ -266,7 +235,10 @@ fn reward_rises(metrics: &[Map<String, Value>], least: f64) -> Judged {
         name,
         errors >= least && rises,
         format!(
-            "from {first:.4} in the first {steps} steps to {last:.4} in the last {steps}, {errors:+.1} standard errors (required: at least {least})"
+            "from {} in the first {steps} steps to {} in the last {steps}, {} standard errors (required: at least {least})",
+            fixed(first, 4),
+            fixed(last, 4),
+            signed(errors, 1)
         ),
     )
 }
@@ -289,9 +261,11 @@ pub(crate) fn diversity_is_kept(comparison: Option<&Comparison>, last: u64, most
         DIVERSITY,
         lost <= most + ROUNDING,
         format!(
-            "{} {verb} from {before:.3} to {after:.3}, {:.0} % {change} (required: at most {:.0} % lost)",
+            "{} {verb} from {} to {}, {} % {change} (required: at most {:.0} % lost)",
             measure.name,
-            100.0 * lost.abs(),
+            fixed(before, 3),
+            fixed(after, 3),
+            fixed(100.0 * lost.abs(), 0),
             100.0 * most
         ),
     )
@@ -306,44 +280,18 @@ fn loss_falls(metrics: &[Map<String, Value>]) -> Judged {
     else {
         return Judged::open(
             LOSS,
-            format!("the only validation was after step {first_step}: {first:.4}"),
+            format!("the only validation was after step {first_step}: {}", fixed(*first, 4)),
         );
     };
     Judged::of(
         LOSS,
         lowest < *first,
         format!(
-            "from {first:.4} after step {first_step} to {lowest:.4} after step {step}, the lowest after it"
+            "from {} after step {first_step} to {} after step {step}, the lowest after it",
+            fixed(*first, 4),
+            fixed(lowest, 4)
         ),
     )
-}
-
-/// A KL to the reference, and the words for it.
-struct Kl {
-    name: &'static str,
-    metric: &'static str,
-    unit: &'static str,
-}
-
-const OF_TOKEN: Kl = Kl { name: "KL stays small", metric: "kl", unit: "nats per token" };
-const OF_SEQUENCE: Kl =
-    Kl { name: "KL of a sequence stays small", metric: "kl_sequence", unit: "nats per completion" };
-
-fn kl_is_small(metrics: &[Map<String, Value>], of: &Kl, most: f64) -> Judged {
-    let &Kl { name, metric, unit } = of;
-    let measured = values_of(metrics, metric);
-    if let Some((step, _)) = measured.iter().find(|(_, kl)| !kl.is_finite()) {
-        return Judged::of(name, false, format!("not a finite number in step {step}"));
-    }
-    let highest = measured.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
-    match highest {
-        None => Judged::open(name, format!("`{metric}` was not measured")),
-        Some((step, kl)) => Judged::of(
-            name,
-            kl < most,
-            format!("at most {kl:.4} {unit}, in step {step} (required: below {most})"),
-        ),
-    }
 }
 
 fn validity_is_kept(metrics: &[Map<String, Value>], criteria: &SuccessCriteria) -> Judged {
@@ -365,7 +313,9 @@ fn validity_is_kept(metrics: &[Map<String, Value>], criteria: &SuccessCriteria) 
         NAME,
         kept,
         format!(
-            "from {first:.3} to {last:.3} (required: at least {min_validity} at the end and a drop of at most {max_validity_drop})"
+            "from {} to {} (required: at least {min_validity} at the end and a drop of at most {max_validity_drop})",
+            fixed(first, 3),
+            fixed(last, 3)
         ),
     )
 }

@@ -389,10 +389,13 @@ fn numbers_of_any_size_are_shown_or_left_out() {
         [1e99, -1e99, 0.0],
         [1e-300, 2e-300, -1e-300],
         [1e15, 1e15 + 0.25, 1e15],
+        [-1e9, 0.5, 0.5],
+        [-1e9, -1e9, -1.0],
     ] {
         let mut run = run("extreme", 3);
         for (line, value) in run.metrics.iter_mut().zip(values) {
-            for name in ["reward", "kl", "time/update", "grad_norm"] {
+            let names = ["reward", "kl", "time/rollout", "time/reward", "time/update", "grad_norm"];
+            for name in names {
                 line.insert(name.to_owned(), value.into());
             }
         }

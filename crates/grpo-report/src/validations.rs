@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::RunData;
-use crate::numbers::number;
+use crate::numbers::{fixed, number, signed};
 use crate::series::{points_of, step_of};
 
 /// Three validations of a run, which may be one and the same.
@@ -97,8 +97,8 @@ impl NumberTable {
             let change = measure.before.zip(measure.after).map(|(before, after)| after - before);
             let change = match (change, measure.error) {
                 (None, _) => "–".to_owned(),
-                (Some(change), None) => format!("{change:+.4}"),
-                (Some(change), Some(error)) => format!("{change:+.4} ± {error:.4}"),
+                (Some(change), None) => signed(change, 4),
+                (Some(change), Some(error)) => format!("{} ± {}", signed(change, 4), four(error)),
             };
             let lost = measure.diversity_lost().unwrap_or(0.0);
             NumberRow {
@@ -113,5 +113,5 @@ impl NumberTable {
 }
 
 fn four(value: f64) -> String {
-    format!("{value:.4}")
+    fixed(value, 4)
 }

@@ -4,6 +4,7 @@ mod config;
 mod transform;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -82,6 +83,14 @@ impl Reward for CompositeReward {
         self.parts.iter().try_for_each(|part| {
             part.reward.check(fields).map_err(|fault| format!("part '{}': {fault}", part.name))
         })
+    }
+
+    fn is_deterministic(&self) -> bool {
+        self.parts.iter().all(|part| part.reward.is_deterministic())
+    }
+
+    fn keep_output_in(&self, folder: &Path) {
+        self.parts.iter().for_each(|part| part.reward.keep_output_in(folder));
     }
 }
 

@@ -8,15 +8,19 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::composite::CompositeConfig;
+use crate::external::{CommandConfig, External, HttpConfig, PythonConfig};
 use crate::{AnswerReward, PatternReward, Reward, RewardKind, RewardRegistry, RewardSpec};
 
 impl Default for RewardRegistry {
-    /// The kinds of rewards for texts: `answer`, `pattern` and `composite`.
+    /// The kinds for all texts: `answer`, `pattern`, `composite`, and those that users bring: `command`, `http` and `python`.
     fn default() -> Self {
         Self::empty().with([
             RewardKind::from_settings::<AnswerConfig>("answer"),
             RewardKind::from_settings::<PatternConfig>("pattern"),
             RewardKind::composed::<CompositeConfig>("composite"),
+            RewardKind::composed::<External<CommandConfig>>("command"),
+            RewardKind::composed::<External<HttpConfig>>("http"),
+            RewardKind::composed::<External<PythonConfig>>("python"),
         ])
     }
 }

@@ -3,6 +3,7 @@
 mod composite;
 mod config;
 mod embedder;
+mod external;
 mod fields;
 mod folder;
 mod outcome;

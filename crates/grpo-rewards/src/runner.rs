@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -45,21 +46,36 @@ impl RewardRunner {
         self.reward.parts()
     }
 
-    /// Sets text and outcome of the samples of a batch; `decode` converts ids to text. See
-    /// [`Self::score`].
-    pub fn score_groups(&self, groups: &mut [Group], decode: &dyn Fn(&[u32]) -> String) {
+    /// Sets text and outcome of the samples of a batch; `decode` converts ids to text, and `step` is the training step from 1,
+    /// `None` in an evaluation. See [`Self::score`].
+    pub fn score_groups(
+        &self,
+        groups: &mut [Group],
+        step: Option<u32>,
+        decode: &dyn Fn(&[u32]) -> String,
+    ) {
         let mut inputs = Vec::new();
         for Group { prompt, samples } in &mut *groups {
             for sample in samples {
-                sample.text = decode(&sample.completion.text_ids());
-                let fields = prompt.fields.clone();
-                inputs.push(RewardInput { text: sample.text.clone(), fields });
+                let input = RewardInput::new(prompt, &sample.completion, step, decode);
+                sample.text.clone_from(&input.text);
+                inputs.push(input);
             }
         }
         let samples = groups.iter_mut().flat_map(|group| &mut group.samples);
         for (sample, outcome) in samples.zip(self.score(inputs)) {
             sample.outcome = Some(outcome);
         }
+    }
+
+    /// See [`Reward::is_deterministic`].
+    pub fn is_deterministic(&self) -> bool {
+        self.reward.is_deterministic()
+    }
+
+    /// See [`Reward::keep_output_in`].
+    pub fn keep_output_in(&self, folder: &Path) {
+        self.reward.keep_output_in(folder);
     }
 
     /// Scores a batch. The whole batch fails if the reward panics, exceeds the limit or returns a

@@ -102,6 +102,7 @@ mod tests {
         RewardInput {
             text: text.to_owned(),
             fields: [("answer".to_owned(), answer.into())].into_iter().collect(),
+            ..RewardInput::default()
         }
     }
 

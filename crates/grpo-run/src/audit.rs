@@ -1,9 +1,11 @@
 //! Checks from a run's files that it learned from its own policy's completions immediately, and
 //! from each no more often than configured.
 
+mod complete;
 mod event_lines;
 mod evidence;
 mod finding;
+mod plan;
 mod policy;
 mod records;
 mod reference;
@@ -16,7 +18,8 @@ use crate::EventKind;
 pub use evidence::{Evidence, Period, Plan, ReferencePlan, ReferenceUpdate, StoredWeights};
 use finding::count;
 pub use finding::{Finding, Verdict, Violation};
-pub use records::{RecordPlan, audit_records};
+pub use plan::RecordPlan;
+pub use records::audit_records;
 
 /// Checks all properties that the files can prove.
 pub fn audit(evidence: &Evidence) -> Vec<Finding> {
@@ -44,14 +47,14 @@ fn steps(evidence: &Evidence) -> Finding {
     let mut violations = Vec::new();
     let ledger: Vec<u64> = evidence.ledger.iter().map(|line| line.step).collect();
     for (file, steps) in [("ledger.jsonl", &ledger), ("metrics.jsonl", &evidence.metrics)] {
-        let mut before = 0;
+        let mut before: u64 = 0;
         for &step in steps {
-            if step != before + 1 {
+            let expected = before.saturating_add(1);
+            if step != expected || step == before {
                 let what = match before {
                     0 => format!("{file} begins with step {step}; expected step 1"),
                     _ => format!(
-                        "{file} goes from step {before} to step {step}; expected step {}",
-                        before + 1
+                        "{file} goes from step {before} to step {step}; expected step {expected}"
                     ),
                 };
                 violations.push(Violation { step: Some(step), what });
@@ -62,8 +65,8 @@ fn steps(evidence: &Evidence) -> Finding {
     let mut checked = format!("{} in ledger.jsonl and metrics.jsonl", count(ledger.len(), "step"));
     let (last, of_metrics) = (ledger.last(), evidence.metrics.last());
     let (last, of_metrics) = (last.copied().unwrap_or(0), of_metrics.copied().unwrap_or(0));
-    if last == of_metrics + 1 && !evidence.was_written_whole(last) {
-        // The line of the ledger is written first.
+    if of_metrics.checked_add(1) == Some(last) && !evidence.was_written_whole(last) {
+        // The ledger's line is written first.
         checked += &format!("; the run was ended in the middle of writing step {last}");
     } else if last != of_metrics && evidence.is_going_back() {
         checked += "; the run was ended while it went back";
@@ -75,6 +78,9 @@ fn steps(evidence: &Evidence) -> Finding {
     let finished =
         evidence.latest_events().iter().find(|event| event.what == EventKind::Finished {});
     let steps = evidence.plan.steps;
+    if last == steps && finished.is_none() && !checked.contains(';') {
+        checked += "; events.jsonl does not say that the run finished";
+    }
     if let Some(event) = finished.filter(|event| (event.step, last) != (steps, steps)) {
         let what = format!(
             "events.jsonl says that the run finished after step {}, and ledger.jsonl ends with step {last}; train.steps is {steps}",

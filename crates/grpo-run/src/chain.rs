@@ -104,8 +104,8 @@ pub(crate) fn read_chain(path: &Path) -> Result<Vec<ChainLine>, RunError> {
         return Ok(Vec::new());
     }
     let line = |(number, text): (u64, String)| {
-        let record: Map<String, Value> = serde_json::from_str(&text)
-            .map_err(|source| RunError::BadLine { path: path.to_owned(), line: number, source })?;
+        let record: Map<String, Value> =
+            serde_json::from_str(&text).map_err(RunError::line(path, number))?;
         let previous = record.get("previous").map(|hash| hash.as_str().unwrap_or("").to_owned());
         Ok(ChainLine { number, previous, hash: hash_of(&text), record })
     };

@@ -1,5 +1,6 @@
 //! `checkpoints/`: saved states from which a run can resume, one folder per step.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::atomic::entries;
 use crate::folder::CHECKPOINTS;
 use crate::{
-    Existing, RunError, RunFolder, VerifiedFolder, verify, write_folder_atomically, write_manifest,
+    Existing, RunError, RunFolder, VerifiedFolder, sha256_of_manifest, verify,
+    write_folder_atomically, write_manifest,
 };
 
 /// An unverified checkpoint.
@@ -57,6 +59,9 @@ impl RunFolder {
     /// manifest and is moved to `checkpoints/` once everything is on disk. An existing checkpoint
     /// of the step is replaced.
     ///
+    /// `announce` gets the SHA-256 of the manifest before the folder has its name, so that every checkpoint under its
+    /// name was announced.
+    ///
     /// # Errors
     /// Returns an error if `fill` or writing failed. An older checkpoint of the step is then
     /// unchanged.
@@ -64,11 +69,13 @@ impl RunFolder {
         &self,
         step: u64,
         fill: impl FnOnce(&Path) -> Result<(), E>,
+        announce: impl FnOnce(String) -> Result<(), E>,
     ) -> Result<Checkpoint, E> {
         let path = self.path().join(CHECKPOINTS).join(format!("{STEP}{step}"));
         write_folder_atomically(&path, Existing::Replace, |folder| {
             fill(folder)?;
-            Ok::<(), E>(write_manifest(folder)?)
+            write_manifest(folder)?;
+            announce(sha256_of_manifest(folder)?)
         })?;
         Ok(Checkpoint { step, path })
     }
@@ -87,7 +94,13 @@ impl RunFolder {
         Ok(checkpoints)
     }
 
-    /// Returns the checkpoint from which to resume, up to step `last` if given.
+    /// The names in the folder of checkpoints that begin as those of checkpoints, and are not ones that a run writes.
+    pub(crate) fn foreign_checkpoints(&self) -> Result<Vec<String>, RunError> {
+        let names = entries(&self.path().join(CHECKPOINTS))?.into_iter().map(|(name, _)| name);
+        Ok(names.filter(|name| name.starts_with(STEP) && step_of(name).is_none()).collect())
+    }
+
+    /// Looks for a checkpoint to go on from, of the steps up to `last` alone where that is given.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be read.
@@ -102,7 +115,7 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if one cannot be removed.
     pub fn keep_checkpoints(&self, last: usize, besides: &[u64]) -> Result<(), RunError> {
-        let kept = self.kept_checkpoints(last, besides)?;
+        let kept = self.kept_checkpoints(last, besides, None)?;
         let checkpoints = self.checkpoints()?;
         checkpoints
             .iter()
@@ -110,13 +123,20 @@ impl RunFolder {
             .try_for_each(remove)
     }
 
-    /// Returns the steps of the checkpoints that [`Self::keep_checkpoints`] keeps.
+    /// The steps of the checkpoints that [`Self::keep_checkpoints`] leaves once the checkpoint of the step `new` is there,
+    /// if one is about to be.
     ///
     /// # Errors
-    /// Returns an error if the folder cannot be read.
-    pub fn kept_checkpoints(&self, last: usize, besides: &[u64]) -> Result<Vec<u64>, RunError> {
-        let steps: Vec<u64> =
-            self.checkpoints()?.iter().map(|checkpoint| checkpoint.step).collect();
+    /// The folder of checkpoints cannot be read.
+    pub fn kept_checkpoints(
+        &self,
+        last: usize,
+        besides: &[u64],
+        new: Option<u64>,
+    ) -> Result<Vec<u64>, RunError> {
+        let found = self.checkpoints()?;
+        let steps: BTreeSet<u64> =
+            found.iter().map(|checkpoint| checkpoint.step).chain(new).collect();
         let old = steps.len().saturating_sub(last);
         let is_kept = |(place, step): &(usize, u64)| *place >= old || besides.contains(step);
         Ok(steps.into_iter().enumerate().filter(is_kept).map(|(_, step)| step).collect())

@@ -1,6 +1,7 @@
 //! `comparison.json`: the policy before and after its training, evaluated on the same prompts with the same random numbers.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use grpo_data::regular_file;
 use serde::{Deserialize, Serialize};
@@ -90,7 +91,12 @@ impl RunFolder {
     /// Writing failed.
     pub fn write_comparison(&self, comparison: &Comparison) -> Result<(), RunError> {
         let json = serde_json::to_string_pretty(comparison).expect("text and numbers are JSON");
-        atomic_write(&self.path().join(COMPARISON), (json + "\n").as_bytes())
+        atomic_write(&self.comparison_path(), (json + "\n").as_bytes())
+    }
+
+    /// Where `comparison.json` is, if it is there.
+    pub fn comparison_path(&self) -> PathBuf {
+        self.path().join(COMPARISON)
     }
 
     /// Reads `comparison.json`; `None` if the run has none, because it has not finished or evaluates no samples.
@@ -98,13 +104,13 @@ impl RunFolder {
     /// # Errors
     /// It cannot be read or is damaged.
     pub fn read_comparison(&self) -> Result<Option<Comparison>, RunError> {
-        let path = self.path().join(COMPARISON);
+        let path = self.comparison_path();
         if !path.exists() {
             return Ok(None);
         }
         let text = regular_file::read(&path).map_err(RunError::read(&path))?;
         let comparison = serde_json::from_slice(&text);
-        comparison.map(Some).map_err(|source| RunError::BadJson { path, source })
+        comparison.map(Some).map_err(RunError::json(&path))
     }
 }
 

@@ -64,7 +64,13 @@ impl RunFolder {
         Ok(steps)
     }
 
-    /// Reads the recorded completions of a step, group by group.
+    /// The names in the folder of completions that begin as those of completions, and are not ones that a run writes.
+    pub(crate) fn foreign_completions(&self) -> Result<Vec<String>, RunError> {
+        let names = entries(&self.completions_folder())?.into_iter().map(|(name, _)| name);
+        Ok(names.filter(|name| name.starts_with(STEP) && step_of(name).is_none()).collect())
+    }
+
+    /// The completions that were recorded of a step, group by group.
     ///
     /// # Errors
     /// Returns an error if they cannot be read or are damaged.

@@ -69,28 +69,25 @@ pub enum RunError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The content of a JSON file is invalid.
-    #[error(
-        "`{path}` is damaged: {}; restore it from a copy, or start the run again",
-        grpo_data::json_reason(source)
-    )]
+    /// A JSON file of ours does not hold what it should.
+    #[error("`{path}` is damaged: {reason}; restore it from a copy, or start the run again")]
     BadJson {
         /// The file.
         path: PathBuf,
-        /// The error of the JSON parser, with line and column.
-        source: serde_json::Error,
+        /// What is wrong with it, with the line and column.
+        reason: String,
     },
     /// A line of a JSON-lines file is invalid.
     #[error(
-        "line {line} of `{path}` is damaged: {source}; remove the line, or restore the file from a copy"
+        "line {line} of `{path}` is damaged: {reason}; remove the line, or restore the file from a copy"
     )]
     BadLine {
         /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: u64,
-        /// The error of the JSON parser.
-        source: serde_json::Error,
+        /// What is wrong with it, with the column.
+        reason: String,
     },
     /// The content of a file of completions is invalid.
     #[error("`{path}` is damaged: {reason}; restore it from a copy, or train again")]
@@ -125,7 +122,20 @@ impl RunError {
         Self::Manifest { path: path.into(), fault: fault.into() }
     }
 
-    /// Returns a converter for `map_err` after writing `path`.
+    /// For `map_err` after reading `path` as JSON.
+    pub(crate) fn json(path: &Path) -> impl FnOnce(serde_json::Error) -> Self {
+        move |error| Self::BadJson { path: path.to_owned(), reason: fault(&error) }
+    }
+
+    /// For `map_err` after reading a line of `path` as JSON.
+    pub(crate) fn line(path: &Path, line: u64) -> impl FnOnce(serde_json::Error) -> Self {
+        move |error| {
+            let reason = fault(&error).replace(" at line 1 column ", " at column ");
+            Self::BadLine { path: path.to_owned(), line, reason }
+        }
+    }
+
+    /// For `map_err` after an operation that writes `path`.
     pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Write { path: path.to_owned(), source }
     }
@@ -133,5 +143,50 @@ impl RunError {
     /// Returns a converter for `map_err` after reading `path`.
     pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Read { path: path.to_owned(), source }
+    }
+}
+
+/// What is wrong with a JSON text, without words of the reader's implementation.
+fn fault(error: &serde_json::Error) -> String {
+    if error.is_eof() && error.column() == 0 {
+        return "it is empty".to_owned();
+    }
+    let words = [
+        ("EOF while parsing", "it ends within"),
+        ("expected u64", "expected a whole number of 0 or more"),
+        ("expected u32", "expected a whole number of 0 or more"),
+        ("expected usize", "expected a whole number of 0 or more"),
+        ("expected f64", "expected a number"),
+        ("expected f32", "expected a number"),
+        ("expected struct", "expected an object:"),
+        ("expected map", "expected an object"),
+        ("trailing characters", "there is text after the value"),
+    ];
+    let text = error.to_string();
+    words.into_iter().fold(text, |text, (theirs, ours)| text.replace(theirs, ours))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_the_json_reader_are_in_plain_words() {
+        let of_line = |text: &str| {
+            let error = serde_json::from_str::<crate::LedgerUpdate>(text).unwrap_err();
+            RunError::line(Path::new("ledger.jsonl"), 2)(error).to_string()
+        };
+        let said = "line 2 of `ledger.jsonl` is damaged: ";
+        assert!(of_line("").starts_with(&format!("{said}it is empty; remove the line")));
+        let negative = of_line("{\"version\":-1}");
+        let expected =
+            "invalid value: integer `-1`, expected a whole number of 0 or more at column 13";
+        assert!(negative.starts_with(&format!("{said}{expected};")), "{negative}");
+        assert!(
+            of_line("{\"version\"")
+                .starts_with(&format!("{said}it ends within an object at column 10;")),
+            "{}",
+            of_line("{\"version\"")
+        );
     }
 }

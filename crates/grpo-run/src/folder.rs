@@ -165,7 +165,7 @@ impl RunFolder {
     pub fn read_info(&self) -> Result<RunInfo, RunError> {
         let path = self.info_path();
         let text = regular_file::read(&path).map_err(RunError::read(&path))?;
-        serde_json::from_slice(&text).map_err(|source| RunError::BadJson { path, source })
+        serde_json::from_slice(&text).map_err(RunError::json(&path))
     }
 
     /// Checks that `config.toml` is the one with which the run started.

@@ -132,6 +132,12 @@ pub(crate) fn read_lines(path: &Path) -> Result<Vec<(u64, String)>, RunError> {
     Ok(finished_lines(&text).map(|(number, line)| (number, line.to_owned())).collect())
 }
 
+/// Returns how many bytes follow the last finished line of a file.
+pub(crate) fn unfinished_bytes(path: &Path) -> Result<usize, RunError> {
+    let text = read(path)?;
+    Ok(text.len() - text.rfind('\n').map_or(0, |end| end + 1))
+}
+
 fn read(path: &Path) -> Result<String, RunError> {
     // No size limit; runs may be long.
     let mut file = regular_file::open(path).map_err(RunError::read(path))?;
@@ -147,9 +153,5 @@ fn finished_lines(text: &str) -> impl Iterator<Item = (u64, &str)> {
 }
 
 fn parse<T: DeserializeOwned>(path: &Path, line: u64, text: &str) -> Result<T, RunError> {
-    serde_json::from_str(text).map_err(|source| RunError::BadLine {
-        path: path.to_owned(),
-        line,
-        source,
-    })
+    serde_json::from_str(text).map_err(RunError::line(path, line))
 }

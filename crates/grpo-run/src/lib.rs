@@ -57,5 +57,7 @@ pub use ledger::{
     ReferenceChange,
 };
 pub use logprobs::{CompletionLogprobs, LogprobTable};
-pub use manifest::{VerifiedFolder, sha256_of_file, sha256_of_manifest, verify, write_manifest};
+pub use manifest::{
+    VerifiedFolder, sha256, sha256_of_file, sha256_of_manifest, verify, write_manifest,
+};
 pub use tensorboard::TensorBoard;

@@ -55,8 +55,7 @@ pub fn verify(folder: &Path) -> Result<VerifiedFolder, RunError> {
         }
         Err(error) => return Err(RunError::read(folder)(error)),
     };
-    let manifest: Manifest =
-        serde_json::from_slice(&text).map_err(|source| RunError::BadJson { path, source })?;
+    let manifest: Manifest = serde_json::from_slice(&text).map_err(RunError::json(&path))?;
     if manifest.version != 1 {
         let fault = format!(
             "has a manifest of version {} where this program writes version 1; use the program that wrote it, or another checkpoint",
@@ -164,8 +163,8 @@ fn files_below(folder: &Path) -> Result<BTreeMap<String, PathBuf>, RunError> {
     Ok(files)
 }
 
-/// Returns the SHA-256 of bytes in 64 hexadecimal digits.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
+/// The SHA-256 of these bytes, in 64 hexadecimal digits.
+pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -92,7 +92,7 @@ impl<M: LanguageModel> Evaluation<M> {
         let (seed, purpose) = (self.seed, Purpose::Evaluation);
         let key = StepKey { seed, purpose, step: 0, policy_version: 0 };
         let mut groups = self.sampler.sample(&Frozen::snapshot(policy), &self.prompts, key)?;
-        self.rewards.score_groups(&mut groups, &*self.decode);
+        self.rewards.score_groups(&mut groups, None, &*self.decode);
         let evaluated = Evaluated { groups, time: started.elapsed() };
         refuse_failures(evaluated.samples(), self.max_failed, || "an evaluation".to_owned())?;
         Ok(evaluated)

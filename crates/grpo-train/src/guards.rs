@@ -282,10 +282,14 @@ fn meaning(watch: &str, side: &str, bound: f64) -> Option<String> {
             "the next token is almost certain, and groups will soon be copies of one completion"
                 .to_owned()
         }
-        ("kl", "above") => format!(
-            "on average a token is more than {} times likelier than the reference has it",
-            short((bound.exp() * 10.0).floor() / 10.0)
-        ),
+        ("kl", "above") if bound > 0.0 && bound.exp().is_finite() => {
+            let factor = bound.exp();
+            let more = match factor < 1.1 {
+                true => format!("{} %", short((1000.0 * bound.exp_m1()).floor() / 10.0)),
+                false => format!("{} times", short((factor * 10.0).floor() / 10.0)),
+            };
+            format!("on average a token is more than {more} likelier than the reference has it")
+        }
         ("ratio/p99", "above") => format!(
             "one token in a hundred moved by more than a factor of {bound} within a step"
         ),

@@ -188,7 +188,7 @@ impl<M: LanguageModel> Grpo<M> {
 
     /// Sets the reward and bonus of each sample.
     fn score(&self, groups: &mut [Group], step: u32) -> Result<(), TrainError> {
-        self.rewards.score_groups(groups, &*self.decode);
+        self.rewards.score_groups(groups, Some(step + 1), &*self.decode);
         let samples = groups.iter().flat_map(|group| &group.samples);
         let most = self.config.train.max_failed_rewards;
         refuse_failures(samples, most, || format!("step {}", u64::from(step) + 1))?;

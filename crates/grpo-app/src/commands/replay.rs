@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &ReplayArguments, tasks: &Tasks) -> anyhow::Result<
     let policy = Frozen::snapshot_in(&policy, file.sampling.weights);
     let (prompt, completion) = sample(arguments, &*sampler, &policy, &of_step, key)?;
     let scored = reward.of(prompt, &completion);
-    compare(&record, prompt, &completion, &scored, &writer.spec.codec)
+    compare(&record, prompt, &completion, scored.as_ref(), &writer.spec.codec)
 }
 
 /// Checks that the run has the step, prompt and sample.
@@ -246,17 +246,27 @@ impl Scoring {
         Self { runner, decode: Arc::clone(&parts.decode) }
     }
 
-    fn of(&self, prompt: &Prompt, completion: &Completion) -> Outcome {
-        let text = (self.decode)(&completion.text_ids());
-        let input = RewardInput { text, fields: prompt.fields.clone() };
-        self.runner.score(vec![input]).swap_remove(0)
+    /// `None` for a reward that may say something else each time.
+    fn of(&self, prompt: &Prompt, completion: &Completion) -> Option<Outcome> {
+        if !self.runner.is_deterministic() {
+            return None;
+        }
+        let step = Some(completion.key().step + 1);
+        let input = RewardInput::new(prompt, completion, step, &*self.decode);
+        Some(self.runner.score(vec![input]).swap_remove(0))
     }
 }
 
-/// Compares the recorded reward with the recomputed one, and returns the difference, if any. A
-/// reward that cannot be computed here is not compared.
-fn compare_reward(record: &CompletionRecord, scored: &Outcome) -> Option<String> {
+/// Compares the recorded reward with the recomputed one, and returns the difference, if any. A reward that cannot be computed
+/// here is not compared.
+fn compare_reward(record: &CompletionRecord, scored: Option<&Outcome>) -> Option<String> {
     let recorded = record.reward.map_or("none".to_owned(), |reward| reward.to_string());
+    let Some(scored) = scored else {
+        say(format_args!(
+            "reward       {recorded} was recorded; not checked: the reward is not deterministic (reward.deterministic = false)"
+        ));
+        return None;
+    };
     if let Some(reason) = scored.failure() {
         say(format_args!("reward       {recorded} was recorded; not checked: {reason}"));
         return None;
@@ -286,7 +296,7 @@ fn compare(
     record: &CompletionRecord,
     prompt: &Prompt,
     completion: &Completion,
-    scored: &Outcome,
+    scored: Option<&Outcome>,
     codec: &Codec,
 ) -> anyhow::Result<()> {
     let ids: Vec<u32> = completion.action_ids().collect();

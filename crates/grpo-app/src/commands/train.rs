@@ -100,20 +100,19 @@ fn train(session: &mut Session, observer: &mut Observer) -> anyhow::Result<Endin
 
 /// What was learned before a failure is not lost; what cannot be saved is named behind the training's reason.
 fn ended_early(session: &Session, observer: &mut Observer, error: anyhow::Error) -> anyhow::Error {
-    let Session { training, folder, writer, kind, file, .. } = session;
+    let Session { training, kind, folder, .. } = session;
     let reason = sentence(&error);
     let mut saved = vec![observer.event(training.steps(), EventKind::Stopped { reason })];
     // Of a step that is written down as well, and whole.
     if training.is_between_steps() && observer.steps_done == training.steps() {
         saved.push(observer.checkpoint(training, false));
     }
-    let written = writer.save(&folder.path().join(kind), training.policy());
-    saved.push(written.and_then(|()| observer.saved(training.steps(), kind)));
+    saved.push(observer.save(training, kind));
     let mut error = error;
     if let Some(lost) = saved.into_iter().find_map(Result::err) {
         error = error.context(format!("not all of it could be saved: {}", sentence(&lost)));
     }
-    error.context(format!("the training of {} ended early", file.run.display()))
+    error.context(format!("the training of {} ended early", folder.path().display()))
 }
 
 /// Says and writes what there is at the end. From the last save on, a signal ends the program.
@@ -123,7 +122,7 @@ fn finish(
     ending: &Ending,
     deferred: Deferred,
 ) -> anyhow::Result<()> {
-    let Session { training, folder, writer, kind, file, .. } = session;
+    let Session { training, folder, kind, file, .. } = session;
     let steps = training.steps();
     let best = best_evaluation(session)?;
     if let (Some(best), false) = (&best, matches!(ending, Ending::Interrupted)) {
@@ -145,9 +144,7 @@ fn finish(
             return Err(Interrupted.into());
         }
     };
-    let target = folder.path().join(kind);
-    writer.save(&target, training.policy())?;
-    observer.saved(steps, kind)?;
+    observer.save(training, kind)?;
     // A run that says how it ended has saved what it trained.
     observer.event(steps, ended)?;
     let idle = idle_steps(folder)?;
@@ -174,13 +171,13 @@ fn finish(
         let place = place.unwrap_or_default();
         say(format_args!("best         step {best_step}, mean reward {reward:.4}{place}"));
     }
-    say(format_args!("{kind:<12} {}", target.display()));
+    say(format_args!("{kind:<12} {}", folder.path().join(kind).display()));
     say(format_args!("metrics      {}", folder.metrics_path().display()));
     next_steps(session);
     match ending {
         Ending::Stopped { message } => anyhow::bail!(
             "a guard ended the training of {} after step {steps} of {}: {message}",
-            file.run.display(),
+            folder.path().display(),
             file.train.steps
         ),
         _ => Ok(()),

@@ -1,6 +1,6 @@
 //! Errors as sentences.
 
-/// Formats an error and its causes as a sentence, without repetitions.
+/// Formats an error and its causes as one sentence, without repetitions.
 pub fn sentence(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -16,7 +16,7 @@ pub fn sentence(error: &anyhow::Error) -> String {
     without_os_codes(&sentence)
 }
 
-/// What operating systems call common faults, and what we call them.
+/// Messages of operating systems and their replacements.
 const OS_FAULTS: [(&str, &str); 6] = [
     ("No such file or directory", "no such file or folder"),
     ("Is a directory", "it is a folder"),

@@ -52,7 +52,7 @@ impl Trial {
         let begun = Instant::now();
         let mut groups = sampler.sample(&frozen, &prompts, key)?;
         let time = begun.elapsed();
-        grpo.rewards().score_groups(&mut groups, &*decode);
+        grpo.rewards().score_groups(&mut groups, None, &*decode);
         Ok(Some(Self { groups, time }))
     }
 

@@ -95,9 +95,9 @@ impl<'a, O: Objective, F: ModelFiles<O>> Observer<'a, O, F> {
     fn checkpoint(&mut self, trainer: &SupervisedTrainer<O>, best: bool) -> anyhow::Result<()> {
         let SupervisedState { progress, moments } = trainer.state();
         let (files, steps) = (&*self.files, trainer.steps());
-        self.log.checkpoint(best, &[], |run| {
+        self.log.checkpoint(best, &[], |run, announce| {
             let model = |folder: &Path| files.write(folder, trainer.model());
-            checkpoint::write_state(run, steps, model, &progress, &moments, None)
+            checkpoint::write_state(run, steps, model, &progress, &moments, None, announce)
         })
     }
 

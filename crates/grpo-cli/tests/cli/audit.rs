@@ -97,7 +97,7 @@ pub(crate) fn violations(place: &Place) -> Vec<String> {
     assert_eq!(report["violations"], all);
     match properties {
         0 => assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), "")),
-        _ => ended.assert_refused(&format!(
+        _ => ended.assert_refused(format!(
             "{properties} of the properties that the files of `run` should prove {} violated",
             if properties == 1 { "is" } else { "are" }
         )),
@@ -367,7 +367,7 @@ fn a_damaged_ledger_is_refused() {
     run.place.write(LEDGER, "{\"step\":1}\n");
     run.place.refuse(
         &audit,
-        str!["line 1 of `run/ledger.jsonl` is damaged: missing field `rollout` at line 1 column 10; remove the line, or restore the file from a copy"],
+        str!["line 1 of `run/ledger.jsonl` is damaged: missing field `rollout` at column 10; remove the line, or restore the file from a copy"],
     );
     run.place.refuse(
         &["audit", "nowhere"],

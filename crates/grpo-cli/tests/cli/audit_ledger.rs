@@ -312,6 +312,40 @@ fn lines_that_are_missing_double_or_elsewhere_are_found() {
     assert_eq!(found.len(), 17);
 }
 
+/// No sum of numbers from a file overflows.
+#[test]
+fn numbers_at_the_end_of_their_range_are_found() {
+    let run = Run::new();
+    let has = |found: &[String], what: &str| {
+        assert!(found.iter().any(|found| found == what), "{what}: {found:?}");
+    };
+    let with = |change: fn(&mut Vec<Value>)| {
+        let mut lines = lines(&run.ledger);
+        change(&mut lines);
+        run.place.write(LEDGER, text(&lines));
+        violations(&run.place)
+    };
+    let found = with(|lines| lines[2]["rollout"]["policy_version"] = json!(u64::MAX));
+    has(&found, "version match: step 3: update 1 makes version 5 of version 18446744073709551615");
+    let found = with(|lines| lines[2]["step"] = json!(u64::MAX));
+    has(
+        &found,
+        "steps: step 18446744073709551615: ledger.jsonl goes from step 2 to step 18446744073709551615; expected step 3",
+    );
+    with(|lines| lines[2]["updates"][0]["version"] = json!(u64::MAX));
+    run.place.write(LEDGER, &run.ledger);
+    run.place
+        .write(METRICS, run.metrics.clone() + "{\"step\":18446744073709551615}\n{\"step\":1}\n");
+    has(
+        &violations(&run.place),
+        "steps: step 18446744073709551615: metrics.jsonl goes from step 3 to step 18446744073709551615; expected step 4",
+    );
+    for command in [&["report", "run"][..], &["train", "--resume", "run", "--plain"]] {
+        let ended = run.place.run(command);
+        assert!(ended.code == Some(0) || ended.code == Some(1), "{}", ended.stderr);
+    }
+}
+
 /// Those after it have the numbers that follow.
 #[test]
 fn a_step_that_was_taken_out_of_both_files_is_found() {

@@ -256,12 +256,12 @@ fn a_molecule_can_be_gone_on_from() {
     for argument in [&["--distinct"][..], &["--not-in", "absent.smi"]] {
         place.refuse(
             &[&["sample", "--model", model, "--prompt", "CC"], argument].concat(),
-            &format!("{} is for molecules, and this draws completions of prompts", argument[0]),
+            format!("{} is for molecules, and this draws completions of prompts", argument[0]),
         );
     }
     place.refuse(
         &["sample", "--model", model, "--prompt", "C", "--chat"],
-        &format!("--prompt C: `{model}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text"),
+        format!("--prompt C: `{model}` has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), so messages cannot become a prompt; give the prompt as text"),
     );
 }
 

@@ -168,7 +168,7 @@ fn a_value_out_of_range_is_refused_before_the_run_begins() {
     for (key, least) in [("train.group_size", 2), ("sampling.batch_size", 1)] {
         check_set(
             &format!("{key}=0"),
-            &format!("--set {key}=0: {key} = 0 is out of range; expected {least} to 1000000"),
+            format!("--set {key}=0: {key} = 0 is out of range; expected {least} to 1000000"),
         );
     }
     check_set(

@@ -320,7 +320,7 @@ fn models_that_cannot_fill_or_judge() {
     };
     place.refuse(
         &["fill", small_model().to_str().unwrap(), "--text", "a_"],
-        &format!(
+        format!(
             "{} is not an infiller: its model is of the family molgpt; `grpo pretrain` with the section [masked_lm] writes an infiller",
             small_model().display()
         ),

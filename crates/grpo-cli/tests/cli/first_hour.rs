@@ -53,7 +53,7 @@ fn a_missing_adapter_is_refused_with_its_key() {
     let place = Place::for_training();
     place.refuse(
         &["train", "train.toml", "--set", "adapter=\"nowhere\""],
-        &format!(
+        format!(
             "model = \"{}\": adapter = \"nowhere\": there is no adapter folder nowhere; an adapter folder holds adapter_config.json and adapter_model.safetensors, and `grpo pretrain` and `grpo train` write one in the run folder if the configuration has a section [lora]",
             small_model().display()
         ),
@@ -93,7 +93,7 @@ fn existing_outputs_are_kept() {
             "old.parquet",
         ),
     ] {
-        place.refuse(arguments, &message(name));
+        place.refuse(arguments, message(name));
         assert_eq!(place.read(name), "kept");
         place.succeed(&[arguments, &["--force"]].concat());
         assert_ne!(std::fs::read(place.path(name)).unwrap(), b"kept");

@@ -117,7 +117,7 @@ fn expectations_that_cannot_be_used() {
         place.expect(&changed);
         place.refuse(
             &["selftest", "--golden", "golden"],
-            &format!("`golden/gpt2/expected.json`{message}"),
+            format!("`golden/gpt2/expected.json`{message}"),
         );
     };
     let set = |key: &'static str, value: Value| {
@@ -152,7 +152,9 @@ fn expectations_that_cannot_be_used() {
     let ended = place.run(&["selftest", "--golden", "golden"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
     assert!(
-        ended.stderr.starts_with("error: `golden/gpt2/expected.json` is not JSON: EOF"),
+        ended
+            .stderr
+            .starts_with("error: `golden/gpt2/expected.json` is not JSON: it ends too early"),
         "{}",
         ended.stderr
     );
@@ -248,7 +250,7 @@ fn optimizer_steps() {
         place.write("golden/train/expected.json", changed.to_string());
         place.refuse(
             &["selftest", "--golden", "golden"],
-            &format!("`golden/train/expected.json`, key {message}"),
+            format!("`golden/train/expected.json`, key {message}"),
         );
     };
     check(

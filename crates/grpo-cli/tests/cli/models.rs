@@ -74,7 +74,7 @@ fn refuses_an_altered_file() {
             let config = place.read("model/config.json");
             place.write("model/config.json", format!("{config} "));
         },
-        &format!(
+        format!(
             "`model/config.json` has {} bytes where its manifest says {}; it is damaged, use another checkpoint",
             config_bytes() + 1,
             config_bytes()

@@ -75,14 +75,27 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
     for key in ["count", "engagement", "length"] {
         assert!(file["phase1"].get(key).is_some() && file["phase2"].get(key).is_some());
     }
-    let told =
-        ["input", "files", "split_ratio", "seed", "pairs", "tweets", "skipped", "duplicates"];
+    let told = [
+        "input",
+        "files",
+        "split_ratio",
+        "seed",
+        "pairs",
+        "tweets",
+        "skipped",
+        "duplicates",
+        "outputs",
+    ];
     let rest = file.as_object_mut().unwrap();
     let told: Vec<Value> = told.iter().map(|key| rest.shift_remove(*key).unwrap()).collect();
     let bytes = text.len();
     assert_eq!((&told[1][0]["path"], &told[1][0]["bytes"]), (&json!("pairs.jsonl"), &json!(bytes)));
     let sha256 = sha256_of_file(&place.path("pairs.jsonl")).unwrap();
     assert_eq!(told[1][0]["sha256"], json!(sha256));
+    for name in &OUTPUTS[..2] {
+        let sha256 = sha256_of_file(&place.path(&format!("data/processed/{name}"))).unwrap();
+        assert_eq!(told[8][name], json!(sha256));
+    }
     assert_eq!(told[2..6], [json!(0.5), json!(42), json!(one.len() + other.len()), json!(120)]);
     let refs = |pairs: &'static [PairRecord]| pairs.iter().collect::<Vec<_>>();
     let again = PhaseStatistics::new(&refs(one.leak()), &refs(other.leak()));
@@ -90,7 +103,11 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
     assert_eq!(serde_json::to_value(&again).unwrap(), file);
     assert!(output(3).starts_with("<svg"));
 
-    // The same again is the same; another seed is another split.
+    a_seed_decides_the_split(&place);
+}
+
+/// The same again is the same; another seed is another split.
+fn a_seed_decides_the_split(place: &Place) {
     place.succeed(&["split-data", "--input", "pairs.jsonl", "--output-dir", "two", "--seed", "42"]);
     for name in OUTPUTS {
         assert_eq!(
@@ -98,20 +115,41 @@ fn a_split_has_whole_tweets_and_statistics_that_can_be_computed_again() {
             place.read(&format!("data/processed/{name}"))
         );
     }
-    place.succeed(&[
-        "split-data",
-        "--input",
-        "pairs.jsonl",
-        "--output-dir",
-        "two",
-        "--seed",
-        "1",
-        "--force",
-    ]);
+    let other = ["--output-dir", "two", "--seed", "1", "--force"];
+    place.succeed(&[&["split-data", "--input", "pairs.jsonl"][..], &other].concat());
     assert_ne!(
         place.read("two/train_phase1_sft.jsonl"),
         place.read("data/processed/train_phase1_sft.jsonl")
     );
+}
+
+/// A phase of another split would have tweets of both phases.
+#[test]
+fn the_phases_of_two_splits_are_not_read() {
+    let place = Place::new();
+    place.write("pairs.jsonl", lines(&pairs()));
+    let split = |folder: &str, seed: &str| {
+        let arguments =
+            ["split-data", "--input", "pairs.jsonl", "--seed", seed, "--output-dir", folder];
+        place.succeed(&[&arguments[..], &["--force"]].concat());
+    };
+    split("one", "1");
+    split("two", "2");
+    let read = |name: &str| read_pairs(&place.path(name)).map(|read| read.pairs.len());
+    read("one/train_phase1_sft.jsonl").unwrap();
+    let phase2 = "train_phase2_grpo.jsonl";
+    std::fs::copy(place.path("two").join(phase2), place.path("one").join(phase2)).unwrap();
+    let error = read("one/train_phase2_grpo.jsonl").unwrap_err().to_string();
+    assert!(error.contains("is not the file that the split wrote"), "{error}");
+    // Ended while it named its files: what it left is refused, and removed by the next one.
+    place.write("one/.split-unfinished", "");
+    place.write("one/.train_phase1_sft.jsonl.99-0", "half");
+    let error = read("one/train_phase1_sft.jsonl").unwrap_err().to_string();
+    assert!(error.contains("`grpo split-data` has not finished in its folder"), "{error}");
+    split("one", "1");
+    read("one/train_phase1_sft.jsonl").unwrap();
+    assert!(!place.path("one/.train_phase1_sft.jsonl.99-0").exists());
+    assert!(!place.path("one/.split-unfinished").exists());
 }
 
 /// Two at once would leave files of both, and with them pairs in both phases.
@@ -192,6 +230,10 @@ fn an_impossible_split_leaves_no_files() {
         str![
             "`split-ratio` is 1; expected a number between 0 and 1: the fraction of the supervised phase"
         ],
+    );
+    check(
+        &["pairs.jsonl", "--output-dir", "one.jsonl"],
+        str!["one.jsonl is a file, not a folder; give --output-dir a folder"],
     );
     place.write("phase_split_statistics.json", "mine");
     check(

@@ -67,7 +67,7 @@ fn stages_run_once_and_are_reused() {
         "{}",
         first.stdout
     );
-    assert!(first.stdout.contains("nothing -") && place.path("report.html").is_file());
+    assert!(first.stdout.contains("nothing –") && place.path("report.html").is_file());
     assert!(first.stderr.contains("$ grpo train train.toml --plain\n"), "{}", first.stderr);
 
     let weights = place.read("run/model/manifest.json");

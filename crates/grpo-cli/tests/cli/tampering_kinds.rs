@@ -6,7 +6,7 @@ use std::path::Path;
 use grpo_run::{CompletionRecord, RunFolder, sha256_of_file, write_manifest};
 use serde_json::{Value, json};
 
-use crate::audit::{lines, text};
+use crate::audit::{copy, lines, text};
 use crate::tampering::Table;
 
 pub(crate) fn configuration(table: &mut Table, config: &str) {
@@ -137,6 +137,57 @@ pub(crate) fn events(table: &mut Table, count: usize) {
             });
         });
     }
+    // The end of the file, and what the missing events name.
+    for kept in 1..count - 1 {
+        table.add("removed lines at the end of events.jsonl", CHAIN, move |run| {
+            pick_lines(&file(run), |mut lines| {
+                lines.truncate(kept);
+                lines
+            });
+        });
+    }
+    for kept in 1..count - 3 {
+        table.add("removed lines at the end of events.jsonl", CHAIN, move |run| {
+            pick_lines(&file(run), |mut lines| {
+                lines.truncate(kept);
+                lines
+            });
+            fs::remove_dir_all(run.join("checkpoints")).unwrap();
+            fs::remove_dir_all(run.join("model")).unwrap();
+        });
+    }
+    table.add("removed lines at the end of events.jsonl", CHAIN, move |run| {
+        pick_lines(&file(run), |mut lines| {
+            lines.truncate(lines.len() - 2);
+            lines
+        });
+        edit(&run.join("model/config.json"), |old| old.to_owned() + " ");
+        write_manifest(&run.join("model")).unwrap();
+    });
+    for key in ["manifest", "folder", "kept", "ledger"] {
+        table.add("key removed from events.jsonl", CHAIN, move |run| {
+            edit_lines(&file(run), |lines| {
+                for line in lines {
+                    line.as_object_mut().unwrap().remove(key);
+                }
+            });
+            link(&file(run));
+        });
+    }
+    for (name, other) in [("step-3", "step-77"), ("step-2", "step-02"), ("step-1", "step-x")] {
+        table.add("added checkpoint", &["checkpoints", "saved folders"], move |run| {
+            let checkpoints = run.join("checkpoints");
+            copy(&checkpoints.join(name), &checkpoints.join(other));
+        });
+    }
+    for name in ["ledger.jsonl", "events.jsonl", "metrics.jsonl"] {
+        for bytes in ["{\"step\":4,\"re", "\0\0\0"] {
+            let found = &["chain of records", "metrics"];
+            table.add("bytes after the last line", found, move |run| {
+                edit(&run.join(name), |old| old.to_owned() + bytes);
+            });
+        }
+    }
     table.add("deleted events.jsonl", CHAIN, move |run| fs::remove_file(file(run)).unwrap());
     table.add("deleted events.jsonl", CHAIN, move |run| fs::write(file(run), "").unwrap());
 }
@@ -192,6 +243,10 @@ pub(crate) fn completions(table: &mut Table) {
         }
         table.add("deleted completions", &["recorded completions"], move |run| {
             fs::remove_file(file(run, step)).unwrap();
+        });
+        table.add("added completions", FOUND, move |run| {
+            fs::copy(file(run, step), run.join(format!("completions/step-0{step}.parquet")))
+                .unwrap();
         });
         table.add("swapped completions", FOUND, move |run| {
             fs::copy(file(run, step % 3 + 1), file(run, step)).unwrap();

@@ -135,7 +135,13 @@ fn a_sampler_that_is_not_the_trainer_ends_the_run_or_is_corrected() {
     assert_eq!(ended.code, Some(1));
     let begin = "error: the training of run ended early: step 1: the sampler recorded the log-probability -";
     assert!(ended.stderr.starts_with(begin), "{}", ended.stderr);
-    assert!(ended.stderr.contains(", which is further than sampler_check.tolerance = 0; find out in what the two differ, or "), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains(
+            ", which is further than sampler_check.tolerance = 0; find the difference, or "
+        ),
+        "{}",
+        ended.stderr
+    );
     assert_eq!(place.read("run/metrics.jsonl"), "");
     let weights =
         |folder: &std::path::Path| std::fs::read(folder.join("model.safetensors")).unwrap();
@@ -193,9 +199,9 @@ fn a_run_folder_that_exists_is_kept() {
         &["train", "train.toml", "--run", "mine", "--force"],
         str!["`mine` is not the folder of a run, as it has no `run.json`; check the path"],
     );
-    place.refuse(&["train", "train.toml", "--run", "mine"], &expected.replace("`run`", "`mine`"));
+    place.refuse(&["train", "train.toml", "--run", "mine"], expected.replace("`run`", "`mine`"));
     place.write("file", "kept");
-    place.refuse(&["train", "train.toml", "--run", "file"], &expected.replace("`run`", "`file`"));
+    place.refuse(&["train", "train.toml", "--run", "file"], expected.replace("`run`", "`file`"));
 }
 
 /// Metrics and models that the disk has no room for, by a limit on the size of files.

@@ -59,7 +59,10 @@ fn a_sound_configuration_can_begin() {
         ("Reward has not fallen", "passed      Reward has not fallen: from "),
         ("KL stays small", "passed      KL stays small: at most "),
         ("Validity is kept", "passed      Validity is kept: from "),
-        ("Signal is consistent", "passed      Signal is consistent: in "),
+        (
+            "Signal is consistent",
+            "passed      Signal is consistent: rewards differed within enough groups in ",
+        ),
         ("No guard stopped it", "passed      No guard stopped it: none in 12 steps"),
         (
             "Resume is exact",
@@ -313,7 +316,7 @@ fn a_trial_of_texts_judges_the_kl_of_a_completion() {
         place.run(&["trial", "train.toml", "--steps", "10", "--set", "success.max_zero_std=1"]);
     assert_eq!(ended.code, Some(0), "{} {}", ended.stderr, ended.stdout);
     let kl = line(&ended, "KL of a sequence stays small");
-    assert!(kl.ends_with("it must stay below 5"), "{kl}");
+    assert!(kl.ends_with("(required: below 5)"), "{kl}");
     assert!(kl.starts_with("passed"), "{kl}");
     assert!(line(&ended, "Validity is kept").starts_with("not judged"));
     assert!(

@@ -128,6 +128,53 @@ fn warns_of_a_model_of_an_unfinished_run() {
     );
 }
 
+/// It would add files to a folder that a manifest describes.
+#[test]
+fn a_run_inside_a_model_or_a_run_is_refused() {
+    let place = Place::for_training();
+    place.copy_model();
+    let begin = ["train", "train.toml", "--set", "train.steps=1", "--set", "eval.samples=0"];
+    let refused = |run: &str, what: &str| {
+        let before = place.files();
+        let ended = place.run(&[&begin[..], &["--run", run]].concat());
+        let start = format!("error: {run} is inside the {what} folder ");
+        assert!(ended.code == Some(1) && ended.stderr.starts_with(&start), "{}", ended.stderr);
+        assert!(ended.stderr.ends_with("; give --run another folder\n"), "{}", ended.stderr);
+        assert_eq!(place.files(), before);
+    };
+    refused("model/run", "model");
+    refused("model/new/run", "model");
+    place.succeed(&begin);
+    refused("run/two", "run");
+    refused("run/checkpoints/two", "run");
+}
+
+#[test]
+fn a_run_folder_is_not_taken_for_its_model() {
+    let place = Place::for_training();
+    place.succeed(&["train", "train.toml", "--set", "train.steps=1", "--set", "eval.samples=0"]);
+    place.refuse(
+        &["sample", "--model", "run", "-n", "1"],
+        str!["run is a run folder; its model is in run/model"],
+    );
+    place.refuse(
+        &["sample", "--model", "run/model", "--adapter", "run/model", "-n", "1"],
+        str!["run/model is a model folder, not an adapter folder; an adapter folder holds adapter_config.json and adapter_model.safetensors"],
+    );
+    std::fs::create_dir(place.path("adapter")).unwrap();
+    place.write("adapter/adapter_config.json", "{}");
+    place.refuse(
+        &["sample", "--model", "adapter", "-n", "1"],
+        str!["adapter is an adapter folder, not a model folder; give the base model, and this folder as the adapter"],
+    );
+    place.write("run/run.json", "");
+    for command in [&["report", "run"][..], &["train", "--resume", "run"]] {
+        let ended = place.run(command);
+        let expected = "error: `run/run.json` is damaged: it is empty; restore it from a copy, or start the run again\n";
+        assert_eq!(ended.stderr, expected);
+    }
+}
+
 #[test]
 fn a_trial_is_not_resumed_from_another_run() {
     let place = Place::for_training();

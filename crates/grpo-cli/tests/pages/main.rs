@@ -128,6 +128,7 @@ pages! {
     infill: "docs/guides/infill.md",
     library: "docs/guides/library.md",
     molecules: "docs/guides/molecules.md",
+    own_reward: "docs/guides/own-reward.md",
     read_a_run: "docs/guides/read-a-run.md",
     replies: "docs/guides/replies.md",
     reproduce: "docs/guides/reproduce.md",

@@ -46,7 +46,7 @@ fn fields(text: &str, blanked: &str) -> Map<String, Value> {
 }
 
 fn sample(text: &str, blanked: &str, filled: &str) -> RewardInput {
-    RewardInput { text: filled.to_owned(), fields: fields(text, blanked) }
+    RewardInput { text: filled.to_owned(), fields: fields(text, blanked), ..RewardInput::default() }
 }
 
 fn part(outcome: &Outcome, name: &str) -> f64 {

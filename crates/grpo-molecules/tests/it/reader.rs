@@ -126,7 +126,8 @@ fn columns_are_found_in_any_case_and_order() {
     check("id, molecule ,NAME,source");
     // Other separators.
     for separator in [";", "\t"] {
-        let text = format!("\n id ; Name;smiles;b\n1;\"n;,\";\" C \";,\n").replace(';', separator);
+        let text =
+            "\n id ; Name;smiles;b\n1;\"n;,\";\" C \";,\n".to_string().replace(';', separator);
         let name = format!("n{separator},");
         assert_eq!(read(&text, Csv), [record(3, "C", Some(&name), None)]);
     }

@@ -1,8 +1,11 @@
 //! `grpo split-data`: splits tweets and replies for the supervised phase and the GRPO phase.
 
-use std::io::{ErrorKind, Write};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::split_files::{
+    DRAWING, PHASE1, PHASE2, STATISTICS, clear_leftovers, complete, name_all,
+};
 use crate::{
     MOST_DIFFERENCE, PairFile, PairRecord, PhaseStatistics, PhaseSummary, SkippedLine, read_pairs,
     split_phases,
@@ -11,10 +14,10 @@ use anyhow::Context;
 use clap::Args;
 use grpo_data::statistics::TestResult;
 use grpo_report::{Scores, distributions};
-use grpo_run::{DataFile, lock_folder};
+use grpo_run::{DataFile, lock_folder, sha256};
 use serde::Serialize;
 
-use grpo_app::output::{FileInPlace, is_same_place, refuse_input, say};
+use grpo_app::output::{is_same_place, refuse_input, say};
 use grpo_app::task::{CommandGroup, TaskCommand};
 
 #[derive(Debug, Args)]
@@ -48,11 +51,6 @@ pub(crate) struct SplitDataArguments {
     force: bool,
 }
 
-const PHASE1: &str = "train_phase1_sft.jsonl";
-const PHASE2: &str = "train_phase2_grpo.jsonl";
-const STATISTICS: &str = "phase_split_statistics.json";
-const DRAWING: &str = "phase_split_distributions.svg";
-
 /// `phase_split_statistics.json`.
 #[derive(Serialize)]
 struct StatisticsFile<'a> {
@@ -69,6 +67,8 @@ struct StatisticsFile<'a> {
     skipped: &'a [SkippedLine],
     /// Repeated pairs, kept in the phase of the first one.
     duplicates: Vec<Duplicate>,
+    /// The SHA-256 of the file of each phase.
+    outputs: BTreeMap<&'a str, String>,
 }
 
 #[derive(Serialize)]
@@ -111,6 +111,10 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         .map(|places| places.iter().map(|place| &read.pairs[*place]).collect());
     let statistics = PhaseStatistics::new(&phase1, &phase2);
 
+    let lines =
+        |places: &[usize]| places.iter().map(|at| format!("{}\n", read.texts[*at])).collect();
+    let texts: [(&str, String); 2] =
+        [(PHASE1, lines(&split.phase1)), (PHASE2, lines(&split.phase2))];
     let file = StatisticsFile {
         statistics: &statistics,
         input: &arguments.input,
@@ -121,6 +125,7 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
         tweets: read.tweets(),
         skipped: &read.skipped,
         duplicates: duplicates(&read),
+        outputs: texts.iter().map(|(name, text)| (*name, sha256(text.as_bytes()))).collect(),
     };
     let json = serde_json::to_string_pretty(&file)? + "\n";
     let scores = |name, pairs: &[&PairRecord]| Scores {
@@ -130,25 +135,25 @@ pub(crate) fn run(arguments: &SplitDataArguments) -> anyhow::Result<()> {
     let samples = [scores("phase 1: supervised", &phase1), scores("phase 2: GRPO", &phase2)];
     let drawing =
         distributions("Engagement score (likes of the reply / likes of the tweet)", &samples);
-    let lines =
-        |places: &[usize]| places.iter().map(|at| format!("{}\n", read.texts[*at])).collect();
-    // The statistics are written last: if they exist, all files do.
-    let contents: [(&str, String); 4] = [
-        (PHASE1, lines(&split.phase1)),
-        (PHASE2, lines(&split.phase2)),
-        (DRAWING, drawing),
-        (STATISTICS, json),
-    ];
+    // The statistics last: where they are, all is there.
+    let [phase1, phase2] = texts;
+    let contents = [phase1, phase2, (DRAWING, drawing), (STATISTICS, json)];
     let inputs: Vec<&Path> = read.files.iter().map(PathBuf::as_path).collect();
     for (name, _) in &contents {
         refuse_input("--output-dir another folder", &folder.join(name), &inputs)?;
     }
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    // A concurrent split could mix files of both, with pairs in both phases.
+    anyhow::ensure!(
+        !folder.exists() || folder.is_dir(),
+        "{} is a file, not a folder; give --output-dir a folder",
+        folder.display()
+    );
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("cannot create the folder {}", folder.display()))?;
+    // Another split at the same time would leave files of both, and with them pairs in both phases.
     let _lock = lock_folder(folder)?;
     refuse_earlier(arguments)?;
-    let files = complete(folder, &contents)?;
-    name_all(&folder.join(STATISTICS), files)?;
+    clear_leftovers(folder)?;
+    name_all(folder, complete(folder, &contents)?)?;
     tell(&statistics);
     say(format_args!("written      {}", folder.display()));
     Ok(())
@@ -172,32 +177,7 @@ fn input_file(path: &Path) -> anyhow::Result<InputFile> {
     Ok(InputFile { path, bytes, sha256 })
 }
 
-/// Writes all files completely, without their final names.
-fn complete(folder: &Path, contents: &[(&str, String)]) -> anyhow::Result<Vec<FileInPlace>> {
-    let mut files = Vec::new();
-    for (name, content) in contents {
-        let path = folder.join(name);
-        let mut file = FileInPlace::create(&path)?;
-        let written = file.write_all(content.as_bytes()).and_then(|()| file.flush());
-        written.with_context(|| format!("cannot write {}", path.display()))?;
-        files.push(file);
-    }
-    Ok(files)
-}
-
-/// Renames all files, after removing the statistics of an earlier split, so that no statistics
-/// describe a mixture of two splits.
-fn name_all(statistics: &Path, files: Vec<FileInPlace>) -> anyhow::Result<()> {
-    match std::fs::remove_file(statistics) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("cannot replace {}", statistics.display()));
-        }
-        _ => {}
-    }
-    files.into_iter().try_for_each(FileInPlace::finish)
-}
-
-/// Largest number of lines of one kind that are printed; the statistics file has all of them.
+/// Lines of one kind that are said one by one; the statistics file has all of them.
 const MOST_LINES: usize = 20;
 
 fn report(read: &PairFile) {
@@ -240,12 +220,19 @@ fn duplicates(read: &PairFile) -> Vec<Duplicate> {
     read.duplicates().into_iter().map(duplicate).collect()
 }
 
+/// With four decimals, or in scientific notation where they do not count.
+fn short(value: f64) -> String {
+    if value.abs() < 1e6 { format!("{value:.4}") } else { format!("{value:.3e}") }
+}
+
 fn tell(statistics: &PhaseStatistics) {
     for (name, phase) in [("phase 1", &statistics.phase1), ("phase 2", &statistics.phase2)] {
         let PhaseSummary { count, tweets, engagement, length, .. } = phase;
         say(format_args!(
-            "{name:<12} {count} pairs of {tweets} tweets; engagement: mean {:.4}, median {:.4}; characters of a reply: mean {:.0}",
-            engagement.mean, engagement.median, length.mean
+            "{name:<12} {count} pairs of {tweets} tweets; engagement: mean {}, median {}; characters of a reply: mean {:.0}",
+            short(engagement.mean),
+            short(engagement.median),
+            length.mean
         ));
     }
     let quartiles = &statistics.quartiles;
@@ -270,29 +257,4 @@ fn tell(statistics: &PhaseStatistics) {
         Some(format!("{name} {statistic:.4} (p = {p_value:.3})"))
     });
     say(format_args!("alike?       {}", said.collect::<Vec<_>>().join(", ")));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// With --force, the statistics of the earlier split must not describe a mixture.
-    #[test]
-    fn an_incomplete_split_has_no_statistics() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        for name in [PHASE1, PHASE2, STATISTICS] {
-            std::fs::write(at(name), "old").unwrap();
-        }
-        let contents = [PHASE1, PHASE2, STATISTICS].map(|name| (name, "new".to_owned()));
-        let files = complete(folder.path(), &contents).unwrap();
-        std::fs::remove_file(at(PHASE2)).unwrap();
-        std::fs::create_dir(at(PHASE2)).unwrap();
-        let error = name_all(&at(STATISTICS), files).unwrap_err();
-        assert!(error.to_string().starts_with("cannot write "), "{error}");
-        assert!(!at(STATISTICS).exists());
-        std::fs::remove_dir(at(PHASE2)).unwrap();
-        name_all(&at(STATISTICS), complete(folder.path(), &contents).unwrap()).unwrap();
-        assert_eq!(std::fs::read_to_string(at(STATISTICS)).unwrap(), "new");
-    }
 }

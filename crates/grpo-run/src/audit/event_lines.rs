@@ -16,14 +16,10 @@ pub(super) struct EventLine {
 /// Reads the lines of `events.jsonl`; none without the file.
 pub(super) fn read_events(run: &RunFolder) -> Result<Vec<EventLine>, RunError> {
     let path = run.events_path();
-    let damaged = |line: u64| {
-        let path = path.clone();
-        move |source| RunError::BadLine { path, line, source }
-    };
     let event = |line: ChainLine| {
         let value = serde_json::Value::Object(line.record.clone());
-        let event = Event::deserialize(&value).map_err(damaged(line.number))?;
-        let proof = EventProof::deserialize(&value).map_err(damaged(line.number))?;
+        let event = Event::deserialize(&value).map_err(RunError::line(&path, line.number))?;
+        let proof = EventProof::deserialize(&value).map_err(RunError::line(&path, line.number))?;
         Ok(EventLine { line, step: event.step, what: event.what, proof })
     };
     read_chain(&path)?.into_iter().map(event).collect()

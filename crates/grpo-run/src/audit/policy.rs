@@ -33,7 +33,7 @@ pub(super) fn version_match(evidence: &Evidence) -> Finding {
         }
         let mut before = version;
         for (number, update) in (1..).zip(&line.updates) {
-            if update.version != before + 1 {
+            if before.checked_add(1) != Some(update.version) {
                 violated(format!(
                     "update {number} makes version {} of version {before}",
                     update.version

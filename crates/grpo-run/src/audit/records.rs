@@ -4,21 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+use super::complete::{bytes_after_end, missing_events, missing_hashes};
 use super::event_lines::{EventLine, after_roll_back, read_events};
 use super::finding::{Finding, Violation, count};
+use super::plan::RecordPlan;
 use super::saved::saved_folders;
 use crate::chain::{ChainLine, broken_links, read_chain};
 use crate::json_lines::read_lines;
 use crate::{DataFile, EventKind, RecordedHashes, RunError, RunFolder, RunInfo, sha256_of_file};
-
-/// Expected contents of a run's folder.
-#[derive(Clone, Copy, Debug)]
-pub struct RecordPlan {
-    /// Folder of the trained weights, `model` or `adapter`; `None` if the run keeps no ledger.
-    pub trained: Option<&'static str>,
-    /// Returns whether a metric differs in a repeated run.
-    pub is_machine: fn(&str) -> bool,
-}
 
 /// Checks the files of a run against the hashes in its records, without loading weights.
 ///
@@ -32,7 +25,7 @@ pub fn audit_records(run: &RunFolder, plan: &RecordPlan) -> Result<Vec<Finding>,
     let records = Records { run, plan, info: info.as_ref().ok(), events, ledger };
     let mut findings = vec![records.configuration(info.as_ref().err())];
     findings.extend(records.inputs());
-    findings.push(records.chains());
+    findings.push(records.chains()?);
     if plan.trained.is_some() {
         findings.push(records.metrics()?);
         findings.push(records.completion_files()?);
@@ -138,8 +131,8 @@ impl Records<'_> {
         })
     }
 
-    /// The lines of ledger and events are chained, and the events have the hashes of the ledger.
-    fn chains(&self) -> Finding {
+    /// Each line of the ledger and of the events follows the one before, and the events have the hashes of the ledger.
+    fn chains(&self) -> Result<Finding, RunError> {
         const PROPERTY: &str = "chain of records";
         let is_chained = self.is_chained();
         let mut violations = Vec::new();
@@ -167,21 +160,29 @@ impl Records<'_> {
             violations.push(Violation { step: None, what: what.to_owned() });
         }
         self.anchors(&mut violations);
+        if is_chained {
+            let steps: Vec<u64> = self.ledger.iter().filter_map(ChainLine::step).collect();
+            violations.extend(missing_hashes(&self.events, self.plan));
+            violations.extend(missing_events(self.run, &self.events, &steps, self.plan));
+        }
+        for path in [self.run.ledger_path(), self.run.events_path()] {
+            violations.extend(bytes_after_end(&path, &self.events)?);
+        }
         let linked = |line: &&ChainLine| line.previous.is_some();
         let all = events.iter().chain(&self.ledger);
         let (linked, all) = (all.clone().filter(linked).count(), all.count());
         if linked == 0 && violations.is_empty() {
-            return Finding::not_recorded(
+            return Ok(Finding::not_recorded(
                 PROPERTY,
                 "an older version made the run; changed lines of events.jsonl, and lines of ledger.jsonl that were changed consistently with the other files, are not found",
-            );
+            ));
         }
         let mut checked = count(linked, "line");
         if linked < all {
             checked +=
                 &format!("; {} of an older version are not covered", count(all - linked, "line"));
         }
-        Finding::new(PROPERTY, checked, violations)
+        Ok(Finding::new(PROPERTY, checked, violations))
     }
 
     fn has_metrics(&self) -> bool {
@@ -219,12 +220,8 @@ impl Records<'_> {
         let mut violations = Vec::new();
         let mut checked = 0;
         for (number, text) in &lines {
-            let line: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text)
-                .map_err(|source| RunError::BadLine {
-                    path: path.clone(),
-                    line: *number,
-                    source,
-                })?;
+            let line: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_str(text).map_err(RunError::line(&path, *number))?;
             let Some(step) = crate::step_of_line(&line) else {
                 let what = format!("line {number} of metrics.jsonl is of no step");
                 violations.push(Violation { step: None, what });
@@ -238,6 +235,7 @@ impl Records<'_> {
                 violations.push(Violation { step: Some(step), what: what.to_owned() });
             }
         }
+        violations.extend(bytes_after_end(&path, &self.events)?);
         if recorded.is_empty() && violations.is_empty() {
             return Ok(Finding::not_recorded(PROPERTY, OLDER));
         }
@@ -267,7 +265,11 @@ impl Records<'_> {
             };
             violations.push(Violation { step: Some(step), what: what.to_owned() });
         }
-        Ok(match is_recorded {
+        for name in self.run.foreign_completions()? {
+            let what = format!("`completions/{name}` is not a file of the run");
+            violations.push(Violation { step: None, what });
+        }
+        Ok(match is_recorded || !violations.is_empty() {
             false => Finding::not_recorded(PROPERTY, OLDER),
             true => Finding::new(PROPERTY, count(checked, "file"), violations),
         })

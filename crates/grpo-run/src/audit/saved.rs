@@ -29,7 +29,21 @@ pub(super) fn saved_folders(
             );
         }
     }
-    for (step, manifest) in manifests(events) {
+    let manifests = manifests(events);
+    let rewritten = being_rewritten(events);
+    for &step in there.keys().filter(|_| is_chained) {
+        if !manifests.contains_key(&step) && rewritten.is_none_or(|first| step < first) {
+            violated(
+                Some(step),
+                "there is a checkpoint of it that events.jsonl does not record: it was added, or lines of events.jsonl were removed"
+                    .to_owned(),
+            );
+        }
+    }
+    for name in run.foreign_checkpoints()? {
+        violated(None, format!("`checkpoints/{name}` is not a checkpoint of the run"));
+    }
+    for (step, manifest) in manifests {
         let Some(path) = there.get(&step) else { continue };
         match sha256_of_manifest(path).ok().as_ref() == Some(manifest) {
             true => checked += 1,
@@ -59,9 +73,22 @@ pub(super) fn saved_folders(
 /// Returns the steps of the checkpoints that must exist.
 fn kept(events: &[EventLine]) -> Vec<u64> {
     let events = after_roll_back(events);
-    // Between the start of a roll-back and its checkpoint anything may be missing.
-    let last = events.iter().rev().find(|event| matches!(event.what, EventKind::Checkpoint { .. }));
-    last.map_or_else(Vec::new, |last| last.proof.kept.clone().unwrap_or(vec![last.step]))
+    // Between the word of a roll-back and its checkpoint anything may be missing.
+    let last = events.iter().rposition(|event| matches!(event.what, EventKind::Checkpoint { .. }));
+    let Some(place) = last else { return Vec::new() };
+    let last = &events[place];
+    let mut kept = last.proof.kept.clone().unwrap_or(vec![last.step]);
+    if place + 1 == events.len() {
+        // A run that was ended after the event may not have named the folder.
+        kept.retain(|step| *step != last.step);
+    }
+    kept
+}
+
+/// The first step whose checkpoint may lack its event: a roll-back writes the event after the folder.
+fn being_rewritten(events: &[EventLine]) -> Option<u64> {
+    let last = events.last().filter(|event| matches!(event.what, EventKind::RolledBack { .. }))?;
+    Some(last.step)
 }
 
 /// Returns the last recorded manifest hash of each checkpoint.
@@ -92,7 +119,14 @@ fn saved_at_end(
     };
     let latest = &events[events.iter().rposition(resumed).unwrap_or(0)..];
     let has_finished = latest.iter().any(|event| event.what == EventKind::Finished {});
-    let saved = latest.iter().rev().find(|event| event.what == EventKind::Saved {});
+    let is_saved = |event: &&EventLine| event.what == EventKind::Saved {};
+    let saved = latest.iter().rev().find(is_saved);
+    let was_saved = || {
+        let now = sha256_of_manifest(path).ok();
+        events.iter().filter(is_saved).any(|event| now.is_some() && event.proof.manifest == now)
+    };
+    // Its event comes before it.
+    let may_lack = events.last().is_some_and(|event| event.what == EventKind::Saved {});
     match saved {
         _ if has_finished && !path.is_dir() => Err(format!(
             "events.jsonl says that the run finished, and its `{folder}` is not there: it was removed"
@@ -100,7 +134,11 @@ fn saved_at_end(
         None if has_finished && is_chained => Err(format!(
             "events.jsonl says that the run finished, and not that it saved its `{folder}` before: the event `saved` was removed"
         )),
+        None if is_chained && path.is_dir() && !was_saved() => Err(format!(
+            "events.jsonl does not record that the run saved its `{folder}`: the folder was added or changed, or lines of events.jsonl were removed"
+        )),
         None => Ok(false),
+        Some(_) if may_lack && !path.is_dir() => Ok(false),
         Some(_) if !path.is_dir() => {
             Err(format!("events.jsonl says that the run saved its `{folder}`, and it is not there"))
         }

@@ -112,12 +112,12 @@ pub(super) fn checkpoints(evidence: &Evidence) -> Finding {
     let mut all = 0;
     for (&step, stored) in &evidence.checkpoints {
         let what = match (stored, evidence.weights_after(step)) {
-            (StoredWeights::Unknown(reason), _) => {
+            (StoredWeights::Unknown(reason), Some(_)) => {
                 unknown = unknown.or(Some(reason));
                 continue;
             }
             (StoredWeights::Damaged(what), _) => what.clone(),
-            (StoredWeights::Hash(_), None) => {
+            (StoredWeights::Hash(_) | StoredWeights::Unknown(_), None) => {
                 "there is a checkpoint of it, and the ledger has no such step".to_owned()
             }
             (StoredWeights::Hash(found), Some(expected)) if found == expected => {
@@ -177,7 +177,7 @@ pub(super) fn trained(evidence: &Evidence) -> Finding {
             PROPERTY,
             format!(
                 "the training failed in step {}, and what was learned there is in it",
-                last.step + 1
+                last.step.saturating_add(1)
             ),
         );
     }

@@ -23,7 +23,7 @@ pub(super) fn whole_groups(evidence: &Evidence) -> Finding {
             violated(format!(
                 "has the prompts {}; expected 0 to {}",
                 listed(groups.keys()),
-                plan.prompts_per_step - 1
+                plan.prompts_per_step.saturating_sub(1)
             ));
         }
         for (prompt, mut samples) in groups {
@@ -32,7 +32,7 @@ pub(super) fn whole_groups(evidence: &Evidence) -> Finding {
                 violated(format!(
                     "prompt {prompt} has the samples {}; expected 0 to {}",
                     listed(&samples),
-                    plan.group_size - 1
+                    plan.group_size.saturating_sub(1)
                 ));
             }
         }

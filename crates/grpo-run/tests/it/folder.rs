@@ -145,10 +145,11 @@ fn a_checkpoint_is_whole_or_absent() {
     let folder = tempdir().unwrap();
     let (run, _) = create(&folder.path().join("one"), Existing::Refuse).unwrap();
     let write = |step, text: &'static str| {
-        run.write_checkpoint(step, move |folder| {
+        let fill = move |folder: &Path| {
             let path = folder.join("model.safetensors");
             fs::write(&path, text).map_err(|source| RunError::Write { path, source })
-        })
+        };
+        run.write_checkpoint(step, fill, |_| Ok(()))
     };
     for step in [20, 3, 100] {
         write(step, "weights").unwrap();
@@ -172,7 +173,7 @@ fn a_checkpoint_is_whole_or_absent() {
         Err(RunError::Write { path, source })
     };
     for step in [20, 21] {
-        let error = run.write_checkpoint(step, full).unwrap_err();
+        let error = run.write_checkpoint(step, full, |_| Ok(())).unwrap_err();
         assert!(matches!(error, RunError::Write { .. }));
         assert_eq!(listing(run.path()), before);
     }

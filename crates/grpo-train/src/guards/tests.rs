@@ -78,6 +78,19 @@ fn a_trigger_carries_its_values_and_message() {
     assert_eq!(guards.observe(8, &of(0.25)).unwrap(), [trigger]);
 }
 
+/// A factor of 1 would say nothing.
+#[test]
+fn a_small_bound_of_the_kl_is_said_in_percent() {
+    let said = |bound: f64| super::meaning("kl", "above", bound);
+    let words = |more: &str| {
+        Some(format!("on average a token is more than {more} likelier than the reference has it"))
+    };
+    assert_eq!(said(0.05), words("5.1 %"));
+    assert_eq!(said(0.001), words("0.1 %"));
+    assert_eq!(said(0.1), words("1.1 times"));
+    assert_eq!((said(0.0), said(1e9)), (None, None));
+}
+
 #[test]
 fn default_guards_explain_themselves() {
     let mut guards = Guards::new(&default_guards());

@@ -99,10 +99,14 @@ impl Observer {
         self.log.event(step.into(), what)
     }
 
-    /// Writes that what was trained was saved in the folder `kind` of the run.
-    pub(super) fn saved(&mut self, step: u32, kind: &str) -> anyhow::Result<()> {
+    /// Saves what was trained in the folder `kind` of the run. The event comes first: a folder without one was not
+    /// written by the run.
+    pub(super) fn save(&mut self, training: &Training<Policy>, kind: &str) -> anyhow::Result<()> {
         self.anchor()?;
-        self.log.saved(step.into(), kind)
+        let (target, writer) = (self.log.folder.path().join(kind), self.writer.clone());
+        writer.save(&target, training.policy(), |manifest| {
+            self.log.saved(training.steps().into(), kind, manifest)
+        })
     }
 
     /// Puts the ledger on the disk, so that the next events have the hash of its last line.
@@ -162,7 +166,11 @@ impl Observer {
         )?;
         // Until this is written, a killed run comes here again by itself. From then on it begins at this one, which has
         // gone back more often than the newer ones.
-        let written = checkpoint::write(&self.log.folder, &self.writer, training)?;
+        let mut hash = String::new();
+        checkpoint::write(&self.log.folder, &self.writer, training, &mut |_, manifest| {
+            hash = manifest;
+            Ok(())
+        })?;
         self.log.folder.remove_checkpoints_after(step)?;
         self.ledger = self.log.folder.ledger_from(step + 1)?;
         self.ledger_step = step;
@@ -170,8 +178,8 @@ impl Observer {
         let lines = self.log.go_back(step)?;
         self.begin_at(step, &lines)?;
         // The last word of going back: without it, a killed run was in the middle of it.
-        let kept = self.log.folder.kept_checkpoints(usize::MAX, &[])?;
-        self.log.checkpointed(&written, false, kept)?;
+        let kept = self.log.folder.kept_checkpoints(usize::MAX, &[], None)?;
+        self.log.checkpointed(step, hash, false, kept)?;
         self.steps_done = training.steps();
         self.earlier = RecordedSteps::default();
         self.monitor.say(&format!(
@@ -202,7 +210,9 @@ impl Observer {
         let besides: Vec<u64> = best_step.chain(self.can_roll_back.then_some(0)).collect();
         self.anchor()?;
         let writer = &self.writer;
-        self.log.checkpoint(best, &besides, |run| checkpoint::write(run, writer, training))
+        self.log.checkpoint(best, &besides, |run, announce| {
+            checkpoint::write(run, writer, training, announce)
+        })
     }
 
     pub(super) fn is_checkpoint_due(&self, done: &StepDone<'_>) -> bool {

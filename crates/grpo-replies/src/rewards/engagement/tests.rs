@@ -67,7 +67,7 @@ fn refusal(config: &RewardConfig, folder: &Path) -> String {
 
 fn sample(tweet: &str, reply: &str) -> RewardInput {
     let Value::Object(fields) = json!({ "tweet": tweet }) else { unreachable!() };
-    RewardInput { text: reply.to_owned(), fields }
+    RewardInput { text: reply.to_owned(), fields, ..RewardInput::default() }
 }
 
 #[test]

@@ -31,6 +31,7 @@ fn sample(tweet: &str, reply: &str) -> RewardInput {
     RewardInput {
         text: reply.to_owned(),
         fields: [("tweet".to_owned(), Value::from(tweet))].into_iter().collect(),
+        ..RewardInput::default()
     }
 }
 

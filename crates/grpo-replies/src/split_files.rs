@@ -1,0 +1,143 @@
+//! The files of a split, and whether those of a folder belong together.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use anyhow::Context;
+use grpo_app::output::FileInPlace;
+use grpo_data::{DataError, regular_file};
+use grpo_run::sha256_of_file;
+use serde_json::Value;
+
+pub(crate) const PHASE1: &str = "train_phase1_sft.jsonl";
+pub(crate) const PHASE2: &str = "train_phase2_grpo.jsonl";
+pub(crate) const STATISTICS: &str = "phase_split_statistics.json";
+pub(crate) const DRAWING: &str = "phase_split_distributions.svg";
+/// The key of the statistics that has the SHA-256 of both phases.
+pub(crate) const OUTPUTS: &str = "outputs";
+
+/// In the folder while a split gives its files their names.
+const UNFINISHED: &str = ".split-unfinished";
+
+/// Refuses the file of a phase that may be of another split than the file of the other phase: tweets could then be in
+/// both. Files with other names pass.
+pub(crate) fn check_phase(file: &Path) -> Result<(), DataError> {
+    let name = file.file_name().unwrap_or_default();
+    if name != PHASE1 && name != PHASE2 {
+        return Ok(());
+    }
+    let folder = file.parent().unwrap_or(Path::new(""));
+    if folder.join(UNFINISHED).exists() {
+        return Err(DataError::Invalid(format!(
+            "`{}` may not belong to the same split as the other phase: `grpo split-data` has not finished in its folder; wait for it, or run it again with --force",
+            file.display()
+        )));
+    }
+    let statistics = folder.join(STATISTICS);
+    let text = regular_file::read_data(&statistics).unwrap_or_default();
+    let recorded: Value = serde_json::from_slice(&text).unwrap_or_default();
+    let recorded = recorded[OUTPUTS].get(name.to_string_lossy().as_ref()).and_then(Value::as_str);
+    match recorded.zip(sha256_of_file(file).ok()) {
+        Some((recorded, now)) if recorded != now => Err(DataError::Invalid(format!(
+            "`{}` is not the file that the split wrote ({STATISTICS} has its SHA-256), so tweets may be in both phases; run `grpo split-data` again, or give a changed file another name",
+            file.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the unnamed files of a split that was ended; the caller holds the lock of the folder.
+pub(crate) fn clear_leftovers(folder: &Path) -> anyhow::Result<()> {
+    let failed = || format!("cannot clean up {}", folder.display());
+    for entry in fs::read_dir(folder).with_context(failed)? {
+        let entry = entry.with_context(failed)?;
+        if entry.file_name().to_str().is_some_and(is_leftover) {
+            fs::remove_file(entry.path()).with_context(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a name is one of a file of a split that is not complete, as `.NAME.PROCESS-NUMBER`.
+fn is_leftover(name: &str) -> bool {
+    let end = [PHASE1, PHASE2, STATISTICS, DRAWING]
+        .into_iter()
+        .find_map(|of| name.strip_prefix('.')?.strip_prefix(of)?.strip_prefix('.'));
+    let numbers = end.and_then(|end| end.split_once('-'));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    numbers.is_some_and(|(process, number)| is_number(process) && is_number(number))
+}
+
+/// All of the files, complete but without their names.
+pub(crate) fn complete(
+    folder: &Path,
+    contents: &[(&str, String)],
+) -> anyhow::Result<Vec<FileInPlace>> {
+    let mut files = Vec::new();
+    for (name, content) in contents {
+        let path = folder.join(name);
+        let mut file = FileInPlace::create(&path)?;
+        let written = file.write_all(content.as_bytes()).and_then(|()| file.flush());
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+        files.push(file);
+    }
+    Ok(files)
+}
+
+/// Gives all of the files their names. A process that ends in between leaves a mark, and [`check_phase`] refuses the
+/// files of two splits side by side; the statistics of an earlier split are removed first.
+pub(crate) fn name_all(folder: &Path, files: Vec<FileInPlace>) -> anyhow::Result<()> {
+    let mark = folder.join(UNFINISHED);
+    let written = fs::File::create(&mark).and_then(|file| file.sync_all());
+    written.with_context(|| format!("cannot write {}", mark.display()))?;
+    let statistics = folder.join(STATISTICS);
+    match fs::remove_file(&statistics) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot replace {}", statistics.display()));
+        }
+        _ => {}
+    }
+    files.into_iter().try_for_each(FileInPlace::finish)?;
+    fs::remove_file(&mark).with_context(|| format!("cannot remove {}", mark.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Under --force the statistics of the earlier split would say of a mixture that it is one.
+    #[test]
+    fn a_split_that_is_not_named_whole_has_no_statistics() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in [PHASE1, PHASE2, STATISTICS] {
+            fs::write(at(name), "old").unwrap();
+        }
+        let contents = [PHASE1, PHASE2, STATISTICS].map(|name| (name, "new".to_owned()));
+        let files = complete(folder.path(), &contents).unwrap();
+        fs::remove_file(at(PHASE2)).unwrap();
+        fs::create_dir(at(PHASE2)).unwrap();
+        let error = name_all(folder.path(), files).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write "), "{error}");
+        assert!(!at(STATISTICS).exists());
+        // Phase 1 of the new split next to phase 2 of the old one is not read.
+        fs::remove_dir(at(PHASE2)).unwrap();
+        fs::write(at(PHASE2), "old").unwrap();
+        let error = check_phase(&at(PHASE1)).unwrap_err().to_string();
+        assert!(error.contains("`grpo split-data` has not finished in its folder"), "{error}");
+        name_all(folder.path(), complete(folder.path(), &contents).unwrap()).unwrap();
+        assert_eq!(fs::read_to_string(at(STATISTICS)).unwrap(), "new");
+        check_phase(&at(PHASE1)).unwrap();
+    }
+
+    #[test]
+    fn only_unnamed_files_of_a_split_are_leftovers() {
+        assert!(is_leftover(".train_phase1_sft.jsonl.123-0"));
+        for name in
+            ["train_phase1_sft.jsonl", ".lock", ".mine.jsonl.1-0", ".train_phase1_sft.jsonl"]
+        {
+            assert!(!is_leftover(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! That `events.jsonl` lacks no lines at its end, that its lines have all hashes, and that nothing follows the last line of
+//! a file of a run that has ended.
+
+use std::path::Path;
+
+use super::event_lines::EventLine;
+use super::finding::Violation;
+use super::plan::RecordPlan;
+use crate::json_lines::unfinished_bytes;
+use crate::{EventKind, EventProof, RunError, RunFolder};
+
+/// The events of a chained run that lack a hash which the run writes.
+pub(super) fn missing_hashes(events: &[EventLine], plan: &RecordPlan) -> Vec<Violation> {
+    let missing = |event: &EventLine| {
+        let EventProof { info, ledger, folder, manifest, kept } = &event.proof;
+        let has_ledger = plan.trained.is_none() || event.step == 0 || ledger.is_some();
+        let keys = match event.what {
+            EventKind::Started {} => vec![("info", info.is_some())],
+            EventKind::Checkpoint { .. } => vec![
+                ("ledger", has_ledger),
+                ("folder", folder.is_some()),
+                ("manifest", manifest.is_some()),
+                ("kept", kept.is_some()),
+            ],
+            EventKind::Saved {} => {
+                vec![("folder", folder.is_some()), ("manifest", manifest.is_some())]
+            }
+            EventKind::Finished {} => vec![("ledger", has_ledger)],
+            _ => vec![],
+        };
+        let (key, _) = keys.into_iter().find(|(_, is_there)| !is_there)?;
+        let what = format!("line {} of events.jsonl lacks the key `{key}`", event.line.number);
+        Some(Violation { step: Some(event.step), what })
+    };
+    events.iter().filter_map(missing).collect()
+}
+
+/// What the other files of a chained run prove to have happened, and no event records.
+pub(super) fn missing_events(
+    run: &RunFolder,
+    events: &[EventLine],
+    ledger: &[u64],
+    plan: &RecordPlan,
+) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let last = ledger.iter().copied().max().unwrap_or(0);
+    let went_back = |event: &EventLine| matches!(event.what, EventKind::RolledBack { .. });
+    let undone = events.iter().rposition(went_back);
+    let is_recorded = |step: u64| {
+        // Steps after the one that the run went back to were done again.
+        let since = undone.filter(|place| step > events[*place].step).unwrap_or(0);
+        let is_it = |event: &EventLine| {
+            event.step == step && matches!(event.what, EventKind::Checkpoint { .. })
+        };
+        events[since..].iter().any(is_it)
+    };
+    let every = plan.checkpoint_every;
+    let is_due = |step: &u64| every > 0 && *step > 0 && step.is_multiple_of(every) && *step < last;
+    for &step in ledger.iter().filter(|step| is_due(step) && !is_recorded(**step)) {
+        let what = format!(
+            "events.jsonl does not record the checkpoint after it (save.every = {every}): lines at the end of events.jsonl were removed"
+        );
+        violations.push(Violation { step: Some(step), what });
+    }
+    let has_ended = |event: &EventLine| {
+        matches!(event.what, EventKind::Finished {} | EventKind::Stopped { .. })
+    };
+    if run.comparison_path().exists() && !events.iter().any(has_ended) {
+        let what = "comparison.json was written at the end of the run, and events.jsonl does not record the end: lines at the end of events.jsonl were removed";
+        violations.push(Violation { step: None, what: what.to_owned() });
+    }
+    violations
+}
+
+/// The fault of a file of a run that has ended, if there are bytes after its last line. A run that was killed may have
+/// left part of a line.
+pub(super) fn bytes_after_end(
+    path: &Path,
+    events: &[EventLine],
+) -> Result<Option<Violation>, RunError> {
+    let has_ended = events.last().is_some_and(|event| {
+        matches!(event.what, EventKind::Finished {} | EventKind::Interrupted {})
+    });
+    if !has_ended || !path.exists() {
+        return Ok(None);
+    }
+    let bytes = unfinished_bytes(path)?;
+    let name = path.file_name().unwrap_or_default().display();
+    Ok((bytes > 0).then(|| Violation {
+        step: None,
+        what: format!(
+            "{name} has {bytes} bytes after its last line; events.jsonl says that the run had ended"
+        ),
+    }))
+}
