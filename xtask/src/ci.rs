@@ -171,16 +171,17 @@ mod tests {
     #[test]
     fn the_table_of_a_passed_run() {
         check(
-            &[1, 2, 30, 40, 500],
+            &[1, 2, 30, 4, 40, 500],
             true,
             "\
 step           time  outcome
 format        1.0 s  passed
 tidy          2.0 s  passed
 deny         30.0 s  passed
+book          4.0 s  passed
 lints        40.0 s  passed
 tests       500.0 s  passed
-all         573.0 s  passed",
+all         577.0 s  passed",
         );
     }
 
@@ -194,6 +195,7 @@ step           time  outcome
 format        1.0 s  passed
 tidy          2.0 s  FAILED
 deny              -  not run
+book              -  not run
 lints             -  not run
 tests             -  not run
 all           3.0 s  FAILED",

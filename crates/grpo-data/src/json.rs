@@ -96,7 +96,7 @@ mod tests {
                 "{\"a\": -1}",
                 "invalid value: integer `-1`, expected a whole number, 0 or more at line 1 column 8",
             ),
-            ("{\"a\": 1, \"b\": 2, \"a\": 3}", "the key `a` is there twice at line 1 column 21"),
+            ("{\"a\": 1, \"b\": 2, \"a\": 3}", "the key `a` is there twice at line 1 column 24"),
         ] {
             let parsed = parse_json::<BTreeMap<String, usize>>(text);
             assert_eq!(parsed.unwrap_err(), reason, "{text}");

@@ -124,13 +124,14 @@ impl RunError {
 
     /// For `map_err` after reading `path` as JSON.
     pub(crate) fn json(path: &Path) -> impl FnOnce(serde_json::Error) -> Self {
-        move |error| Self::BadJson { path: path.to_owned(), reason: fault(&error) }
+        move |error| Self::BadJson { path: path.to_owned(), reason: grpo_data::json_reason(&error) }
     }
 
     /// For `map_err` after reading a line of `path` as JSON.
     pub(crate) fn line(path: &Path, line: u64) -> impl FnOnce(serde_json::Error) -> Self {
         move |error| {
-            let reason = fault(&error).replace(" at line 1 column ", " at column ");
+            let reason =
+                grpo_data::json_reason(&error).replace(" at line 1 column ", " at column ");
             Self::BadLine { path: path.to_owned(), line, reason }
         }
     }
@@ -144,26 +145,6 @@ impl RunError {
     pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Read { path: path.to_owned(), source }
     }
-}
-
-/// What is wrong with a JSON text, without words of the reader's implementation.
-fn fault(error: &serde_json::Error) -> String {
-    if error.is_eof() && error.column() == 0 {
-        return "it is empty".to_owned();
-    }
-    let words = [
-        ("EOF while parsing", "it ends within"),
-        ("expected u64", "expected a whole number of 0 or more"),
-        ("expected u32", "expected a whole number of 0 or more"),
-        ("expected usize", "expected a whole number of 0 or more"),
-        ("expected f64", "expected a number"),
-        ("expected f32", "expected a number"),
-        ("expected struct", "expected an object:"),
-        ("expected map", "expected an object"),
-        ("trailing characters", "there is text after the value"),
-    ];
-    let text = error.to_string();
-    words.into_iter().fold(text, |text, (theirs, ours)| text.replace(theirs, ours))
 }
 
 #[cfg(test)]
@@ -180,11 +161,10 @@ mod tests {
         assert!(of_line("").starts_with(&format!("{said}it is empty; remove the line")));
         let negative = of_line("{\"version\":-1}");
         let expected =
-            "invalid value: integer `-1`, expected a whole number of 0 or more at column 13";
+            "invalid value: integer `-1`, expected a whole number, 0 or more at column 13";
         assert!(negative.starts_with(&format!("{said}{expected};")), "{negative}");
         assert!(
-            of_line("{\"version\"")
-                .starts_with(&format!("{said}it ends within an object at column 10;")),
+            of_line("{\"version\"").starts_with(&format!("{said}it ends too early, at column 10;")),
             "{}",
             of_line("{\"version\"")
         );

@@ -141,7 +141,7 @@ fn refuses_adapters_that_cannot_be_merged() {
         "m",
         "m",
         "new",
-        str!["cannot read m/adapter_config.json: no such file or folder"].into(),
+        str!["m is a model folder, not an adapter folder; an adapter folder holds adapter_config.json and adapter_model.safetensors"].into(),
     );
 }
 

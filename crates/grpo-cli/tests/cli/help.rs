@@ -61,9 +61,10 @@ fn quiet_commands_print_nothing_but_errors_and_data() {
     let ended = place.succeed(&["train", "train.toml", "--quiet"]);
     assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("", ""));
     assert!(place.path("run/model/model.safetensors").is_file());
-    let refused = place.run(&["-q", "train", "train.toml"]);
-    assert!(refused.stderr.starts_with("error: the run folder `run` exists already; "));
-    assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
+    place.refuse(
+        &["-q", "train", "train.toml"],
+        "the run folder `run` exists already; give another folder with `--run FOLDER`, or add `--force` to rename the old one",
+    );
     let sampled = place.succeed(&["sample", "--model", "run/model", "-n", "5", "-q"]);
     assert_eq!((sampled.stdout.lines().count(), sampled.stderr.as_str()), (5, ""));
 }

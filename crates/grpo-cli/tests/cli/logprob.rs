@@ -5,6 +5,7 @@ use snapbox::{Data, IntoData, str};
 
 use crate::support::Place;
 use crate::texts::{CONTEXT, VOCABULARY, config, distance, entries, logprobs, numbers};
+use crate::wrong_inputs::with_numbers;
 
 /// One completion of each id, behind the same prompt.
 fn every_id(count: usize) -> String {
@@ -340,22 +341,16 @@ fn settings_that_score_nothing() {
 #[test]
 fn logits_that_are_no_numbers() {
     let place = Place::new();
-    place.model_of_ids("m", "gpt2", 12);
-    std::fs::remove_file(place.path("m/manifest.json")).unwrap();
-    let weights = place.path("m/model.safetensors");
-    let mut bytes = std::fs::read(&weights).unwrap();
-    let start = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    for value in bytes[start..].chunks_exact_mut(4) {
-        let number = f32::from_le_bytes(value.try_into().unwrap());
-        value.copy_from_slice(&(1e19 * number).to_le_bytes());
-    }
-    std::fs::write(&weights, bytes).unwrap();
+    place.model_of_ids("model", "gpt2", 12);
+    std::fs::remove_file(place.path("model/manifest.json")).unwrap();
+    with_numbers(&place, 1e30);
     place.write("in.jsonl", every_id(2));
-    let ended = place.run(&["logprob", "--model", "m", "--input", "in.jsonl", "-o", "out.jsonl"]);
+    let ended =
+        place.run(&["logprob", "--model", "model", "--input", "in.jsonl", "-o", "out.jsonl"]);
     let [warning, error] = ended.stderr.lines().collect::<Vec<_>>()[..] else {
         panic!("{}", ended.stderr)
     };
-    assert!(warning.starts_with("warning: the weights of m reach "), "{warning}");
+    assert!(warning.starts_with("warning: the weights of model reach "), "{warning}");
     assert_eq!(
         error,
         "error: in.jsonl:1: the model's logits are not finite, so there is nothing to score"

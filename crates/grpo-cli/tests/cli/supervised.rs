@@ -253,9 +253,7 @@ fn refuses_invalid_adapter_settings() {
     );
 
     let place = place("llama");
-    let (above, rest) = SFT.split_once("[lora]").unwrap();
-    let (_, below) = rest.split_once("[data]").unwrap();
-    place.write("sft.toml", format!("{above}[data]{below}"));
+    place.write("sft.toml", without_lora());
     place.refuse(
         &["pretrain", "sft.toml", "--set", "base_precision=bf16"],
         str!["base_precision is for a model that only an adapter is trained on; add [lora] or `adapter`, or leave it out"],
@@ -266,12 +264,19 @@ fn refuses_invalid_adapter_settings() {
     );
 }
 
+fn without_lora() -> String {
+    let (above, rest) = SFT.split_once("[lora]").unwrap();
+    let (_, below) = rest.split_once("[data]").unwrap();
+    format!("{above}[data]{below}")
+}
+
 #[test]
 fn refuses_an_adapter_of_another_family() {
     let place = place("llama");
     place.model_of_ids("other", "gpt2", 12);
     place.write("ids.jsonl", "{\"prompt_ids\": [1], \"completion_ids\": [2]}\n{\"prompt_ids\": [3], \"completion_ids\": [4]}\n");
     place.write("other.toml", SFT);
+    place.write("sft.toml", without_lora());
     place.succeed(&[
         "pretrain",
         "other.toml",

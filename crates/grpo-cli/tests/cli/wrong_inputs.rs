@@ -52,7 +52,7 @@ fn options_without_effect_are_refused() {
 }
 
 /// The tensors of a safetensors file, each number replaced.
-fn with_numbers(place: &Place, number: f32) {
+pub(crate) fn with_numbers(place: &Place, number: f32) {
     let path = place.path("model/model.safetensors");
     let mut bytes = fs::read(&path).unwrap();
     let start = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;

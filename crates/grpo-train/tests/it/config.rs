@@ -51,7 +51,7 @@ fn counts_out_of_range() {
     );
     check(
         |c| c.schedule.warmup_steps = 11,
-        "schedule.warmup_steps = 11 is out of range; expected 0 to 10",
+        "schedule.warmup_steps = 11 is out of range; expected 0 to 10 (train.steps)",
     );
 }
 

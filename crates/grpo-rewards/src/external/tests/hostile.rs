@@ -133,12 +133,12 @@ fn outcomes(hostile: &str, more: &Value, completions: &[&str]) -> Vec<Outcome> {
     let script = file(&folder, "hostile.py", &format!("{BEGIN}{hostile}\n"));
     let pids = folder.path().join("pids");
     let mut settings =
-        json!({"type": "command", "command": ["python3", script, pids], "time_limit": 1.0});
+        json!({"type": "command", "command": ["python3", script, pids], "time_limit": 60.0});
     settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     let reward = build(settings);
     let started = Instant::now();
     let outcomes = score(&*reward, completions);
-    assert!(started.elapsed() < Duration::from_secs(60), "{hostile}");
+    assert!(started.elapsed() < Duration::from_secs(120), "{hostile}");
     drop(reward);
     assert_none_alive(&pids, hostile);
     outcomes
@@ -146,7 +146,9 @@ fn outcomes(hostile: &str, more: &Value, completions: &[&str]) -> Vec<Outcome> {
 
 fn check(all: &[Hostile]) {
     for Hostile { code, expected } in all {
-        for outcome in outcomes(code, &json!({}), &["CCO", "CCN"]) {
+        // With time enough for what does end, however busy the machine.
+        let limit = if expected.contains("gave no answer") { 1.0 } else { 60.0 };
+        for outcome in outcomes(code, &json!({"time_limit": limit}), &["CCO", "CCN"]) {
             let reason = outcome.failure().unwrap_or_else(|| panic!("{code}: {outcome:?}"));
             assert!(expected.split('|').any(|one| reason.contains(one)), "{code}: {reason}");
         }
