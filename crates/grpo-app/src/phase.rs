@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::output::say_aside;
+use crate::output::{is_quiet, say_aside};
 
 /// Shows a phase on standard error until it is dropped: on a terminal as a line with the time, which disappears at the end;
 /// elsewhere as one line, and only for a phase that takes long.
@@ -26,6 +26,9 @@ impl Phase {
     /// Begins a phase, as `loading data/molecules/prior`.
     #[must_use = "a phase ends where it is dropped"]
     pub fn begin(what: impl Into<String>) -> Self {
+        if is_quiet() {
+            return Self { ending: None, thread: None };
+        }
         let what = what.into();
         let (ending, ended) = mpsc::channel::<()>();
         let is_terminal = io::stderr().is_terminal();

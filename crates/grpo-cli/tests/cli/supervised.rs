@@ -287,7 +287,8 @@ fn refuses_an_adapter_of_another_family() {
         "--run",
         "other-run",
     ]);
-    let ended = place.run(&["pretrain", "sft.toml", "--set", "adapter=other-run/adapter"]);
+    place.write("adapter.toml", SFT.replace("[lora]\nrank = 2\nalpha = 4\n", ""));
+    let ended = place.run(&["pretrain", "adapter.toml", "--set", "adapter=other-run/adapter"]);
     assert_eq!((ended.code, ended.stderr.lines().count()), (Some(1), 1), "{}", ended.stderr);
     assert!(
         ended.stderr.ends_with("was the adapter trained on another base?\n"),
